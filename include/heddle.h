@@ -1,0 +1,29 @@
+/* heddle.h - the whole public API of Heddle: one program, every GPU, at full speed.
+ *
+ * Include this one header. The parts, one concept each:
+ *   heddle/version.h   the version and the export macro
+ *   heddle/status.h    what calls return, and the last failure in words and in fields
+ *   heddle/runtime.h   options, hd_open, hd_close, facts about devices
+ *   heddle/lane.h      lanes (in-order queues of work) and tickets (positions in them)
+ *   heddle/buffer.h    tracked memory: allocation, free, host access
+ *   heddle/copy.h      moving and filling bytes
+ *   heddle/module.h    modules, kernels and launches
+ *   heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
+ * Kernel source includes heddle/kernel.h instead.
+ *
+ * Threads: every function may be called from any thread at any time unless its comment says otherwise.
+ * Fork: a runtime does not survive fork() without exec; the child must not use it.
+ */
+#ifndef HEDDLE_H
+#define HEDDLE_H
+
+#include <heddle/version.h>
+#include <heddle/status.h>
+#include <heddle/runtime.h>
+#include <heddle/lane.h>
+#include <heddle/buffer.h>
+#include <heddle/copy.h>
+#include <heddle/module.h>
+#include <heddle/driver.h>
+
+#endif

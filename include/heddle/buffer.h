@@ -1,0 +1,71 @@
+/* heddle/buffer.h - tracked memory.
+ *
+ * A buffer knows its owner, its size, its last writer and the readers since, for each range of bytes apart. Every
+ * operation that names a buffer says how it uses which bytes, and is ordered against earlier operations by these rules:
+ *   - a use waits for the last writer of the same bytes;
+ *   - a write waits for the readers since, too;
+ *   - readers never wait for readers, and disjoint bytes never wait for each other.
+ * Waits are put into lanes; the host never blocks to order device work.
+ *
+ * A buffer on one device may be used in lanes of another device that can reach it (peer access); where it cannot, a
+ * launch fails before it starts, with UNREACHABLE, and hd_copy moves the bytes another way.
+ *
+ * Reading a buffer whose last write failed fails with the failure of that write, until it is written again.
+ */
+#ifndef HEDDLE_BUFFER_H
+#define HEDDLE_BUFFER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <heddle/lane.h>
+
+HD_BEGIN_DECLS
+
+typedef struct hd_buffer hd_buffer;
+
+typedef enum hd_access {
+    HD_READ = 1,
+    HD_WRITE = 2,
+    HD_READ_WRITE = 3
+} hd_access;
+
+/* Allocates device memory on the lane's device, owned by the caller: hd_free. The content is undefined. The lane says
+ * where the memory will be used first: memory freed by the same lane is reused without any wait. The memory is aligned
+ * to 256 bytes. Calls the driver only when the device's mapped memory has to grow; never waits for running work.
+ * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
+HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
+
+/* Allocates pinned host memory that every device of the runtime can use directly and the program can map. Slow (the
+ * system pins the pages): allocate once, keep. Aligned to the page size.
+ * Errors: ARGUMENT, HANDLE, HOST_MEMORY, DRIVER, SYSTEM. */
+HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
+
+/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Does not
+ * block. NULL is ignored, and so is a handle that was freed before. */
+HD_API void hd_free(hd_buffer *buffer);
+
+/* Size in bytes as asked for; 0 for a bad handle. */
+HD_API size_t hd_buffer_size(const hd_buffer *buffer);
+
+/* The owning device; -1 for pinned host memory, -2 for a bad handle. */
+HD_API int hd_buffer_device(const hd_buffer *buffer);
+
+/* The address that kernels see; 0 for a bad handle. Work that uses it outside Heddle is not ordered by Heddle. */
+HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
+
+/* A host pointer to the content of pinned host memory. Waits (without limit) for submitted writers, and for readers too when access includes
+ * HD_WRITE. The pointer stays valid until hd_unmap or hd_free; work submitted later is not ordered against the
+ * program's own accesses: map again to wait again.
+ * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write or hd_copy), FAILED, DEVICE_LOST. */
+HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
+
+/* Ends one hd_map. Bad handles are ignored. */
+HD_API void hd_unmap(hd_buffer *buffer);
+
+/* Blocks until the program could use the content: until submitted writers are finished, and readers too when access
+ * includes HD_WRITE; at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit).
+ * Errors: ARGUMENT, HANDLE, TIMEOUT, FAILED, DEVICE_LOST. */
+HD_API hd_status hd_buffer_wait(hd_buffer *buffer, hd_access access, int64_t timeout_ns);
+
+HD_END_DECLS
+#endif

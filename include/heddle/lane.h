@@ -1,0 +1,67 @@
+/* heddle/lane.h - lanes and tickets.
+ *
+ * A lane is an in-order queue of work on one device. Submitting to a lane returns at once; the device's engine feeds
+ * the work to the driver. Work in one lane runs in submission order. Work in different lanes is ordered exactly where
+ * their uses of buffers overlap (see heddle/buffer.h) and runs concurrently otherwise.
+ *
+ * A lane holds a bounded number of commands (option `lane_slots`). Submitting to a full lane blocks until the device
+ * has finished enough of it; hd_device_stats counts how often.
+ */
+#ifndef HEDDLE_LANE_H
+#define HEDDLE_LANE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <heddle/runtime.h>
+
+HD_BEGIN_DECLS
+
+typedef struct hd_lane hd_lane;
+
+/* A position in a lane. A plain value: copy it freely, keep it as long as the runtime is open. {NULL, 0} (what a
+ * zeroed ticket is) counts as done. */
+typedef struct hd_ticket {
+    hd_lane *lane;
+    uint64_t sequence;
+} hd_ticket;
+
+#define HD_FOREVER (-1) /* a time limit that never passes */
+
+/* The calling thread's own lane on a device, made on first use and returned to the runtime when the thread ends (its
+ * work still runs). NULL on failure, with hd_message set (HANDLE, NO_DEVICE, LIMIT, DRIVER, DEVICE_LOST). */
+HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
+
+/* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver; may take some tens of microseconds.
+ * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (256 lanes on the device), HOST_MEMORY, DRIVER, DEVICE_LOST. */
+HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
+
+/* Gives a lane back. Its submitted work still runs, its tickets stay valid. Does not block. NULL and default lanes are
+ * ignored. The lane must not be used for new work afterwards: HANDLE. */
+HD_API void hd_lane_destroy(hd_lane *lane);
+
+/* The device a lane belongs to, and its number there; -1 for a bad handle. */
+HD_API int hd_lane_device(const hd_lane *lane);
+HD_API int hd_lane_number(const hd_lane *lane);
+
+/* Everything submitted to the lane so far. A zeroed ticket for a bad handle. */
+HD_API hd_ticket hd_lane_ticket(hd_lane *lane);
+
+/* Blocks until everything submitted to the lane so far is finished, at most timeout_ns nanoseconds (0: only looks;
+ * HD_FOREVER: no limit). Errors: HANDLE, TIMEOUT, FAILED or DEVICE_LOST (some operation in the lane failed). */
+HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
+
+/* After an operation in a lane failed, the lane refuses work (LANE_FAILED) so that nothing builds on a result that
+ * does not exist. This waits until the lane is drained and accepts work again; tickets of failed operations stay
+ * failed. Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
+HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
+
+/* Whether the operation is finished, with or without success. One load; never calls the driver, never blocks. */
+HD_API bool hd_done(hd_ticket ticket);
+
+/* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit), and
+ * says how it went. Spins for a moment, then sleeps. May be called for one ticket from many threads.
+ * Errors: TIMEOUT; FAILED or DEVICE_LOST (hd_last_error has kernel, lane, ticket, device and the driver's code). */
+HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
+
+HD_END_DECLS
+#endif

@@ -1,0 +1,127 @@
+/* heddle/module.h - modules, kernels and launches.
+ *
+ * A module is loaded code: PTX, a cubin or a fatbin, or a Heddle kernel file, which holds PTX for GPUs, code for the CPU and a
+ * description of each kernel's parameters. `heddle cc` makes kernel files from C source. On host devices only kernel files run.
+ *
+ * Launches are checked before anything is submitted: number, size, kind and access of the arguments (as far as the image
+ * describes them: a kernel file everything, PTX number and size), grid and block limits, shared memory, and whether the
+ * device reaches every buffer.
+ */
+#ifndef HEDDLE_MODULE_H
+#define HEDDLE_MODULE_H
+
+#include <heddle/buffer.h>
+
+HD_BEGIN_DECLS
+
+typedef struct hd_module hd_module;
+typedef struct hd_kernel hd_kernel;
+
+/* Loads an image on every device of the runtime. `image` may be released on return; PTX text must end with a zero byte
+ * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver; can take
+ * long, and on a busy GPU as long as the running kernel, but work in lanes goes on meanwhile.
+ * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
+HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
+
+/* Unloads a module once submitted launches of its kernels are finished. Does not block. Its kernels must not be launched
+ * afterwards: HANDLE. NULL is ignored. */
+HD_API void hd_module_unload(hd_module *module);
+
+/* A kernel by name; belongs to its module. Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists what there is), DRIVER. */
+HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **out);
+
+/* Heddle's own kernels: a module that belongs to the runtime and holds
+ *   hd_fill_u32(out u32 *y, u64 n, u32 value)                   one thread per element
+ *   hd_copy_u32(out u32 *y, in u32 *x, u64 n)                   one thread per element
+ *   hd_axpy_f32(inout f32 *y, in f32 *x, f32 a, u64 n)          y += a x; one thread per element
+ *   hd_matmul_f32(out f32 *c, in f32 *a, in f32 *b, u32 m, u32 n, u32 k)
+ *        c[m x n] = a[m x k] b[k x n], row-major; block 32 x 32, grid ceil(n/32) x ceil(m/32)
+ *   hd_sum_f32(inout f32 *total, in f32 *x, u64 n)              *total += sum of x; block 256, any grid
+ * Errors: ARGUMENT, HANDLE, IMAGE, DRIVER. */
+HD_API hd_status hd_builtin_module(hd_runtime *runtime, hd_module **out);
+
+typedef struct hd_dims {
+    uint32_t x, y, z;
+} hd_dims;
+
+typedef enum hd_arg_kind {
+    HD_ARG_NONE = 0,
+    HD_ARG_BUFFER,
+    HD_ARG_I8,
+    HD_ARG_U8,
+    HD_ARG_I16,
+    HD_ARG_U16,
+    HD_ARG_I32,
+    HD_ARG_U32,
+    HD_ARG_I64,
+    HD_ARG_U64,
+    HD_ARG_F32,
+    HD_ARG_F64,
+    HD_ARG_BYTES /* a structure by value, up to 4096 bytes */
+} hd_arg_kind;
+
+/* One kernel argument. Make it with the functions below. */
+typedef struct hd_arg {
+    uint32_t kind;   /* hd_arg_kind */
+    uint32_t access; /* hd_access, for buffers */
+    union {
+        hd_buffer *buffer;
+        int64_t i64;
+        uint64_t u64;
+        float f32;
+        double f64;
+        const void *bytes; /* read during the hd_launch call */
+    } value;
+    size_t offset; /* buffers: the kernel gets the address of this byte */
+    size_t size;   /* buffers: how many bytes from there the kernel uses, 0: to the end; HD_ARG_BYTES: the size */
+} hd_arg;
+
+#define HD_ARG_MAKER(name, kind_, type, field, field_type)                                                             \
+    static inline hd_arg hd_##name(type v)                                                                             \
+    {                                                                                                                  \
+        hd_arg a;                                                                                                      \
+        a.kind = kind_, a.access = 0, a.offset = 0, a.size = 0, a.value.u64 = 0, a.value.field = (field_type)v;        \
+        return a;                                                                                                      \
+    }
+HD_ARG_MAKER(i8, HD_ARG_I8, int8_t, i64, int64_t)
+HD_ARG_MAKER(u8, HD_ARG_U8, uint8_t, u64, uint64_t)
+HD_ARG_MAKER(i16, HD_ARG_I16, int16_t, i64, int64_t)
+HD_ARG_MAKER(u16, HD_ARG_U16, uint16_t, u64, uint64_t)
+HD_ARG_MAKER(i32, HD_ARG_I32, int32_t, i64, int64_t)
+HD_ARG_MAKER(u32, HD_ARG_U32, uint32_t, u64, uint64_t)
+HD_ARG_MAKER(i64, HD_ARG_I64, int64_t, i64, int64_t)
+HD_ARG_MAKER(u64, HD_ARG_U64, uint64_t, u64, uint64_t)
+HD_ARG_MAKER(f32, HD_ARG_F32, float, f32, float)
+HD_ARG_MAKER(f64, HD_ARG_F64, double, f64, double)
+#undef HD_ARG_MAKER
+
+/* The kernel uses `size` bytes of the buffer from `offset` on. */
+static inline hd_arg hd_arg_buffer(hd_buffer *buffer, hd_access access, size_t offset, size_t size)
+{
+    hd_arg a;
+    a.kind = HD_ARG_BUFFER, a.access = (uint32_t)access, a.value.buffer = buffer, a.offset = offset, a.size = size;
+    return a;
+}
+static inline hd_arg hd_in(hd_buffer *buffer) { return hd_arg_buffer(buffer, HD_READ, 0, 0); }
+static inline hd_arg hd_out(hd_buffer *buffer) { return hd_arg_buffer(buffer, HD_WRITE, 0, 0); }
+static inline hd_arg hd_inout(hd_buffer *buffer) { return hd_arg_buffer(buffer, HD_READ_WRITE, 0, 0); }
+static inline hd_arg hd_in_range(hd_buffer *b, size_t offset, size_t size) { return hd_arg_buffer(b, HD_READ, offset, size); }
+static inline hd_arg hd_out_range(hd_buffer *b, size_t offset, size_t size) { return hd_arg_buffer(b, HD_WRITE, offset, size); }
+static inline hd_arg hd_inout_range(hd_buffer *b, size_t offset, size_t size) { return hd_arg_buffer(b, HD_READ_WRITE, offset, size); }
+
+static inline hd_arg hd_bytes(const void *bytes, size_t size)
+{
+    hd_arg a;
+    a.kind = HD_ARG_BYTES, a.access = 0, a.value.bytes = bytes, a.offset = 0, a.size = size;
+    return a;
+}
+
+/* Submits a launch to a lane and returns at once (unless the lane is full). `args` is read during the call. *out (may be NULL) is the
+ * launch's ticket. Errors, all before anything is submitted: ARGUMENT (zero grid or block, wrong number, size or kind of arguments, null args),
+ * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's), LIMIT (grid, block, shared memory, argument bytes),
+ * UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY. */
+HD_API hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
+                           const hd_arg *args, size_t n_args, hd_ticket *out);
+
+HD_END_DECLS
+#endif

@@ -1,0 +1,74 @@
+/* heddle/status.h - what calls return, and how to learn more about a failure.
+ *
+ * Every function that can fail returns an hd_status: HD_OK (0), or a negative value. Outputs come last in the argument
+ * list and are written only on success. Each failure leaves, for the calling thread, one line of text (hd_message)
+ * and the same facts in fields (hd_last_error); a success leaves both as they were. The library never prints and
+ * never aborts the program.
+ */
+#ifndef HEDDLE_STATUS_H
+#define HEDDLE_STATUS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <heddle/version.h>
+
+HD_BEGIN_DECLS
+
+/* X(name, value, text) */
+#define HD_STATUS_MAP(X)                                                                                               \
+    X(OK, 0, "success")                                                                                                \
+    X(ERROR_ARGUMENT, -1, "invalid argument")                                                                          \
+    X(ERROR_HANDLE, -2, "handle is null, freed, or not of this kind or runtime")                                       \
+    X(ERROR_MEMORY, -3, "out of device memory")                                                                        \
+    X(ERROR_HOST_MEMORY, -4, "out of host memory")                                                                     \
+    X(ERROR_RANGE, -5, "bytes outside the buffer")                                                                     \
+    X(ERROR_ACCESS, -6, "memory or argument used in a way it does not allow")                                          \
+    X(ERROR_UNREACHABLE, -7, "the device cannot reach this memory")                                                    \
+    X(ERROR_LIMIT, -8, "more than the device or the library allows")                                                   \
+    X(ERROR_TIMEOUT, -9, "the time limit passed")                                                                      \
+    X(ERROR_NO_DEVICE, -10, "no such device")                                                                          \
+    X(ERROR_NO_DRIVER, -11, "the driver is missing, too old or unusable")                                              \
+    X(ERROR_IMAGE, -12, "the module image cannot be used")                                                             \
+    X(ERROR_NOT_FOUND, -13, "not found")                                                                               \
+    X(ERROR_FAILED, -14, "an operation failed after it was submitted")                                                 \
+    X(ERROR_LANE_FAILED, -15, "the lane refuses work since an operation in it failed")                                 \
+    X(ERROR_DEVICE_LOST, -16, "the device is lost")                                                                    \
+    X(ERROR_DRIVER, -17, "a driver call failed")                                                                       \
+    X(ERROR_SYSTEM, -18, "an operating-system call failed")                                                            \
+    X(ERROR_OPTION, -19, "unknown option or bad option value")                                                         \
+    X(ERROR_UNSUPPORTED, -20, "not supported by this device or driver")
+
+typedef enum hd_status {
+#define HD_STATUS_ENUM(name, value, text) HD_##name = value,
+    HD_STATUS_MAP(HD_STATUS_ENUM)
+#undef HD_STATUS_ENUM
+} hd_status;
+
+/* The facts of a failure. Fields that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
+typedef struct hd_error {
+    size_t size;          /* set by the caller to sizeof(hd_error) */
+    hd_status status;
+    int driver_code;      /* the driver's own code (a CUresult), 0 when no driver call failed */
+    int device;           /* device index in the runtime */
+    int lane;             /* lane number on that device */
+    uint64_t ticket;      /* sequence number of the failed operation in that lane */
+    char operation[64];   /* "launch", "copy", "fill", or the driver entry point that failed */
+    char kernel[128];     /* kernel name, for a launch */
+    char message[512];    /* the line that hd_message() returns */
+} hd_error;
+
+/* "HD_ERROR_MEMORY" and the like; a static string, also for unknown values. */
+HD_API const char *hd_status_name(hd_status status);
+
+/* The meaning of a status in a few words; a static string, also for unknown values. */
+HD_API const char *hd_status_text(hd_status status);
+
+/* The calling thread's last failure in one line that says what to do about it, "" if there was none. The string
+ * belongs to the library and stays valid until the same thread's next failure. */
+HD_API const char *hd_message(void);
+
+/* The calling thread's last failure in fields. Copies at most out->size bytes. A null pointer is ignored. */
+HD_API void hd_last_error(hd_error *out);
+
+HD_END_DECLS
+#endif

@@ -1,0 +1,31 @@
+/* heddle/version.h - the library's version, and how its symbols are declared. */
+#ifndef HEDDLE_VERSION_H
+#define HEDDLE_VERSION_H
+
+#define HD_VERSION_MAJOR 0
+#define HD_VERSION_MINOR 1
+#define HD_VERSION_PATCH 0
+#define HD_VERSION_STRING "0.1.0"
+
+/* Every public function is declared with HD_API; everything else in the library is hidden. */
+#if defined(__GNUC__)
+#define HD_API __attribute__((visibility("default")))
+#else
+#define HD_API
+#endif
+
+#ifdef __cplusplus
+#define HD_BEGIN_DECLS extern "C" {
+#define HD_END_DECLS }
+#else
+#define HD_BEGIN_DECLS
+#define HD_END_DECLS
+#endif
+
+HD_BEGIN_DECLS
+
+/* The version of the library that is loaded, "major.minor.patch"; a static string. Cannot fail. */
+HD_API const char *hd_version(void);
+
+HD_END_DECLS
+#endif

@@ -1,0 +1,38 @@
+/* lock.h - a lock for sections of some tens of nanoseconds.
+ *
+ * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields, then sleeps
+ * in short naps, so a holder that lost its processor is not spun against. Not recursive. Not fair. Zero-initialised is open.
+ * Never hold one across a driver call, a system call or an allocation.
+ */
+#ifndef HDI_BASE_LOCK_H
+#define HDI_BASE_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct hdi_lock {
+    atomic_int taken;
+} hdi_lock;
+
+void hdi_lock_take_slow(hdi_lock *lock);
+
+static inline bool hdi_lock_try(hdi_lock *lock)
+{
+    /* pairs with the release store in hdi_lock_release */
+    return atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
+}
+
+static inline void hdi_lock_take(hdi_lock *lock)
+{
+    if (__builtin_expect(!hdi_lock_try(lock), 0)) {
+        hdi_lock_take_slow(lock);
+    }
+}
+
+static inline void hdi_lock_release(hdi_lock *lock)
+{
+    /* pairs with the acquire exchange in hdi_lock_try */
+    atomic_store_explicit(&lock->taken, 0, memory_order_release);
+}
+
+#endif

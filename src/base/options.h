@@ -1,0 +1,67 @@
+/* options.h - the one table of options: environment, hd_options.settings, `heddle info` and the docs all come from it.
+ *
+ * Threads: parsing runs in hd_open; a parsed table is read-only. Locks: none.
+ */
+#ifndef HDI_BASE_OPTIONS_H
+#define HDI_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <heddle/status.h>
+
+/* X(field, ENVIRONMENT, kind, default, low, high, help)
+ * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (suffixes K M G T, low..high), TEXT.
+ * The setting's name is the field's name. */
+#define HDI_OPTION_MAP(X)                                                                                              \
+    X(driver, "HEDDLE_DRIVER", CHOICE, "auto", "auto|nvidia|host", 0,                                                  \
+      "provider of the driver entry points; auto: nvidia where it works, else host")                                  \
+    X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", "inline|thread", 0,                                             \
+      "where the engines run: on the caller, or on a thread per device")                                               \
+    X(devices, "HEDDLE_DEVICES", TEXT, "all", 0, 0, "devices to open: all, or a list such as 0,2,3")                   \
+    X(lane_slots, "HEDDLE_LANE_SLOTS", INTEGER, "1024", 64, 65536,                                                     \
+      "64-byte command slots in a lane's ring, a power of two; bounds the work in flight")                            \
+    X(spin_us, "HEDDLE_SPIN_US", INTEGER, "-1", -1, 1000000,                                                           \
+      "microseconds that waits and idle engines spin before they sleep; -1: by the number of processors")              \
+    X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
+      "milliseconds that hd_close waits for work in flight")                                                           \
+    X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
+    X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", 1 << 21, (int64_t)1 << 46, "memory of each host device")         \
+    X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", "all|none|ring", 0,                                              \
+      "which host devices can access each other's memory")                                                             \
+    X(host_schedule, "HEDDLE_HOST_SCHEDULE", INTEGER, "0", 0, INT64_MAX,                                               \
+      "seed that perturbs the order in which independent work runs on host devices; 0: off")                           \
+    X(fault, "HEDDLE_FAULT", TEXT, "", 0, 0,                                                                           \
+      "fails driver calls on purpose: [ENTRY:]N[+][=CODE], the Nth call (N+: and every later one) of ENTRY or of all") \
+    X(delay, "HEDDLE_DELAY", TEXT, "", 0, 0,                                                                           \
+      "delays driver calls on purpose: [ENTRY:]N[+]=MICROSECONDS, counted as in HEDDLE_FAULT")
+
+/* The parsed settings. CHOICE and TEXT are strings owned by the table (CHOICE one of the listed words). */
+typedef const char *hdi_option_CHOICE;
+typedef const char *hdi_option_TEXT;
+typedef int64_t hdi_option_INTEGER;
+typedef int64_t hdi_option_BYTES;
+
+typedef struct hdi_options {
+#define HDI_OPTION_FIELD(field, env, kind, def, low, high, help) hdi_option_##kind field;
+    HDI_OPTION_MAP(HDI_OPTION_FIELD)
+#undef HDI_OPTION_FIELD
+    char *text[32];     /* the value of each option as text, in table order; owned */
+    bool is_default[32];
+} hdi_options;
+
+/* Defaults, then the environment, then `settings` (NULL: none): "name=value name=value", separated by blanks or commas; a value may
+ * be quoted with "..." to hold separators. On failure nothing is owned by the caller. Errors: OPTION (unknown name, or a value
+ * out of its range; the message names option, value and what is allowed), HOST_MEMORY. */
+hd_status hdi_options_parse(const char *settings, hdi_options *out);
+void hdi_options_release(hdi_options *options);
+
+typedef struct hdi_option_row {
+    const char *name, *environment, *default_text, *help;
+    const char *kind;    /* "choice", "integer", "bytes", "text" */
+    const char *choices; /* "a|b|c" or NULL */
+} hdi_option_row;
+
+/* Row `index` of the table, NULL past the end. */
+const hdi_option_row *hdi_option_row_at(int index);
+
+#endif

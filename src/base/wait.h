@@ -1,0 +1,39 @@
+/* wait.h - spin, then sleep: futexes that work across processes, and the pause between two looks at a condition.
+ *
+ * Any thread; no locks. A word that is waited on may live in memory shared between processes.
+ */
+#ifndef HDI_BASE_WAIT_H
+#define HDI_BASE_WAIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Tells the processor that this is a spin loop. */
+static inline void hdi_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb" ::: "memory");
+#endif
+}
+
+/* Number of processors this process may run on (its affinity mask), at least 1. */
+int hdi_cpu_count(void);
+
+/* Sleeps while *word == expected, until hdi_futex_wake, a spurious wake-up, or the deadline (hdi_clock_ns time; INT64_MAX: none).
+ * Returns false when the deadline passed. */
+bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns);
+
+/* Wakes up to `count` sleepers (INT32_MAX: all). */
+void hdi_futex_wake(_Atomic uint32_t *word, int count);
+
+/* Sleeps for about `ns` nanoseconds. */
+void hdi_nap(int64_t ns);
+
+/* How long a wait spins before it sleeps, from the option spin_us (-1: 200 us where there are at least 4 processors, else
+ * 20 us). In nanoseconds. */
+int64_t hdi_spin_ns(int64_t spin_us_option);
+
+#endif

@@ -1,0 +1,49 @@
+/* driver.h - the table of driver entry points that the engine calls, and the providers that fill it.
+ *
+ * Providers: `nvidia` (libcuda.so.1, opened at run time) and `host` (the same entry points on the CPU). Either can be wrapped
+ * so that chosen calls fail or are late (the options `fault` and `delay`).
+ * Threads: a table is read-only once opened; the entry points may be called from any thread, as the driver's.
+ * Return codes are the driver's own. This layer does not know runtimes, lanes or buffers.
+ */
+#ifndef HDI_DRIVER_DRIVER_H
+#define HDI_DRIVER_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/options.h"
+#include "driver/abi.h"
+#include "driver/entries.h"
+
+typedef struct hdi_driver {
+    const char *provider; /* "nvidia" or "host" */
+    int version;          /* cuDriverGetVersion */
+#define HDI_DRIVER_MEMBER(name, version, need, parameters, arguments) hdcu_result(*name) parameters;
+    HDI_DRIVER_ENTRIES(HDI_DRIVER_MEMBER)
+#undef HDI_DRIVER_MEMBER
+} hdi_driver;
+
+/* Opens the provider that the options name, calls cuInit, and wraps it when the options `fault` or `delay` say so. `auto`
+ * takes nvidia where libcuda opens and shows a device, else host. The table lives until hdi_driver_close.
+ * Errors: NO_DRIVER (the message says what was tried and what came back), OPTION, HOST_MEMORY. */
+hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out);
+void hdi_driver_close(const hdi_driver *driver); /* NULL is ignored */
+
+/* The unwrapped table of one provider; fails as hdi_driver_open. Process-wide, made once, never closed. */
+hd_status hdi_driver_nvidia(const hdi_driver **out);
+hd_status hdi_driver_host(const hdi_driver **out);
+
+/* The host provider's settings are per process: they come from the options of the first open and are the same as long as any
+ * runtime is open. Called by hdi_driver_open before cuInit. */
+hd_status hdi_host_configure(const hdi_options *options);
+
+/* "CUDA_ERROR_ILLEGAL_ADDRESS"; for unknown codes "CUDA_ERROR_<number>". Thread-local storage for the latter. */
+const char *hdi_driver_code_name(hdcu_result code);
+
+/* True for the codes after which a context does no more work (700, 702, 709, 710, 714..719, 214, 220 and the like). */
+bool hdi_driver_code_is_fatal(hdcu_result code);
+
+/* Fault wrapper: calls made through the wrapped table since it was opened, and calls failed on purpose. 0 for an unwrapped table. */
+uint64_t hdi_fault_calls(const hdi_driver *driver);
+uint64_t hdi_fault_hits(const hdi_driver *driver);
+
+#endif

@@ -1,0 +1,40 @@
+/* cpu_run.h - runs the blocks of one launch on the CPU: the "multiprocessors" of the host devices.
+ *
+ * One pool of worker threads per process, as many as processors, shared by all host devices; blocks of a launch are handed out to all
+ * of them, several launches (of several streams and devices) run at the same time. Inside a block every thread is a fiber on one
+ * worker: barriers switch fibers, a kernel without barriers runs as a plain loop.
+ * Threads: hdi_cpu_run is called on a stream's own thread and blocks until the whole grid has run (the calling thread works too).
+ * Faults: SIGSEGV, SIGBUS, SIGFPE and SIGILL raised inside kernel code end the launch with the code a GPU would give; the same signals
+ * raised elsewhere go to the handler that was there before.
+ */
+#ifndef HDI_DRIVER_HOST_CPU_RUN_H
+#define HDI_DRIVER_HOST_CPU_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "driver/abi.h"
+
+struct hd_cpu_kernel; /* heddle/kernel.h */
+
+typedef struct hdi_cpu_launch {
+    const struct hd_cpu_kernel *kernel;
+    const void *arguments;       /* the packed argument block, in the layout of the kernel's parameters */
+    uint32_t grid[3], block[3];
+    size_t dynamic_shared_bytes;
+    uint64_t schedule;           /* non-zero: a seed that perturbs the order of blocks and of threads between barriers */
+    volatile int *cancel;        /* may be NULL; once non-zero, blocks that have not started are skipped */
+} hdi_cpu_launch;
+
+/* HDCU_SUCCESS, or HDCU_ERROR_ILLEGAL_ADDRESS (SIGSEGV, SIGBUS), HDCU_ERROR_ILLEGAL_INSTRUCTION (SIGILL), HDCU_ERROR_LAUNCH_FAILED (SIGFPE, a
+ * barrier that not all threads of a block reach is not an error: threads that have returned do not count), HDCU_ERROR_OUT_OF_MEMORY (fibers).
+ * *fault_address (may be NULL) is the address for ILLEGAL_ADDRESS. */
+hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address);
+
+/* Runs `copy` (a memcpy or memset of the host provider) with the same fault handling; ILLEGAL_ADDRESS when it touches unmapped memory. */
+hdcu_result hdi_cpu_guarded(void (*copy)(void *), void *data, uintptr_t *fault_address);
+
+/* Dynamic shared memory that a launch may have, static included. */
+#define HDI_CPU_SHARED_BYTES_DEFAULT (48 * 1024)
+#define HDI_CPU_SHARED_BYTES_MAX (96 * 1024)
+
+#endif
