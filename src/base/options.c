@@ -1,0 +1,327 @@
+/* options.c - parses the one table of options (HDI_OPTION_MAP in options.h).
+ *
+ * Threads: hdi_options_parse runs in hd_open and reads the environment, which nobody may change meanwhile (as with getenv); a parsed
+ * table is read-only. Locks: none. Always: in a parsed table every option has a text, and a field that agrees with it.
+ */
+#include "base/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+
+typedef enum kind { CHOICE, INTEGER, BYTES, TEXT } kind;
+
+typedef struct entry {
+    hdi_option_row row;
+    kind kind;
+    size_t offset; /* of the field in hdi_options */
+    int64_t low, high;
+} entry;
+
+#define LIMITS_CHOICE(low_, high_) .row.choices = (low_)
+#define LIMITS_INTEGER(low_, high_) .low = (low_), .high = (high_)
+#define LIMITS_BYTES(low_, high_) .low = (low_), .high = (high_)
+#define LIMITS_TEXT(low_, high_) .low = 0, .high = 0
+#define KIND_CHOICE "choice"
+#define KIND_INTEGER "integer"
+#define KIND_BYTES "bytes"
+#define KIND_TEXT "text"
+
+static const entry table[] = {
+#define ENTRY(field, env, kind_, def, low_, high_, help_)                                                              \
+    {.row.name = #field,                                                                                               \
+     .row.environment = (env),                                                                                         \
+     .row.default_text = (def),                                                                                        \
+     .row.help = (help_),                                                                                              \
+     .row.kind = KIND_##kind_,                                                                                         \
+     .kind = (kind_),                                                                                                  \
+     .offset = offsetof(hdi_options, field),                                                                           \
+     LIMITS_##kind_(low_, high_)},
+    HDI_OPTION_MAP(ENTRY)
+#undef ENTRY
+};
+
+enum { COUNT = sizeof table / sizeof table[0] };
+_Static_assert(COUNT <= sizeof((hdi_options *)0)->text / sizeof(char *),
+               "hdi_options.text has a place for each option");
+
+/* "name=value", or "HEDDLE_NAME=value" for one from the environment: how messages name what they complain about. */
+#define SETTING_FORMAT "hd_open: option %s=%s"
+#define SETTING_ARGUMENTS(e, value, from_environment)                                                                  \
+    ((from_environment) ? (e)->row.environment : (e)->row.name), (value)
+
+static bool is_separator(char c)
+{
+    return isspace((unsigned char)c) || c == ',';
+}
+
+/* Number of single-character edits between two short words. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[64];
+    size_t n = strlen(b);
+    if (n >= sizeof row / sizeof row[0]) {
+        return SIZE_MAX;
+    }
+    for (size_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t changed = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
+            row[j] = changed < shorter + 1 ? changed : shorter + 1;
+        }
+    }
+    return row[n];
+}
+
+static hd_status fail_unknown(const char *name)
+{
+    const char *closest = NULL;
+    size_t best = SIZE_MAX;
+    for (int i = 0; i < COUNT; i++) {
+        size_t d = distance(name, table[i].row.name);
+        if (d < best) {
+            best = d;
+            closest = table[i].row.name;
+        }
+    }
+    if (closest != NULL && best <= 1 + strlen(closest) / 3) {
+        return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%s\"; did you mean \"%s\"?", name, closest);
+    }
+    char names[320] = "";
+    size_t length = 0;
+    for (int i = 0; i < COUNT && length < sizeof names; i++) {
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", i > 0 ? ", " : "", table[i].row.name);
+    }
+    return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%s\"; there are: %s", name, names);
+}
+
+/* Whether `value` is one of the words in "a|b|c". */
+static bool is_choice(const char *choices, const char *value)
+{
+    size_t length = strlen(value);
+    for (const char *word = choices;;) {
+        size_t word_length = strcspn(word, "|");
+        if (word_length == length && memcmp(word, value, length) == 0) {
+            return true;
+        }
+        if (word[word_length] == '\0') {
+            return false;
+        }
+        word += word_length + 1;
+    }
+}
+
+/* A whole number in decimal, with a suffix K, M, G or T (powers of 1024) where `suffixes`. False: not one, or too large. */
+static bool parse_integer(const char *value, bool suffixes, int64_t *out)
+{
+    char *end;
+    if (isspace((unsigned char)value[0])) {
+        return false;
+    }
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || errno != 0) {
+        return false;
+    }
+    int shift = 0;
+    if (suffixes && *end != '\0') {
+        const char *letters = "kmgt";
+        const char *letter = strchr(letters, tolower((unsigned char)*end));
+        if (letter == NULL) {
+            return false;
+        }
+        shift = (int)(letter - letters + 1) * 10;
+        end++;
+    }
+    if (*end != '\0' || number > INT64_MAX >> shift || number < INT64_MIN >> shift) {
+        return false;
+    }
+    *out = (int64_t)number * ((int64_t)1 << shift);
+    return true;
+}
+
+/* A number of bytes the way it is written in an option. */
+static void format_bytes(int64_t bytes, char out[32])
+{
+    static const char letters[] = "KMGT";
+    int shift = 0;
+    while (shift < 4 && bytes != 0 && bytes % 1024 == 0) {
+        bytes /= 1024;
+        shift++;
+    }
+    snprintf(out, 32, shift > 0 ? "%lld%c" : "%lld", (long long)bytes, shift > 0 ? letters[shift - 1] : 0);
+}
+
+static hd_status parse_number(const entry *e, const char *value, bool from_environment, int64_t *out)
+{
+    bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
+    int64_t number;
+    if (parse_integer(value, e->kind == BYTES, &number) && number >= e->low && number <= e->high &&
+        (!power_of_two || (number & (number - 1)) == 0)) {
+        *out = number;
+        return HD_OK;
+    }
+    char low[32], high[32];
+    if (e->kind == BYTES) {
+        format_bytes(e->low, low);
+        format_bytes(e->high, high);
+        return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be a number of bytes from %s to %s, with K, M, G or T",
+                        SETTING_ARGUMENTS(e, value, from_environment), low, high);
+    }
+    return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be %s from %lld to %lld",
+                    SETTING_ARGUMENTS(e, value, from_environment), power_of_two ? "a power of two" : "a whole number",
+                    (long long)e->low, (long long)e->high);
+}
+
+/* Gives option `index` a value. `out` is as before on failure. */
+static hd_status set(hdi_options *out, int index, const char *value, bool from_environment)
+{
+    const entry *e = &table[index];
+    void *field = (char *)out + e->offset;
+    int64_t number = 0;
+    if (e->kind == INTEGER || e->kind == BYTES) {
+        hd_status status = parse_number(e, value, from_environment, &number);
+        if (status != HD_OK) {
+            return status;
+        }
+    } else if (e->kind == CHOICE && !is_choice(e->row.choices, value)) {
+        return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be one of %s",
+                        SETTING_ARGUMENTS(e, value, from_environment), e->row.choices);
+    }
+
+    char *text = strdup(value);
+    if (text == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the options");
+    }
+    free(out->text[index]);
+    out->text[index] = text;
+    out->is_default[index] = strcmp(text, e->row.default_text) == 0;
+    if (e->kind == INTEGER || e->kind == BYTES) {
+        *(int64_t *)field = number;
+    } else {
+        *(const char **)field = text;
+    }
+    return HD_OK;
+}
+
+/* The next "name=value" of a settings string. `copy` is as long as the string and holds name and value, unquoted.
+ * *at moves behind it; *name is NULL at the end. */
+static hd_status next_setting(const char **at, char *copy, char **name, char **value)
+{
+    const char *s = *at;
+    while (is_separator(*s)) {
+        s++;
+    }
+    *name = *value = NULL;
+    if (*s == '\0') {
+        *at = s;
+        return HD_OK;
+    }
+    const char *start = s;
+    char *to = copy;
+    while (*s != '\0' && *s != '=' && !is_separator(*s)) {
+        *to++ = *s++;
+    }
+    *to++ = '\0';
+    if (*s != '=' || s == start) {
+        return hdi_fail(HD_ERROR_OPTION,
+                        "hd_open: settings: expected name=value at \"%.40s\"; put a value that holds blanks or commas "
+                        "in quotes: name=\"...\"",
+                        start);
+    }
+    s++;
+    *value = to;
+    if (*s == '"') {
+        const char *end = strchr(s + 1, '"');
+        if (end == NULL || (end[1] != '\0' && !is_separator(end[1]))) {
+            return hdi_fail(HD_ERROR_OPTION, "hd_open: settings: the quotes at \"%.40s\" %s", start,
+                            end == NULL ? "are not closed" : "must hold the whole value");
+        }
+        memcpy(to, s + 1, (size_t)(end - s - 1));
+        to += end - s - 1;
+        s = end + 1;
+    } else {
+        while (*s != '\0' && !is_separator(*s)) {
+            *to++ = *s++;
+        }
+    }
+    *to = '\0';
+    *name = copy;
+    *at = s;
+    return HD_OK;
+}
+
+static hd_status apply_settings(const char *settings, hdi_options *out)
+{
+    char *copy = malloc(strlen(settings) + 2);
+    if (copy == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the options");
+    }
+    hd_status status;
+    for (;;) {
+        char *name, *value;
+        status = next_setting(&settings, copy, &name, &value);
+        if (status != HD_OK || name == NULL) {
+            break;
+        }
+        int index = 0;
+        while (index < COUNT && strcmp(name, table[index].row.name) != 0) {
+            index++;
+        }
+        status = index < COUNT ? set(out, index, value, false) : fail_unknown(name);
+        if (status != HD_OK) {
+            break;
+        }
+    }
+    free(copy);
+    return status;
+}
+
+hd_status hdi_options_parse(const char *settings, hdi_options *out)
+{
+    hdi_options options;
+    memset(&options, 0, sizeof options);
+    hd_status status = HD_OK;
+    for (int i = 0; i < COUNT && status == HD_OK; i++) {
+        status = set(&options, i, table[i].row.default_text, false);
+    }
+    for (int i = 0; i < COUNT && status == HD_OK; i++) {
+        /* an empty variable is one that is not set */
+        const char *value = getenv(table[i].row.environment);
+        if (value != NULL && value[0] != '\0') {
+            status = set(&options, i, value, true);
+        }
+    }
+    if (status == HD_OK && settings != NULL) {
+        status = apply_settings(settings, &options);
+    }
+    if (status != HD_OK) {
+        hdi_options_release(&options);
+        return status;
+    }
+    *out = options;
+    return HD_OK;
+}
+
+void hdi_options_release(hdi_options *options)
+{
+    for (int i = 0; i < COUNT; i++) {
+        free(options->text[i]);
+    }
+    memset(options, 0, sizeof *options);
+}
+
+const hdi_option_row *hdi_option_row_at(int index)
+{
+    return index >= 0 && index < COUNT ? &table[index].row : NULL;
+}

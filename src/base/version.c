@@ -1,0 +1,7 @@
+/* version.c - the version of the library that is loaded. Any thread; no locks; nothing but a constant. */
+#include <heddle/version.h>
+
+const char *hd_version(void)
+{
+    return HD_VERSION_STRING;
+}

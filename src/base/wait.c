@@ -1,0 +1,85 @@
+/* wait.c - futexes that work across processes, naps, and how long to spin.
+ *
+ * Threads: any; no locks. Always: a futex wait returns at its deadline at the latest, whatever happens to the waker.
+ */
+#include "base/wait.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+
+_Static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "the kernel sees an atomic word as a plain one");
+
+static int count_cpus(void)
+{
+    /* the kernel refuses a mask that is shorter than its own, so it grows until it is taken */
+    for (int cpus = 1024; cpus <= 1 << 16; cpus *= 4) {
+        cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
+        if (mask == NULL) {
+            break;
+        }
+        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
+        int count = sched_getaffinity(0, bytes, mask) == 0 ? CPU_COUNT_S(bytes, mask) : 0;
+        CPU_FREE(mask);
+        if (count > 0) {
+            return count;
+        }
+    }
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 && online <= INT_MAX ? (int)online : 1;
+}
+
+int hdi_cpu_count(void)
+{
+    /* relaxed: the first callers may all count, and find the same; nothing else depends on it */
+    static atomic_int known;
+    int count = atomic_load_explicit(&known, memory_order_relaxed);
+    if (count == 0) {
+        count = count_cpus();
+        atomic_store_explicit(&known, count, memory_order_relaxed);
+    }
+    return count;
+}
+
+bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns)
+{
+    struct timespec limit;
+    struct timespec *limit_or_none = NULL;
+    if (deadline_ns != INT64_MAX) {
+        int64_t at = deadline_ns > 0 ? deadline_ns : 0;
+        limit.tv_sec = (time_t)(at / 1000000000);
+        limit.tv_nsec = (long)(at % 1000000000);
+        limit_or_none = &limit;
+    }
+    /* FUTEX_WAIT_BITSET because its limit is a point of CLOCK_MONOTONIC; not private because the word may be shared memory */
+    long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, limit_or_none, NULL, FUTEX_BITSET_MATCH_ANY);
+    return !(result == -1 && errno == ETIMEDOUT);
+}
+
+void hdi_futex_wake(_Atomic uint32_t *word, int count)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+void hdi_nap(int64_t ns)
+{
+    if (ns <= 0) {
+        return;
+    }
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    nanosleep(&t, NULL);
+}
+
+int64_t hdi_spin_ns(int64_t spin_us_option)
+{
+    if (spin_us_option >= 0) {
+        return spin_us_option > INT64_MAX / 1000 ? INT64_MAX : spin_us_option * 1000;
+    }
+    return hdi_cpu_count() >= 4 ? 200000 : 20000;
+}

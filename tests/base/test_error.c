@@ -1,0 +1,146 @@
+/* test_error.c - the error path: messages, fields, threads, and structures of other sizes. */
+#include "support/check.h"
+
+#include <pthread.h>
+#include "base/error.h"
+#include <heddle.h>
+
+static void starts_blank(void **unused)
+{
+    (void)unused;
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    assert_int_equal(e.status, HD_OK);
+    assert_int_equal(e.device, -1);
+    assert_int_equal(e.lane, -1);
+    assert_string_equal(hd_message(), "");
+}
+
+static void keeps_the_last_failure(void **unused)
+{
+    (void)unused;
+    assert_int_equal(hdi_fail(HD_ERROR_RANGE, "hd_read: %d bytes", 7), HD_ERROR_RANGE);
+    assert_string_equal(hd_message(), "hd_read: 7 bytes");
+    assert_int_equal(hdi_fail_driver(HD_ERROR_MEMORY, 2, "cuMemCreate", 3, "hd_alloc: no memory"), HD_ERROR_MEMORY);
+    assert_string_equal(hd_message(), "hd_alloc: no memory (cuMemCreate on device 3 returned 2)");
+
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    assert_int_equal(e.size, sizeof e);
+    assert_int_equal(e.status, HD_ERROR_MEMORY);
+    assert_int_equal(e.driver_code, 2);
+    assert_int_equal(e.device, 3);
+    assert_int_equal(e.lane, -1);
+    assert_string_equal(e.operation, "cuMemCreate");
+    assert_string_equal(e.kernel, "");
+    assert_string_equal(e.message, hd_message());
+
+    hdi_fail_driver(HD_ERROR_DRIVER, 999, "cuInit", -1, "hd_open: failed");
+    assert_string_equal(hd_message(), "hd_open: failed (cuInit returned 999)");
+}
+
+static void messages_are_one_bounded_line(void **unused)
+{
+    (void)unused;
+    hdi_fail(HD_ERROR_IMAGE, "first\nsecond\ttab");
+    assert_string_equal(hd_message(), "first second tab");
+
+    char long_text[2000];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    hdi_fail_driver(HD_ERROR_IMAGE, 1, long_text, 0, "%s", long_text);
+    assert_int_equal(strlen(hd_message()), sizeof((hd_error *)0)->message - 1);
+
+    hdi_fail(HD_ERROR_ARGUMENT, "inner");
+    hdi_fail(HD_ERROR_FAILED, "outer: %s", hd_message());
+    assert_string_equal(hd_message(), "outer: inner");
+}
+
+static void saves_and_restores(void **unused)
+{
+    (void)unused;
+    hd_error saved;
+    hdi_fail(HD_ERROR_LIMIT, "kept");
+    hdi_error_save(&saved);
+    hdi_fail(HD_ERROR_SYSTEM, "clean-up failed too");
+    hdi_error_restore(&saved);
+    assert_string_equal(hd_message(), "kept");
+    assert_int_equal(hdi_fail_error(&saved), HD_ERROR_LIMIT);
+}
+
+static void fills_structures_of_other_sizes(void **unused)
+{
+    (void)unused;
+    hdi_fail_driver(HD_ERROR_DRIVER, 5, "cuInit", 1, "text");
+    hd_last_error(NULL);
+
+    hd_error shorter;
+    memset(&shorter, 0x55, sizeof shorter);
+    shorter.size = offsetof(hd_error, lane);
+    hd_last_error(&shorter);
+    assert_int_equal(shorter.device, 1);
+    assert_int_equal(shorter.lane, 0x55555555);
+    assert_int_equal(shorter.size, offsetof(hd_error, lane));
+
+    struct {
+        hd_error known;
+        char more[16];
+    } longer;
+    memset(&longer, 0x55, sizeof longer);
+    longer.known.size = sizeof longer;
+    hd_last_error(&longer.known);
+    assert_string_equal(longer.known.message, hd_message());
+    assert_int_equal(longer.more[0], 0x55);
+    assert_int_equal(longer.known.size, sizeof longer);
+
+    hd_error none;
+    memset(&none, 0x55, sizeof none);
+    none.size = 0;
+    hd_last_error(&none);
+    assert_int_equal(none.device, 0x55555555);
+}
+
+static void *other_thread(void *out)
+{
+    strcpy(out, hd_message());
+    hdi_fail(HD_ERROR_ARGUMENT, "from the other thread");
+    return NULL;
+}
+
+static void threads_have_their_own(void **unused)
+{
+    (void)unused;
+    hdi_fail(HD_ERROR_ARGUMENT, "mine");
+    char seen[64] = "unset";
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, other_thread, seen), 0);
+    pthread_join(thread, NULL);
+    assert_string_equal(seen, "");
+    assert_string_equal(hd_message(), "mine");
+}
+
+static void names_every_status(void **unused)
+{
+    (void)unused;
+    assert_string_equal(hd_status_name(HD_OK), "HD_OK");
+    assert_string_equal(hd_status_text(HD_OK), "success");
+    assert_string_equal(hd_status_name(HD_ERROR_UNSUPPORTED), "HD_ERROR_UNSUPPORTED");
+    assert_string_equal(hd_status_text(HD_ERROR_MEMORY), "out of device memory");
+    assert_non_null(hd_status_name((hd_status)-1000));
+    assert_non_null(hd_status_text((hd_status)1));
+    assert_string_equal(hd_version(), HD_VERSION_STRING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_blank),
+        cmocka_unit_test(keeps_the_last_failure),
+        cmocka_unit_test(messages_are_one_bounded_line),
+        cmocka_unit_test(saves_and_restores),
+        cmocka_unit_test(fills_structures_of_other_sizes),
+        cmocka_unit_test(threads_have_their_own),
+        cmocka_unit_test(names_every_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* test_options.c - the table of options: defaults, environment, settings, and what is said about bad ones. */
+#include "support/check.h"
+
+#include "base/options.h"
+
+static int clean_environment(void **unused)
+{
+    (void)unused;
+    for (int i = 0; hdi_option_row_at(i) != NULL; i++) {
+        unsetenv(hdi_option_row_at(i)->environment);
+    }
+    return 0;
+}
+
+static void defaults_are_valid(void **unused)
+{
+    (void)unused;
+    hdi_options o;
+    assert_ok(hdi_options_parse(NULL, &o));
+    assert_string_equal(o.driver, "auto");
+    assert_string_equal(o.placement, "thread");
+    assert_string_equal(o.devices, "all");
+    assert_string_equal(o.fault, "");
+    assert_int_equal(o.lane_slots, 1024);
+    assert_int_equal(o.spin_us, -1);
+    assert_int_equal(o.host_memory, (int64_t)1 << 30);
+    int rows = 0;
+    for (; hdi_option_row_at(rows) != NULL; rows++) {
+        const hdi_option_row *row = hdi_option_row_at(rows);
+        assert_true(o.is_default[rows]);
+        assert_string_equal(o.text[rows], row->default_text);
+        assert_true(strncmp(row->environment, "HEDDLE_", 7) == 0);
+        assert_true((strcmp(row->kind, "choice") == 0) == (row->choices != NULL));
+        assert_true(row->help[0] != '\0');
+    }
+    assert_true(rows >= 12);
+    assert_null(hdi_option_row_at(-1));
+    hdi_options_release(&o);
+    hdi_options_release(&o);
+}
+
+static void settings_win_over_the_environment(void **unused)
+{
+    (void)unused;
+    hdi_options o;
+    setenv("HEDDLE_DRIVER", "nvidia", 1);
+    setenv("HEDDLE_HOST_DEVICES", "2", 1);
+    setenv("HEDDLE_DEVICES", "0,1", 1);
+    setenv("HEDDLE_PLACEMENT", "", 1);
+    assert_ok(hdi_options_parse("driver=host", &o));
+    assert_string_equal(o.driver, "host");
+    assert_int_equal(o.host_devices, 2);
+    assert_string_equal(o.devices, "0,1");
+    assert_string_equal(o.placement, "thread");
+    assert_false(o.is_default[0]);
+    assert_true(o.is_default[1]);
+    hdi_options_release(&o);
+}
+
+static void settings_are_separated_and_quoted(void **unused)
+{
+    (void)unused;
+    hdi_options o;
+    assert_ok(
+        hdi_options_parse("  host_memory=64M,placement=inline\thost_devices=8 ,, devices=\"0, 2,3\" fault=\"\"", &o));
+    assert_int_equal(o.host_memory, 64 << 20);
+    assert_string_equal(o.placement, "inline");
+    assert_int_equal(o.host_devices, 8);
+    assert_string_equal(o.devices, "0, 2,3");
+    assert_string_equal(o.fault, "");
+    hdi_options_release(&o);
+    assert_ok(hdi_options_parse("spin_us=5 spin_us=6 fault=cuLaunchKernel:3+=700", &o));
+    assert_int_equal(o.spin_us, 6);
+    assert_string_equal(o.fault, "cuLaunchKernel:3+=700");
+    hdi_options_release(&o);
+    assert_ok(hdi_options_parse("", &o));
+    hdi_options_release(&o);
+}
+
+static void bytes_take_suffixes(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *settings;
+        int64_t bytes;
+    } good[] = {
+        {"host_memory=2097152", 1 << 21},
+        {"host_memory=4096K", 4 << 20},
+        {"host_memory=2g", (int64_t)2 << 30},
+        {"host_memory=64T", (int64_t)64 << 40},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        hdi_options o;
+        assert_ok(hdi_options_parse(good[i].settings, &o));
+        assert_int_equal(o.host_memory, good[i].bytes);
+        hdi_options_release(&o);
+    }
+}
+
+static void says_what_is_wrong(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *settings, *message;
+    } bad[] = {
+        {"drivr=host", "did you mean \"driver\""},
+        {"hostdevices=2", "did you mean \"host_devices\""},
+        {"speed=11", "there are: driver, placement"},
+        {"a_name_that_is_much_longer_than_any_option_that_there_is_or_ever_will_be=1", "there are: driver"},
+        {"driver=cuda", "driver=cuda: must be one of auto|nvidia|host"},
+        {"driver=", "must be one of"},
+        {"driver=auto|host", "must be one of"},
+        {"lane_slots=1000", "must be a power of two from"},
+        {"lane_slots=32", "must be a power of two from"},
+        {"lane_slots=131072", "must be a power of two"},
+        {"spin_us=-2", "must be a whole number from -1 to 1000000"},
+        {"spin_us=1K", "must be a whole number"},
+        {"spin_us=", "must be a whole number"},
+        {"spin_us=99999999999999999999", "must be a whole number"},
+        {"host_memory=1M", "from 2M to 64T"},
+        {"host_memory=9000000000000T", "from 2M to 64T"},
+        {"host_memory=1GB", "from 2M to 64T"},
+        {"host_memory=-1G", "from 2M to 64T"},
+        {"host_memory=\" 1G\"", "from 2M to 64T"},
+        {"devices=0,1", "expected name=value at \"1\""},
+        {"driver", "expected name=value"},
+        {"=host", "expected name=value"},
+        {"devices=\"0,1", "are not closed"},
+        {"devices=\"0\"1", "must hold the whole value"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        hdi_options o;
+        memset(&o, 0x55, sizeof o);
+        assert_status(hdi_options_parse(bad[i].settings, &o), HD_ERROR_OPTION);
+        assert_message_has(bad[i].message);
+        assert_int_equal(o.lane_slots, 0x5555555555555555);
+    }
+    hdi_options o;
+    setenv("HEDDLE_LANE_SLOTS", "7", 1);
+    assert_status(hdi_options_parse(NULL, &o), HD_ERROR_OPTION);
+    assert_message_has("HEDDLE_LANE_SLOTS=7: must be");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(defaults_are_valid, clean_environment, clean_environment),
+        cmocka_unit_test_setup_teardown(settings_win_over_the_environment, clean_environment, clean_environment),
+        cmocka_unit_test_setup_teardown(settings_are_separated_and_quoted, clean_environment, clean_environment),
+        cmocka_unit_test_setup_teardown(bytes_take_suffixes, clean_environment, clean_environment),
+        cmocka_unit_test_setup_teardown(says_what_is_wrong, clean_environment, clean_environment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+/* check.h - what every cmocka test includes first: the headers in the order cmocka needs, and asserts for statuses.
+ *
+ * A test program's main is: return cmocka_run_group_tests(tests, NULL, NULL);  or test_skip("why") where it does not apply.
+ */
+#ifndef TEST_SUPPORT_CHECK_H
+#define TEST_SUPPORT_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <heddle/status.h>
+
+#define TEST_SKIPPED 77 /* the exit status of a program whose tests do not apply here */
+
+/* The expression, of type hd_status, must be HD_OK; prints the library's message when it is not. */
+#define assert_ok(expression) check_status_((expression), HD_OK, #expression, __FILE__, __LINE__)
+
+/* The expression must be this failure. */
+#define assert_status(expression, expected) check_status_((expression), (expected), #expression, __FILE__, __LINE__)
+
+/* The calling thread's last message must contain the text. */
+#define assert_message_has(text) check_contains_(hd_message(), (text), __FILE__, __LINE__)
+
+/* A string must contain another. */
+#define assert_contains(string, text) check_contains_((string), (text), __FILE__, __LINE__)
+
+static inline void check_status_(hd_status got, hd_status expected, const char *expression, const char *file, int line)
+{
+    if (got == expected) {
+        return;
+    }
+    fprintf(stderr, "%s:%d: %s\n    returned %s, expected %s\n    message: %s\n", file, line, expression,
+            hd_status_name(got), hd_status_name(expected), hd_message());
+    _fail(file, line);
+}
+
+static inline void check_contains_(const char *string, const char *text, const char *file, int line)
+{
+    if (strstr(string, text) != NULL) {
+        return;
+    }
+    fprintf(stderr, "%s:%d: \"%s\"\n    does not contain \"%s\"\n", file, line, string, text);
+    _fail(file, line);
+}
+
+/* Says why the program's tests do not apply here, and what its main must return. */
+static inline int test_skip(const char *why)
+{
+    printf("skipped: %s\n", why);
+    return TEST_SKIPPED;
+}
+
+#endif
