@@ -1,0 +1,214 @@
+/* engine.c - runs a device's engine: the loop over its lanes, how it sleeps and is woken, the placements.
+ *
+ * Threads: in the placement thread one thread per device, from hd_open to hd_close; in the placement inline whoever submits or waits,
+ * one at a time per device. Locks: `running` (inline only), never together with an order lock.
+ * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the bell; a sleep with work in flight ends
+ * by itself, since the device's completion words ring no bell.
+ */
+#include "engine/engine.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/wait.h"
+
+#define NAP_FIRST_NS 20000
+#define NAP_LAST_NS 500000
+#define SPINS_PER_LOOK 16
+
+void hdi_engine_ring(hdi_engine *engine)
+{
+    atomic_fetch_add_explicit(&engine->bell, 1, memory_order_seq_cst);
+    hdi_futex_wake(&engine->bell, 1);
+}
+
+/* One round over the lanes that have anything. */
+static hdi_pass run_pass(hdi_engine *engine)
+{
+    hdi_pass pass = {.now = hdi_clock_ns()};
+    for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
+        uint64_t bits = atomic_load_explicit(&engine->active[w], memory_order_seq_cst);
+        while (bits) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            bits &= bits - 1;
+            hdi_feed_visit(engine, &engine->feeds[lane], &pass);
+        }
+    }
+    return pass;
+}
+
+/* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a nap. */
+static bool has_new_work(hdi_engine *engine)
+{
+    for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
+        uint64_t bits = atomic_load_explicit(&engine->active[w], memory_order_seq_cst);
+        while (bits) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            bits &= bits - 1;
+            const hdi_feed *feed = &engine->feeds[lane];
+            uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_seq_cst);
+            if (head != feed->issued && !feed->blocked) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool has_wishes(hdi_engine *engine)
+{
+    for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
+        uint64_t bits = atomic_load_explicit(&engine->active[w], memory_order_seq_cst);
+        while (bits) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            bits &= bits - 1;
+            const hdi_feed *feed = &engine->feeds[lane];
+            hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
+            if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->published ||
+                atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void sleep_until_needed(hdi_engine *engine, bool in_flight, int64_t nap)
+{
+    uint32_t bell = atomic_load_explicit(&engine->bell, memory_order_seq_cst);
+    /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
+    atomic_store_explicit(&engine->asleep, 1, memory_order_seq_cst);
+    bool idle = true;
+    for (uint32_t w = 0; !in_flight && w < HDI_LANES_MAX / 64; w++) {
+        idle &= atomic_load_explicit(&engine->active[w], memory_order_seq_cst) == 0;
+    }
+    bool needed = !idle || has_new_work(engine) || (nap == NAP_FIRST_NS && has_wishes(engine)) ||
+                  atomic_load_explicit(&engine->stop, memory_order_seq_cst);
+    if (!needed) {
+        atomic_fetch_add_explicit(&engine->sleeps, 1, memory_order_relaxed);
+        hdi_futex_wait(&engine->bell, bell, in_flight ? hdi_clock_ns() + nap : INT64_MAX);
+    }
+    atomic_store_explicit(&engine->asleep, 0, memory_order_seq_cst);
+}
+
+static void *engine_thread(void *argument)
+{
+    hdi_engine *engine = argument;
+    hd_runtime *rt = engine->device->runtime;
+    hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
+    if (r != HDCU_SUCCESS) {
+        hdi_engine_lose(engine, r);
+    }
+    int64_t quiet_since = 0;
+    int64_t nap = NAP_FIRST_NS;
+    while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
+        hdi_pass pass = run_pass(engine);
+        if (pass.progress) {
+            quiet_since = 0;
+            nap = NAP_FIRST_NS;
+            continue;
+        }
+        if (!quiet_since) {
+            quiet_since = pass.now;
+        }
+        if (pass.now - quiet_since < rt->spin_ns) {
+            for (int i = 0; i < SPINS_PER_LOOK; i++) {
+                hdi_cpu_relax();
+            }
+            continue;
+        }
+        uint32_t bell = atomic_load_explicit(&engine->bell, memory_order_relaxed);
+        sleep_until_needed(engine, pass.in_flight, nap);
+        if (!pass.in_flight || bell != atomic_load_explicit(&engine->bell, memory_order_relaxed)) {
+            quiet_since = 0;
+            nap = NAP_FIRST_NS;
+        } else {
+            nap = nap * 2 < NAP_LAST_NS ? nap * 2 : NAP_LAST_NS;
+        }
+    }
+    rt->driver->cuCtxSetCurrent(NULL);
+    return NULL;
+}
+
+void hdi_engine_run_inline(hdi_device *device)
+{
+    hdi_engine *engine = device->engine;
+    do {
+        if (pthread_mutex_trylock(&engine->running)) {
+            return; /* whoever runs it looks for new commands once more after letting go */
+        }
+        hdi_scope scope;
+        if (hdi_scope_enter(device, "engine", &scope)) {
+            hdi_engine_lose(engine, HDCU_ERROR_INVALID_CONTEXT);
+        }
+        while (run_pass(engine).progress) {
+        }
+        hdi_scope_leave(&scope);
+        pthread_mutex_unlock(&engine->running);
+    } while (has_new_work(engine));
+}
+
+hd_status hdi_engine_create(hdi_device *device)
+{
+    hdi_engine *engine = aligned_alloc(HDI_LINE, (sizeof *engine + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    if (!engine) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the engine of device %d", device->index);
+    }
+    *engine = (hdi_engine){.device = device};
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        engine->feeds[i].number = i;
+    }
+    pthread_mutex_init(&engine->running, NULL);
+    device->engine = engine;
+    if (device->runtime->is_inline) {
+        return HD_OK;
+    }
+    /* The application's signals are not the engine's. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&engine->thread, NULL, engine_thread, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: cannot start the engine thread of device %d: error %d",
+                        device->index, error);
+    }
+    engine->has_thread = true;
+    return HD_OK;
+}
+
+void hdi_engine_stop(hdi_device *device)
+{
+    hdi_engine *engine = device->engine;
+    if (engine && engine->has_thread) {
+        atomic_store_explicit(&engine->stop, true, memory_order_seq_cst);
+        hdi_engine_ring(engine);
+        pthread_join(engine->thread, NULL);
+        engine->has_thread = false;
+    }
+}
+
+void hdi_engine_destroy(hdi_device *device, bool driver_usable)
+{
+    hdi_engine *engine = device->engine;
+    if (!engine) {
+        return;
+    }
+    const hdi_driver *driver = device->runtime->driver;
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_feed *feed = &engine->feeds[i];
+        for (int e = 0; driver_usable && e < HDI_EVENTS_PER_LANE; e++) {
+            if (feed->event[e]) {
+                driver->cuEventDestroy(feed->event[e]);
+            }
+        }
+        if (driver_usable && feed->stream) {
+            driver->cuStreamDestroy(feed->stream);
+        }
+        free(feed->dependencies);
+    }
+    pthread_mutex_destroy(&engine->running);
+    free(engine);
+    device->engine = NULL;
+}

@@ -1,0 +1,503 @@
+/* feed.c - one lane's commands into the driver, and its finished work back out.
+ *
+ * Threads: whoever runs the device's engine; its thread, or in the placement inline the holder of `running`. The device's context is
+ * current. Locks: none; other engines read event positions, everything else they need is in the shared channel.
+ * Always:
+ *   - a lane's commands are issued in order; a failed command is recorded before `issued` passes it;
+ *   - `done` never passes a position before the results it reads from other lanes are done;
+ *   - every event position stands for an event already recorded behind that position, so waiting for an event can
+ *     not close a circle.
+ */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/wait.h"
+
+#define COMMANDS_PER_VISIT 64
+#define LINGER_NS 10000          /* an empty lane is published this long after it ran empty, sooner if somebody waits */
+#define LOOK_NS 1000000          /* no progress for this long: look at the stream's status, an error shows only there */
+#define BAD_LOOKS_MAX 8          /* the status call failing this often in a row means that the device cannot be used */
+#define DEPENDENCIES_LOCAL 8
+
+static void count(_Atomic uint64_t *counter)
+{
+    /* one writer; relaxed: a statistic */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+static hdi_command *command_at(const hdi_channel *channel, uint32_t lane, uint64_t position)
+{
+    return &channel->rings[(size_t)lane * channel->slots + (position & (channel->slots - 1))];
+}
+
+/* ---- failure ---- */
+
+/* The first operation of a lane at or behind `position`: what an error without an address is blamed on. */
+static const hdi_command *first_operation(hdi_engine *engine, const hdi_feed *feed, uint64_t position, uint64_t head,
+                                          uint64_t *end)
+{
+    while (position < head) {
+        const hdi_command *c = command_at(&engine->device->channel, feed->number, position);
+        position += c->slots;
+        if (c->op == HDI_OP_LAUNCH || c->op == HDI_OP_COPY || c->op == HDI_OP_FILL) {
+            *end = position;
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static void blame(hdi_engine *engine, const hdi_feed *feed, const hdi_command *c, uint64_t end, int code,
+                  hdi_failure *cause)
+{
+    *cause = (hdi_failure){
+        .position = end,
+        .lane = (uint32_t)engine->device->index * HDI_LANES_MAX + feed->number,
+        .driver_code = code,
+        .kernel = c && c->op == HDI_OP_LAUNCH ? c->kernel : 0,
+        .op = c ? c->op : 0,
+    };
+}
+
+/* Records that positions from..to failed because of feed->cause. */
+static void record_failure(hdi_engine *engine, hdi_feed *feed, uint64_t from, uint64_t to)
+{
+    hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    feed->cause.from = from;
+    feed->cause.to = to;
+    hdi_failure_add(shared, &feed->cause);
+    feed->failed = true;
+    if (feed->keeps_failure) {
+        /* pairs with the load in the submit path, which refuses; late is fine, the engine passes over what still comes */
+        atomic_store_explicit(&shared->failed, 1, memory_order_release);
+    }
+}
+
+void hdi_engine_lose(hdi_engine *engine, int code)
+{
+    if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+        return;
+    }
+    hdi_device *device = engine->device;
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_feed *feed = &engine->feeds[i];
+        if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
+            continue;
+        }
+        hdi_lane_shared *shared = &device->channel.lanes[i];
+        uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
+        uint64_t end = feed->done;
+        const hdi_command *c = first_operation(engine, feed, feed->done, head, &end);
+        blame(engine, feed, c, end, code, &feed->cause);
+        feed->cause.lost = 1;
+        record_failure(engine, feed, feed->done + 1, UINT64_MAX);
+        atomic_store_explicit(&shared->failed, 1, memory_order_release);
+    }
+    /* pairs with the loads in the submit path and in hdi_position_status */
+    atomic_store_explicit(&engine->lost, code, memory_order_release);
+}
+
+/* A driver call for this lane failed without killing the device: the command ending at `end` did not happen. */
+static void command_failed(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, uint64_t begin, int code)
+{
+    if (hdi_driver_code_is_fatal(code)) {
+        hdi_engine_lose(engine, code);
+        return;
+    }
+    uint64_t end = begin + c->slots;
+    blame(engine, feed, c, end, code, &feed->cause);
+    record_failure(engine, feed, begin + 1, end);
+}
+
+/* The result at `position` of another lane, which this lane reads, does not exist. `from`..`to`: what fails here. */
+static void inherit_failure(hdi_engine *engine, hdi_feed *feed, const hdi_failure *other, uint64_t from, uint64_t to)
+{
+    feed->cause = *other;
+    feed->cause.inherited = 1;
+    record_failure(engine, feed, from, to);
+}
+
+/* ---- finishing ---- */
+
+static void store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
+{
+    hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    feed->done = position;
+    /* Releases what the device wrote to whoever loads `done`; and is sequentially consistent with the sleeper's
+     * registration followed by its last look at `done`. */
+    atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
+    if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
+        atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
+        hdi_futex_wake(&shared->wake, INT32_MAX);
+    }
+}
+
+/* Moves `done` up to what the device has passed, as far as the lanes that this one read from are done as well. */
+static bool finish(hdi_engine *engine, hdi_feed *feed, uint64_t position, int depth)
+{
+    hd_runtime *rt = engine->device->runtime;
+    if (position > feed->passed) {
+        feed->passed = position;
+    }
+    uint64_t reach = feed->passed;
+    uint32_t settled = 0;
+    while (settled < feed->n_dependencies && feed->dependencies[settled].position < reach) {
+        hdi_dependency *d = &feed->dependencies[settled];
+        hdi_lane_shared *other = hdi_lane_shared_of(rt, d->lane);
+        if (atomic_load_explicit(&other->done, memory_order_acquire) < d->target) {
+            hdi_device *owner = hdi_lane_owner(rt, d->lane);
+            /* Work behind the wait has finished, so on the same device the other lane has passed the target, too. */
+            if (owner == engine->device && depth < HDI_LANES_MAX) {
+                finish(engine, &engine->feeds[d->lane % HDI_LANES_MAX], d->target, depth + 1);
+            }
+            if (atomic_load_explicit(&other->done, memory_order_acquire) < d->target) {
+                reach = d->position;
+                break;
+            }
+        }
+        hdi_failure failure;
+        if (hdi_failure_find(other, d->target, &failure)) {
+            bool failed = feed->failed;
+            uint64_t end = feed->issued;
+            if (!feed->keeps_failure) {
+                first_operation(engine, feed, d->position, feed->issued, &end);
+            }
+            inherit_failure(engine, feed, &failure, d->position + 1, end);
+            feed->failed = failed || feed->keeps_failure;
+        }
+        settled++;
+    }
+    if (settled) {
+        feed->n_dependencies -= settled;
+        for (uint32_t i = 0; i < feed->n_dependencies; i++) {
+            feed->dependencies[i] = feed->dependencies[i + settled];
+        }
+    }
+    if (reach <= feed->done) {
+        return false;
+    }
+    store_done(engine, feed, reach);
+    return true;
+}
+
+static void publish(hdi_engine *engine, hdi_feed *feed)
+{
+    hdi_device *device = engine->device;
+    hdcu_deviceptr word = device->words_address + feed->number * sizeof(hdi_word);
+    hdcu_result r = device->runtime->driver->cuMemsetD32Async(word, (unsigned)feed->issued, 1, feed->stream);
+    feed->published = feed->issued;
+    if (r == HDCU_SUCCESS) {
+        count(&engine->publishes);
+    } else if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    } else {
+        feed->word_missing = true;
+    }
+}
+
+/* Asks the driver about the stream: the way in which errors of running work come to light, and completion where the word failed. */
+static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+{
+    uint64_t issued = feed->issued;
+    feed->checked = pass->now;
+    hdcu_result r = engine->device->runtime->driver->cuStreamQuery(feed->stream);
+    if (r == HDCU_SUCCESS) {
+        feed->bad_looks = 0;
+        feed->word_missing = false;
+        pass->progress |= finish(engine, feed, issued, 0);
+    } else if (r == HDCU_ERROR_NOT_READY) {
+        feed->bad_looks = 0;
+    } else if (hdi_driver_code_is_fatal(r) || ++feed->bad_looks >= BAD_LOOKS_MAX) {
+        hdi_engine_lose(engine, r);
+    }
+}
+
+static void reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+{
+    hdi_device *device = engine->device;
+    if (feed->published > feed->done) {
+        /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
+         * lies between `passed` and `published`, far less than 2^32 apart. */
+        uint32_t low = atomic_load_explicit(&device->channel.words[feed->number].position, memory_order_acquire);
+        uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
+        if (position > feed->done && finish(engine, feed, position, 0)) {
+            feed->checked = pass->now;
+            pass->progress = true;
+        }
+    }
+    if (feed->issued > feed->done && feed->passed < feed->issued &&
+        (feed->word_missing || pass->now - feed->checked > LOOK_NS)) {
+        look_at_stream(engine, feed, pass);
+    }
+}
+
+/* ---- issuing ---- */
+
+/* Puts an event behind everything issued so far, for other lanes to wait for. */
+static void record_event(hdi_engine *engine, hdi_feed *feed)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    uint32_t i = feed->event_next;
+    /* Other engines that still use the old position get the new, later record: more than they need, never less. */
+    hdcu_result r = HDCU_SUCCESS;
+    if (!feed->event[i]) {
+        r = driver->cuEventCreate(&feed->event[i], HDCU_EVENT_DISABLE_TIMING);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = driver->cuEventRecord(feed->event[i], feed->stream);
+    }
+    feed->event_last = feed->issued;
+    if (r == HDCU_SUCCESS) {
+        /* pairs with the acquire load in find_event: the event is recorded before its position is seen */
+        atomic_store_explicit(&feed->event_position[i], feed->issued, memory_order_release);
+        feed->event_next = (i + 1) % HDI_EVENTS_PER_LANE;
+        count(&engine->events);
+    } else if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    } else {
+        /* Without an event the waiting lane goes on when this one is done: see issue_wait. */
+        hdi_want(&engine->device->channel.lanes[feed->number].wanted_host, feed->issued);
+    }
+}
+
+/* The event with the lowest position that stands at or behind `position`, NULL if there is none. */
+static hdcu_event find_event(const hdi_feed *other, uint64_t position)
+{
+    hdcu_event best = NULL;
+    uint64_t best_position = UINT64_MAX;
+    for (int i = 0; i < HDI_EVENTS_PER_LANE; i++) {
+        /* pairs with the release store in record_event */
+        uint64_t p = atomic_load_explicit(&other->event_position[i], memory_order_acquire);
+        if (p >= position && p < best_position) {
+            best = other->event[i];
+            best_position = p;
+        }
+    }
+    return best;
+}
+
+static bool add_dependency(hdi_feed *feed, hdi_dependency dependency)
+{
+    if (feed->n_dependencies == feed->dependencies_room) {
+        uint32_t room = feed->dependencies_room ? feed->dependencies_room * 2 : DEPENDENCIES_LOCAL;
+        hdi_dependency *more = realloc(feed->dependencies, room * sizeof *more);
+        if (!more) {
+            return false;
+        }
+        feed->dependencies = more;
+        feed->dependencies_room = room;
+    }
+    feed->dependencies[feed->n_dependencies++] = dependency;
+    return true;
+}
+
+/* True when the lane may go on behind the wait. */
+static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+{
+    hd_runtime *rt = engine->device->runtime;
+    uint32_t lane = c->u.wait.lane;
+    uint64_t target = c->u.wait.position;
+    uint64_t source = c->u.wait.source;
+    hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
+    hdi_engine *other_engine = hdi_lane_owner(rt, lane)->engine;
+    hdi_feed *other_feed = &other_engine->feeds[lane % HDI_LANES_MAX];
+    bool self = other_feed == feed;
+
+    bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= target;
+    /* pairs with the release store of `issued`: failures found while issuing are recorded before it */
+    if (!done && !self && atomic_load_explicit(&other->issued, memory_order_acquire) < target) {
+        return false;
+    }
+    hdi_failure failure;
+    if (source && hdi_failure_find(other, source, &failure)) {
+        inherit_failure(engine, feed, &failure, feed->issued + 1, feed->issued + c->slots);
+        return true;
+    }
+    if (done || self) {
+        return true;
+    }
+    hdcu_event event = find_event(other_feed, target);
+    if (!event) {
+        return false;
+    }
+    if (source) {
+        if (!add_dependency(feed, (hdi_dependency){feed->issued + c->slots, source, lane})) {
+            return false; /* no memory just now: the lane waits until the other one is done */
+        }
+        if (other_engine != engine) {
+            hdi_want(&other->wanted_host, source);
+            hdi_engine_notify(other_engine, lane % HDI_LANES_MAX);
+        }
+    }
+    hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
+    if (r != HDCU_SUCCESS) {
+        command_failed(engine, feed, c, feed->issued, r);
+    } else {
+        count(&engine->waits);
+    }
+    return true;
+}
+
+static hdcu_result issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+{
+    hdi_device *device = engine->device;
+    hdcu_function function = hdi_kernel_at(device->runtime, c->kernel)->function[device->index];
+    size_t bytes = c->u.launch.argument_bytes;
+    void *extra[] = {HDCU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)c->u.launch.arguments,
+                     HDCU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HDCU_LAUNCH_PARAM_END};
+    return device->runtime->driver->cuLaunchKernel(
+        function, c->u.launch.grid[0], c->u.launch.grid[1], c->u.launch.grid[2], c->u.launch.block[0],
+        c->u.launch.block[1], c->u.launch.block[2], c->u.launch.shared_bytes, feed->stream, NULL, bytes ? extra : NULL);
+}
+
+static hdcu_result issue_copy(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_deviceptr dst = c->u.copy.dst;
+    hdcu_deviceptr src = c->u.copy.src;
+    switch (c->kind) {
+    case HDI_COPY_TO_DEVICE:
+        return driver->cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, c->u.copy.bytes, feed->stream);
+    case HDI_COPY_TO_HOST:
+        return driver->cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, c->u.copy.bytes, feed->stream);
+    case HDI_COPY_ON_DEVICE:
+        return driver->cuMemcpyDtoDAsync(dst, src, c->u.copy.bytes, feed->stream);
+    default:
+        return driver->cuMemcpyAsync(dst, src, c->u.copy.bytes, feed->stream);
+    }
+}
+
+/* One command. False: the lane cannot go on yet. */
+static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+{
+    hdcu_result r = HDCU_SUCCESS;
+    if (feed->failed && c->op != HDI_OP_RESUME) {
+        bool operation = c->op != HDI_OP_WAIT && c->op != HDI_OP_SKIP;
+        hdi_failure_extend(&engine->device->channel.lanes[feed->number], feed->issued + c->slots);
+        if (operation && !feed->keeps_failure) {
+            feed->failed = false; /* only what depended on the failed result */
+        }
+        return true;
+    }
+    switch (c->op) {
+    case HDI_OP_WAIT:
+        return issue_wait(engine, feed, c);
+    case HDI_OP_LAUNCH:
+        r = issue_launch(engine, feed, c);
+        break;
+    case HDI_OP_COPY:
+        r = issue_copy(engine, feed, c);
+        break;
+    case HDI_OP_FILL:
+        r = engine->device->runtime->driver->cuMemsetD32Async(c->u.fill.dst, c->u.fill.pattern, c->u.fill.words,
+                                                              feed->stream);
+        break;
+    case HDI_OP_RESUME:
+        feed->failed = false;
+        atomic_store_explicit(&engine->device->channel.lanes[feed->number].failed, 0, memory_order_release);
+        return true;
+    default:
+        return true;
+    }
+    count(&engine->operations);
+    if (__builtin_expect(r != HDCU_SUCCESS, 0)) {
+        command_failed(engine, feed, c, feed->issued, r);
+        if (!feed->keeps_failure) {
+            feed->failed = false; /* this command alone */
+        }
+    }
+    return true;
+}
+
+/* A lost device: everything is finished, without success. */
+static void drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
+{
+    hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    feed->issued = feed->passed = feed->published = head;
+    feed->n_dependencies = 0;
+    atomic_store_explicit(&shared->issued, head, memory_order_release);
+    if (feed->done < head) {
+        store_done(engine, feed, head);
+    }
+}
+
+/* Gives the driver what it can take. True when something was issued. */
+static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, uint64_t head)
+{
+    uint64_t publish_every = engine->device->channel.slots / 8;
+    bool any = false;
+    feed->blocked = false;
+    for (int i = 0; i < COMMANDS_PER_VISIT && feed->issued != head; i++) {
+        const hdi_command *c = command_at(&engine->device->channel, feed->number, feed->issued);
+        if (!issue(engine, feed, c)) {
+            feed->blocked = true;
+            break;
+        }
+        if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+            return true;
+        }
+        feed->issued += c->slots;
+        any = true;
+        /* pairs with the acquire load in issue_wait of other engines */
+        atomic_store_explicit(&shared->issued, feed->issued, memory_order_release);
+        /* relaxed: a wish seen late is seen at the next visit */
+        uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
+        if (__builtin_expect(wanted > feed->event_last && wanted <= feed->issued, 0)) {
+            record_event(engine, feed);
+        }
+        if (__builtin_expect(feed->issued - feed->published >= publish_every, 0)) {
+            publish(engine, feed);
+        }
+    }
+    return any;
+}
+
+void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+{
+    hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    /* pairs with the submitters' store: the commands are written before `head` shows them */
+    uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
+    if (!atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+        if (feed->issued != head) {
+            if (feed->issued == feed->done) {
+                feed->checked = pass->now;
+            }
+            if (issue_some(engine, feed, shared, head)) {
+                feed->idle_since = 0;
+                pass->progress = true;
+            }
+        }
+        uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
+        if (wanted > feed->event_last && wanted <= feed->issued && wanted > feed->done) {
+            record_event(engine, feed); /* the wish came after the command had been issued */
+        }
+        if (feed->issued != feed->published) {
+            uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
+            bool stands = feed->issued == head || feed->blocked;
+            if (stands && !feed->idle_since) {
+                feed->idle_since = pass->now;
+            }
+            if ((host > feed->published && (host <= feed->issued || stands)) ||
+                (stands && pass->now - feed->idle_since > LINGER_NS)) {
+                publish(engine, feed);
+            }
+        }
+        reap(engine, feed, pass);
+    }
+    if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+        pass->progress |= feed->issued != head || feed->done != head;
+        drop(engine, feed, head);
+    }
+    if (feed->done == head) {
+        /* Nothing left. Cleared before the last look at `head`, see hdi_engine_notify. */
+        uint64_t bit = (uint64_t)1 << (feed->number % 64);
+        atomic_fetch_and_explicit(&engine->active[feed->number / 64], ~bit, memory_order_seq_cst);
+        if (atomic_load_explicit(&shared->head, memory_order_seq_cst) != head) {
+            atomic_fetch_or_explicit(&engine->active[feed->number / 64], bit, memory_order_seq_cst);
+            pass->progress = true;
+        }
+    } else {
+        pass->in_flight = true;
+    }
+}

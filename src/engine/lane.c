@@ -1,0 +1,362 @@
+/* lane.c - lanes as the application sees them: making, giving out, giving back, waiting for a whole lane.
+ *
+ * Threads: any. Locks: a device's lanes_lock while lanes are made and given out; its order lock for what submitters read.
+ * Always: an hd_lane, its stream and its ring live from their first use until hd_close, and positions never go back, so tickets stay valid
+ * when a lane is given out again.
+ */
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+hd_lane *hdi_lane_any(const hd_lane *handle)
+{
+    hd_lane *lane = hdi_handle_object(handle);
+    return lane && lane->magic == HDI_LANE_MAGIC ? lane : NULL;
+}
+
+hd_lane *hdi_lane_from_handle(const hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_any(handle);
+    return lane && lane->generation == hdi_handle_generation(handle) && lane->state == HDI_LANE_OPEN ? lane : NULL;
+}
+
+hd_lane *hdi_lane_handle(hd_lane *lane)
+{
+    return hdi_handle_make(lane, lane->generation);
+}
+
+/* A lane that has never been used: its memory, its stream. lanes_lock held. */
+static hd_status new_lane(hdi_device *device, uint32_t number, hd_lane **out)
+{
+    hd_runtime *rt = device->runtime;
+    size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
+    hd_lane *lane = calloc(1, sizeof *lane);
+    uint64_t *seen = calloc(n_lanes, sizeof *seen);
+    hdi_wait_entry *waits = calloc(n_lanes, sizeof *waits);
+    if (!lane || !seen || !waits) {
+        free(lane);
+        free(seen);
+        free(waits);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
+    }
+    hdi_feed *feed = &device->engine->feeds[number];
+    hdi_scope scope;
+    hd_status status = hdi_scope_enter(device, "lane", &scope);
+    if (!status) {
+        hdcu_result r = rt->driver->cuStreamCreate(&feed->stream, HDCU_STREAM_NON_BLOCKING);
+        if (r != HDCU_SUCCESS) {
+            feed->stream = NULL;
+            status = hdi_driver_failed(device, r, "cuStreamCreate", "lane");
+        }
+        hdi_scope_leave(&scope);
+    }
+    if (status) {
+        free(lane);
+        free(seen);
+        free(waits);
+        return status;
+    }
+    *lane = (hd_lane){
+        .magic = HDI_LANE_MAGIC,
+        .number = number,
+        .global = (uint32_t)device->index * HDI_LANES_MAX + number,
+        .device = device,
+        .shared = &device->channel.lanes[number],
+        .ring = &device->channel.rings[(size_t)number * device->channel.slots],
+        .mask = device->channel.slots - 1,
+        .seen = seen,
+        .waits = waits,
+        .waits_room = (uint32_t)n_lanes,
+    };
+    device->lanes[number] = lane;
+    *out = lane;
+    return HD_OK;
+}
+
+void hdi_lane_push(hd_lane *lane, const hdi_command *command)
+{
+    lane->ring[lane->head & lane->mask] = *command;
+    lane->head += 1;
+    atomic_store_explicit(&lane->shared->head, lane->head, memory_order_seq_cst);
+}
+
+static bool is_drained(const hd_lane *lane)
+{
+    return atomic_load_explicit(&lane->shared->done, memory_order_acquire) == lane->head;
+}
+
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, hd_lane **out)
+{
+    int lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire);
+    if (lost) {
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "lane: device %d is lost: %s",
+                               device->index, hdi_driver_code_name(lost));
+    }
+    hd_status status = HD_OK;
+    hd_lane *lane = NULL;
+    bool resume = false;
+    pthread_mutex_lock(&device->lanes_lock);
+    for (uint32_t i = 0; i < HDI_LANES_MAX && !lane && !status; i++) {
+        hd_lane *candidate = device->lanes[i];
+        if (!candidate) {
+            status = new_lane(device, i, &lane);
+            break;
+        }
+        hdi_lock_take(&device->order);
+        if (candidate->state == HDI_LANE_FREE && is_drained(candidate)) {
+            lane = candidate;
+            resume = atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0;
+        }
+        hdi_lock_release(&device->order);
+    }
+    if (!status && !lane) {
+        status = hdi_fail(HD_ERROR_LIMIT, "all %d lanes of device %d are in use: destroy some", HDI_LANES_MAX,
+                          device->index);
+    }
+    if (!status) {
+        hdi_feed *feed = &device->engine->feeds[lane->number];
+        hdi_lock_take(&device->order);
+        lane->is_default = is_default;
+        lane->keeps_failure = keeps_failure;
+        lane->state = HDI_LANE_OPEN;
+        if (resume) {
+            hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
+        }
+        hdi_lock_release(&device->order);
+        if (!atomic_load_explicit(&feed->made, memory_order_relaxed)) {
+            feed->keeps_failure = keeps_failure;
+            /* pairs with the acquire load in hdi_engine_lose */
+            atomic_store_explicit(&feed->made, true, memory_order_release);
+        }
+        *out = lane;
+    }
+    pthread_mutex_unlock(&device->lanes_lock);
+    if (resume && !status) {
+        hdi_engine_notify(device->engine, lane->number);
+        hdi_wait_position(device->runtime, lane->global, lane->head, INT64_MAX);
+    }
+    return status;
+}
+
+/* Back to the runtime; its work goes on. */
+static void give_back(hd_lane *lane)
+{
+    hdi_lock_take(&lane->device->order);
+    lane->state = HDI_LANE_FREE;
+    lane->generation++;
+    hdi_lock_release(&lane->device->order);
+}
+
+void hdi_lane_release_all(hdi_device *device)
+{
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hd_lane *lane = device->lanes[i];
+        if (lane) {
+            free(lane->seen);
+            free(lane->waits);
+            free(lane);
+            device->lanes[i] = NULL;
+        }
+    }
+}
+
+/* ---- the calling thread's lanes ---- */
+
+typedef struct thread_lanes {
+    struct thread_lanes *next;
+    uint64_t runtime_id;
+    hd_lane *lane[HDI_DEVICES_MAX]; /* handles */
+} thread_lanes;
+
+static _Thread_local thread_lanes *own_lanes;
+static pthread_key_t own_lanes_key;
+static pthread_once_t own_lanes_once = PTHREAD_ONCE_INIT;
+static int own_lanes_error;
+
+static void give_all_back(hd_runtime *rt, void *context)
+{
+    thread_lanes *lanes = context;
+    for (int i = 0; i < rt->n_devices; i++) {
+        hd_lane *lane = hdi_lane_from_handle(lanes->lane[i]);
+        if (lane) {
+            give_back(lane);
+        }
+    }
+}
+
+static void thread_ends(void *list)
+{
+    for (thread_lanes *lanes = list, *next; lanes; lanes = next) {
+        next = lanes->next;
+        hdi_runtime_with(lanes->runtime_id, give_all_back, lanes);
+        free(lanes);
+    }
+    own_lanes = NULL;
+}
+
+static void make_key(void)
+{
+    own_lanes_error = pthread_key_create(&own_lanes_key, thread_ends);
+}
+
+static void nothing(hd_runtime *rt, void *context)
+{
+    (void)rt;
+    (void)context;
+}
+
+/* This thread's entry for a runtime, made when it is missing; entries of closed runtimes are dropped on the way. */
+static thread_lanes *lanes_of(hd_runtime *rt)
+{
+    pthread_once(&own_lanes_once, make_key);
+    for (thread_lanes **link = &own_lanes; *link;) {
+        thread_lanes *lanes = *link;
+        if (lanes->runtime_id == rt->id) {
+            return lanes;
+        }
+        if (hdi_runtime_with(lanes->runtime_id, nothing, NULL)) {
+            link = &lanes->next;
+        } else {
+            *link = lanes->next;
+            free(lanes);
+        }
+    }
+    thread_lanes *lanes = own_lanes_error ? NULL : calloc(1, sizeof *lanes);
+    if (!lanes) {
+        hdi_fail(HD_ERROR_HOST_MEMORY, "hd_default_lane: no memory");
+        return NULL;
+    }
+    lanes->runtime_id = rt->id;
+    lanes->next = own_lanes;
+    own_lanes = lanes;
+    pthread_setspecific(own_lanes_key, lanes);
+    return lanes;
+}
+
+hd_lane *hd_default_lane(hd_runtime *rt, int device)
+{
+    if (!rt || rt->magic != HDI_RUNTIME_MAGIC) {
+        hdi_fail(HD_ERROR_HANDLE, "hd_default_lane: not an open runtime");
+        return NULL;
+    }
+    if (device < 0 || device >= rt->n_devices) {
+        hdi_fail(HD_ERROR_NO_DEVICE, "hd_default_lane: device %d of %d", device, rt->n_devices);
+        return NULL;
+    }
+    thread_lanes *lanes = own_lanes && own_lanes->runtime_id == rt->id ? own_lanes : lanes_of(rt);
+    if (!lanes) {
+        return NULL;
+    }
+    if (!lanes->lane[device]) {
+        hd_lane *lane;
+        if (hdi_lane_make(rt->devices[device], true, true, &lane)) {
+            return NULL;
+        }
+        lanes->lane[device] = hdi_lane_handle(lane);
+    }
+    return lanes->lane[device];
+}
+
+/* ---- the public calls ---- */
+
+hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_create: out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_lane_create: not an open runtime");
+    }
+    if (device < 0 || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_lane_create: device %d of %d", device, rt->n_devices);
+    }
+    hd_lane *lane;
+    hd_status status = hdi_lane_make(rt->devices[device], false, true, &lane);
+    if (!status) {
+        *out = hdi_lane_handle(lane);
+    }
+    return status;
+}
+
+void hd_lane_destroy(hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (lane && !lane->is_default) {
+        give_back(lane);
+    }
+}
+
+int hd_lane_device(const hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    return lane ? lane->device->index : -1;
+}
+
+int hd_lane_number(const hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    return lane ? (int)lane->number : -1;
+}
+
+hd_ticket hd_lane_ticket(hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    hd_ticket ticket = {NULL, 0};
+    if (lane) {
+        ticket.lane = handle;
+        ticket.sequence = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    }
+    return ticket;
+}
+
+hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_lane_wait: not a lane");
+    }
+    hd_runtime *rt = lane->device->runtime;
+    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    if (!hdi_wait_position(rt, lane->global, head, hdi_deadline(timeout_ns))) {
+        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_wait: lane %u on device %d is not drained after %lld ns", lane->number,
+                        lane->device->index, (long long)timeout_ns);
+    }
+    hd_status status = hdi_position_status(rt, lane->global, head, "hd_lane_wait");
+    if (!status && atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
+        status = hdi_lane_refuses(lane, "hd_lane_wait");
+    }
+    return status;
+}
+
+hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_lane_reset: not a lane");
+    }
+    hd_runtime *rt = lane->device->runtime;
+    int64_t deadline = hdi_deadline(timeout_ns);
+    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
+    if (atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
+        return hdi_lane_refuses(lane, "hd_lane_reset");
+    }
+    if (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
+        hdi_lock_take(&lane->device->order);
+        if (is_drained(lane)) {
+            hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
+        }
+        head = lane->head;
+        hdi_lock_release(&lane->device->order);
+        hdi_engine_notify(lane->device->engine, lane->number);
+        in_time = hdi_wait_position(rt, lane->global, head, deadline);
+    }
+    if (!in_time) {
+        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_reset: lane %u on device %d is not drained after %lld ns", lane->number,
+                        lane->device->index, (long long)timeout_ns);
+    }
+    return HD_OK;
+}

@@ -1,0 +1,64 @@
+/* registry.c - which runtimes are open, so that a null or closed runtime is refused and a thread that ends can give its lanes back.
+ *
+ * Threads: any. Locks: one process-wide mutex, held for a walk over a short list.
+ */
+#include "engine/engine.h"
+
+#include "base/error.h"
+
+#define RUNTIMES_MAX 256
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hd_runtime *open_runtimes[RUNTIMES_MAX];
+static uint64_t next_id = 1;
+
+bool hdi_runtime_is_open(const hd_runtime *rt)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; rt && !found && i < RUNTIMES_MAX; i++) {
+        found = open_runtimes[i] == rt;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+hd_status hdi_runtime_add(hd_runtime *rt)
+{
+    hd_status status = HD_ERROR_LIMIT;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; status && i < RUNTIMES_MAX; i++) {
+        if (!open_runtimes[i]) {
+            rt->id = next_id++;
+            open_runtimes[i] = rt;
+            status = HD_OK;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return status ? hdi_fail(status, "hd_open: %d runtimes are open already", RUNTIMES_MAX) : HD_OK;
+}
+
+void hdi_runtime_remove(hd_runtime *rt)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < RUNTIMES_MAX; i++) {
+        if (open_runtimes[i] == rt) {
+            open_runtimes[i] = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; !found && i < RUNTIMES_MAX; i++) {
+        if (open_runtimes[i] && open_runtimes[i]->id == id) {
+            found = true;
+            visit(open_runtimes[i], context);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}

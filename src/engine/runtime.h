@@ -1,0 +1,196 @@
+/* runtime.h - the structures behind hd_runtime, hd_lane and a device: the glossary of the engine.
+ *
+ *   hd_runtime    options, the driver's table, the devices, the table of kernels
+ *   hdi_device    one device: context, limits, the shared channel, the order lock, its lanes and its engine
+ *   hd_lane       the application's side of a lane: where the next command goes, what has been waited for
+ *   hdi_feed      the engine's side of a lane: its stream, its events, how far it is
+ *   hdi_engine    feeds one device: its feeds, and how it sleeps and is woken
+ *
+ * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_feed belong to whoever runs the engine
+ * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
+ * Lock order: lanes_lock, order locks of devices by rising number, nothing else below them.
+ */
+#ifndef HDI_ENGINE_RUNTIME_H
+#define HDI_ENGINE_RUNTIME_H
+
+#include <heddle/lane.h>
+#include <heddle/runtime.h>
+#include <pthread.h>
+#include "base/handle.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "driver/driver.h"
+#include "engine/channel.h"
+#include "engine/mark.h"
+
+#define HDI_DEVICES_MAX 32
+#define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
+#define HDI_PEERS_UNKNOWN 0
+#define HDI_PEERS_YES 1
+#define HDI_PEERS_NO 2
+
+typedef struct hdi_device hdi_device;
+
+#define HDI_LANE_MAGIC 0x4c414e45u
+#define HDI_RUNTIME_MAGIC 0x52554e54u
+
+/* One dependency on another lane, gathered while a command is being ordered. */
+typedef struct hdi_wait_entry {
+    uint32_t lane;
+    uint64_t position;
+    uint64_t source; /* 0, or the position whose result is read */
+} hdi_wait_entry;
+
+typedef enum hdi_lane_state {
+    HDI_LANE_FREE = 0, /* its slot can be given out once it is drained */
+    HDI_LANE_OPEN
+} hdi_lane_state;
+
+struct hd_lane {
+    uint32_t magic;
+    uint32_t number;          /* on its device */
+    uint32_t global;          /* in the runtime: device * HDI_LANES_MAX + number */
+    uint16_t generation;      /* of the handle; moves when the slot is given out again */
+    uint8_t state;            /* hdi_lane_state */
+    bool keeps_failure;       /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
+    bool is_default;
+    hdi_device *device;
+    hdi_lane_shared *shared;
+    hdi_command *ring;
+    uint64_t mask;            /* slots - 1 */
+    uint64_t head;            /* where the next command goes */
+    uint64_t done_seen;       /* `done` as last looked at, for the space check */
+    uint64_t *seen;           /* per lane of the runtime: the position that this lane has waited for */
+    hdi_wait_entry *waits;    /* scratch of the submission under way */
+    uint32_t waits_room;
+};
+
+#define HDI_EVENTS_PER_LANE 4
+
+/* A result of another lane that this lane reads: this lane's position is not done before the other's is, so that a
+ * failure of the other, noticed late, still reaches this one's tickets. */
+typedef struct hdi_dependency {
+    uint64_t position; /* of this lane, behind the wait */
+    uint64_t target;   /* of the other lane */
+    uint32_t lane;     /* the other one, global */
+} hdi_dependency;
+
+typedef struct hdi_feed {
+    _Atomic bool made;   /* the fields below are set; by the thread that makes the lane */
+    hdcu_stream stream;
+    uint32_t number;
+    uint64_t issued, done;
+    uint64_t published;  /* the word for this position has been asked for */
+    uint64_t event_last; /* the highest position that an event stands behind */
+    hdcu_event event[HDI_EVENTS_PER_LANE];
+    _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
+    uint32_t event_next;
+    bool failed;         /* commands are passed over instead of issued */
+    bool keeps_failure;
+    bool blocked;        /* at a wait whose event does not exist yet */
+    hdi_failure cause;   /* of `failed` */
+    int64_t idle_since;  /* clock when the lane ran empty, 0: not empty */
+    int64_t checked;     /* clock of the last progress, or of the last look at the stream's status */
+    uint64_t passed;     /* the device is known to be this far; `done` follows once the dependencies are */
+    bool word_missing;   /* the word could not be asked for: look at the stream's status instead */
+    uint32_t bad_looks;  /* looks at the status in a row that failed without killing the device */
+    hdi_dependency *dependencies;
+    uint32_t n_dependencies, dependencies_room;
+} hdi_feed;
+
+typedef struct hdi_engine {
+    hdi_device *device;
+    hdi_feed feeds[HDI_LANES_MAX];
+    /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
+    _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
+    _Atomic uint32_t asleep;                      /* the engine sleeps, or is about to: ring the bell */
+    _Atomic int lost;                             /* driver code that killed the device; 0: alive */
+    _Alignas(HDI_LINE) _Atomic uint32_t bell;     /* futex word */
+    _Atomic bool stop;
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t running;                      /* placement inline: who runs the engine */
+    _Atomic uint64_t operations, waits, events, publishes, sleeps;
+} hdi_engine;
+
+typedef struct hdi_limits {
+    uint32_t threads_per_block;
+    uint32_t block[3], grid[3];
+    size_t shared_default, shared_max;
+} hdi_limits;
+
+struct hdi_arena;
+
+struct hdi_device {
+    hd_runtime *runtime;
+    int index;   /* in the runtime */
+    int ordinal; /* in the driver */
+    hdcu_device handle;
+    hdcu_context context;
+    hdi_limits limits;
+    hdi_channel channel;
+    hdcu_deviceptr words_address; /* the channel's words as the device sees them */
+    bool words_registered;
+    _Alignas(HDI_LINE) hdi_lock order;    /* lanes of this device, and the use records of buffers that it owns */
+    _Alignas(HDI_LINE) pthread_mutex_t lanes_lock;     /* making lanes, giving them out */
+    hd_lane *lanes[HDI_LANES_MAX];        /* NULL: never made */
+    _Atomic uint8_t reach[HDI_DEVICES_MAX]; /* HDI_PEERS_*: may kernels of this device use memory of device j? */
+    hd_lane *lane_in, *lane_out, *lane_on; /* copies: to the device, from it, on it and to peers */
+    struct hdi_arena *arena;
+    _Atomic uint64_t ring_stalls, buffers_live, bytes_live;
+    hdi_engine *engine;
+};
+
+/* What an engine needs to know to launch a kernel. */
+typedef struct hdi_kernel_entry {
+    char name[128];
+    hdcu_function function[HDI_DEVICES_MAX];
+} hdi_kernel_entry;
+
+#define HDI_KERNEL_CHUNK 256
+#define HDI_KERNEL_CHUNKS 256
+
+struct hd_runtime {
+    uint32_t magic;
+    uint64_t id; /* never used again in this process */
+    hdi_options options;
+    const hdi_driver *driver;
+    bool is_inline;
+    int64_t spin_ns;
+    int n_devices;
+    hdi_device *devices[HDI_DEVICES_MAX];
+    hdi_lock host_order[HDI_HOST_LOCKS]; /* use records of pinned host memory */
+    pthread_mutex_t cold;                /* peers, kernels, modules, staging: everything rare */
+    _Atomic(hdi_kernel_entry *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
+    uint32_t n_kernels;
+    struct hdi_buffers *buffers;  /* src/data */
+    struct hdi_staging *staging;  /* src/data */
+    struct hdi_modules *modules;  /* src/kernel */
+};
+
+/* The entry of a kernel's number. */
+static inline hdi_kernel_entry *hdi_kernel_at(hd_runtime *rt, uint32_t number)
+{
+    /* pairs with the release store where the chunk is made */
+    hdi_kernel_entry *chunk = atomic_load_explicit(&rt->kernels[number / HDI_KERNEL_CHUNK], memory_order_acquire);
+    return &chunk[number % HDI_KERNEL_CHUNK];
+}
+
+static inline hdi_device *hdi_lane_owner(hd_runtime *rt, uint32_t global)
+{
+    return rt->devices[global / HDI_LANES_MAX];
+}
+
+static inline hdi_lane_shared *hdi_lane_shared_of(hd_runtime *rt, uint32_t global)
+{
+    return &hdi_lane_owner(rt, global)->channel.lanes[global % HDI_LANES_MAX];
+}
+
+/* Whether everything up to a mark is finished. One load. */
+static inline bool hdi_mark_done(hd_runtime *rt, hdi_mark mark)
+{
+    /* pairs with the engine's store of `done`: what the work wrote is visible behind it */
+    return atomic_load_explicit(&hdi_lane_shared_of(rt, mark.lane)->done, memory_order_acquire) >= mark.position;
+}
+
+#endif

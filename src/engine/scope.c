@@ -1,0 +1,36 @@
+/* scope.c - driver calls on the application's thread, for what is rare: memory, modules, lanes. The application's own current
+ * context is put aside for their length.
+ *
+ * Threads: any. Locks: none.
+ */
+#include "base/error.h"
+#include "engine/engine.h"
+
+hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point, const char *who)
+{
+    hd_status status = HD_ERROR_DRIVER;
+    if (hdi_driver_code_is_fatal(code)) {
+        status = HD_ERROR_DEVICE_LOST;
+    } else if (code == HDCU_ERROR_OUT_OF_MEMORY) {
+        status = HD_ERROR_MEMORY;
+    }
+    return hdi_fail_driver(status, code, entry_point, device->index, "%s: %s on device %d: %s", who, entry_point,
+                           device->index, hdi_driver_code_name(code));
+}
+
+hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope)
+{
+    scope->driver = device->runtime->driver;
+    hdcu_result r = scope->driver->cuCtxPushCurrent(device->context);
+    scope->pushed = r == HDCU_SUCCESS;
+    return scope->pushed ? HD_OK : hdi_driver_failed(device, r, "cuCtxPushCurrent", who);
+}
+
+void hdi_scope_leave(hdi_scope *scope)
+{
+    if (scope->pushed) {
+        hdcu_context popped;
+        scope->driver->cuCtxPopCurrent(&popped);
+        scope->pushed = false;
+    }
+}

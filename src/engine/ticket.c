@@ -1,0 +1,205 @@
+/* ticket.c - waiting for positions in lanes, and saying how the work there went.
+ *
+ * Threads: any. Locks: none. Blocking: only hdi_wait_position, which spins for the option spin_us and then sleeps on the lane's
+ * futex word (placement thread), or runs the engines itself (placement inline).
+ */
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/wait.h"
+
+#define INLINE_NAP_NS 20000
+
+void hdi_want(_Atomic uint64_t *wish, uint64_t position)
+{
+    uint64_t now = atomic_load_explicit(wish, memory_order_relaxed);
+    while (now < position &&
+           !atomic_compare_exchange_weak_explicit(wish, &now, position, memory_order_seq_cst, memory_order_relaxed)) {
+    }
+}
+
+static bool is_done(const hdi_lane_shared *shared, uint64_t position)
+{
+    /* pairs with store_done in feed.c */
+    return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
+}
+
+static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t position, int64_t deadline)
+{
+    int64_t start = hdi_clock_ns();
+    for (;;) {
+        for (int i = 0; i < rt->n_devices; i++) {
+            hdi_engine_run_inline(rt->devices[i]);
+        }
+        if (is_done(shared, position)) {
+            return true;
+        }
+        int64_t now = hdi_clock_ns();
+        if (now >= deadline) {
+            return false;
+        }
+        if (now - start > rt->spin_ns) {
+            hdi_nap(deadline - now < INLINE_NAP_NS ? deadline - now : INLINE_NAP_NS);
+        } else {
+            hdi_cpu_relax();
+        }
+    }
+}
+
+static bool wait_asleep(hdi_lane_shared *shared, uint64_t position, int64_t deadline)
+{
+    bool in_time = true;
+    /* Sequentially consistent with the engine's store of `done` followed by its load of `sleepers`. */
+    atomic_fetch_add_explicit(&shared->sleepers, 1, memory_order_seq_cst);
+    for (;;) {
+        uint32_t wake = atomic_load_explicit(&shared->wake, memory_order_acquire);
+        if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
+            break;
+        }
+        if (!in_time) {
+            break;
+        }
+        in_time = hdi_futex_wait(&shared->wake, wake, deadline);
+    }
+    atomic_fetch_sub_explicit(&shared->sleepers, 1, memory_order_seq_cst);
+    return is_done(shared, position);
+}
+
+bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    hdi_lane_shared *shared = hdi_lane_shared_of(rt, lane);
+    if (is_done(shared, position)) {
+        return true;
+    }
+    hdi_want(&shared->wanted_host, position);
+    if (rt->is_inline) {
+        return wait_inline(rt, shared, position, deadline);
+    }
+    hdi_engine_notify(hdi_lane_owner(rt, lane)->engine, lane % HDI_LANES_MAX);
+    int64_t start = hdi_clock_ns();
+    int64_t spin_end = start + rt->spin_ns < deadline ? start + rt->spin_ns : deadline;
+    for (int64_t now = start; now < spin_end; now = hdi_clock_ns()) {
+        for (int i = 0; i < 8; i++) {
+            if (is_done(shared, position)) {
+                return true;
+            }
+            hdi_cpu_relax();
+        }
+    }
+    return wait_asleep(shared, position, deadline);
+}
+
+static const char *operation_name(uint8_t op)
+{
+    switch (op) {
+    case HDI_OP_LAUNCH:
+        return "launch";
+    case HDI_OP_COPY:
+        return "copy";
+    case HDI_OP_FILL:
+        return "fill";
+    default:
+        return "";
+    }
+}
+
+static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, const char *who)
+{
+    hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
+    error.driver_code = f->driver_code;
+    error.device = (int)(f->lane / HDI_LANES_MAX);
+    error.lane = (int)(f->lane % HDI_LANES_MAX);
+    error.ticket = f->position;
+    snprintf(error.operation, sizeof error.operation, "%s", operation_name(f->op));
+    char what[192] = "an operation";
+    if (f->op == HDI_OP_LAUNCH) {
+        snprintf(error.kernel, sizeof error.kernel, "%s", hdi_kernel_at(rt, f->kernel)->name);
+        snprintf(what, sizeof what, "the launch of kernel '%s'", error.kernel);
+    } else if (f->op) {
+        snprintf(what, sizeof what, "a %s", error.operation);
+    }
+    const char *code = hdi_driver_code_name(f->driver_code);
+    if (!f->lost) {
+        snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who, what,
+                 error.device, error.lane, (unsigned long long)error.ticket, code,
+                 f->inherited ? "; this operation reads what that one should have written" : "");
+    } else if (f->op) {
+        snprintf(error.message, sizeof error.message,
+                 "%s: device %d is lost: %s; first unfinished there: %s (lane %d, ticket %llu)%s%s", who, error.device,
+                 code, what, error.lane, (unsigned long long)error.ticket,
+                 f->inherited ? "; this operation reads its result" : "",
+                 strcmp(rt->driver->provider, "nvidia") == 0 && rt->n_devices > 1
+                     ? "; the driver takes a process's other GPUs down with it"
+                     : "");
+    } else {
+        snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; nothing was unfinished in lane %d", who,
+                 error.device, code, error.lane);
+    }
+    return hdi_fail_error(&error);
+}
+
+hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who)
+{
+    const hdi_lane_shared *shared = hdi_lane_shared_of(rt, lane);
+    hdi_failure failure;
+    if (__builtin_expect(atomic_load_explicit(&shared->failures, memory_order_acquire) != 0, 0) &&
+        hdi_failure_find(shared, position, &failure)) {
+        return failure_status(rt, &failure, who);
+    }
+    return HD_OK;
+}
+
+hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
+{
+    hd_runtime *rt = lane->device->runtime;
+    int lost = atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    hdi_failure failure;
+    bool found = hdi_failure_find(lane->shared, issued, &failure) || hdi_failure_find(lane->shared, head, &failure) ||
+                 hdi_failure_find(lane->shared, head + 1, &failure);
+    if (found) {
+        hd_status status = failure_status(rt, &failure, who);
+        if (status == HD_ERROR_DEVICE_LOST) {
+            return status;
+        }
+        hd_error error = {.size = sizeof error};
+        hd_last_error(&error);
+        char cause[sizeof error.message];
+        memcpy(cause, error.message + strlen(who), sizeof cause - strlen(who));
+        error.status = HD_ERROR_LANE_FAILED;
+        snprintf(error.message, sizeof error.message, "%s: lane %u of device %d refuses work (hd_lane_reset)%.300s", who,
+                 lane->number, lane->device->index, cause);
+        return hdi_fail_error(&error);
+    }
+    if (lost) {
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", lane->device->index, "%s: device %d is lost: %s", who,
+                               lane->device->index, hdi_driver_code_name(lost));
+    }
+    return hdi_fail(HD_ERROR_LANE_FAILED, "%s: lane %u of device %d refuses work since an operation in it failed", who,
+                    lane->number, lane->device->index);
+}
+
+bool hd_done(hd_ticket ticket)
+{
+    hd_lane *lane = hdi_lane_any(ticket.lane);
+    return !lane || is_done(lane->shared, ticket.sequence);
+}
+
+hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
+{
+    hd_lane *lane = hdi_lane_any(ticket.lane);
+    if (!lane) {
+        return HD_OK;
+    }
+    hd_runtime *rt = lane->device->runtime;
+    if (!is_done(lane->shared, ticket.sequence) &&
+        !hdi_wait_position(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
+        return hdi_fail(HD_ERROR_TIMEOUT, "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
+                        (unsigned long long)ticket.sequence, lane->number, lane->device->index, (long long)timeout_ns);
+    }
+    return hdi_position_status(rt, lane->global, ticket.sequence, "hd_wait");
+}
