@@ -1,0 +1,257 @@
+/* copy.c - hd_write, hd_read, hd_copy, hd_fill: bytes in chunks along the planned route.
+ *
+ * Threads: any. Locks: none of its own. Blocking: hd_write for pinned chunks in use, hd_read until the bytes are there.
+ * Always: every chunk is an operation of its own in a copy lane, ordered by the buffers' use records alone; a pinned chunk is
+ * given back with the mark of the last operation that uses it, also on failure.
+ */
+#include <heddle/copy.h>
+
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/route.h"
+#include "data/staging.h"
+#include "data/submit.h"
+#include "engine/engine.h"
+
+#define READ_AHEAD 3 /* chunks on their way while one is copied out */
+
+/* How many bytes go in one operation: all of a small transfer; of one between a quarter and a whole large chunk half,
+ * so that its two halves overlap on the link; a large chunk otherwise. */
+static size_t chunk_bytes(size_t bytes)
+{
+    if (bytes >= HDI_STAGING_LARGE) {
+        return HDI_STAGING_LARGE;
+    }
+    return bytes > HDI_STAGING_LARGE / 4 ? (bytes / 2 + 255) / 256 * 256 : bytes;
+}
+
+static hdi_mark mark_of(hd_ticket ticket)
+{
+    hd_lane *lane = hdi_lane_any(ticket.lane);
+    return lane ? (hdi_mark){lane->global, ticket.sequence} : (hdi_mark){0, 0};
+}
+
+/* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
+static hd_status submit_copy(hd_lane *lane, uint8_t kind, struct hd_buffer *dst, uint64_t dst_offset,
+                             struct hd_buffer *src, uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
+{
+    hdi_use uses[2] = {
+        {.buffer = src, .low = src_offset, .high = src_offset + bytes, .read = true},
+        {.buffer = dst, .low = dst_offset, .high = dst_offset + bytes, .write = true},
+    };
+    bool src_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
+    bool dst_host = kind == HDI_COPY_TO_HOST || kind == HDI_COPY_HOST;
+    hdi_command command = {.op = HDI_OP_COPY, .kind = kind, .slots = 1};
+    command.u.copy.src = (src_host ? (uint64_t)(uintptr_t)src->host : src->address) + src_offset;
+    command.u.copy.dst = (dst_host ? (uint64_t)(uintptr_t)dst->host : dst->address) + dst_offset;
+    command.u.copy.bytes = bytes;
+    return hdi_submit(lane, uses, 2, &command, who, out);
+}
+
+hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t bytes)
+{
+    struct hd_buffer *b;
+    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_write", &b);
+    if (status || bytes == 0) {
+        return status;
+    }
+    if (!src) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_write: src is null");
+    }
+    if (b->owner == HDI_OWNER_HOST) {
+        status = hdi_buffer_settle(b, offset, offset + bytes, true, INT64_MAX, "hd_write");
+        if (!status) {
+            memcpy(b->host + offset, src, bytes);
+        }
+        return status;
+    }
+    hd_runtime *rt = b->runtime;
+    size_t step = chunk_bytes(bytes);
+    for (size_t at = 0; at < bytes && !status; at += step) {
+        size_t n = bytes - at < step ? bytes - at : step;
+        hdi_chunk *chunk;
+        status = hdi_staging_take(rt, n, "hd_write", &chunk);
+        if (status) {
+            break;
+        }
+        memcpy(chunk->buffer->host, (const unsigned char *)src + at, n);
+        hd_ticket ticket = {NULL, 0};
+        status = submit_copy(rt->devices[b->owner]->lane_in, HDI_COPY_TO_DEVICE, b, offset + at, chunk->buffer, 0, n,
+                             "hd_write", &ticket);
+        hdi_staging_give(rt, chunk, mark_of(ticket));
+    }
+    return status;
+}
+
+/* A chunk on its way to the host. */
+typedef struct incoming {
+    hdi_chunk *chunk;
+    hd_ticket ticket;
+    size_t at, bytes;
+} incoming;
+
+hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
+{
+    struct hd_buffer *b;
+    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_read", &b);
+    if (status || bytes == 0) {
+        return status;
+    }
+    if (!dst) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_read: dst is null");
+    }
+    if (b->owner == HDI_OWNER_HOST) {
+        status = hdi_buffer_settle(b, offset, offset + bytes, false, INT64_MAX, "hd_read");
+        if (!status) {
+            memcpy(dst, b->host + offset, bytes);
+        }
+        return status;
+    }
+    hd_runtime *rt = b->runtime;
+    incoming queue[READ_AHEAD];
+    size_t first = 0, pending = 0;
+    size_t step = chunk_bytes(bytes);
+    size_t at = 0;
+    while ((!status && at < bytes) || pending) {
+        while (!status && at < bytes && pending < READ_AHEAD) {
+            incoming *in = &queue[(first + pending) % READ_AHEAD];
+            in->at = at;
+            in->bytes = bytes - at < step ? bytes - at : step;
+            status = hdi_staging_take(rt, in->bytes, "hd_read", &in->chunk);
+            if (!status) {
+                status = submit_copy(rt->devices[b->owner]->lane_out, HDI_COPY_TO_HOST, in->chunk->buffer, 0, b,
+                                     offset + at, in->bytes, "hd_read", &in->ticket);
+                if (status) {
+                    hdi_staging_give(rt, in->chunk, (hdi_mark){0, 0});
+                } else {
+                    pending++;
+                    at += in->bytes;
+                }
+            }
+        }
+        if (pending) {
+            incoming *in = &queue[first];
+            if (!status) {
+                hdi_mark mark = mark_of(in->ticket);
+                hdi_wait_position(rt, mark.lane, mark.position, INT64_MAX);
+                status = hdi_position_status(rt, mark.lane, mark.position, "hd_read");
+            }
+            if (!status) {
+                memcpy((unsigned char *)dst + in->at, in->chunk->buffer->host, in->bytes);
+            }
+            hdi_staging_give(rt, in->chunk, mark_of(in->ticket));
+            first = (first + 1) % READ_AHEAD;
+            pending--;
+        }
+    }
+    return status;
+}
+
+static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_offset, struct hd_buffer *src,
+                             size_t src_offset, size_t bytes, hd_ticket *out)
+{
+    size_t step = chunk_bytes(bytes);
+    hd_status status = HD_OK;
+    for (size_t at = 0; at < bytes && !status; at += step) {
+        size_t n = bytes - at < step ? bytes - at : step;
+        hdi_chunk *chunk;
+        status = hdi_staging_take(rt, n, "hd_copy", &chunk);
+        if (status) {
+            break;
+        }
+        hd_ticket ticket = {NULL, 0};
+        status = submit_copy(rt->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, chunk->buffer, 0, src, src_offset + at,
+                             n, "hd_copy", &ticket);
+        if (!status) {
+            status = submit_copy(rt->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset + at,
+                                 chunk->buffer, 0, n, "hd_copy", &ticket);
+        }
+        hdi_staging_give(rt, chunk, mark_of(ticket));
+        *out = ticket;
+    }
+    return status;
+}
+
+hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handle, size_t src_offset, size_t bytes,
+                  hd_ticket *out)
+{
+    struct hd_buffer *dst, *src;
+    hd_status status = hdi_buffer_check(dst_handle, dst_offset, bytes, "hd_copy: dst", &dst);
+    if (!status) {
+        status = hdi_buffer_check(src_handle, src_offset, bytes, "hd_copy: src", &src);
+    }
+    if (status) {
+        return status;
+    }
+    if (dst->runtime != src->runtime) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_copy: the buffers belong to different runtimes");
+    }
+    if (dst == src && dst_offset < src_offset + bytes && src_offset < dst_offset + bytes && bytes) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_copy: bytes %zu..%zu and %zu..%zu of one buffer overlap", src_offset,
+                        src_offset + bytes, dst_offset, dst_offset + bytes);
+    }
+    hd_ticket ticket = {NULL, 0};
+    if (bytes) {
+        hd_runtime *rt = dst->runtime;
+        hdi_route_facts facts = {.src = src->owner, .dst = dst->owner};
+        if (src->owner >= 0 && dst->owner >= 0 && src->owner != dst->owner) {
+            facts.src_reaches_dst = hdi_reach(rt, src->owner, dst->owner);
+            facts.dst_reaches_src = !facts.src_reaches_dst && hdi_reach(rt, dst->owner, src->owner);
+        }
+        hdi_route route = hdi_route_plan(&facts);
+        hdi_device *device = rt->devices[route.device];
+        switch (route.kind) {
+        case HDI_ROUTE_TO_DEVICE:
+            status = submit_copy(device->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset, src, src_offset, bytes, "hd_copy",
+                                 &ticket);
+            break;
+        case HDI_ROUTE_TO_HOST:
+            status = submit_copy(device->lane_out, HDI_COPY_TO_HOST, dst, dst_offset, src, src_offset, bytes, "hd_copy",
+                                 &ticket);
+            break;
+        case HDI_ROUTE_ON_DEVICE:
+        case HDI_ROUTE_PEER:
+            status = submit_copy(device->lane_on, HDI_COPY_ON_DEVICE, dst, dst_offset, src, src_offset, bytes, "hd_copy",
+                                 &ticket);
+            break;
+        case HDI_ROUTE_HOST:
+            status = submit_copy(device->lane_on, HDI_COPY_HOST, dst, dst_offset, src, src_offset, bytes, "hd_copy",
+                                 &ticket);
+            break;
+        case HDI_ROUTE_STAGED:
+            status = copy_staged(rt, dst, dst_offset, src, src_offset, bytes, &ticket);
+            break;
+        }
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}
+
+hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out)
+{
+    struct hd_buffer *b;
+    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_fill", &b);
+    if (status) {
+        return status;
+    }
+    if (offset % 4 || bytes % 4) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_fill: offset %zu and bytes %zu must be multiples of 4", offset, bytes);
+    }
+    hd_ticket ticket = {NULL, 0};
+    if (bytes) {
+        hdi_device *device = b->runtime->devices[b->owner == HDI_OWNER_HOST ? 0 : b->owner];
+        hdi_use use = {.buffer = b, .low = offset, .high = offset + bytes, .write = true};
+        hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
+        command.u.fill.dst = b->address + offset;
+        command.u.fill.words = bytes / 4;
+        command.u.fill.pattern = pattern;
+        status = hdi_submit(device->lane_on, &use, 1, &command, "hd_fill", &ticket);
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}

@@ -1,0 +1,101 @@
+/* staging.c - the pool of pinned chunks. See staging.h.
+ *
+ * Always: a chunk is either taken by one thread, or free with the mark of its last use; chunks are made when first needed and kept
+ * until hd_close.
+ */
+#include "data/staging.h"
+
+#include <stdlib.h>
+#include "base/error.h"
+#include "engine/engine.h"
+
+struct hdi_staging {
+    pthread_mutex_t lock;
+    pthread_cond_t given;
+    hdi_chunk small[HDI_STAGING_SMALL_CHUNKS];
+    hdi_chunk large[HDI_STAGING_LARGE_CHUNKS];
+};
+
+hd_status hdi_staging_create(hd_runtime *rt)
+{
+    struct hdi_staging *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->given, NULL);
+    rt->staging = pool;
+    return HD_OK;
+}
+
+void hdi_staging_release(hd_runtime *rt)
+{
+    struct hdi_staging *pool = rt->staging;
+    if (pool) {
+        /* The chunks' buffers go with all other buffers of the runtime. */
+        pthread_cond_destroy(&pool->given);
+        pthread_mutex_destroy(&pool->lock);
+        free(pool);
+        rt->staging = NULL;
+    }
+}
+
+/* The best chunk that is not taken: one that is made and idle, else one not made yet, else the first whose use will end. */
+static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n)
+{
+    hdi_chunk *unmade = NULL;
+    hdi_chunk *busy = NULL;
+    for (size_t i = 0; i < n; i++) {
+        hdi_chunk *c = &chunks[i];
+        if (c->taken) {
+            continue;
+        }
+        if (!c->made) {
+            unmade = unmade ? unmade : c;
+        } else if (!c->last.position || hdi_mark_done(rt, c->last)) {
+            return c;
+        } else if (!busy || (c->last.lane == busy->last.lane && c->last.position < busy->last.position)) {
+            busy = c;
+        }
+    }
+    return unmade ? unmade : busy;
+}
+
+hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_chunk **out)
+{
+    struct hdi_staging *pool = rt->staging;
+    bool small = bytes <= HDI_STAGING_SMALL;
+    hdi_chunk *chunks = small ? pool->small : pool->large;
+    size_t n = small ? HDI_STAGING_SMALL_CHUNKS : HDI_STAGING_LARGE_CHUNKS;
+    hdi_chunk *c;
+    pthread_mutex_lock(&pool->lock);
+    while (!(c = pick(rt, chunks, n))) {
+        pthread_cond_wait(&pool->given, &pool->lock);
+    }
+    c->taken = true;
+    pthread_mutex_unlock(&pool->lock);
+    hd_status status = HD_OK;
+    if (!c->made) {
+        status = hdi_buffer_make_host(rt, small ? HDI_STAGING_SMALL : HDI_STAGING_LARGE, who, &c->buffer);
+        c->made = !status;
+    } else if (c->last.position) {
+        hdi_wait_position(rt, c->last.lane, c->last.position, INT64_MAX);
+    }
+    c->last = (hdi_mark){0, 0};
+    if (status) {
+        hdi_staging_give(rt, c, c->last);
+        return status;
+    }
+    *out = c;
+    return HD_OK;
+}
+
+void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last)
+{
+    struct hdi_staging *pool = rt->staging;
+    pthread_mutex_lock(&pool->lock);
+    chunk->last = last;
+    chunk->taken = false;
+    pthread_cond_signal(&pool->given);
+    pthread_mutex_unlock(&pool->lock);
+}

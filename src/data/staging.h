@@ -1,0 +1,33 @@
+/* staging.h - pinned chunks that bytes pass through on their way between the program's pageable memory, devices, and devices
+ * that cannot reach each other.
+ *
+ * Threads: any. Locks: the pool's mutex, never held across a wait or a driver call. Blocking: hdi_staging_take waits for the chunk
+ * whose last use is oldest when all are in use.
+ */
+#ifndef HDI_DATA_STAGING_H
+#define HDI_DATA_STAGING_H
+
+#include "data/buffer.h"
+
+#define HDI_STAGING_SMALL ((size_t)64 << 10)
+#define HDI_STAGING_LARGE ((size_t)4 << 20)
+#define HDI_STAGING_SMALL_CHUNKS 32
+#define HDI_STAGING_LARGE_CHUNKS 8
+
+typedef struct hdi_chunk {
+    struct hd_buffer *buffer; /* tracked like any other: operations on it are ordered by its use record */
+    hdi_mark last;            /* its last use by a device */
+    bool taken;
+    bool made;
+} hdi_chunk;
+
+hd_status hdi_staging_create(hd_runtime *rt);
+void hdi_staging_release(hd_runtime *rt);
+
+/* A chunk that the caller may fill at once: SMALL where that holds `bytes`, else LARGE. Errors: HOST_MEMORY, DRIVER, SYSTEM. */
+hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_chunk **out);
+
+/* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */
+void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last);
+
+#endif

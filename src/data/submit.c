@@ -1,0 +1,263 @@
+/* submit.c - the path that every operation takes: order, command, ring.
+ *
+ *   1. take the order locks that the operation needs
+ *   2. gather what has to be waited for: earlier uses of the same bytes in other lanes that are not done and
+ *      that this lane has not waited for before
+ *   3. write the waits and the command into the ring, note the uses, publish `head`
+ *
+ * Threads: any. Locks: order locks by rising number; all are held until the operation is published, so that two operations that
+ * share several buffers are ordered the same way at all of them.
+ * Always: nothing is changed before everything that can fail has succeeded.
+ */
+#include "data/submit.h"
+
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/engine.h"
+
+static void lock_all(hd_runtime *rt, uint64_t locks)
+{
+    for (uint64_t left = locks; left; left &= left - 1) {
+        hdi_lock_take(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
+    }
+}
+
+static void unlock_all(hd_runtime *rt, uint64_t locks)
+{
+    for (uint64_t left = locks; left; left &= left - 1) {
+        hdi_lock_release(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
+    }
+}
+
+static void add_wait(hd_lane *lane, uint32_t *n, hdi_mark mark, bool source)
+{
+    uint64_t source_position = source ? mark.position : 0;
+    for (uint32_t i = 0; i < *n; i++) {
+        hdi_wait_entry *w = &lane->waits[i];
+        if (w->lane == mark.lane && (!source || !w->source || w->source == source_position)) {
+            w->position = w->position > mark.position ? w->position : mark.position;
+            w->source = source ? source_position : w->source;
+            return;
+        }
+    }
+    if (*n < lane->waits_room) {
+        lane->waits[(*n)++] = (hdi_wait_entry){mark.lane, mark.position, source_position};
+        return;
+    }
+    /* More distinct results than lanes: the last entry of this lane covers the order, and the reader checks the later source. */
+    for (uint32_t i = 0; i < *n; i++) {
+        if (lane->waits[i].lane == mark.lane && lane->waits[i].position < mark.position) {
+            lane->waits[i].position = mark.position;
+            lane->waits[i].source = source ? source_position : lane->waits[i].source;
+            return;
+        }
+    }
+}
+
+/* What one earlier use means for the operation. `source`: the operation reads what that use wrote. */
+static inline hd_status gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool source, uint32_t *n,
+                                    const char *who)
+{
+    if (!mark.position) {
+        return HD_OK;
+    }
+    bool own = mark.lane == lane->global;
+    const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(rt, mark.lane);
+    if (source && __builtin_expect(atomic_load_explicit(&other->failures, memory_order_acquire) != 0, 0)) {
+        hd_status status = hdi_position_status(rt, mark.lane, mark.position, who);
+        if (status) {
+            return status;
+        }
+    }
+    /* In the same lane order costs nothing. A lane that does not keep failures has to be told whose result the operation
+     * reads, though, as long as that may still fail. */
+    bool order_only = lane->keeps_failure || !source;
+    if (order_only && (own || lane->seen[mark.lane] >= mark.position)) {
+        return HD_OK;
+    }
+    uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
+    if (done >= mark.position) {
+        lane->seen[mark.lane] = done;
+        return HD_OK;
+    }
+    add_wait(lane, n, mark, source);
+    return HD_OK;
+}
+
+static inline hd_status gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, const hdi_use *use, uint32_t *n,
+                                       const char *who)
+{
+    hd_status status = gather_mark(rt, lane, s->writer, use->read, n, who);
+    if (!status && use->write) {
+        const hdi_mark *readers = hdi_segment_readers(s);
+        for (uint32_t i = 0; i < s->n_readers && !status; i++) {
+            status = gather_mark(rt, lane, readers[i], false, n, who);
+        }
+    }
+    return status;
+}
+
+static inline hd_status gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_t n_uses, uint32_t *n,
+                               const char *who)
+{
+    hd_status status = HD_OK;
+    for (size_t i = 0; i < n_uses && !status; i++) {
+        hdi_uses *u = &uses[i].buffer->uses;
+        if (!hdi_uses_prepare(rt, u, uses[i].low, uses[i].high)) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
+        }
+        if (u->count == 1) {
+            status = gather_segment(rt, lane, &u->whole, &uses[i], n, who);
+            continue;
+        }
+        hdi_segment *end = u->more + u->count;
+        for (hdi_segment *s = hdi_uses_find(u, uses[i].low); !status && s < end && s->low < uses[i].high; s++) {
+            status = gather_segment(rt, lane, s, &uses[i], n, who);
+        }
+    }
+    return status;
+}
+
+/* Slots that the waits and the command take from `head` on, the gap at the ring's end included. */
+static inline uint64_t slots_needed(const hd_lane *lane, uint32_t n_waits, uint32_t slots, uint64_t *gap)
+{
+    uint64_t at = (lane->head + n_waits) & lane->mask;
+    *gap = at + slots > lane->mask + 1 ? lane->mask + 1 - at : 0;
+    return n_waits + *gap + slots;
+}
+
+static inline bool has_room(hd_lane *lane, uint64_t need)
+{
+    uint64_t slots = lane->mask + 1;
+    if (lane->head + need - lane->done_seen <= slots) {
+        return true;
+    }
+    lane->done_seen = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    return lane->head + need - lane->done_seen <= slots;
+}
+
+/* Waits, without locks, until the ring has room, or, where there are more waits than a ring holds, until half of them are
+ * done. */
+static hd_status make_room(hd_lane *lane, uint64_t locks, uint32_t n_waits, uint64_t need, int64_t deadline, const char *who)
+{
+    hd_runtime *rt = lane->device->runtime;
+    uint64_t slots = lane->mask + 1;
+    uint64_t until = lane->head + need - slots;
+    hdi_wait_entry first = n_waits ? lane->waits[0] : (hdi_wait_entry){0};
+    unlock_all(rt, locks);
+    bool in_time;
+    if (need > slots) {
+        in_time = hdi_wait_position(rt, first.lane, first.position, deadline);
+    } else {
+        atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
+        in_time = hdi_wait_position(rt, lane->global, until, deadline);
+    }
+    if (!in_time) {
+        return hdi_fail(HD_ERROR_TIMEOUT, "%s: lane %u of device %d is full (option submit_timeout)", who, lane->number,
+                        lane->device->index);
+    }
+    lock_all(rt, locks);
+    return HD_OK;
+}
+
+/* Asks the other lanes for events and puts the waits into the ring. */
+static void write_waits(hd_runtime *rt, hd_lane *lane, uint32_t n_waits)
+{
+    for (uint32_t i = 0; i < n_waits; i++) {
+        const hdi_wait_entry *w = &lane->waits[i];
+        hdi_command *c = &lane->ring[lane->head & lane->mask];
+        c->op = HDI_OP_WAIT;
+        c->kind = 0;
+        c->slots = 1;
+        c->u.wait.lane = w->lane;
+        c->u.wait.position = w->position;
+        c->u.wait.source = w->source;
+        lane->head++;
+        if (w->lane != lane->global) {
+            lane->seen[w->lane] = lane->seen[w->lane] > w->position ? lane->seen[w->lane] : w->position;
+            hdi_want(&hdi_lane_shared_of(rt, w->lane)->wanted_event, w->position);
+            hdi_engine_notify(hdi_lane_owner(rt, w->lane)->engine, w->lane % HDI_LANES_MAX);
+        }
+    }
+}
+
+static inline void write_command(hd_lane *lane, const hdi_command *command, uint64_t gap)
+{
+    if (gap) {
+        hdi_command *skip = &lane->ring[lane->head & lane->mask];
+        skip->op = HDI_OP_SKIP;
+        skip->slots = (uint16_t)gap;
+        lane->head += gap;
+    }
+    hdi_command *c = &lane->ring[lane->head & lane->mask];
+    if (command->slots == 1) {
+        *c = *command;
+    } else {
+        memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
+    }
+    lane->head += command->slots;
+    /* The engine has read the slots ahead of us before; taking their lines back early keeps the next submission from waiting. */
+    __builtin_prefetch(&lane->ring[(lane->head + 2) & lane->mask], 1);
+}
+
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
+                     hd_ticket *out)
+{
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+    uint64_t locks = (uint64_t)1 << device->index;
+    for (size_t i = 0; i < n_uses; i++) {
+        locks |= (uint64_t)1 << uses[i].buffer->order;
+    }
+    int64_t deadline = 0;
+    uint32_t n_waits;
+    uint64_t gap;
+    lock_all(rt, locks);
+    for (;;) {
+        if (__builtin_expect(atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0, 0) ||
+            __builtin_expect(atomic_load_explicit(&device->engine->lost, memory_order_acquire) != 0, 0)) {
+            unlock_all(rt, locks);
+            return hdi_lane_refuses(lane, who);
+        }
+        n_waits = 0;
+        hd_status status = gather(rt, lane, uses, n_uses, &n_waits, who);
+        if (__builtin_expect(status != HD_OK, 0)) {
+            unlock_all(rt, locks);
+            return status;
+        }
+        uint64_t need = slots_needed(lane, n_waits, command->slots, &gap);
+        if (__builtin_expect(has_room(lane, need), 1)) {
+            break;
+        }
+        if (!deadline) {
+            int64_t limit = rt->options.submit_timeout;
+            deadline = hdi_deadline(limit < 0 ? limit : limit * 1000000);
+        }
+        status = make_room(lane, locks, n_waits, need, deadline, who);
+        if (status) {
+            return status;
+        }
+    }
+    if (n_waits) {
+        write_waits(rt, lane, n_waits);
+    }
+    write_command(lane, command, gap);
+    hdi_mark mark = {lane->global, lane->head};
+    for (size_t i = 0; i < n_uses; i++) {
+        hdi_uses_commit(&uses[i].buffer->uses, uses[i].low, uses[i].high, uses[i].write, mark);
+    }
+    /* Publishes the slots (pairs with the engine's acquire load), and is sequentially consistent with the looks of
+     * hdi_engine_notify behind it. */
+    atomic_store_explicit(&lane->shared->head, mark.position, memory_order_seq_cst);
+    unlock_all(rt, locks);
+    hdi_engine_notify(device->engine, lane->number);
+    if (out) {
+        out->lane = hdi_lane_handle(lane);
+        out->sequence = mark.position;
+    }
+    if (__builtin_expect(rt->is_inline, 0)) {
+        hdi_engine_run_inline(device);
+    }
+    return HD_OK;
+}

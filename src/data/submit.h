@@ -1,0 +1,23 @@
+/* submit.h - puts one operation into a lane, ordered against everything that its buffers were used for before.
+ *
+ * Threads: any. Locks: the order locks of the lane's device and of the buffers' owners, by rising number, for some tens of
+ * nanoseconds. Blocking: only when the lane is full. Never calls the driver, never allocates on the usual path.
+ */
+#ifndef HDI_DATA_SUBMIT_H
+#define HDI_DATA_SUBMIT_H
+
+#include "data/buffer.h"
+
+typedef struct hdi_use {
+    struct hd_buffer *buffer;
+    uint64_t low, high; /* bytes of the buffer */
+    bool read, write;
+} hdi_use;
+
+/* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.
+ * Errors: FAILED or DEVICE_LOST (a buffer's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, TIMEOUT (option
+ * submit_timeout). */
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
+                     hd_ticket *out);
+
+#endif
