@@ -1,0 +1,256 @@
+/* info.c - facts about a runtime and its devices, options in force, counters, and the driver's entry points by name.
+ *
+ * Threads: any. Locks: none of its own.
+ */
+#include <heddle/driver.h>
+#include <heddle/runtime.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "engine/engine.h"
+#include "memory/arena.h"
+
+static hd_status check(const hd_runtime *rt, int device, const void *out, const char *who)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "%s: not an open runtime", who);
+    }
+    if (device < 0 || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
+    }
+    return HD_OK;
+}
+
+int hd_device_count(const hd_runtime *rt)
+{
+    return hdi_runtime_is_open(rt) ? rt->n_devices : 0;
+}
+
+hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
+{
+    hd_status status = check(rt, 0, out, "hd_runtime_get_info");
+    if (status) {
+        return status;
+    }
+    if (out->size < sizeof *out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_runtime_get_info: size is %zu, expected %zu", out->size, sizeof *out);
+    }
+    out->driver = rt->driver->provider;
+    out->placement = rt->is_inline ? "inline" : "thread";
+    out->driver_version = rt->driver->version;
+    out->device_count = rt->n_devices;
+    return HD_OK;
+}
+
+/* The node that the kernel names for a PCI device; -1 when it does not know. */
+static int numa_node_of(const char *bus_id)
+{
+    char path[96];
+    char lower[32];
+    size_t n = strlen(bus_id);
+    if (n >= sizeof lower) {
+        return -1;
+    }
+    for (size_t i = 0; i <= n; i++) {
+        lower[i] = bus_id[i] >= 'A' && bus_id[i] <= 'F' ? (char)(bus_id[i] - 'A' + 'a') : bus_id[i];
+    }
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", lower);
+    FILE *file = fopen(path, "re");
+    int node = -1;
+    if (file) {
+        if (fscanf(file, "%d", &node) != 1) {
+            node = -1;
+        }
+        fclose(file);
+    }
+    return node;
+}
+
+static hd_status ask_driver(hdi_device *device, hd_device_info_t *info)
+{
+    const hdi_driver *driver = device->runtime->driver;
+    hdcu_device handle = device->handle;
+    hdcu_uuid uuid;
+    const char *entry = "cuDeviceGetName";
+    hdcu_result r = driver->cuDeviceGetName(info->name, sizeof info->name, handle);
+    if (r == HDCU_SUCCESS) {
+        entry = "cuDeviceGetPCIBusId";
+        r = driver->cuDeviceGetPCIBusId(info->bus_id, sizeof info->bus_id, handle);
+    }
+    if (r == HDCU_SUCCESS) {
+        entry = "cuDeviceGetUuid";
+        r = driver->cuDeviceGetUuid(&uuid, handle);
+    }
+    if (r == HDCU_SUCCESS) {
+        memcpy(info->uuid, uuid.bytes, sizeof info->uuid);
+        entry = "cuDeviceTotalMem";
+        r = driver->cuDeviceTotalMem(&info->memory_bytes, handle);
+    }
+    int attributes[] = {HDCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, HDCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                        HDCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
+    int *values[] = {&info->compute_major, &info->compute_minor, &info->multiprocessors};
+    for (int i = 0; i < 3 && r == HDCU_SUCCESS; i++) {
+        entry = "cuDeviceGetAttribute";
+        r = driver->cuDeviceGetAttribute(values[i], attributes[i], handle);
+    }
+    if (r != HDCU_SUCCESS) {
+        return hdi_driver_failed(device, r, entry, "hd_device_info");
+    }
+    hd_runtime *rt = device->runtime;
+    for (int j = 0; j < rt->n_devices; j++) {
+        int can = 0;
+        if (j != device->index && driver->cuDeviceCanAccessPeer(&can, handle, rt->devices[j]->handle) == HDCU_SUCCESS &&
+            can) {
+            info->peers |= (uint64_t)1 << j;
+        }
+    }
+    if (!info->lost) {
+        hdi_scope scope;
+        hd_status status = hdi_scope_enter(device, "hd_device_info", &scope);
+        if (status) {
+            return status;
+        }
+        size_t total;
+        r = driver->cuMemGetInfo(&info->memory_free_bytes, &total);
+        hdi_scope_leave(&scope);
+        if (r != HDCU_SUCCESS) {
+            return hdi_driver_failed(device, r, "cuMemGetInfo", "hd_device_info");
+        }
+    }
+    return HD_OK;
+}
+
+hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
+{
+    hd_status status = check(rt, index, out, "hd_device_info");
+    if (status) {
+        return status;
+    }
+    if (out->size < sizeof *out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_device_info: size is %zu, expected %zu", out->size, sizeof *out);
+    }
+    hdi_device *device = rt->devices[index];
+    hd_device_info_t info = {.size = out->size};
+    info.is_host = strcmp(rt->driver->provider, "host") == 0;
+    info.max_threads_per_block = (int)device->limits.threads_per_block;
+    memcpy(info.max_block, device->limits.block, sizeof info.max_block);
+    memcpy(info.max_grid, device->limits.grid, sizeof info.max_grid);
+    info.shared_bytes_per_block = device->limits.shared_default;
+    info.shared_bytes_max = device->limits.shared_max;
+    info.lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire) != 0;
+    status = ask_driver(device, &info);
+    if (status) {
+        return status;
+    }
+    info.numa_node = numa_node_of(info.bus_id);
+    hdi_arena_info arena;
+    hdi_arena_get_info(device->arena, &arena);
+    info.memory_mapped_bytes = arena.mapped_bytes;
+    *out = info;
+    return HD_OK;
+}
+
+hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
+{
+    hd_status status = check(rt, index, out, "hd_device_get_stats");
+    if (status) {
+        return status;
+    }
+    if (out->size < sizeof *out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_device_get_stats: size is %zu, expected %zu", out->size, sizeof *out);
+    }
+    hdi_device *device = rt->devices[index];
+    hdi_engine *engine = device->engine;
+    *out = (hd_device_stats){
+        .size = out->size,
+        .operations = atomic_load_explicit(&engine->operations, memory_order_relaxed),
+        .waits_inserted = atomic_load_explicit(&engine->waits, memory_order_relaxed),
+        .events_recorded = atomic_load_explicit(&engine->events, memory_order_relaxed),
+        .publishes = atomic_load_explicit(&engine->publishes, memory_order_relaxed),
+        .ring_full_stalls = atomic_load_explicit(&device->ring_stalls, memory_order_relaxed),
+        .engine_sleeps = atomic_load_explicit(&engine->sleeps, memory_order_relaxed),
+        .buffers_live = atomic_load_explicit(&device->buffers_live, memory_order_relaxed),
+        .bytes_live = atomic_load_explicit(&device->bytes_live, memory_order_relaxed),
+    };
+    return HD_OK;
+}
+
+hd_status hd_option_get(const hd_runtime *rt, int index, hd_option_info *out)
+{
+    if (!out || out->size < sizeof *out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get: out is null or its size is wrong");
+    }
+    if (rt && !hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_option_get: not an open runtime");
+    }
+    const hdi_option_row *row = index < 0 ? NULL : hdi_option_row_at(index);
+    if (!row) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_option_get: there is no option number %d", index);
+    }
+    *out = (hd_option_info){
+        .size = out->size,
+        .name = row->name,
+        .environment = row->environment,
+        .value = rt ? rt->options.text[index] : row->default_text,
+        .help = row->help,
+        .is_default = !rt || rt->options.is_default[index],
+    };
+    return HD_OK;
+}
+
+/* ---- the driver's own entry points ---- */
+
+static hd_status provider_table(const char *provider, const hdi_driver **out)
+{
+    if (provider && strcmp(provider, "nvidia") != 0 && strcmp(provider, "host") != 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: driver '%s' is neither nvidia nor host", provider);
+    }
+    if (!provider || strcmp(provider, "nvidia") == 0) {
+        hd_status status = hdi_driver_nvidia(out);
+        int count = 0;
+        if (!status && (provider || ((*out)->cuInit(0) == HDCU_SUCCESS &&
+                                     (*out)->cuDeviceGetCount(&count) == HDCU_SUCCESS && count > 0))) {
+            return HD_OK;
+        }
+        if (provider) {
+            return status;
+        }
+    }
+    hd_status status = hdi_driver_host(out);
+    if (!status) {
+        hdi_options options;
+        status = hdi_options_parse(NULL, &options);
+        if (!status) {
+            /* Refused while a runtime with other settings is open: then those are in force. */
+            hd_error before;
+            hdi_error_save(&before);
+            hdi_host_configure(&options);
+            hdi_error_restore(&before);
+            hdi_options_release(&options);
+        }
+    }
+    return status;
+}
+
+hd_status hd_driver_entry(const char *provider, const char *symbol, void (**out)(void))
+{
+    if (!symbol || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: %s is null", symbol ? "out" : "symbol");
+    }
+    const hdi_driver *table;
+    hd_status status = provider_table(provider, &table);
+    if (status) {
+        return status;
+    }
+#define ENTRY_BY_NAME(name, version, need, parameters, arguments)                                                      \
+    if (strcmp(symbol, #name) == 0 && table->name) {                                                                   \
+        *out = (void (*)(void))table->name;                                                                            \
+        return HD_OK;                                                                                                  \
+    }
+    HDI_DRIVER_ENTRIES(ENTRY_BY_NAME)
+#undef ENTRY_BY_NAME
+    return hdi_fail(HD_ERROR_NOT_FOUND, "hd_driver_entry: '%s' is not among the entry points that Heddle uses", symbol);
+}

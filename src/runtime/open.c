@@ -1,0 +1,190 @@
+/* open.c - hd_open and hd_close.
+ *
+ * Threads: open from any; close from one, when no other thread is inside a call on the runtime. Locks: none.
+ * Always: an hd_open that fails leaves nothing behind; hd_close gives everything back, except what work that never ended may still
+ * be using.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/wait.h"
+#include "data/staging.h"
+#include "kernel/module.h"
+#include "runtime/runtime_internal.h"
+
+/* "all", or a list of ordinals such as "0,2,3" (also separated by ':' or ' '). */
+static hd_status choose_devices(hd_runtime *rt, int count, int *ordinals, int *n)
+{
+    const char *list = rt->options.devices;
+    *n = 0;
+    if (strcmp(list, "all") == 0) {
+        for (int i = 0; i < count && i < HDI_DEVICES_MAX; i++) {
+            ordinals[(*n)++] = i;
+        }
+        return HD_OK;
+    }
+    bool taken[1024] = {false};
+    for (const char *p = list; *p;) {
+        char *end;
+        long ordinal = strtol(p, &end, 10);
+        if (end == p || (*end && !strchr(",: ", *end))) {
+            return hdi_fail(HD_ERROR_OPTION, "hd_open: devices=%s: expected all, or numbers such as 0,2,3", list);
+        }
+        if (ordinal < 0 || ordinal >= count || ordinal >= 1024) {
+            return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: devices=%s: there is no device %ld, the driver has %d", list,
+                            ordinal, count);
+        }
+        if (taken[ordinal] || *n == HDI_DEVICES_MAX) {
+            return hdi_fail(HD_ERROR_OPTION, "hd_open: devices=%s: %s", list,
+                            taken[ordinal] ? "a device is named twice" : "too many devices");
+        }
+        taken[ordinal] = true;
+        ordinals[(*n)++] = (int)ordinal;
+        p = *end ? end + 1 : end;
+    }
+    return *n ? HD_OK : hdi_fail(HD_ERROR_OPTION, "hd_open: devices: no device named");
+}
+
+static hd_status create_devices(hd_runtime *rt)
+{
+    int count = 0;
+    hdcu_result r = rt->driver->cuDeviceGetCount(&count);
+    if (r != HDCU_SUCCESS) {
+        return hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "hd_open: cuDeviceGetCount: %s",
+                               hdi_driver_code_name(r));
+    }
+    if (count <= 0) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: the driver %s has no device", rt->driver->provider);
+    }
+    int ordinals[HDI_DEVICES_MAX];
+    int n;
+    hd_status status = choose_devices(rt, count, ordinals, &n);
+    /* `n_devices` first: lanes are sized by it. */
+    rt->n_devices = status ? 0 : n;
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_device_create(rt, i, ordinals[i], &rt->devices[i]);
+    }
+    return status;
+}
+
+static hd_status create_copy_lanes(hdi_device *device)
+{
+    hd_status status = hdi_lane_make(device, true, false, &device->lane_in);
+    status = status ? status : hdi_lane_make(device, true, false, &device->lane_out);
+    return status ? status : hdi_lane_make(device, true, false, &device->lane_on);
+}
+
+static void release_kernels(hd_runtime *rt)
+{
+    for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
+        free(atomic_load_explicit(&rt->kernels[i], memory_order_relaxed));
+    }
+}
+
+/* True when all work of the device ended, or the device is lost and so its work, too. */
+static bool drain(hdi_device *device, int64_t deadline)
+{
+    bool drained = true;
+    for (uint32_t i = 0; device->engine && i < HDI_LANES_MAX; i++) {
+        hd_lane *lane = device->lanes[i];
+        if (lane && !hdi_wait_position(device->runtime, lane->global, lane->head, deadline)) {
+            drained = false;
+        }
+    }
+    return drained;
+}
+
+/* Everything that hd_open made, in reverse; also of a runtime that is only half made. */
+static void tear_down(hd_runtime *rt)
+{
+    int64_t deadline = hdi_deadline(rt->options.close_timeout * 1000000);
+    bool hung[HDI_DEVICES_MAX] = {false};
+    bool any_hung = false;
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (rt->devices[i]) {
+            hung[i] = !drain(rt->devices[i], deadline);
+            any_hung |= hung[i];
+        }
+    }
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (rt->devices[i]) {
+            hdi_engine_stop(rt->devices[i]);
+        }
+    }
+    hdi_modules_release(rt, !any_hung);
+    hdi_buffers_release(rt, !any_hung);
+    hdi_staging_release(rt);
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_device_destroy(rt->devices[i], hung[i]);
+    }
+    release_kernels(rt);
+    if (!any_hung) {
+        hdi_driver_close(rt->driver);
+    }
+    pthread_mutex_destroy(&rt->cold);
+    hdi_options_release(&rt->options);
+    rt->magic = 0;
+    free(rt);
+}
+
+static hd_status build(hd_runtime *rt)
+{
+    hd_status status = hdi_driver_open(&rt->options, &rt->driver);
+    if (status) {
+        return status;
+    }
+    rt->is_inline = strcmp(rt->options.placement, "inline") == 0;
+    rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
+    status = hdi_buffers_create(rt);
+    status = status ? status : hdi_staging_create(rt);
+    status = status ? status : hdi_modules_create(rt);
+    status = status ? status : create_devices(rt);
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = create_copy_lanes(rt->devices[i]);
+    }
+    return status ? status : hdi_runtime_add(rt);
+}
+
+hd_status hd_open(const hd_options *options, hd_runtime **out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: out is null");
+    }
+    if (options && options->size < sizeof *options) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: options.size is %zu, expected %zu", options->size, sizeof *options);
+    }
+    hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    if (!rt) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    *rt = (hd_runtime){.magic = HDI_RUNTIME_MAGIC};
+    hd_status status = hdi_options_parse(options ? options->settings : NULL, &rt->options);
+    if (status) {
+        free(rt);
+        return status;
+    }
+    pthread_mutex_init(&rt->cold, NULL);
+    status = build(rt);
+    if (status) {
+        hd_error cause;
+        hdi_error_save(&cause);
+        tear_down(rt);
+        hdi_error_restore(&cause);
+        return status;
+    }
+    *out = rt;
+    return HD_OK;
+}
+
+void hd_close(hd_runtime *rt)
+{
+    if (!hdi_runtime_is_open(rt)) {
+        return;
+    }
+    hdi_runtime_remove(rt);
+    hd_error before;
+    hdi_error_save(&before);
+    tear_down(rt);
+    hdi_error_restore(&before);
+}
