@@ -1,0 +1,62 @@
+/* fake_driver.h - the few driver entry points that the memory layer calls, with books kept and failures on order.
+ *
+ * Threads: any; its own lock covers the books. One fake at a time: fake_reset starts a fresh one.
+ */
+#ifndef TEST_MEMORY_FAKE_DRIVER_H
+#define TEST_MEMORY_FAKE_DRIVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "driver/driver.h"
+
+#define FAKE_MIB ((size_t)1 << 20)
+#define FAKE_CHUNKS 1024
+#define FAKE_DEVICES 4
+
+typedef struct fake_chunk {
+    size_t bytes;
+    hdcu_deviceptr at; /* 0: not mapped */
+    bool held;         /* created and not released */
+    int handle_types;
+    int flags[FAKE_DEVICES]; /* access of each device */
+} fake_chunk;
+
+typedef struct fake_books {
+    size_t total; /* memory of the device; creation fails past it */
+    size_t granularity;
+    int no_virtual_memory, no_file_descriptors; /* attributes */
+    int unreachable;                            /* a device that cannot be granted access; -1: none */
+
+    hdcu_deviceptr base; /* 0: nothing reserved */
+    size_t reserved, created;
+    fake_chunk chunks[FAKE_CHUNKS];
+    int n_registered;
+    int misuses; /* calls that a real driver would refuse or punish */
+
+    long calls;         /* since the last fake_fail */
+    long fail_at;       /* the call with this number fails; 0: none */
+    bool fail_for_good; /* and all behind it */
+    int fail_code;
+    const char *fail_only; /* calls of other entry points are not counted; NULL: all are */
+    const char *failed;    /* the entry point that was made to fail first */
+    _Atomic int calls_under_way;
+    _Atomic int slow_us; /* cuMemCreate takes this long */
+} fake_books;
+
+extern fake_books fake;
+extern const hdi_driver fake_driver;
+extern const hdcu_context fake_context; /* what the fake's calls need to be current */
+
+void fake_reset(size_t total);
+void fake_fail(const char *only, long at, bool for_good, int code); /* at 0: no more failures */
+
+/* Nothing reserved, created, mapped or registered is left, and nothing was misused. */
+bool fake_is_clean(void);
+bool fake_is_mapped(hdcu_deviceptr at, size_t bytes, int device); /* mapped, and the device may read and write it */
+
+/* The thread's context stack. */
+hdcu_context fake_top(void);
+int fake_depth(void);
+void fake_set_stack(hdcu_context only); /* NULL: empty */
+
+#endif
