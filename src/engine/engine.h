@@ -5,6 +5,7 @@
 #ifndef HDI_ENGINE_ENGINE_H
 #define HDI_ENGINE_ENGINE_H
 
+#include "driver/current.h"
 #include "engine/runtime.h"
 
 /* engine.c: placements, sleeping, the loop. */
@@ -66,8 +67,8 @@ bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *co
 
 /* The device's context current on this thread for the length of a few driver calls, and what was current before. */
 typedef struct hdi_scope {
-    const hdi_driver *driver;
-    bool pushed;
+    hdi_current current;
+    bool entered;
 } hdi_scope;
 hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope);
 void hdi_scope_leave(hdi_scope *scope);

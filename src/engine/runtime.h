@@ -142,10 +142,10 @@ struct hdi_device {
 };
 
 /* What an engine needs to know to launch a kernel. */
-typedef struct hdi_kernel_entry {
+typedef struct hdi_kernel_code {
     char name[128];
     hdcu_function function[HDI_DEVICES_MAX];
-} hdi_kernel_entry;
+} hdi_kernel_code;
 
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
@@ -161,7 +161,7 @@ struct hd_runtime {
     hdi_device *devices[HDI_DEVICES_MAX];
     hdi_lock host_order[HDI_HOST_LOCKS]; /* use records of pinned host memory */
     pthread_mutex_t cold;                /* peers, kernels, modules, staging: everything rare */
-    _Atomic(hdi_kernel_entry *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
+    _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
     struct hdi_buffers *buffers;  /* src/data */
     struct hdi_staging *staging;  /* src/data */
@@ -169,10 +169,10 @@ struct hd_runtime {
 };
 
 /* The entry of a kernel's number. */
-static inline hdi_kernel_entry *hdi_kernel_at(hd_runtime *rt, uint32_t number)
+static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)
 {
     /* pairs with the release store where the chunk is made */
-    hdi_kernel_entry *chunk = atomic_load_explicit(&rt->kernels[number / HDI_KERNEL_CHUNK], memory_order_acquire);
+    hdi_kernel_code *chunk = atomic_load_explicit(&rt->kernels[number / HDI_KERNEL_CHUNK], memory_order_acquire);
     return &chunk[number % HDI_KERNEL_CHUNK];
 }
 

@@ -20,17 +20,16 @@ hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_poin
 
 hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope)
 {
-    scope->driver = device->runtime->driver;
-    hdcu_result r = scope->driver->cuCtxPushCurrent(device->context);
-    scope->pushed = r == HDCU_SUCCESS;
-    return scope->pushed ? HD_OK : hdi_driver_failed(device, r, "cuCtxPushCurrent", who);
+    const char *entry_point = "";
+    hdcu_result r = hdi_current_enter(device->runtime->driver, device->context, &scope->current, &entry_point);
+    scope->entered = r == HDCU_SUCCESS;
+    return scope->entered ? HD_OK : hdi_driver_failed(device, r, entry_point, who);
 }
 
 void hdi_scope_leave(hdi_scope *scope)
 {
-    if (scope->pushed) {
-        hdcu_context popped;
-        scope->driver->cuCtxPopCurrent(&popped);
-        scope->pushed = false;
+    if (scope->entered) {
+        hdi_current_leave(&scope->current);
+        scope->entered = false;
     }
 }

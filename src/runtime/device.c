@@ -121,7 +121,7 @@ void hdi_device_destroy(hdi_device *device, bool hung)
     }
     const hdi_driver *driver = device->runtime->driver;
     hdi_arena_destroy(device->arena, hung);
-    hdi_scope scope = {.pushed = false};
+    hdi_scope scope = {.entered = false};
     if (device->context && !hung && hdi_scope_enter(device, "hd_close", &scope) == HD_OK && device->words_registered) {
         driver->cuMemHostUnregister(device->channel.words);
     }

@@ -1,0 +1,246 @@
+/* launch.c - hd_launch: checks everything about a launch, packs its arguments, and submits it.
+ *
+ * Threads: any. Locks: none of its own. Blocking: only when the lane is full. The driver is asked only when a pair of devices
+ * meets for the first time, or a kernel first asks for much shared memory.
+ * Always: nothing is submitted unless every check has passed.
+ */
+#include <stddef.h>
+#include <string.h>
+#include "base/error.h"
+#include "data/submit.h"
+#include "engine/engine.h"
+#include "kernel/module.h"
+
+#define USES_MAX 128
+
+typedef struct packer {
+    hd_lane *lane;
+    const struct hd_kernel *kernel;
+    const char *name;
+    unsigned char *block; /* of the command */
+    hdi_use *uses;
+    size_t n_uses;
+} packer;
+
+static const char *kernel_name(hd_runtime *rt, const struct hd_kernel *kernel)
+{
+    return hdi_kernel_at(rt, kernel->number)->name;
+}
+
+static uint32_t kind_size(uint32_t kind)
+{
+    static const uint8_t sizes[] = {
+        [HD_ARG_BUFFER] = 8, [HD_ARG_I8] = 1,  [HD_ARG_U8] = 1,  [HD_ARG_I16] = 2, [HD_ARG_U16] = 2, [HD_ARG_I32] = 4,
+        [HD_ARG_U32] = 4,    [HD_ARG_I64] = 8, [HD_ARG_U64] = 8, [HD_ARG_F32] = 4, [HD_ARG_F64] = 8,
+    };
+    return kind < sizeof sizes ? sizes[kind] : 0;
+}
+
+/* i32 for u32 and the like: the same bits. */
+static bool same_but_sign(uint32_t a, uint32_t b)
+{
+    return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 && kind_size(a) == kind_size(b);
+}
+
+static hd_status argument_failed(const packer *p, hd_status status, size_t index, const hdi_param *param, const hd_arg *arg)
+{
+    const char *parameter = param && param->name[0] ? param->name : "";
+    if (status == HD_ERROR_ACCESS) {
+        static const char *const words[] = {"?", "hd_in", "hd_out", "hd_inout"};
+        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): the kernel uses it as %s, the call says %s",
+                        p->name, index, parameter, words[param->access & 3], words[arg->access & 3]);
+    }
+    if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
+        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", p->name, index,
+                        parameter, param->size, hdi_arg_kind_name(arg->kind),
+                        arg->kind == HD_ARG_BYTES ? arg->size : (size_t)kind_size(arg->kind));
+    }
+    return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", p->name, index, parameter,
+                    hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
+}
+
+static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+{
+    struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
+    if (__builtin_expect(!b, 0)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: kernel '%s', argument %zu (%s): the buffer %s", p->name, index,
+                        param->name, arg->value.buffer ? "was freed, or is not a buffer" : "is null");
+    }
+    hdi_device *device = p->lane->device;
+    if (__builtin_expect(b->runtime != device->runtime, 0)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: kernel '%s', argument %zu (%s): the buffer is of another runtime",
+                        p->name, index, param->name);
+    }
+    uint32_t access = arg->access;
+    if (__builtin_expect(access == 0 || access > 3, 0)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->name, index,
+                        param->name, access);
+    }
+    /* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
+    if (__builtin_expect(param->access && access != param->access && !(param->access == HD_WRITE && access == HD_READ_WRITE), 0)) {
+        return argument_failed(p, HD_ERROR_ACCESS, index, param, arg);
+    }
+    if (__builtin_expect(arg->offset >= b->bytes || arg->size > b->bytes - arg->offset, 0)) {
+        return hdi_fail(HD_ERROR_RANGE, "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
+                        p->name, index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
+    }
+    if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
+        return hdi_reach_failed(device->runtime, device->index, b->owner, "hd_launch");
+    }
+    uint64_t address = b->address + arg->offset;
+    memcpy(p->block + param->offset, &address, sizeof address);
+    hdi_use *use = &p->uses[p->n_uses++];
+    use->buffer = b;
+    use->low = arg->offset;
+    use->high = arg->size ? arg->offset + arg->size : b->bytes;
+    use->read = access & HD_READ;
+    use->write = (access & HD_WRITE) != 0;
+    return HD_OK;
+}
+
+static inline hd_status pack_value(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+{
+    uint32_t size = kind_size(arg->kind);
+    const void *from = &arg->value;
+    if (arg->kind == HD_ARG_BYTES) {
+        if (!arg->value.bytes && arg->size) {
+            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", p->name, index,
+                            param->name);
+        }
+        if (arg->size != param->size || (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
+            return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
+        }
+        memcpy(p->block + param->offset, arg->value.bytes, arg->size);
+        return HD_OK;
+    }
+    bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param->size) ||
+                same_but_sign(param->kind, arg->kind);
+    if (__builtin_expect(!size || !fits, 0)) {
+        return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
+    }
+    /* Small integers stand in the low bytes of the union (little-endian, as every GPU host is). */
+    if (size == 4) {
+        memcpy(p->block + param->offset, from, 4);
+    } else if (size == 8) {
+        memcpy(p->block + param->offset, from, 8);
+    } else {
+        memcpy(p->block + param->offset, from, size);
+    }
+    return HD_OK;
+}
+
+static hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_args)
+{
+    const struct hd_kernel *kernel = p->kernel;
+    for (size_t i = 0; i < n_args; i++) {
+        const hdi_param *param = &kernel->params[i];
+        hd_status status;
+        if (args[i].kind == HD_ARG_BUFFER) {
+            if (__builtin_expect(param->kind != HD_ARG_BUFFER && !(param->kind == HD_ARG_NONE && param->size == 8), 0)) {
+                return argument_failed(p, HD_ERROR_ARGUMENT, i, param, &args[i]);
+            }
+            if (__builtin_expect(p->n_uses == USES_MAX, 0)) {
+                return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", p->name, USES_MAX);
+            }
+            status = pack_buffer(p, i, param, &args[i]);
+        } else {
+            status = pack_value(p, i, param, &args[i]);
+        }
+        if (__builtin_expect(status != HD_OK, 0)) {
+            return status;
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes)
+{
+    hdi_device *device = lane->device;
+    const hdi_limits *limits = &device->limits;
+    const char *name = kernel_name(device->runtime, kernel);
+    if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: none may be 0",
+                        name, grid.x, grid.y, grid.z, block.x, block.y, block.z);
+    }
+    if (grid.x > limits->grid[0] || grid.y > limits->grid[1] || grid.z > limits->grid[2]) {
+        return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': grid %u x %u x %u, device %d allows %u x %u x %u", name,
+                        grid.x, grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
+    }
+    uint64_t threads = (uint64_t)block.x * block.y * block.z;
+    uint32_t most = kernel->max_threads[device->index];
+    if (block.x > limits->block[0] || block.y > limits->block[1] || block.z > limits->block[2] || threads > most) {
+        return hdi_fail(HD_ERROR_LIMIT,
+                        "hd_launch: kernel '%s': block %u x %u x %u, device %d allows %u x %u x %u and %u threads in all",
+                        name, block.x, block.y, block.z, device->index, limits->block[0], limits->block[1],
+                        limits->block[2], most);
+    }
+    if (__builtin_expect(shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire), 0)) {
+        return hdi_kernel_allow_shared(kernel, device, shared_bytes);
+    }
+    return HD_OK;
+}
+
+static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k, int device, hd_dims g, hd_dims b,
+                                  size_t shared)
+{
+    /* One test for what nearly every launch is: nothing zero, nothing over a limit. */
+    return g.x - 1 < l->grid[0] && g.y - 1 < l->grid[1] && g.z - 1 < l->grid[2] && b.x - 1 < l->block[0] &&
+           b.y - 1 < l->block[1] && b.z - 1 < l->block[2] && (uint64_t)b.x * b.y * b.z <= k->max_threads[device] &&
+           shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
+}
+
+hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
+                    const hd_arg *args, size_t n_args, hd_ticket *out)
+{
+    hd_lane *lane = hdi_lane_from_handle(lane_handle);
+    if (__builtin_expect(!lane, 0)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: not a lane");
+    }
+    struct hd_kernel *kernel = hdi_kernel_from_handle(kernel_handle);
+    hdi_device *device = lane->device;
+    if (__builtin_expect(!kernel || kernel->module->runtime != device->runtime, 0)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: not a kernel of this runtime, or its module was unloaded");
+    }
+    if (__builtin_expect(!args && n_args, 0)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: args is null");
+    }
+    packer p = {.lane = lane, .kernel = kernel, .name = kernel_name(device->runtime, kernel)};
+    if (__builtin_expect(n_args != kernel->n_params, 0)) {
+        return kernel->described
+                   ? hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s' takes %u arguments, got %zu", p.name,
+                              kernel->n_params, n_args)
+                   : hdi_fail(HD_ERROR_UNSUPPORTED,
+                              "hd_launch: the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
+                              "not tell them for a cubin or fatbin; load PTX or a kernel file",
+                              p.name);
+    }
+    if (__builtin_expect(!shape_is_plain(&device->limits, kernel, device->index, grid, block, shared_bytes), 0)) {
+        hd_status status = check_shape(lane, kernel, grid, block, shared_bytes);
+        if (status) {
+            return status;
+        }
+    }
+    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
+    hdi_use uses[USES_MAX];
+    p.block = (unsigned char *)command + offsetof(hdi_command, u.launch.arguments);
+    p.uses = uses;
+    hd_status status = pack_arguments(&p, args, n_args);
+    if (__builtin_expect(status != HD_OK, 0)) {
+        return status;
+    }
+    uint32_t bytes = kernel->argument_bytes;
+    size_t inside = sizeof command[0].u.launch.arguments;
+    command[0].op = HDI_OP_LAUNCH;
+    command[0].kind = 0;
+    command[0].slots = bytes <= inside ? 1 : (uint16_t)(1 + (bytes - inside + HDI_SLOT_BYTES - 1) / HDI_SLOT_BYTES);
+    command[0].kernel = kernel->number;
+    command[0].u.launch.grid[0] = grid.x;
+    command[0].u.launch.grid[1] = grid.y;
+    command[0].u.launch.grid[2] = grid.z;
+    command[0].u.launch.block[0] = (uint16_t)block.x;
+    command[0].u.launch.block[1] = (uint16_t)block.y;
+    command[0].u.launch.block[2] = (uint16_t)block.z;
+    command[0].u.launch.argument_bytes = (uint16_t)bytes;
+    command[0].u.launch.shared_bytes = (uint32_t)shared_bytes;
+    return hdi_submit(lane, uses, p.n_uses, command, "hd_launch", out);
+}

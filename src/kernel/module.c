@@ -1,0 +1,526 @@
+/* module.c - loading images on every device, kernels by name, unloading when nobody uses them any more.
+ *
+ * Threads: any. Locks: the registry's mutex around its lists, never held across a driver call; `cold` while a kernel is looked up.
+ * Always: a structure is used again only after every device has unloaded the module and all submitted launches are done; handles carry a
+ * generation, so old ones are refused.
+ */
+#include "kernel/module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "engine/engine.h"
+
+#define JIT_LOG_BYTES 4096
+
+struct hdi_modules {
+    pthread_mutex_t lock;
+    struct hd_module *loaded;
+    struct hd_module *unloaded;       /* still in use by submitted work */
+    struct hd_module *free_modules;
+    struct hd_kernel *free_kernels;
+    struct hd_kernel *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
+    struct hd_module *builtin;
+};
+
+hd_status hdi_modules_create(hd_runtime *rt)
+{
+    rt->modules = calloc(1, sizeof *rt->modules);
+    if (!rt->modules) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&rt->modules->lock, NULL);
+    return HD_OK;
+}
+
+static struct hd_module *module_from_handle(const hd_module *handle)
+{
+    struct hd_module *m = hdi_handle_object(handle);
+    return m && m->magic == HDI_MODULE_MAGIC && m->live && m->generation == hdi_handle_generation(handle) ? m : NULL;
+}
+
+struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
+{
+    struct hd_kernel *k = hdi_handle_object(handle);
+    return k && k->magic == HDI_KERNEL_MAGIC && k->live && k->generation == hdi_handle_generation(handle) ? k : NULL;
+}
+
+/* ---- structures ---- */
+
+/* Makes another block of kernel structures with their entries for the engines. Registry lock held. */
+static bool add_kernels(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
+    if (chunk == HDI_KERNEL_CHUNKS) {
+        return false;
+    }
+    hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
+    struct hd_kernel *kernels = calloc(HDI_KERNEL_CHUNK, sizeof *kernels);
+    if (!entries || !kernels) {
+        free(entries);
+        free(kernels);
+        return false;
+    }
+    for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
+        kernels[i].magic = HDI_KERNEL_MAGIC;
+        kernels[i].number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
+        kernels[i].next = reg->free_kernels;
+        reg->free_kernels = &kernels[i];
+    }
+    reg->blocks[chunk] = kernels;
+    rt->n_kernels += HDI_KERNEL_CHUNK;
+    /* pairs with the acquire load in hdi_kernel_at */
+    atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
+    return true;
+}
+
+static struct hd_kernel *take_kernel(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    pthread_mutex_lock(&reg->lock);
+    struct hd_kernel *k = NULL;
+    if (reg->free_kernels || add_kernels(rt)) {
+        k = reg->free_kernels;
+        reg->free_kernels = k->next;
+        k->next = NULL;
+    }
+    pthread_mutex_unlock(&reg->lock);
+    return k;
+}
+
+static void give_kernel(hd_runtime *rt, struct hd_kernel *k)
+{
+    free(k->params);
+    k->params = NULL;
+    k->module = NULL;
+    k->live = false;
+    pthread_mutex_lock(&rt->modules->lock);
+    k->next = rt->modules->free_kernels;
+    rt->modules->free_kernels = k;
+    pthread_mutex_unlock(&rt->modules->lock);
+}
+
+static struct hd_module *take_module(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    pthread_mutex_lock(&reg->lock);
+    struct hd_module *m = reg->free_modules;
+    if (m) {
+        reg->free_modules = m->next;
+    }
+    pthread_mutex_unlock(&reg->lock);
+    if (!m) {
+        m = calloc(1, sizeof *m);
+    }
+    if (m) {
+        m->magic = HDI_MODULE_MAGIC;
+        m->runtime = rt;
+        m->next = NULL;
+    }
+    return m;
+}
+
+/* Releases what a module holds and puts its structures back. Nobody uses it any more. */
+static void give_module(struct hd_module *m, bool driver_usable)
+{
+    hd_runtime *rt = m->runtime;
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_scope scope;
+        if (m->loaded[i] && driver_usable && hdi_scope_enter(rt->devices[i], "hd_module_unload", &scope) == HD_OK) {
+            rt->driver->cuModuleUnload(m->loaded[i]);
+            hdi_scope_leave(&scope);
+        }
+        m->loaded[i] = NULL;
+    }
+    while (m->kernels) {
+        struct hd_kernel *k = m->kernels;
+        m->kernels = k->next;
+        give_kernel(rt, k);
+    }
+    hdi_image_release(&m->image);
+    free(m->marks);
+    m->marks = NULL;
+    m->n_marks = 0;
+    m->live = false;
+    pthread_mutex_lock(&rt->modules->lock);
+    m->next = rt->modules->free_modules;
+    rt->modules->free_modules = m;
+    pthread_mutex_unlock(&rt->modules->lock);
+}
+
+/* Gives back unloaded modules that nobody uses any more. */
+static void reap(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    struct hd_module *done = NULL;
+    pthread_mutex_lock(&reg->lock);
+    for (struct hd_module **link = &reg->unloaded; *link;) {
+        struct hd_module *m = *link;
+        bool busy = false;
+        for (size_t i = 0; i < m->n_marks && !busy; i++) {
+            busy = !hdi_mark_done(rt, m->marks[i]);
+        }
+        if (busy) {
+            link = &m->next;
+        } else {
+            *link = m->next;
+            m->next = done;
+            done = m;
+        }
+    }
+    pthread_mutex_unlock(&reg->lock);
+    while (done) {
+        struct hd_module *next = done->next;
+        give_module(done, true);
+        done = next;
+    }
+}
+
+void hdi_modules_release(hd_runtime *rt, bool driver_usable)
+{
+    struct hdi_modules *reg = rt->modules;
+    if (!reg) {
+        return;
+    }
+    struct hd_module *lists[] = {reg->loaded, reg->unloaded};
+    for (int i = 0; i < 2; i++) {
+        for (struct hd_module *m = lists[i], *next; m; m = next) {
+            next = m->next;
+            give_module(m, driver_usable);
+        }
+    }
+    while (reg->free_modules) {
+        struct hd_module *m = reg->free_modules;
+        reg->free_modules = m->next;
+        free(m);
+    }
+    for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
+        free(reg->blocks[i]);
+    }
+    pthread_mutex_destroy(&reg->lock);
+    free(reg);
+    rt->modules = NULL;
+}
+
+/* ---- loading ---- */
+
+static hd_status load_on(struct hd_module *m, hdi_device *device, const void *code)
+{
+    const hdi_driver *driver = device->runtime->driver;
+    int lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire);
+    if (lost) {
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "hd_module_load: device %d is lost: %s",
+                               device->index, hdi_driver_code_name(lost));
+    }
+    hdi_scope scope;
+    hd_status status = hdi_scope_enter(device, "hd_module_load", &scope);
+    if (status) {
+        return status;
+    }
+    char log[JIT_LOG_BYTES] = "";
+    int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    hdcu_result r = driver->cuModuleLoadDataEx(&m->loaded[device->index], code, 2, options, values);
+    hdi_scope_leave(&scope);
+    if (r == HDCU_SUCCESS) {
+        return HD_OK;
+    }
+    m->loaded[device->index] = NULL;
+    log[sizeof log - 1] = 0;
+    switch (r) {
+    case HDCU_ERROR_INVALID_IMAGE:
+    case HDCU_ERROR_NO_BINARY_FOR_GPU:
+    case HDCU_ERROR_INVALID_PTX:
+    case HDCU_ERROR_INVALID_SOURCE:
+    case HDCU_ERROR_INVALID_VALUE:
+    case 221: /* no PTX compiler */
+    case 222: /* PTX of a newer version than the driver's */
+        return hdi_fail_driver(HD_ERROR_IMAGE, r, "cuModuleLoadDataEx", device->index,
+                               "hd_module_load: device %d cannot load the image: %s%s%.300s", device->index,
+                               hdi_driver_code_name(r), log[0] ? ": " : "", log);
+    default:
+        return hdi_driver_failed(device, r, "cuModuleLoadDataEx", "hd_module_load");
+    }
+}
+
+static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd_module **out)
+{
+    reap(rt);
+    struct hd_module *m = take_module(rt);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_module_load: no memory");
+    }
+    bool host = strcmp(rt->driver->provider, "host") == 0;
+    const void *code = NULL;
+    hd_status status = hdi_image_open(image, bytes, host, &m->image, &code);
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = load_on(m, rt->devices[i], code);
+    }
+    if (status) {
+        hd_error cause;
+        hdi_error_save(&cause);
+        give_module(m, true);
+        hdi_error_restore(&cause);
+        return status;
+    }
+    pthread_mutex_lock(&rt->modules->lock);
+    m->live = true;
+    m->next = rt->modules->loaded;
+    rt->modules->loaded = m;
+    pthread_mutex_unlock(&rt->modules->lock);
+    *out = m;
+    return HD_OK;
+}
+
+hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_module **out)
+{
+    if (!image || !out || !bytes) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_load: %s", !out ? "out is null" : !image ? "image is null" : "bytes is 0");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_module_load: not an open runtime");
+    }
+    struct hd_module *m;
+    hd_status status = load(rt, image, bytes, &m);
+    if (!status) {
+        *out = hdi_handle_make(m, m->generation);
+    }
+    return status;
+}
+
+extern const unsigned char hdi_builtin_image[];
+extern const unsigned char hdi_builtin_image_end[];
+
+hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_builtin_module: out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_builtin_module: not an open runtime");
+    }
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&rt->cold);
+    if (!rt->modules->builtin) {
+        status = load(rt, hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &rt->modules->builtin);
+    }
+    struct hd_module *m = rt->modules->builtin;
+    pthread_mutex_unlock(&rt->cold);
+    if (!status) {
+        *out = hdi_handle_make(m, m->generation);
+    }
+    return status;
+}
+
+/* ---- unloading ---- */
+
+/* Everything submitted so far to any lane: what may still launch the module's kernels. False: no memory. */
+static bool note_users(struct hd_module *m)
+{
+    hd_runtime *rt = m->runtime;
+    size_t room = (size_t)rt->n_devices * HDI_LANES_MAX;
+    m->marks = malloc(room * sizeof *m->marks);
+    m->n_marks = 0;
+    for (size_t i = 0; m->marks && i < room; i++) {
+        hdi_lane_shared *shared = hdi_lane_shared_of(rt, (uint32_t)i);
+        uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
+        if (atomic_load_explicit(&shared->done, memory_order_acquire) < head) {
+            m->marks[m->n_marks++] = (hdi_mark){(uint32_t)i, head};
+        }
+    }
+    return m->marks != NULL;
+}
+
+void hd_module_unload(hd_module *handle)
+{
+    struct hd_module *m = module_from_handle(handle);
+    if (!m) {
+        return;
+    }
+    hd_runtime *rt = m->runtime;
+    struct hdi_modules *reg = rt->modules;
+    bool ours = false;
+    pthread_mutex_lock(&reg->lock);
+    for (struct hd_module **link = &reg->loaded; *link && !ours;) {
+        if (*link == m && m != reg->builtin && m->live) {
+            *link = m->next;
+            ours = true;
+        } else {
+            link = &(*link)->next;
+        }
+    }
+    if (ours) {
+        m->live = false;
+        m->generation++;
+        for (struct hd_kernel *k = m->kernels; k; k = k->next) {
+            k->live = false;
+            k->generation++;
+        }
+    }
+    pthread_mutex_unlock(&reg->lock);
+    if (!ours) {
+        return;
+    }
+    if (note_users(m) && m->n_marks == 0) {
+        give_module(m, true);
+        return;
+    }
+    /* In use, or no memory to say by whom: then it stays until hd_close. */
+    if (!m->marks) {
+        pthread_mutex_lock(&reg->lock);
+        m->next = reg->loaded;
+        reg->loaded = m;
+        pthread_mutex_unlock(&reg->lock);
+        return;
+    }
+    pthread_mutex_lock(&reg->lock);
+    m->next = reg->unloaded;
+    reg->unloaded = m;
+    pthread_mutex_unlock(&reg->lock);
+}
+
+/* ---- kernels ---- */
+
+static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdcu_result r, const char *entry, const char *name)
+{
+    if (r == HDCU_ERROR_NOT_FOUND) {
+        char names[256] = "";
+        hdi_image_kernel_names(&m->image, names, sizeof names);
+        return hdi_fail_driver(HD_ERROR_NOT_FOUND, r, entry, device->index,
+                               "hd_kernel_get: the module has no kernel '%.100s'%s%s", name, names[0] ? "; it has " : "", names);
+    }
+    return hdi_driver_failed(device, r, entry, "hd_kernel_get");
+}
+
+static hd_status resolve_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name)
+{
+    const hdi_driver *driver = device->runtime->driver;
+    hdi_scope scope;
+    hd_status status = hdi_scope_enter(device, "hd_kernel_get", &scope);
+    if (status) {
+        return status;
+    }
+    int d = device->index;
+    hdcu_function function = NULL;
+    int threads = 0, shared = 0;
+    const char *entry = "cuModuleGetFunction";
+    hdcu_result r = driver->cuModuleGetFunction(&function, m->loaded[d], name);
+    if (r == HDCU_SUCCESS) {
+        entry = "cuFuncGetAttribute";
+        r = driver->cuFuncGetAttribute(&threads, HDCU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = driver->cuFuncGetAttribute(&shared, HDCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function);
+    }
+    if (r == HDCU_SUCCESS && d == 0 && !k->described) {
+        status = hdi_image_describe_by_driver(driver, function, k);
+    }
+    hdi_scope_leave(&scope);
+    if (r != HDCU_SUCCESS) {
+        return driver_said_no(m, device, r, entry, name);
+    }
+    hdi_kernel_at(device->runtime, k->number)->function[d] = function;
+    k->max_threads[d] = (uint32_t)threads < device->limits.threads_per_block ? (uint32_t)threads
+                                                                             : device->limits.threads_per_block;
+    k->static_shared[d] = (uint32_t)shared;
+    size_t usual = device->limits.shared_default;
+    uint32_t dynamic = usual > (size_t)shared ? (uint32_t)(usual - (size_t)shared) : 0;
+    atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
+    return status;
+}
+
+static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+{
+    hd_runtime *rt = m->runtime;
+    struct hd_kernel *k = take_kernel(rt);
+    if (!k) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory, or more than %d kernels",
+                        HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
+    }
+    k->module = m;
+    k->described = false;
+    k->n_params = 0;
+    k->argument_bytes = 0;
+    hdi_kernel_code *entry = hdi_kernel_at(rt, k->number);
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    hd_status status = hdi_image_describe(&m->image, name, k);
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = resolve_on(m, k, rt->devices[i], name);
+    }
+    if (!status && k->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
+        status = hdi_fail(HD_ERROR_LIMIT, "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported",
+                          name, k->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
+    }
+    if (status) {
+        give_kernel(rt, k);
+        return status;
+    }
+    *out = k;
+    return HD_OK;
+}
+
+hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
+{
+    if (!name || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_get: %s is null", name ? "out" : "name");
+    }
+    struct hd_module *m = module_from_handle(handle);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
+    }
+    hd_runtime *rt = m->runtime;
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&rt->cold);
+    struct hd_kernel *k = m->kernels;
+    while (k && strcmp(hdi_kernel_at(rt, k->number)->name, name) != 0) {
+        k = k->next;
+    }
+    if (!k) {
+        status = make_kernel(m, name, &k);
+        if (!status) {
+            pthread_mutex_lock(&rt->modules->lock);
+            k->live = true;
+            k->next = m->kernels;
+            m->kernels = k;
+            pthread_mutex_unlock(&rt->modules->lock);
+        }
+    }
+    pthread_mutex_unlock(&rt->cold);
+    if (!status) {
+        *out = hdi_handle_make(k, k->generation);
+    }
+    return status;
+}
+
+hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
+{
+    hd_runtime *rt = device->runtime;
+    int d = device->index;
+    hdi_kernel_code *entry = hdi_kernel_at(rt, kernel->number);
+    size_t most = device->limits.shared_max - kernel->static_shared[d];
+    if (kernel->static_shared[d] > device->limits.shared_max || bytes > most) {
+        return hdi_fail(HD_ERROR_LIMIT,
+                        "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
+                        entry->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
+    }
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&rt->cold);
+    if (bytes > atomic_load_explicit(&kernel->dynamic_shared[d], memory_order_acquire)) {
+        hdi_scope scope;
+        status = hdi_scope_enter(device, "hd_launch", &scope);
+        if (!status) {
+            hdcu_result r = rt->driver->cuFuncSetAttribute(
+                entry->function[d], HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)most);
+            hdi_scope_leave(&scope);
+            if (r == HDCU_SUCCESS) {
+                atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
+            } else {
+                status = hdi_driver_failed(device, r, "cuFuncSetAttribute", "hd_launch");
+            }
+        }
+    }
+    pthread_mutex_unlock(&rt->cold);
+    return status;
+}

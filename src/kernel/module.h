@@ -1,0 +1,61 @@
+/* module.h - the structures behind hd_module and hd_kernel. */
+#ifndef HDI_KERNEL_MODULE_H
+#define HDI_KERNEL_MODULE_H
+
+#include <heddle/module.h>
+#include "engine/runtime.h"
+#include "kernel/describe_image.h"
+
+#define HDI_MODULE_MAGIC 0x4d4f4455u
+#define HDI_KERNEL_MAGIC 0x4b45524eu
+
+/* One parameter. kind HD_ARG_NONE: only the size is known. */
+typedef struct hdi_param {
+    uint32_t kind;
+    uint32_t access; /* hd_access bits; 0: not known */
+    uint32_t offset, size;
+    char name[64];
+} hdi_param;
+
+/* Slots are used again after an unload; `generation` tells handles of before. `number` is the kernel's place in the runtime's table. */
+struct hd_kernel {
+    uint32_t magic;
+    uint16_t generation;
+    bool live;
+    uint32_t number;
+    struct hd_module *module;
+    hdi_param *params;
+    uint32_t n_params;
+    uint32_t argument_bytes;
+    bool described;                          /* the parameters are known at all */
+    uint32_t max_threads[HDI_DEVICES_MAX];   /* per block */
+    uint32_t static_shared[HDI_DEVICES_MAX];
+    _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX]; /* allowed so far without asking the driver */
+    struct hd_kernel *next;                  /* of the same module, or on the free list */
+};
+
+struct hd_module {
+    uint32_t magic;
+    uint16_t generation;
+    bool live;
+    hd_runtime *runtime;
+    hdcu_module loaded[HDI_DEVICES_MAX];
+    hdi_image image;
+    struct hd_kernel *kernels;
+    hdi_mark *marks;               /* unloaded: work that may still use it */
+    size_t n_marks;
+    struct hd_module *next;        /* list of all, of unloaded ones, or free list */
+};
+
+struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle);
+
+/* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. Errors: LIMIT, DRIVER, DEVICE_LOST. */
+hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes);
+
+hd_status hdi_modules_create(hd_runtime *rt);
+void hdi_modules_release(hd_runtime *rt, bool driver_usable);
+
+/* "f32", "buffer"; "bytes" for structures. Static. */
+const char *hdi_arg_kind_name(uint32_t kind);
+
+#endif

@@ -1,0 +1,140 @@
+/* test_uses.c - use records against a model that keeps a record for every byte. One thread, no locks. */
+#include "support/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "data/uses.h"
+
+#define BYTES 96
+#define LANES 6
+
+typedef struct byte_model {
+    hdi_mark writer;
+    uint64_t reader[LANES]; /* position per lane, 0: none */
+} byte_model;
+
+/* A runtime with one device whose lanes are at positions that the test sets. */
+static hd_runtime *fake_runtime(void)
+{
+    hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    assert_non_null(rt);
+    assert_non_null(device);
+    *rt = (hd_runtime){.n_devices = 1};
+    *device = (hdi_device){.runtime = rt};
+    rt->devices[0] = device;
+    assert_int_equal(hdi_channel_create(128, &device->channel), HD_OK);
+    return rt;
+}
+
+static void free_runtime(hd_runtime *rt)
+{
+    hdi_channel_release(&rt->devices[0]->channel);
+    free(rt->devices[0]);
+    free(rt);
+}
+
+static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uint64_t at)
+{
+    hdi_segment *s = hdi_uses_find(u, at);
+    assert_true(s->low <= at && at < s->high);
+    assert_int_equal(s->writer.position, model[at].writer.position);
+    if (s->writer.position) {
+        assert_int_equal(s->writer.lane, model[at].writer.lane);
+    }
+    /* Every unfinished reader of the model is there, with its latest position; nobody else is. */
+    uint64_t seen[LANES] = {0};
+    for (uint32_t i = 0; i < s->n_readers; i++) {
+        hdi_mark mark = hdi_segment_readers(s)[i];
+        assert_int_equal(seen[mark.lane], 0);
+        seen[mark.lane] = mark.position;
+        assert_int_equal(mark.position, model[at].reader[mark.lane]);
+    }
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        uint64_t position = model[at].reader[lane];
+        if (position && !hdi_mark_done(rt, (hdi_mark){lane, position})) {
+            assert_int_equal(seen[lane], position);
+        }
+    }
+}
+
+static void records_say_what_a_model_of_bytes_says(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    srand(7);
+    for (int round = 0; round < 60; round++) {
+        hdi_uses u;
+        hdi_uses_init(&u, BYTES);
+        byte_model model[BYTES];
+        memset(model, 0, sizeof model);
+        uint64_t position[LANES] = {0};
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            atomic_store(&rt->devices[0]->channel.lanes[lane].done, 0);
+        }
+        for (int step = 0; step < 300; step++) {
+            uint64_t low = (uint64_t)rand() % BYTES;
+            uint64_t high = low + 1 + (uint64_t)rand() % (BYTES - low);
+            uint32_t lane = (uint32_t)rand() % LANES;
+            bool write = rand() % 3 == 0;
+            if (rand() % 4 == 0) {
+                low = 0;
+                high = BYTES;
+            }
+            assert_true(hdi_uses_prepare(rt, &u, low, high));
+            hdi_mark mark = {lane, ++position[lane]};
+            hdi_uses_commit(&u, low, high, write, mark);
+            for (uint64_t at = low; at < high; at++) {
+                if (write) {
+                    memset(&model[at], 0, sizeof model[at]);
+                    model[at].writer = mark;
+                } else {
+                    model[at].reader[lane] = mark.position;
+                }
+            }
+            if (rand() % 5 == 0) {
+                uint32_t ahead = (uint32_t)rand() % LANES;
+                _Atomic uint64_t *done = &rt->devices[0]->channel.lanes[ahead].done;
+                atomic_store(done, *done + (uint64_t)rand() % (position[ahead] - *done + 1));
+            }
+            for (uint64_t at = 0; at < BYTES; at++) {
+                check_byte(rt, &u, model, at);
+            }
+        }
+        hdi_uses_release(&u);
+    }
+    free_runtime(rt);
+}
+
+static void pending_marks_are_unfinished_and_once_per_lane(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    hdi_uses u;
+    hdi_uses_init(&u, BYTES);
+    assert_true(hdi_uses_prepare(rt, &u, 0, 32));
+    hdi_uses_commit(&u, 0, 32, true, (hdi_mark){1, 5});
+    assert_true(hdi_uses_prepare(rt, &u, 16, 64));
+    hdi_uses_commit(&u, 16, 64, false, (hdi_mark){1, 9});
+    assert_true(hdi_uses_prepare(rt, &u, 0, BYTES));
+    hdi_uses_commit(&u, 0, BYTES, false, (hdi_mark){2, 3});
+    hdi_mark marks[8];
+    assert_int_equal(hdi_uses_pending(rt, &u, marks, 8), 2);
+    atomic_store(&rt->devices[0]->channel.lanes[2].done, 3);
+    assert_int_equal(hdi_uses_pending(rt, &u, marks, 8), 1);
+    assert_int_equal(marks[0].lane, 1);
+    assert_int_equal(marks[0].position, 9);
+    atomic_store(&rt->devices[0]->channel.lanes[1].done, 9);
+    assert_int_equal(hdi_uses_pending(rt, &u, marks, 8), 0);
+    hdi_uses_release(&u);
+    free_runtime(rt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_say_what_a_model_of_bytes_says),
+        cmocka_unit_test(pending_marks_are_unfinished_and_once_per_lane),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

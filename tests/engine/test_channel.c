@@ -1,0 +1,96 @@
+/* test_channel.c - failure records in the shared mapping: found by position, widened, the oldest forgotten, read while written. Two
+ * threads in one case. */
+#include "support/check.h"
+
+#include <pthread.h>
+#include "engine/channel.h"
+
+static hdi_failure failure(uint64_t from, uint64_t to, int code)
+{
+    return (hdi_failure){.from = from, .to = to, .position = to, .driver_code = code, .op = HDI_OP_LAUNCH};
+}
+
+static void a_position_finds_its_failure(void **state)
+{
+    (void)state;
+    hdi_channel channel;
+    assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
+    hdi_lane_shared *lane = &channel.lanes[3];
+    hdi_failure found;
+    assert_false(hdi_failure_find(lane, 1, &found));
+    hdi_failure a = failure(5, 6, 700), b = failure(10, 10, 2);
+    hdi_failure_add(lane, &a);
+    hdi_failure_add(lane, &b);
+    assert_false(hdi_failure_find(lane, 4, &found));
+    assert_true(hdi_failure_find(lane, 5, &found));
+    assert_int_equal(found.driver_code, 700);
+    assert_false(hdi_failure_find(lane, 7, &found));
+    assert_true(hdi_failure_find(lane, 10, &found));
+    assert_int_equal(found.driver_code, 2);
+    hdi_failure_extend(lane, 14);
+    assert_true(hdi_failure_find(lane, 14, &found));
+    assert_int_equal(found.from, 10);
+    assert_false(hdi_failure_find(lane, 15, &found));
+    hdi_channel_release(&channel);
+}
+
+static void the_oldest_is_forgotten(void **state)
+{
+    (void)state;
+    hdi_channel channel;
+    assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
+    hdi_lane_shared *lane = &channel.lanes[0];
+    for (uint64_t i = 1; i <= HDI_FAILURES_MAX + 3; i++) {
+        hdi_failure f = failure(i, i, (int)i);
+        hdi_failure_add(lane, &f);
+    }
+    hdi_failure found;
+    assert_false(hdi_failure_find(lane, 3, &found));
+    for (uint64_t i = 4; i <= HDI_FAILURES_MAX + 3; i++) {
+        assert_true(hdi_failure_find(lane, i, &found));
+        assert_int_equal(found.driver_code, i);
+    }
+    hdi_channel_release(&channel);
+}
+
+#define WRITES 20000
+
+static void *write_records(void *argument)
+{
+    for (uint64_t i = 1; i <= WRITES; i++) {
+        hdi_failure f = failure(i, UINT64_MAX, (int)i);
+        hdi_failure_add(argument, &f);
+    }
+    return NULL;
+}
+
+static void a_reader_never_sees_half_a_record(void **state)
+{
+    (void)state;
+    hdi_channel channel;
+    assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
+    hdi_lane_shared *lane = &channel.lanes[0];
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, write_records, lane), 0);
+    int last = 0;
+    while (last < WRITES) {
+        hdi_failure found;
+        if (hdi_failure_find(lane, UINT64_MAX, &found)) {
+            assert_int_equal(found.from, found.driver_code);
+            assert_true(found.driver_code >= last);
+            last = found.driver_code;
+        }
+    }
+    pthread_join(thread, NULL);
+    hdi_channel_release(&channel);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_position_finds_its_failure),
+        cmocka_unit_test(the_oldest_is_forgotten),
+        cmocka_unit_test(a_reader_never_sees_half_a_record),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
