@@ -1,0 +1,369 @@
+/* heddle/kernel.h - what kernel source includes. One C source is compiled twice: to PTX for GPUs, and for the CPU.
+ *
+ *     #include <heddle/kernel.h>
+ *
+ *     HD_KERNEL(scale, HD_INOUT(float, y), HD_VALUE(float, factor), HD_VALUE(uint64_t, n))
+ *     {
+ *         uint64_t i = hd_global_x();
+ *         if (i < n) {
+ *             y[i] *= factor;
+ *         }
+ *     }
+ *
+ * `heddle cc` compiles such a file for both and packs the result into a kernel file, which hd_module_load takes. Kernels are
+ * written in the part of C that is also C++ (clang compiles PTX as C++), without the C library.
+ *
+ * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), a buffer that the kernel reads, writes, or both, seen as a pointer
+ * (to const, for HD_IN); or HD_VALUE(type, name), a number or a structure by value. 32 parameters and 4096 bytes at most.
+ *
+ * Ordinary C and C++ code may include this header too: it gets the structures below and no macros for writing kernels
+ * in C++; C code may define CPU kernels with it.
+ */
+#ifndef HEDDLE_KERNEL_H
+#define HEDDLE_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__CUDA__) || defined(__CUDACC__)
+#define HD_KERNEL_GPU 1
+#else
+#define HD_KERNEL_GPU 0
+#endif
+
+#if HD_KERNEL_GPU
+
+/* ------------------------------------------------------------------------------------------- GPU: clang or nvcc -- */
+
+#define HD_IN(type, name) const type *name
+#define HD_OUT(type, name) type *name
+#define HD_INOUT(type, name) type *name
+#define HD_VALUE(type, name) type name
+
+#define HD_KERNEL(name, ...) extern "C" __attribute__((global)) void name(__VA_ARGS__)
+#define HD_KERNEL_BOUNDS(name, max_threads, ...)                                                                       \
+    extern "C" __attribute__((global)) void __attribute__((launch_bounds(max_threads))) name(__VA_ARGS__)
+
+#define HD_DEVICE static inline __attribute__((device))
+#define HD_CONSTANT static __attribute__((constant)) const
+#define HD_SHARED static __attribute__((shared))
+#define HD_DYNAMIC_SHARED(type, name) extern __attribute__((shared, aligned(16))) type name[]
+
+struct hd_kernel_thread;
+#define HD_SELF struct hd_kernel_thread *
+#define hd_self ((struct hd_kernel_thread *)0)
+
+#ifdef __clang__
+#define hd_thread_x() ((uint32_t)__nvvm_read_ptx_sreg_tid_x())
+#define hd_thread_y() ((uint32_t)__nvvm_read_ptx_sreg_tid_y())
+#define hd_thread_z() ((uint32_t)__nvvm_read_ptx_sreg_tid_z())
+#define hd_block_x() ((uint32_t)__nvvm_read_ptx_sreg_ctaid_x())
+#define hd_block_y() ((uint32_t)__nvvm_read_ptx_sreg_ctaid_y())
+#define hd_block_z() ((uint32_t)__nvvm_read_ptx_sreg_ctaid_z())
+#define hd_block_dim_x() ((uint32_t)__nvvm_read_ptx_sreg_ntid_x())
+#define hd_block_dim_y() ((uint32_t)__nvvm_read_ptx_sreg_ntid_y())
+#define hd_block_dim_z() ((uint32_t)__nvvm_read_ptx_sreg_ntid_z())
+#define hd_grid_dim_x() ((uint32_t)__nvvm_read_ptx_sreg_nctaid_x())
+#define hd_grid_dim_y() ((uint32_t)__nvvm_read_ptx_sreg_nctaid_y())
+#define hd_grid_dim_z() ((uint32_t)__nvvm_read_ptx_sreg_nctaid_z())
+#define hd_barrier() __syncthreads()
+#define HD_ATOMIC_BUILTIN(clang_name, nvcc_name) clang_name
+#else
+#define hd_thread_x() ((uint32_t)threadIdx.x)
+#define hd_thread_y() ((uint32_t)threadIdx.y)
+#define hd_thread_z() ((uint32_t)threadIdx.z)
+#define hd_block_x() ((uint32_t)blockIdx.x)
+#define hd_block_y() ((uint32_t)blockIdx.y)
+#define hd_block_z() ((uint32_t)blockIdx.z)
+#define hd_block_dim_x() ((uint32_t)blockDim.x)
+#define hd_block_dim_y() ((uint32_t)blockDim.y)
+#define hd_block_dim_z() ((uint32_t)blockDim.z)
+#define hd_grid_dim_x() ((uint32_t)gridDim.x)
+#define hd_grid_dim_y() ((uint32_t)gridDim.y)
+#define hd_grid_dim_z() ((uint32_t)gridDim.z)
+#define hd_barrier() __syncthreads()
+#define HD_ATOMIC_BUILTIN(clang_name, nvcc_name) nvcc_name
+#endif
+
+HD_DEVICE int32_t hd_atomic_add_i32(int32_t *p, int32_t v)
+{
+    return HD_ATOMIC_BUILTIN(__nvvm_atom_add_gen_i, atomicAdd)(p, v);
+}
+HD_DEVICE uint32_t hd_atomic_add_u32(uint32_t *p, uint32_t v)
+{
+    return (uint32_t)HD_ATOMIC_BUILTIN(__nvvm_atom_add_gen_i, atomicAdd)((int *)p, (int)v);
+}
+HD_DEVICE uint64_t hd_atomic_add_u64(uint64_t *p, uint64_t v)
+{
+#ifdef __clang__
+    return (uint64_t)__nvvm_atom_add_gen_ll((long long *)p, (long long)v);
+#else
+    return (uint64_t)atomicAdd((unsigned long long *)p, (unsigned long long)v);
+#endif
+}
+HD_DEVICE float hd_atomic_add_f32(float *p, float v)
+{
+    return HD_ATOMIC_BUILTIN(__nvvm_atom_add_gen_f, atomicAdd)(p, v);
+}
+HD_DEVICE int32_t hd_atomic_max_i32(int32_t *p, int32_t v)
+{
+    return HD_ATOMIC_BUILTIN(__nvvm_atom_max_gen_i, atomicMax)(p, v);
+}
+HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
+{
+    return HD_ATOMIC_BUILTIN(__nvvm_atom_max_gen_ui, atomicMax)(p, v);
+}
+HD_DEVICE uint32_t hd_atomic_cas_u32(uint32_t *p, uint32_t expected, uint32_t desired)
+{
+    return (uint32_t)HD_ATOMIC_BUILTIN(__nvvm_atom_cas_gen_i, atomicCAS)((int *)p, (int)expected, (int)desired);
+}
+HD_DEVICE uint64_t hd_atomic_cas_u64(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+#ifdef __clang__
+    return (uint64_t)__nvvm_atom_cas_gen_ll((long long *)p, (long long)expected, (long long)desired);
+#else
+    return (uint64_t)atomicCAS((unsigned long long *)p, (unsigned long long)expected, (unsigned long long)desired);
+#endif
+}
+#undef HD_ATOMIC_BUILTIN
+
+#else
+
+/* -------------------------------------------------------------------- CPU: what compiled kernels and the loader share -- */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HD_CPU_MODULE_MAGIC 0x4d434448u /* "HDCM" */
+#define HD_CPU_KERNEL_MAGIC 0x4b434448u /* "HDCK" */
+#define HD_CPU_MODULE_VERSION 1u
+
+/* What one thread of a block sees. Made and owned by the caller of a kernel's entry. */
+typedef struct hd_kernel_thread {
+    struct {
+        uint32_t x, y, z;
+    } thread, block, block_dim, grid_dim;
+    void *dynamic_shared;                           /* aligned to 16 bytes; the same for all threads of a block */
+    void (*barrier)(struct hd_kernel_thread *self); /* returns when all threads of the block that still run have called it */
+} hd_kernel_thread;
+
+typedef struct hd_cpu_param {
+    char name[64];
+    uint32_t kind;   /* hd_arg_kind of heddle/module.h */
+    uint32_t access; /* hd_access bits of heddle/buffer.h; 0 for HD_VALUE */
+    uint32_t offset; /* in the argument block */
+    uint32_t size;
+} hd_cpu_param;
+
+/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters and read from there
+ * without relocations; so everything but `entry` and `params` is plain data. */
+typedef struct hd_cpu_kernel {
+    uint32_t magic;          /* HD_CPU_KERNEL_MAGIC */
+    uint32_t record_bytes;   /* of this structure and its parameters together */
+    char name[128];
+    uint32_t n_params;
+    uint32_t argument_bytes; /* end of the last parameter */
+    uint32_t max_threads;    /* per block, from HD_KERNEL_BOUNDS; 0: no bound of its own */
+    uint32_t reserved;       /* 0 */
+    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes: the parameters in order, each at its natural
+     * alignment, as a C structure (and CUDA's parameter space) has them. */
+    void (*entry)(hd_kernel_thread *self, const void *arguments);
+    const hd_cpu_param *params;
+} hd_cpu_kernel;
+
+/* The table of a shared object made from kernel source: its symbol `hd_cpu_module`. */
+typedef struct hd_cpu_module {
+    uint32_t magic;                          /* HD_CPU_MODULE_MAGIC */
+    uint32_t version;                        /* HD_CPU_MODULE_VERSION */
+    const hd_cpu_kernel *const *kernels;     /* the first, and past the last, of pointers to the kernels */
+    const hd_cpu_kernel *const *kernels_end;
+} hd_cpu_module;
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifndef __cplusplus
+
+/* --------------------------------------------------------------------------------- CPU: writing kernels, gcc or clang -- */
+
+/* The body that follows becomes `name`_hd_body; `name`_hd_record is the kernel with its parameters (the hd_cpu_kernel is its member
+ * `kernel`). Nothing of it is visible outside the file except through the section of pointers. */
+#define HD_KERNEL(name, ...) HD_KERNEL_BOUNDS(name, 0, ##__VA_ARGS__)
+#define HD_KERNEL_BOUNDS(name_, max_threads_, ...)                                                                     \
+    struct name_##_hd_arguments {                                                                                      \
+        HD_PP_EACH(HD_PP_FIELD, name_, ##__VA_ARGS__)                                                                  \
+        char hd_end;                                                                                                   \
+    };                                                                                                                 \
+    _Static_assert(sizeof(#name_) <= 128, "kernel name: 127 characters at most");                                      \
+    _Static_assert(offsetof(struct name_##_hd_arguments, hd_end) <= 4096, "parameters: 4096 bytes at most");           \
+    HD_PP_EACH(HD_PP_CHECK, name_, ##__VA_ARGS__)                                                                      \
+    static inline void name_##_hd_body(hd_kernel_thread *hd_self HD_PP_EACH(HD_PP_PARAMETER, name_, ##__VA_ARGS__));   \
+    static void name_##_hd_entry(hd_kernel_thread *hd_self, const void *hd_block)                                      \
+    {                                                                                                                  \
+        const struct name_##_hd_arguments *hd_a = (const struct name_##_hd_arguments *)hd_block;                       \
+        (void)hd_a;                                                                                                    \
+        name_##_hd_body(hd_self HD_PP_EACH(HD_PP_ARGUMENT, name_, ##__VA_ARGS__));                                     \
+    }                                                                                                                  \
+    static const struct {                                                                                              \
+        hd_cpu_kernel kernel;                                                                                          \
+        hd_cpu_param params[HD_PP_COUNT(name_, ##__VA_ARGS__) + 1];                                                    \
+    } name_##_hd_record __attribute__((section("hd_kernels"), used, aligned(8))) = {                                   \
+        {HD_CPU_KERNEL_MAGIC, sizeof(name_##_hd_record), #name_, HD_PP_COUNT(name_, ##__VA_ARGS__),                    \
+         offsetof(struct name_##_hd_arguments, hd_end), max_threads_, 0, name_##_hd_entry, name_##_hd_record.params},  \
+        {HD_PP_EACH(HD_PP_RECORD, name_, ##__VA_ARGS__){"", 0, 0, 0, 0}}};                                             \
+    static const hd_cpu_kernel *const name_##_hd_pointer __attribute__((section("hd_kernel_pointers"), used)) =        \
+        &name_##_hd_record.kernel;                                                                                     \
+    static inline void name_##_hd_body(__attribute__((unused)) hd_kernel_thread *hd_self HD_PP_EACH(                   \
+        HD_PP_PARAMETER, name_, ##__VA_ARGS__))
+
+#define HD_IN(type, name) (const type *, name, 1)
+#define HD_OUT(type, name) (type *, name, 2)
+#define HD_INOUT(type, name) (type *, name, 3)
+#define HD_VALUE(type, name) (type, name, 0)
+
+#define HD_DEVICE __attribute__((unused)) static inline
+#define HD_CONSTANT static const
+#define HD_SHARED static _Thread_local /* the threads of a block are fibers of one system thread */
+#define HD_DYNAMIC_SHARED(type, name) type *const name = (type *)hd_self->dynamic_shared
+
+/* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter and is called with hd_self:
+ *     HD_DEVICE float first(HD_SELF, const float *x) { return hd_thread_x() == 0 ? x[0] : 0; }
+ *     ... first(hd_self, x) ... */
+#define HD_SELF hd_kernel_thread *hd_self
+
+#define hd_thread_x() (hd_self->thread.x)
+#define hd_thread_y() (hd_self->thread.y)
+#define hd_thread_z() (hd_self->thread.z)
+#define hd_block_x() (hd_self->block.x)
+#define hd_block_y() (hd_self->block.y)
+#define hd_block_z() (hd_self->block.z)
+#define hd_block_dim_x() (hd_self->block_dim.x)
+#define hd_block_dim_y() (hd_self->block_dim.y)
+#define hd_block_dim_z() (hd_self->block_dim.z)
+#define hd_grid_dim_x() (hd_self->grid_dim.x)
+#define hd_grid_dim_y() (hd_self->grid_dim.y)
+#define hd_grid_dim_z() (hd_self->grid_dim.z)
+
+/* Every thread of the block waits here for the others; threads that have returned from the kernel do not count. What they wrote
+ * before is visible to all of them after. */
+#define hd_barrier() (hd_self->barrier(hd_self))
+
+/* Atomic operations return the value before. They order nothing else. */
+HD_DEVICE int32_t hd_atomic_add_i32(int32_t *p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+HD_DEVICE uint32_t hd_atomic_add_u32(uint32_t *p, uint32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+HD_DEVICE uint64_t hd_atomic_add_u64(uint64_t *p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+HD_DEVICE uint32_t hd_atomic_cas_u32(uint32_t *p, uint32_t expected, uint32_t desired)
+{
+    __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+HD_DEVICE uint64_t hd_atomic_cas_u64(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+    __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+HD_DEVICE float hd_atomic_add_f32(float *p, float v)
+{
+    float before, after;
+    __atomic_load(p, &before, __ATOMIC_RELAXED);
+    do {
+        after = before + v;
+    } while (!__atomic_compare_exchange(p, &before, &after, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return before;
+}
+HD_DEVICE int32_t hd_atomic_max_i32(int32_t *p, int32_t v)
+{
+    int32_t before = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (before < v && !__atomic_compare_exchange_n(p, &before, v, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return before;
+}
+HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
+{
+    uint32_t before = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (before < v && !__atomic_compare_exchange_n(p, &before, v, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return before;
+}
+
+#ifdef HD_CPU_MODULE
+/* Defined by `heddle cc` when it makes the shared object: the table. Weak, so that several sources may be linked together. */
+extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((visibility("hidden")));
+extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((visibility("hidden")));
+extern const hd_cpu_module hd_cpu_module_table __asm__("hd_cpu_module");
+const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default"))) = {
+    HD_CPU_MODULE_MAGIC, HD_CPU_MODULE_VERSION, __start_hd_kernel_pointers, __stop_hd_kernel_pointers};
+#endif
+
+/* The macros behind HD_KERNEL. The kind is hd_arg_kind: 1 for a buffer, else by the type. */
+#define HD_PP_KIND(type)                                                                                               \
+    _Generic(((void)0, *(type *)0), _Bool : 3, char : (char)-1 < 0 ? 2 : 3, signed char : 2, unsigned char : 3,        \
+             short : 4, unsigned short : 5, int : 6, unsigned int : 7, long : sizeof(long) == 8 ? 8 : 6,               \
+             unsigned long : sizeof(long) == 8 ? 9 : 7, long long : 8, unsigned long long : 9, float : 10,             \
+             double : 11, default : 12)
+#define HD_PP_FIELD(kernel, type, name, access) type name;
+#define HD_PP_PARAMETER(kernel, type, name, access) , type name
+#define HD_PP_ARGUMENT(kernel, type, name, access) , hd_a->name
+#define HD_PP_CHECK(kernel, type, name, access)                                                                        \
+    _Static_assert(sizeof(#name) <= 64, "parameter name: 63 characters at most");
+#define HD_PP_RECORD(kernel, type, name, access)                                                                       \
+    {#name, access ? 1 : HD_PP_KIND(type), access, offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
+
+#define HD_PP_OPEN(...) __VA_ARGS__
+#define HD_PP_CALL(macro, ...) macro(__VA_ARGS__)
+#define HD_PP_ONE(macro, kernel, tuple) HD_PP_CALL(macro, kernel, HD_PP_OPEN tuple)
+#define HD_PP_JOIN_(a, b) a##b
+#define HD_PP_JOIN(a, b) HD_PP_JOIN_(a, b)
+#define HD_PP_PICK(_0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, _21, \
+                   _22, _23, _24, _25, _26, _27, _28, _29, _30, _31, _32, n, ...)                                      \
+    n
+/* The number of parameters: of arguments after the first. */
+#define HD_PP_COUNT(...)                                                                                               \
+    HD_PP_PICK(__VA_ARGS__, 32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11,    \
+               10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
+/* Calls macro(kernel, type, name, access) for every parameter. */
+#define HD_PP_EACH(macro, ...) HD_PP_JOIN(HD_PP_EACH_, HD_PP_COUNT(__VA_ARGS__))(macro, __VA_ARGS__)
+#define HD_PP_EACH_0(m, k)
+#define HD_PP_EACH_1(m, k, t) HD_PP_ONE(m, k, t)
+#define HD_PP_EACH_2(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_1(m, k, __VA_ARGS__)
+#define HD_PP_EACH_3(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_2(m, k, __VA_ARGS__)
+#define HD_PP_EACH_4(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_3(m, k, __VA_ARGS__)
+#define HD_PP_EACH_5(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_4(m, k, __VA_ARGS__)
+#define HD_PP_EACH_6(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_5(m, k, __VA_ARGS__)
+#define HD_PP_EACH_7(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_6(m, k, __VA_ARGS__)
+#define HD_PP_EACH_8(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_7(m, k, __VA_ARGS__)
+#define HD_PP_EACH_9(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_8(m, k, __VA_ARGS__)
+#define HD_PP_EACH_10(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_9(m, k, __VA_ARGS__)
+#define HD_PP_EACH_11(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_10(m, k, __VA_ARGS__)
+#define HD_PP_EACH_12(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_11(m, k, __VA_ARGS__)
+#define HD_PP_EACH_13(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_12(m, k, __VA_ARGS__)
+#define HD_PP_EACH_14(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_13(m, k, __VA_ARGS__)
+#define HD_PP_EACH_15(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_14(m, k, __VA_ARGS__)
+#define HD_PP_EACH_16(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_15(m, k, __VA_ARGS__)
+#define HD_PP_EACH_17(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_16(m, k, __VA_ARGS__)
+#define HD_PP_EACH_18(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_17(m, k, __VA_ARGS__)
+#define HD_PP_EACH_19(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_18(m, k, __VA_ARGS__)
+#define HD_PP_EACH_20(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_19(m, k, __VA_ARGS__)
+#define HD_PP_EACH_21(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_20(m, k, __VA_ARGS__)
+#define HD_PP_EACH_22(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_21(m, k, __VA_ARGS__)
+#define HD_PP_EACH_23(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_22(m, k, __VA_ARGS__)
+#define HD_PP_EACH_24(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_23(m, k, __VA_ARGS__)
+#define HD_PP_EACH_25(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_24(m, k, __VA_ARGS__)
+#define HD_PP_EACH_26(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_25(m, k, __VA_ARGS__)
+#define HD_PP_EACH_27(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_26(m, k, __VA_ARGS__)
+#define HD_PP_EACH_28(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_27(m, k, __VA_ARGS__)
+#define HD_PP_EACH_29(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_28(m, k, __VA_ARGS__)
+#define HD_PP_EACH_30(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_29(m, k, __VA_ARGS__)
+#define HD_PP_EACH_31(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_30(m, k, __VA_ARGS__)
+#define HD_PP_EACH_32(m, k, t, ...) HD_PP_ONE(m, k, t) HD_PP_EACH_31(m, k, __VA_ARGS__)
+
+#endif /* !__cplusplus */
+#endif /* !HD_KERNEL_GPU */
+
+#define hd_global_x() ((uint64_t)hd_block_x() * hd_block_dim_x() + hd_thread_x())
+#define hd_global_y() ((uint64_t)hd_block_y() * hd_block_dim_y() + hd_thread_y())
+#define hd_global_z() ((uint64_t)hd_block_z() * hd_block_dim_z() + hd_thread_z())
+
+#endif

@@ -1,0 +1,267 @@
+/* faults.c - wraps a provider so that chosen driver calls fail or are late.
+ *
+ * Threads: the thunks run on any thread; wrapping and unwrapping take a mutex of this file. Locks: none in a call.
+ * Always: the entry points have no room for a pointer of ours, so the process has one wrapper. It may be opened
+ * several times at once with the same provider and the same settings, and then counts for all of them together; other
+ * settings are refused until the last one is closed. Counters start at 0 when the first opens it. A call that is
+ * failed on purpose is not made, with one exception: entry points that release a handle or an allocation, or a
+ * context, are made and then report the failure, as the driver does when an earlier failure surfaces in them.
+ * cuGetErrorName and cuGetErrorString are passed through, uncounted.
+ */
+#include "driver/faults.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/wait.h"
+
+enum {
+#define ENTRY_INDEX(name, version, need, parameters, arguments) INDEX_##name,
+    HDI_DRIVER_ENTRIES(ENTRY_INDEX)
+#undef ENTRY_INDEX
+        INDEX_COUNT
+};
+
+static const char *const entry_names[] = {
+#define ENTRY_NAME(name, version, need, parameters, arguments) #name,
+    HDI_DRIVER_ENTRIES(ENTRY_NAME)
+#undef ENTRY_NAME
+};
+
+/* One setting, parsed: [ENTRY:]N[+][=VALUE]. */
+typedef struct rule {
+    uint64_t from; /* the Nth call; 0: no rule */
+    int entry;     /* -1: any */
+    bool onward;
+    int64_t value; /* code, or microseconds */
+} rule;
+
+static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
+static unsigned users;
+static char *fault_text, *delay_text;
+
+/* Written while there is no user, or before a thunk of the new user can be called. */
+static const hdi_driver *inner;
+static rule fault_rule, delay_rule;
+
+/* Counters: nothing is published through them, so relaxed operations do. */
+static _Atomic uint64_t calls, hits, fault_matches, delay_matches;
+
+static uint64_t count(_Atomic uint64_t *counter)
+{
+    return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
+}
+
+static bool applies(const rule *r, _Atomic uint64_t *matches, int entry)
+{
+    if (r->from == 0 || (r->entry >= 0 && r->entry != entry)) {
+        return false;
+    }
+    uint64_t n = count(matches);
+    return n == r->from || (r->onward && n > r->from);
+}
+
+/* Counts one call, delays it if it is its turn, and returns the code to fail it with, or SUCCESS. */
+static hdcu_result before(int entry)
+{
+    count(&calls);
+    if (applies(&delay_rule, &delay_matches, entry)) {
+        hdi_nap(delay_rule.value * 1000);
+    }
+    if (applies(&fault_rule, &fault_matches, entry)) {
+        count(&hits);
+        return (hdcu_result)fault_rule.value;
+    }
+    return HDCU_SUCCESS;
+}
+
+static bool is_passed_through(int entry)
+{
+    return entry == INDEX_cuGetErrorName || entry == INDEX_cuGetErrorString;
+}
+
+static bool releases(int entry)
+{
+    switch (entry) {
+    case INDEX_cuDevicePrimaryCtxRelease:
+    case INDEX_cuMemFree:
+    case INDEX_cuMemFreeHost:
+    case INDEX_cuMemHostUnregister:
+    case INDEX_cuMemRelease:
+    case INDEX_cuStreamDestroy:
+    case INDEX_cuEventDestroy:
+    case INDEX_cuModuleUnload:
+    case INDEX_cuGraphExecDestroy:
+    case INDEX_cuGraphDestroy:
+        return true;
+    default:
+        return false;
+    }
+}
+
+#define ENTRY_THUNK(name, version, need, parameters, arguments)                                                        \
+    static hdcu_result thunk_##name parameters                                                                         \
+    {                                                                                                                  \
+        hdcu_result failure = is_passed_through(INDEX_##name) ? HDCU_SUCCESS : before(INDEX_##name);                   \
+        if (failure != HDCU_SUCCESS && !releases(INDEX_##name)) {                                                      \
+            return failure;                                                                                            \
+        }                                                                                                              \
+        hdcu_result result = inner->name arguments;                                                                    \
+        return failure != HDCU_SUCCESS ? failure : result;                                                             \
+    }
+HDI_DRIVER_ENTRIES(ENTRY_THUNK)
+#undef ENTRY_THUNK
+
+static hdi_driver wrapped;
+
+static void fill_table(void)
+{
+    wrapped.provider = inner->provider;
+    wrapped.version = inner->version;
+#define ENTRY_MEMBER(name, version, need, parameters, arguments) wrapped.name = inner->name ? thunk_##name : NULL;
+    HDI_DRIVER_ENTRIES(ENTRY_MEMBER)
+#undef ENTRY_MEMBER
+}
+
+/* ---------------------------------------------------------------------------------------------------- settings -- */
+
+static int entry_of(const char *name, size_t length)
+{
+    for (int i = 0; i < INDEX_COUNT; i++) {
+        if (strlen(entry_names[i]) == length && memcmp(entry_names[i], name, length) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* A decimal number at *at, which is moved past it; false if there is none or it is too large. */
+static bool number(const char **at, int64_t *out)
+{
+    char *end;
+    if (**at < '0' || **at > '9') {
+        return false;
+    }
+    errno = 0;
+    long long value = strtoll(*at, &end, 10);
+    *at = end;
+    *out = value;
+    return errno == 0;
+}
+
+static bool parse(const char *text, bool value_needed, int64_t value_default, int64_t value_max, rule *out)
+{
+    *out = (rule){.entry = -1, .value = value_default};
+    if (*text == 0) {
+        return true;
+    }
+    int64_t from;
+    const char *colon = strchr(text, ':');
+    if (colon) {
+        out->entry = entry_of(text, (size_t)(colon - text));
+        if (out->entry < 0 || is_passed_through(out->entry)) {
+            return false;
+        }
+        text = colon + 1;
+    }
+    if (!number(&text, &from) || from < 1) {
+        return false;
+    }
+    out->from = (uint64_t)from;
+    if (*text == '+') {
+        out->onward = true;
+        text++;
+    }
+    if (*text == '=') {
+        text++;
+        if (!number(&text, &out->value) || out->value > value_max) {
+            return false;
+        }
+        value_needed = false;
+    }
+    return *text == 0 && !value_needed;
+}
+
+static hd_status start(const hdi_driver *provider, const char *fault, const char *delay)
+{
+    rule new_fault, new_delay;
+    if (!parse(fault, false, HDCU_ERROR_OUT_OF_MEMORY, 99999, &new_fault) ||
+        (*fault && new_fault.value == HDCU_SUCCESS)) {
+        return hdi_fail(
+            HD_ERROR_OPTION,
+            "option fault: \"%s\" is not [ENTRY:]N[+][=CODE] with a known driver entry point, N from 1 and CODE from 1",
+            fault);
+    }
+    if (!parse(delay, true, 0, 3600000000, &new_delay)) {
+        return hdi_fail(HD_ERROR_OPTION,
+                        "option delay: \"%s\" is not [ENTRY:]N[+]=MICROSECONDS with a known driver entry point, N from "
+                        "1 and at most "
+                        "3600000000 microseconds",
+                        delay);
+    }
+    char *new_fault_text = strdup(fault), *new_delay_text = strdup(delay);
+    if (!new_fault_text || !new_delay_text) {
+        free(new_fault_text);
+        free(new_delay_text);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "option fault: no memory for the settings");
+    }
+    fault_text = new_fault_text;
+    delay_text = new_delay_text;
+    fault_rule = new_fault;
+    delay_rule = new_delay;
+    inner = provider;
+    atomic_store_explicit(&calls, 0, memory_order_relaxed);
+    atomic_store_explicit(&hits, 0, memory_order_relaxed);
+    atomic_store_explicit(&fault_matches, 0, memory_order_relaxed);
+    atomic_store_explicit(&delay_matches, 0, memory_order_relaxed);
+    fill_table();
+    return HD_OK;
+}
+
+hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options, const hdi_driver **out)
+{
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&wrapping);
+    if (users == 0) {
+        status = start(provider, options->fault, options->delay);
+    } else if (inner != provider || strcmp(fault_text, options->fault) != 0 ||
+               strcmp(delay_text, options->delay) != 0) {
+        status =
+            hdi_fail(HD_ERROR_OPTION,
+                     "options fault, delay: a runtime with other settings (fault=%s delay=%s) is open; close it first",
+                     fault_text, delay_text);
+    }
+    if (status == HD_OK) {
+        users++;
+        *out = &wrapped;
+    }
+    pthread_mutex_unlock(&wrapping);
+    return status;
+}
+
+bool hdi_faults_unwrap(const hdi_driver *driver)
+{
+    if (driver != &wrapped) {
+        return false;
+    }
+    pthread_mutex_lock(&wrapping);
+    if (users > 0 && --users == 0) {
+        free(fault_text);
+        free(delay_text);
+        fault_text = delay_text = NULL;
+    }
+    pthread_mutex_unlock(&wrapping);
+    return true;
+}
+
+uint64_t hdi_fault_calls(const hdi_driver *driver)
+{
+    return driver == &wrapped ? atomic_load_explicit(&calls, memory_order_relaxed) : 0;
+}
+
+uint64_t hdi_fault_hits(const hdi_driver *driver)
+{
+    return driver == &wrapped ? atomic_load_explicit(&hits, memory_order_relaxed) : 0;
+}

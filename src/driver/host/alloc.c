@@ -1,0 +1,223 @@
+/* alloc.c - plain device memory (cuMemAlloc) and pinned host memory (cuMemHostAlloc, cuMemHostRegister).
+ *
+ * Any thread. Takes the host lock. Always: device memory is charged to its device in whole pages; every block has an
+ * inaccessible page behind it; freeing waits for the work of the context, as the driver does, so that queued work
+ * never uses memory that is gone.
+ */
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "driver/host/host.h"
+
+static size_t page_bytes(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void release(hdi_host_mapping *m)
+{
+    if (m->kind == HDI_HOST_ALLOCATED) {
+        hdi_host.devices[m->device].used -= m->span.bytes;
+    }
+    hdi_host_set_remove(&hdi_host_mappings, &m->span);
+    hdi_host_discard(&m->garbage);
+}
+
+void hdi_host_allocated_release(hdi_host_context *context)
+{
+    for (size_t i = hdi_host_mappings.count; i-- > 0;) {
+        hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
+        if (m->context == context) {
+            release(m);
+        }
+    }
+}
+
+/* A block of fresh pages, its size rounded up to whole ones. */
+static hdcu_result make_block(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
+                              hdi_host_mapping **out)
+{
+    size_t page = page_bytes();
+    if (bytes == 0) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    if (bytes > SIZE_MAX / 2) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    bytes = (bytes + page - 1) & ~(page - 1);
+    if (kind == HDI_HOST_ALLOCATED && bytes > hdi_host.memory - hdi_host.devices[context->device].used) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    hdi_host_mapping *m = calloc(1, sizeof *m);
+    if (!m) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    char *base = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+        free(m);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    mprotect(base + bytes, page, PROT_NONE);
+    m->span = (hdi_host_span){(uintptr_t)base, bytes};
+    m->garbage = (hdi_host_garbage){.map = base, .map_bytes = bytes + page, .descriptor = -1, .self = m};
+    m->kind = kind;
+    m->device = kind == HDI_HOST_ALLOCATED ? context->device : -1;
+    m->context = context;
+    if (!hdi_host_set_insert(&hdi_host_mappings, &m->span)) {
+        hdi_host_discard(&m->garbage);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    if (kind == HDI_HOST_ALLOCATED) {
+        hdi_host.devices[context->device].used += bytes;
+    }
+    *out = m;
+    return HDCU_SUCCESS;
+}
+
+static hdi_host_mapping *block_at(uintptr_t address, hdi_host_memory_kind kind)
+{
+    hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
+    return m && m->span.start == address && m->kind == kind ? m : NULL;
+}
+
+/* Waits for the work of the block's context, then releases it. */
+static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu_result if_unknown)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r != HDCU_SUCCESS) {
+        return hdi_host_leave(r);
+    }
+    hdi_host_mapping *m = block_at(address, kind);
+    if (m) {
+        hdi_host_context_drain(m->context); /* a fault meanwhile does not keep the block from being released */
+        m = block_at(address, kind);
+    }
+    if (m) {
+        release(m);
+    }
+    return hdi_host_leave(m ? HDCU_SUCCESS : if_unknown);
+}
+
+hdcu_result hdi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && (!free_bytes || !total_bytes)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *total_bytes = hdi_host.memory;
+        *free_bytes = hdi_host.memory - hdi_host.devices[context->device].used;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
+{
+    hdi_host_context *context;
+    hdi_host_mapping *m;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && !pointer) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS) {
+        r = make_block(context, HDI_HOST_ALLOCATED, bytes, &m);
+    }
+    if (r == HDCU_SUCCESS) {
+        *pointer = m->span.start;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuMemFree(hdcu_deviceptr pointer)
+{
+    return pointer == 0 ? HDCU_SUCCESS : free_block(pointer, HDI_HOST_ALLOCATED, HDCU_ERROR_INVALID_VALUE);
+}
+
+hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
+{
+    hdi_host_context *context;
+    hdi_host_mapping *m;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && (!pointer || flags > 7)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS) {
+        r = make_block(context, HDI_HOST_PINNED, bytes, &m);
+    }
+    if (r == HDCU_SUCCESS) {
+        *pointer = (void *)m->span.start;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuMemFreeHost(void *pointer)
+{
+    return !pointer ? HDCU_SUCCESS : free_block((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_ERROR_INVALID_VALUE);
+}
+
+hdcu_result hdi_host_cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
+{
+    uintptr_t address = (uintptr_t)pointer;
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && (!pointer || bytes == 0 || bytes > UINTPTR_MAX - address || flags > 15 ||
+                              hdi_host_set_overlaps(&hdi_host_reservations, address, bytes))) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS && hdi_host_set_overlaps(&hdi_host_mappings, address, bytes)) {
+        const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)
+                                        hdi_host_mappings.spans[hdi_host_set_seek(&hdi_host_mappings, address)];
+        r = m->device < 0 ? HDCU_ERROR_HOST_MEMORY_ALREADY_REGISTERED : HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_mapping *m = calloc(1, sizeof *m);
+        if (m) {
+            m->span = (hdi_host_span){address, bytes};
+            m->garbage = (hdi_host_garbage){.descriptor = -1, .self = m};
+            m->kind = HDI_HOST_REGISTERED;
+            m->device = -1;
+            m->context = context;
+        }
+        if (!m || !hdi_host_set_insert(&hdi_host_mappings, &m->span)) {
+            free(m);
+            r = HDCU_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuMemHostUnregister(void *pointer)
+{
+    if (!pointer) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    return free_block((uintptr_t)pointer, HDI_HOST_REGISTERED, HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+hdcu_result hdi_host_cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, void *pointer, unsigned flags)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS) {
+        const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, (uintptr_t)pointer);
+        if (!device_pointer || flags != 0 || !m || m->device >= 0) {
+            r = HDCU_ERROR_INVALID_VALUE;
+        } else {
+            *device_pointer = (uintptr_t)pointer;
+        }
+    }
+    return hdi_host_leave(r);
+}

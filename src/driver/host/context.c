@@ -1,0 +1,209 @@
+/* context.c - primary contexts, each thread's stack of current ones, and device faults.
+ *
+ * Any thread. Takes the host lock. Always: a device has at most one context object; while one is being taken down
+ * (retained == 0) a retain waits for the end of that. The stacks hold handles, so a context that is gone is noticed,
+ * not followed.
+ */
+#include <stdlib.h>
+#include "driver/host/host.h"
+
+enum { STACK_MAX = 64 };
+
+static _Thread_local uint64_t current_stack[STACK_MAX];
+static _Thread_local unsigned current_depth;
+static pthread_cond_t taken_down = PTHREAD_COND_INITIALIZER;
+
+hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **context)
+{
+    *context = hdi_host_handle_find(HDI_HOST_CONTEXT, (uint64_t)(uintptr_t)handle);
+    return *context ? HDCU_SUCCESS : HDCU_ERROR_INVALID_CONTEXT;
+}
+
+hdcu_result hdi_host_context_current(hdi_host_context **context)
+{
+    if (current_depth == 0 || current_stack[current_depth - 1] == 0) {
+        return HDCU_ERROR_INVALID_CONTEXT;
+    }
+    *context = hdi_host_handle_find(HDI_HOST_CONTEXT, current_stack[current_depth - 1]);
+    return *context ? HDCU_SUCCESS : HDCU_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+void hdi_host_context_fault(uint64_t handle, hdcu_result code)
+{
+    hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, handle);
+    if (context && context->error == HDCU_SUCCESS) {
+        context->error = code;
+        __atomic_store_n(&hdi_host.devices[context->device].cancel, 1, __ATOMIC_RELAXED);
+        hdi_host_streams_drop(context, code);
+    }
+}
+
+static hdcu_result make(int device, hdi_host_context **out)
+{
+    hdi_host_context *context = calloc(1, sizeof *context);
+    if (!context) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    context->device = device;
+    context->handle = hdi_host_handle_make(HDI_HOST_CONTEXT, context);
+    if (context->handle == 0) {
+        free(context);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    hdcu_result r = hdi_host_stream_make(context, false, &context->null_stream);
+    if (r != HDCU_SUCCESS) {
+        hdi_host_handle_drop(context->handle);
+        free(context);
+        return r;
+    }
+    hdi_host.devices[device].context = context;
+    __atomic_store_n(&hdi_host.devices[device].cancel, 0, __ATOMIC_RELAXED);
+    hdi_host.contexts++;
+    *out = context;
+    return HDCU_SUCCESS;
+}
+
+hdcu_result hdi_host_cuDevicePrimaryCtxRetain(hdcu_context *context, hdcu_device device)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !context) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS && !hdi_host_device_valid(device)) {
+        r = HDCU_ERROR_INVALID_DEVICE;
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_context *c;
+        while ((c = hdi_host.devices[device].context) && c->retained == 0) {
+            hdi_host_wait(&taken_down);
+        }
+        if (!c) {
+            r = make(device, &c);
+        }
+        if (r == HDCU_SUCCESS) {
+            c->retained++;
+            *context = (hdcu_context)(uintptr_t)c->handle;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+/* Running kernels are told to stop, work that has not started is dropped, and everything made in the context goes. */
+static void take_down(hdi_host_context *context)
+{
+    hdi_host_device *device = &hdi_host.devices[context->device];
+    if (context->error == HDCU_SUCCESS) {
+        context->error = HDCU_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    hdi_host_handle_drop(context->handle);
+    __atomic_store_n(&device->cancel, 1, __ATOMIC_RELAXED);
+    hdi_host_streams_drop(context, context->error);
+    hdi_host_streams_end(context);
+    hdi_host_events_release(context);
+    hdi_host_modules_release(context);
+    hdi_host_allocated_release(context);
+    hdi_host.contexts--;
+    hdi_host_virtual_release(context->device, hdi_host.contexts == 0);
+    if (hdi_host.contexts == 0) {
+        hdi_host_graphs_release();
+    }
+    for (int i = 0; i < HDI_HOST_DEVICES_MAX; i++) {
+        if (hdi_host.devices[i].context) {
+            hdi_host.devices[i].context->peers &= ~((uint64_t)1 << context->device);
+        }
+    }
+    device->context = NULL;
+    free(context);
+    pthread_cond_broadcast(&taken_down);
+}
+
+hdcu_result hdi_host_cuDevicePrimaryCtxRelease(hdcu_device device)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !hdi_host_device_valid(device)) {
+        r = HDCU_ERROR_INVALID_DEVICE;
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_context *c = hdi_host.devices[device].context;
+        if (!c || c->retained == 0) {
+            r = HDCU_ERROR_INVALID_CONTEXT;
+        } else if (--c->retained == 0) {
+            take_down(c);
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuCtxSetCurrent(hdcu_context context)
+{
+    hdi_host_context *c;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && context) {
+        r = hdi_host_context_find(context, &c);
+    }
+    if (r == HDCU_SUCCESS && context) {
+        if (current_depth == 0) {
+            current_depth = 1;
+        }
+        current_stack[current_depth - 1] = c->handle;
+    } else if (r == HDCU_SUCCESS && current_depth > 0) {
+        current_depth--;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuCtxGetCurrent(hdcu_context *context)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !context) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *context = current_depth ? (hdcu_context)(uintptr_t)current_stack[current_depth - 1] : NULL;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuCtxPushCurrent(hdcu_context context)
+{
+    hdi_host_context *c;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_context_find(context, &c);
+    }
+    if (r == HDCU_SUCCESS && current_depth == STACK_MAX) {
+        r = HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    if (r == HDCU_SUCCESS) {
+        current_stack[current_depth++] = c->handle;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuCtxPopCurrent(hdcu_context *context)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && current_depth == 0) {
+        r = HDCU_ERROR_INVALID_CONTEXT;
+    }
+    if (r == HDCU_SUCCESS) {
+        current_depth--;
+        if (context) {
+            *context = (hdcu_context)(uintptr_t)current_stack[current_depth];
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuCtxSynchronize(void)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids_drain(context);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_context_drain(context);
+    }
+    return hdi_host_leave(r);
+}

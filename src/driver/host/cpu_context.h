@@ -1,0 +1,38 @@
+/* cpu_context.h - a place where execution stopped, and the switch to another one: the machine-dependent part of fibers.
+ *
+ * x86-64 and aarch64 have a switch of their own, in assembly: it saves what a called function must preserve and nothing
+ * else, and makes no system call. Other machines, and builds with HDI_CONTEXT_UCONTEXT, use ucontext.
+ * Threads: a context is used by one thread at a time. Locks: none.
+ */
+#ifndef HDI_DRIVER_HOST_CPU_CONTEXT_H
+#define HDI_DRIVER_HOST_CPU_CONTEXT_H
+
+#include <stddef.h>
+
+#if !defined(HDI_CONTEXT_UCONTEXT) && !defined(__x86_64__) && !defined(__aarch64__)
+#define HDI_CONTEXT_UCONTEXT 1
+#endif
+
+#ifdef HDI_CONTEXT_UCONTEXT
+#include <ucontext.h>
+#endif
+
+typedef struct hdi_context {
+#ifdef HDI_CONTEXT_UCONTEXT
+    ucontext_t state;
+#else
+    void *stack_pointer; /* the saved registers lie there */
+#endif
+} hdi_context;
+
+/* The next switch to `context` calls run(argument) on the given stack. `run` must not return. */
+void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*run)(void *), void *argument);
+
+/* Stops here, to be continued by a switch to `from`; continues `to`. */
+void hdi_context_switch(hdi_context *from, hdi_context *to);
+
+/* In a signal handler: when the handler has returned, the interrupted execution is gone and `to` continues. With ucontext it
+ * continues at once. */
+void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to);
+
+#endif

@@ -1,0 +1,309 @@
+/* cpu_fiber.c - fibers: where their stacks come from, and how the sanitizers are told about switches.
+ *
+ * Threads: a set is used by one thread at a time; the count of all fibers is shared. Locks: `lock`, never held across a
+ * switch. A set that waits for fibers owns none beyond its first, so waiting cannot lock up.
+ * Always: `taken` is the sum over all sets of owned - 1; sets that sleep own at most half of the limit together.
+ */
+#include "driver/host/cpu_fiber.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifdef HDI_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef HDI_TSAN
+#include <sanitizer/tsan_interface.h>
+#endif
+
+#if defined(HDI_ASAN) || defined(HDI_TSAN)
+#define STACK_BYTES ((size_t)256 * 1024) /* instrumented code and the sanitizers' own functions need more */
+#else
+#define STACK_BYTES ((size_t)64 * 1024)
+#endif
+
+typedef struct hdi_fiber_slab {
+    struct hdi_fiber_slab *next;
+    void *base;
+    size_t bytes;
+    hdi_fiber fibers[];
+} hdi_fiber_slab;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t freed = PTHREAD_COND_INITIALIZER;
+static uint32_t taken;           /* under lock */
+static _Atomic uint32_t waiting; /* changed under lock; read without it as a hint, pairs with nothing */
+
+/* Adds `count` fibers to the set's list, which has room for them. */
+static bool add_slab(hdi_fiber_set *set, uint32_t count)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t step = STACK_BYTES + page;
+    hdi_fiber_slab *slab = calloc(1, sizeof *slab + count * sizeof slab->fibers[0]);
+    if (slab == NULL) {
+        return false;
+    }
+    slab->bytes = count * step;
+    slab->base = mmap(NULL, slab->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (slab->base == MAP_FAILED) {
+        free(slab);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        hdi_fiber *f = &slab->fibers[i];
+        f->set = set;
+        f->stack = (char *)slab->base + i * step + page;
+        f->stack_bytes = STACK_BYTES;
+        if (mprotect(f->stack, STACK_BYTES, PROT_READ | PROT_WRITE) != 0) {
+            munmap(slab->base, slab->bytes);
+            free(slab);
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        set->fibers[set->owned++] = &slab->fibers[i];
+    }
+    slab->next = set->slabs;
+    set->slabs = slab;
+    return true;
+}
+
+static void drop_slab(hdi_fiber_set *set)
+{
+    hdi_fiber_slab *slab = set->slabs;
+    set->slabs = slab->next;
+#ifdef HDI_ASAN
+    __asan_unpoison_memory_region(slab->base, slab->bytes);
+#endif
+    munmap(slab->base, slab->bytes);
+    free(slab);
+}
+
+static void end_tsan_fibers(hdi_fiber_set *set)
+{
+#ifdef HDI_TSAN
+    if (set->tsan_fibers != NULL) {
+        __tsan_destroy_fiber(set->tsan_fibers);
+    }
+#endif
+    set->tsan_fibers = NULL;
+}
+
+bool hdi_fibers_init(hdi_fiber_set *set)
+{
+    memset(set, 0, sizeof *set);
+    set->main.set = set;
+    set->frame.resume = &set->main.context;
+    set->fibers = malloc(sizeof *set->fibers);
+    if (set->fibers == NULL) {
+        return false;
+    }
+    if (!add_slab(set, 1)) {
+        free(set->fibers);
+        return false;
+    }
+    return true;
+}
+
+/* Unmaps all but fiber 0, and returns how many that were. */
+static uint32_t drop_extras(hdi_fiber_set *set)
+{
+    uint32_t extras = set->owned - 1;
+    while (set->slabs->next != NULL) { /* the last slab holds fiber 0 */
+        drop_slab(set);
+    }
+    set->owned = 1;
+    return extras;
+}
+
+static void give_back(uint32_t count)
+{
+    if (count != 0) {
+        pthread_mutex_lock(&lock);
+        taken -= count;
+        pthread_cond_broadcast(&freed);
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+void hdi_fibers_destroy(hdi_fiber_set *set)
+{
+    end_tsan_fibers(set);
+    give_back(drop_extras(set));
+    drop_slab(set);
+    free(set->fibers);
+}
+
+bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
+{
+    if (count <= set->owned) {
+        return true;
+    }
+    if (count > HDI_FIBER_LIMIT) {
+        return false;
+    }
+    hdi_fiber **list = realloc(set->fibers, count * sizeof *list);
+    if (list == NULL) {
+        return false;
+    }
+    set->fibers = list;
+    uint32_t missing = count - set->owned;
+    pthread_mutex_lock(&lock);
+    if (taken + missing > HDI_FIBER_LIMIT) {
+        pthread_mutex_unlock(&lock);
+        give_back(drop_extras(set)); /* waiting while owning some could lock up */
+        missing = count - 1;
+        pthread_mutex_lock(&lock);
+        while (taken + missing > HDI_FIBER_LIMIT) {
+            atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
+            pthread_cond_wait(&freed, &lock);
+            atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
+        }
+    }
+    taken += missing;
+    pthread_mutex_unlock(&lock);
+    if (!add_slab(set, missing)) {
+        give_back(missing);
+        return false;
+    }
+    return true;
+}
+
+void hdi_fibers_yield(hdi_fiber_set *set, bool idle)
+{
+    if (idle) {
+        end_tsan_fibers(set);
+    }
+    if (set->owned == 1) {
+        return;
+    }
+    bool give = atomic_load_explicit(&waiting, memory_order_relaxed) != 0;
+    if (!give && idle) {
+        pthread_mutex_lock(&lock);
+        give = taken > HDI_FIBER_LIMIT / 2;
+        pthread_mutex_unlock(&lock);
+    }
+    if (give) {
+        give_back(drop_extras(set));
+    }
+}
+
+void hdi_fibers_after_fork(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&freed, NULL);
+    taken = 0;
+    atomic_store_explicit(&waiting, 0, memory_order_relaxed);
+}
+
+hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *))
+{
+    hdi_fiber *f = set->fibers[set->used++];
+    f->fake_stack = NULL;
+    hdi_context_make(&f->context, f->stack, f->stack_bytes, run, f);
+    return f;
+}
+
+/* After a switch: tells address sanitizer that it is done, and learns where the worker's own stack is. `fake_stack` is what was
+ * saved for the fiber that continues. */
+HDI_FIBER_CODE static void arrived(hdi_fiber_set *set, void *fake_stack)
+{
+#ifdef HDI_ASAN
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
+    if (set->entering) {
+        set->entering = false;
+        set->main.stack = (char *)bottom;
+        set->main.stack_bytes = bytes;
+    }
+#else
+    (void)set, (void)fake_stack;
+#endif
+}
+
+HDI_FIBER_CODE void hdi_fiber_begin(hdi_fiber *fiber)
+{
+    arrived(fiber->set, NULL);
+}
+
+HDI_FIBER_CODE void hdi_fiber_switch(hdi_fiber *from, hdi_fiber *to)
+{
+#ifdef HDI_ASAN
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
+#endif
+    hdi_context_switch(&from->context, &to->context);
+    void *fake_stack = from->fake_stack;
+    from->fake_stack = NULL;
+    arrived(from->set, fake_stack);
+}
+
+HDI_FIBER_CODE void hdi_fiber_leave(hdi_fiber *from, hdi_fiber *to)
+{
+#ifdef HDI_ASAN
+    __sanitizer_start_switch_fiber(NULL, to->stack, to->stack_bytes);
+#endif
+    hdi_context_switch(&from->context, &to->context);
+    __builtin_unreachable();
+}
+
+HDI_FIBER_CODE void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber)
+{
+    hdi_fault_frame *before = hdi_fault_set_frame(&set->frame);
+#ifdef HDI_TSAN
+    set->tsan_main = __tsan_get_current_fiber();
+    if (set->tsan_fibers == NULL) {
+        set->tsan_fibers = __tsan_create_fiber(0);
+    }
+    __tsan_switch_to_fiber(set->tsan_fibers, 0);
+#endif
+#ifdef HDI_ASAN
+    __sanitizer_start_switch_fiber(&set->main.fake_stack, fiber->stack, fiber->stack_bytes);
+#endif
+    set->entering = true;
+    set->frame.signal = 0;
+    set->frame.armed = 1;
+    hdi_context_switch(&set->main.context, &fiber->context);
+    set->frame.armed = 0;
+    set->entering = false;
+    /* A fiber switched to here, or a fault continued here: then the fiber's half of the switch is missing. */
+#ifdef HDI_ASAN
+    if (set->frame.signal != 0) {
+        __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
+    }
+#endif
+    arrived(set, set->main.fake_stack);
+    set->main.fake_stack = NULL;
+#ifdef HDI_TSAN
+    __tsan_switch_to_fiber(set->tsan_main, 0);
+#endif
+    hdi_fault_set_frame(before);
+    if (set->frame.signal != 0) {
+        hdi_fibers_abandon(set);
+    }
+}
+
+HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
+{
+#ifdef HDI_ASAN
+    for (uint32_t i = 0; i < set->used; i++) {
+        hdi_fiber *f = set->fibers[i];
+        if (f->fake_stack != NULL) { /* only the stack's user can free it: pretend to be it */
+            __sanitizer_start_switch_fiber(&set->main.fake_stack, f->stack, f->stack_bytes);
+            __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
+            __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
+            __sanitizer_finish_switch_fiber(set->main.fake_stack, NULL, NULL);
+            f->fake_stack = NULL;
+            set->main.fake_stack = NULL;
+        }
+        __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* frames that nobody left */
+    }
+#endif
+    end_tsan_fibers(set); /* its record of calls is deeper than it should be */
+    set->used = 0;
+}

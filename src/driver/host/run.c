@@ -1,0 +1,135 @@
+/* run.c - does the work of one operation: copies, fills, kernels, host functions, graphs.
+ *
+ * Runs on stream threads, which hold the host lock at the call; it is released for the work itself. Always: memory of
+ * ours is looked up again when the work starts, and touched only under the fault guard, so freed or unmapped memory
+ * is a device fault and not a crash.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <heddle/kernel.h>
+#include <heddle/module.h>
+#include "driver/host/cpu_run.h"
+#include "driver/host/host.h"
+
+static void copy_bytes(void *data)
+{
+    const hdi_host_op *op = data;
+    const void *src = op->u.copy.src_is_data ? hdi_host_op_data_of(op) : (const void *)op->u.copy.src;
+    memmove((void *)op->u.copy.dst, src, op->u.copy.bytes);
+}
+
+static void fill_bytes(void *data)
+{
+    const hdi_host_op *op = data;
+    if (op->u.fill.width == 1) {
+        memset((void *)op->u.fill.dst, (int)op->u.fill.value, op->u.fill.bytes);
+    } else if (op->u.fill.bytes == 4) {
+        /* One word may be a signal to a thread that polls it: seen whole, and behind everything the stream did
+         * before, as a GPU's store is. Pairs with that thread's acquire load. */
+        __atomic_store_n((uint32_t *)op->u.fill.dst, op->u.fill.value, __ATOMIC_RELEASE);
+    } else {
+        uint32_t *words = (uint32_t *)op->u.fill.dst;
+        for (size_t i = 0; i < op->u.fill.bytes / 4; i++) {
+            words[i] = op->u.fill.value;
+        }
+    }
+}
+
+static bool reaches(int device, uintptr_t address, size_t bytes)
+{
+    return hdi_host_reach_of(device, address, bytes) == HDI_HOST_REACHABLE;
+}
+
+static hdcu_result guarded(void (*work)(void *), const hdi_host_op *op)
+{
+    hdi_host_unlock();
+    hdcu_result r = hdi_cpu_guarded(work, (void *)(uintptr_t)op, NULL);
+    hdi_host_lock();
+    return r;
+}
+
+static hdcu_result copy(const hdi_host_op *op)
+{
+    if ((op->u.copy.dst_is_known && !reaches(-1, op->u.copy.dst, op->u.copy.bytes)) ||
+        (op->u.copy.src_is_known && !reaches(-1, op->u.copy.src, op->u.copy.bytes))) {
+        return HDCU_ERROR_ILLEGAL_ADDRESS;
+    }
+    return guarded(copy_bytes, op);
+}
+
+static hdcu_result fill(int device, const hdi_host_op *op)
+{
+    return reaches(device, op->u.fill.dst, op->u.fill.bytes) ? guarded(fill_bytes, op) : HDCU_ERROR_ILLEGAL_ADDRESS;
+}
+
+/* A kernel may be given any number; memory of ours that this device may not touch is what a GPU would fault on. */
+static bool arguments_are_reachable(int device, const hd_cpu_kernel *kernel, const char *arguments)
+{
+    bool yes = true;
+    for (uint32_t i = 0; i < kernel->n_params && yes; i++) {
+        const hd_cpu_param *p = &kernel->params[i];
+        uint64_t address;
+        if (p->kind == HD_ARG_BUFFER && p->size == sizeof address) {
+            memcpy(&address, arguments + p->offset, sizeof address);
+            yes = hdi_host_reach_of(device, (uintptr_t)address, 1) != HDI_HOST_UNREACHABLE;
+        }
+    }
+    return yes;
+}
+
+static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
+{
+    const void *arguments = hdi_host_op_data_of(op);
+    if (!arguments_are_reachable(device, op->u.kernel.kernel, arguments)) {
+        return HDCU_ERROR_ILLEGAL_ADDRESS;
+    }
+    hdi_cpu_launch launch = {.kernel = op->u.kernel.kernel,
+                             .arguments = arguments,
+                             .dynamic_shared_bytes = op->u.kernel.dynamic_shared_bytes,
+                             .schedule = random,
+                             .cancel = &hdi_host.devices[device].cancel};
+    memcpy(launch.grid, op->u.kernel.grid, sizeof launch.grid);
+    memcpy(launch.block, op->u.kernel.block, sizeof launch.block);
+    hdi_host_unlock();
+    hdcu_result r = hdi_cpu_run(&launch, NULL);
+    hdi_host_lock();
+    /* want of host memory comes too late to be refused: the launch is lost, and that is what a sticky code must say */
+    return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
+}
+
+static void call(const hdi_host_op *op)
+{
+    hdi_host_unlock();
+    hdi_host_set_in_function(true);
+    op->u.call.function(op->u.call.user_data);
+    hdi_host_set_in_function(false);
+    hdi_host_lock();
+}
+
+void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op)
+{
+    hdcu_result r = HDCU_SUCCESS;
+    switch (op->kind) {
+    case HDI_HOST_OP_COPY:
+        r = copy(op);
+        break;
+    case HDI_HOST_OP_FILL:
+        r = fill(device, op);
+        break;
+    case HDI_HOST_OP_KERNEL:
+        r = kernel(device, random, op);
+        break;
+    case HDI_HOST_OP_CALL:
+        call(op);
+        break;
+    case HDI_HOST_OP_GRAPH:
+        hdi_host_graph_run(random, op->u.graph);
+        break;
+    case HDI_HOST_OP_RECORD:
+    case HDI_HOST_OP_WAIT:
+        break; /* the stream's own business */
+    }
+    if (r != HDCU_SUCCESS) {
+        hdi_host_context_fault(context_handle, r);
+    }
+}

@@ -1,0 +1,113 @@
+/* nvidia.c - the provider that is NVIDIA's driver: libcuda.so.1, opened at run time.
+ *
+ * Any thread; a mutex of its own covers the one opening. Always: the table is complete or not given out: every
+ * REQUIRED entry point was found with the ABI version that entries.h declares; OPTIONAL ones may be null pointers.
+ * Once it is given out, the library stays open, as its threads and handlers cannot be taken back.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include "base/error.h"
+#include "driver/driver.h"
+
+typedef hdcu_result (*resolve_v2)(const char *symbol, void **function, int version, uint64_t flags, int *found);
+typedef hdcu_result (*resolve_v1)(const char *symbol, void **function, int version, uint64_t flags);
+
+typedef struct library {
+    void *handle;
+    resolve_v2 v2;
+    resolve_v1 v1;
+} library;
+
+/* A function's address from dlsym's or the driver's object pointer. */
+#define TAKE(target, object) memcpy(&(target), &(object), sizeof(target))
+
+static void *resolve(const library *lib, const char *symbol, int version)
+{
+    void *function = NULL;
+    int found = 0; /* CUdriverProcAddressQueryResult: 0 is found */
+    hdcu_result r = lib->v2 ? lib->v2(symbol, &function, version, 0, &found) : lib->v1(symbol, &function, version, 0);
+    return r == HDCU_SUCCESS && found == 0 ? function : NULL;
+}
+
+static hd_status open_library(library *lib)
+{
+    *lib = (library){.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
+    if (!lib->handle) {
+        const char *why = dlerror();
+        return hdi_fail(
+            HD_ERROR_NO_DRIVER,
+            "driver=nvidia: libcuda.so.1 cannot be loaded (%s); install the NVIDIA driver, or use driver=host",
+            why ? why : "no reason given");
+    }
+    void *symbol = dlsym(lib->handle, "cuGetProcAddress_v2");
+    TAKE(lib->v2, symbol);
+    if (!symbol) {
+        symbol = dlsym(lib->handle, "cuGetProcAddress");
+        TAKE(lib->v1, symbol);
+    }
+    if (!symbol) {
+        dlclose(lib->handle);
+        return hdi_fail(HD_ERROR_NO_DRIVER,
+                        "driver=nvidia: libcuda.so.1 has no cuGetProcAddress; the driver is older than CUDA 11.3, "
+                        "install a newer one");
+    }
+    return HD_OK;
+}
+
+static hd_status fill(const library *lib, hdi_driver *table)
+{
+    table->provider = "nvidia";
+    void *version_entry = resolve(lib, "cuDriverGetVersion", 2020);
+    TAKE(table->cuDriverGetVersion, version_entry);
+    if (version_entry && table->cuDriverGetVersion(&table->version) != HDCU_SUCCESS) {
+        table->version = 0;
+    }
+    static const struct {
+        const char *name;
+        int version;
+        enum { OPTIONAL, REQUIRED } need;
+        size_t member;
+    } entries[] = {
+#define ENTRY_ROW(name, version, need, parameters, arguments) {#name, version, need, offsetof(hdi_driver, name)},
+        HDI_DRIVER_ENTRIES(ENTRY_ROW)
+#undef ENTRY_ROW
+    };
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        void *function = resolve(lib, entries[i].name, entries[i].version);
+        if (!function && entries[i].need == REQUIRED) {
+            return hdi_fail(HD_ERROR_NO_DRIVER,
+                            "driver=nvidia: the driver (version %d.%d) has no %s of CUDA %d.%d; install a newer "
+                            "driver, or use driver=host",
+                            table->version / 1000, table->version % 1000 / 10, entries[i].name,
+                            entries[i].version / 1000, entries[i].version % 1000 / 10);
+        }
+        memcpy((char *)table + entries[i].member, &function, sizeof function);
+    }
+    return HD_OK;
+}
+
+hd_status hdi_driver_nvidia(const hdi_driver **out)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    static hdi_driver table;
+    static bool ready;
+    pthread_mutex_lock(&once);
+    hd_status status = HD_OK;
+    if (!ready) {
+        library lib;
+        status = open_library(&lib);
+        if (status == HD_OK) {
+            status = fill(&lib, &table);
+            if (status != HD_OK) {
+                dlclose(lib.handle);
+            }
+        }
+        ready = status == HD_OK;
+    }
+    pthread_mutex_unlock(&once);
+    if (status == HD_OK) {
+        *out = &table;
+    }
+    return status;
+}

@@ -1,0 +1,100 @@
+/* open.c - chooses the provider, starts it and wraps it: hdi_driver_open.
+ *
+ * Any thread, no locks of its own. Always: what `auto` finds out by trying is done on the unwrapped table, so that
+ * the counts of the options fault and delay start with the chosen provider's cuInit, whichever it is.
+ */
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "driver/driver.h"
+#include "driver/faults.h"
+
+/* The provider `nvidia` if it can be loaded, starts and shows a device. On failure the message says which of these. */
+static hd_status nvidia_that_works(const hdi_driver **out)
+{
+    const hdi_driver *d;
+    hd_status status = hdi_driver_nvidia(&d);
+    if (status != HD_OK) {
+        return status;
+    }
+    int count = 0;
+    hdcu_result r = d->cuInit(0);
+    if (r != HDCU_SUCCESS) {
+        return hdi_fail_driver(HD_ERROR_NO_DRIVER, r, "cuInit", -1, "driver=nvidia: the driver does not start: %s",
+                               hdi_driver_code_name(r));
+    }
+    r = d->cuDeviceGetCount(&count);
+    if (r != HDCU_SUCCESS) {
+        return hdi_fail_driver(HD_ERROR_NO_DRIVER, r, "cuDeviceGetCount", -1,
+                               "driver=nvidia: the driver does not list its devices: %s", hdi_driver_code_name(r));
+    }
+    if (count < 1) {
+        return hdi_fail(HD_ERROR_NO_DRIVER, "driver=nvidia: the driver shows no device");
+    }
+    *out = d;
+    return HD_OK;
+}
+
+static hd_status open_host(const hdi_options *options, const hdi_driver **out)
+{
+    hd_status status = hdi_host_configure(options);
+    return status == HD_OK ? hdi_driver_host(out) : status;
+}
+
+static hd_status choose(const hdi_options *options, const hdi_driver **out)
+{
+    if (strcmp(options->driver, "host") == 0) {
+        return open_host(options, out);
+    }
+    if (strcmp(options->driver, "nvidia") == 0) {
+        return hdi_driver_nvidia(out);
+    }
+    /* A GPU that is not there is no failure of hd_open: this thread's last failure stays what it was, unless the host
+     * provider fails too. */
+    hd_error before, nvidia;
+    hdi_error_save(&before);
+    if (nvidia_that_works(out) == HD_OK) {
+        return HD_OK;
+    }
+    hdi_error_save(&nvidia);
+    hdi_error_restore(&before);
+    hd_status status = open_host(options, out);
+    if (status != HD_OK) {
+        hd_error host;
+        char line[sizeof host.message];
+        hdi_error_save(&host);
+        int room = (int)(sizeof line / 2 - 8);
+        snprintf(line, sizeof line, "%.*s; before: %.*s", room, host.message, room, nvidia.message);
+        memcpy(host.message, line, sizeof line);
+        return hdi_fail_error(&host);
+    }
+    return status;
+}
+
+hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
+{
+    const hdi_driver *d;
+    hd_status status = choose(options, &d);
+    if (status == HD_OK && (options->fault[0] != 0 || options->delay[0] != 0)) {
+        status = hdi_faults_wrap(d, options, &d);
+    }
+    if (status != HD_OK) {
+        return status;
+    }
+    hdcu_result r = d->cuInit(0);
+    if (r != HDCU_SUCCESS) {
+        status = hdi_fail_driver(HD_ERROR_NO_DRIVER, r, "cuInit", -1, "driver=%s: the driver does not start: %s",
+                                 d->provider, hdi_driver_code_name(r));
+        hdi_driver_close(d);
+        return status;
+    }
+    *out = d;
+    return HD_OK;
+}
+
+void hdi_driver_close(const hdi_driver *driver)
+{
+    if (driver) {
+        hdi_faults_unwrap(driver);
+    }
+}

@@ -1,0 +1,152 @@
+/* host_support.h - what the tests of the host provider share: opening it, a device's context, the kernels of
+ * host_kernels.c.
+ *
+ * Single-threaded, except where a test says so. HD_TEST_KERNELS is the path of host_kernels.c, compiled as a shared
+ * object.
+ */
+#ifndef HD_TESTS_DRIVER_HOST_SUPPORT_H
+#define HD_TESTS_DRIVER_HOST_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/options.h"
+#include "base/wait.h"
+#include "driver/driver.h"
+
+#define GRANULE ((size_t)2 << 20)
+#define OK(call) assert_int_equal((call), HDCU_SUCCESS)
+
+static const hdi_driver *d;
+
+static inline hd_status open_with(const char *settings, const hdi_driver **out)
+{
+    hdi_options options;
+    char all[256];
+    snprintf(all, sizeof all, "driver=host %s", settings);
+    assert_int_equal(hdi_options_parse(all, &options), HD_OK);
+    hd_status status = hdi_driver_open(&options, out);
+    hdi_options_release(&options);
+    return status;
+}
+
+static inline void open_host(const char *settings)
+{
+    assert_int_equal(open_with(settings, &d), HD_OK);
+}
+
+/* Retains and makes current. */
+static inline hdcu_context use_device(int device)
+{
+    hdcu_context context;
+    OK(d->cuDevicePrimaryCtxRetain(&context, device));
+    OK(d->cuCtxSetCurrent(context));
+    return context;
+}
+
+static inline void leave_device(int device)
+{
+    OK(d->cuDevicePrimaryCtxRelease(device));
+    OK(d->cuCtxSetCurrent(NULL));
+}
+
+static inline size_t free_memory(void)
+{
+    size_t free_bytes, total;
+    OK(d->cuMemGetInfo(&free_bytes, &total));
+    return free_bytes;
+}
+
+/* A mapping of its own with access for `device`. */
+static inline hdcu_deviceptr map_new(int device, size_t bytes)
+{
+    hdcu_mem_prop prop = {.type = HDCU_MEM_ALLOCATION_TYPE_PINNED, .location = {HDCU_MEM_LOCATION_TYPE_DEVICE, device}};
+    hdcu_mem_access_desc access = {{HDCU_MEM_LOCATION_TYPE_DEVICE, device}, HDCU_MEM_ACCESS_READWRITE};
+    hdcu_memhandle handle;
+    hdcu_deviceptr p;
+    OK(d->cuMemAddressReserve(&p, bytes, 0, 0, 0));
+    OK(d->cuMemCreate(&handle, bytes, &prop, 0));
+    OK(d->cuMemMap(p, bytes, 0, handle, 0));
+    OK(d->cuMemSetAccess(p, bytes, &access, 1));
+    OK(d->cuMemRelease(handle));
+    return p;
+}
+
+static inline void unmap(hdcu_deviceptr p, size_t bytes)
+{
+    OK(d->cuMemUnmap(p, bytes));
+    OK(d->cuMemAddressFree(p, bytes));
+}
+
+#ifdef HD_TEST_KERNELS
+static inline char *kernels_image(size_t *bytes)
+{
+    FILE *f = fopen(HD_TEST_KERNELS, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    long n = ftell(f);
+    rewind(f);
+    char *image = malloc((size_t)n + 1);
+    assert_non_null(image);
+    assert_int_equal(fread(image, 1, (size_t)n, f), n);
+    image[n] = 0;
+    fclose(f);
+    if (bytes) {
+        *bytes = (size_t)n;
+    }
+    return image;
+}
+
+static inline hdcu_module load_kernels(void)
+{
+    hdcu_module module;
+    char *image = kernels_image(NULL);
+    OK(d->cuModuleLoadDataEx(&module, image, 0, NULL, NULL));
+    free(image);
+    return module;
+}
+
+static inline hdcu_function kernel_of(hdcu_module module, const char *name)
+{
+    hdcu_function f;
+    OK(d->cuModuleGetFunction(&f, module, name));
+    return f;
+}
+
+/* add(y, value, n): n is at most 256. */
+static inline hdcu_result launch_add(hdcu_function add, hdcu_stream stream, hdcu_deviceptr y, uint32_t value,
+                                     uint32_t n)
+{
+    void *parameters[] = {&y, &value, &n};
+    return d->cuLaunchKernel(add, 1, 1, 1, n, 1, 1, 0, stream, parameters, NULL);
+}
+#endif
+
+/* A host function that holds its stream until it is let go. */
+typedef struct gate {
+    atomic_int entered, open;
+} gate;
+
+static inline void gate_wait(void *data)
+{
+    gate *g = data;
+    atomic_store(&g->entered, 1);
+    while (!atomic_load(&g->open)) {
+        hdi_nap(50000);
+    }
+}
+
+static inline void gate_await_entered(gate *g)
+{
+    while (!atomic_load(&g->entered)) {
+        hdi_nap(50000);
+    }
+}
+
+#endif

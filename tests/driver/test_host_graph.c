@@ -1,0 +1,240 @@
+/* test_host_graph.c - stream capture and graphs of the host provider: fork and join, replay, order, misuse. */
+#include "host_support.h"
+#include <pthread.h>
+
+static hdcu_stream a, b, c;
+static hdcu_event fork_event, join_event;
+static hdcu_deviceptr p;
+static hdcu_module module;
+static hdcu_function add;
+
+static void begin_test(const char *settings)
+{
+    open_host(settings);
+    use_device(0);
+    OK(d->cuStreamCreate(&a, HDCU_STREAM_NON_BLOCKING));
+    OK(d->cuStreamCreate(&b, HDCU_STREAM_NON_BLOCKING));
+    OK(d->cuStreamCreate(&c, HDCU_STREAM_NON_BLOCKING));
+    OK(d->cuEventCreate(&fork_event, HDCU_EVENT_DISABLE_TIMING));
+    OK(d->cuEventCreate(&join_event, HDCU_EVENT_DISABLE_TIMING));
+    p = map_new(0, GRANULE);
+    OK(d->cuMemsetD8Async(p, 0, GRANULE, NULL));
+    OK(d->cuCtxSynchronize());
+    module = load_kernels();
+    add = kernel_of(module, "add");
+}
+
+static void end_test(void)
+{
+    leave_device(0); /* takes streams, events, memory and graphs with it */
+    hdi_driver_close(d);
+}
+
+static uint32_t word_at(size_t index)
+{
+    uint32_t word = 0;
+    OK(d->cuMemcpyDtoH(&word, p + 4 * index, 4));
+    return word;
+}
+
+static int capture_status(hdcu_stream s)
+{
+    int status = -1;
+    OK(d->cuStreamIsCapturing(s, &status));
+    return status;
+}
+
+static void captured_work_runs_at_each_launch(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    hdcu_graph graph;
+    hdcu_graphexec exec;
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    assert_int_equal(capture_status(a), HDCU_STREAM_CAPTURE_STATUS_ACTIVE);
+    assert_int_equal(capture_status(b), HDCU_STREAM_CAPTURE_STATUS_NONE);
+    OK(launch_add(add, a, p, 1, 8));
+    OK(launch_add(add, a, p, 10, 8));
+    OK(d->cuMemcpyDtoDAsync(p + 1024, p, 32, a));
+    OK(d->cuStreamEndCapture(a, &graph));
+    assert_int_equal(capture_status(a), HDCU_STREAM_CAPTURE_STATUS_NONE);
+    assert_int_equal(word_at(0), 0); /* capturing does not run anything */
+    OK(d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(d->cuGraphDestroy(graph));
+    for (int i = 0; i < 10; i++) {
+        OK(d->cuGraphLaunch(exec, i % 2 ? a : b)); /* one after the other, whatever the stream */
+    }
+    OK(d->cuModuleUnload(module)); /* the graph keeps it */
+    OK(d->cuGraphExecDestroy(exec));
+    OK(d->cuCtxSynchronize());
+    assert_int_equal(word_at(7), 110);
+    assert_int_equal(word_at(256 + 7), 110);
+    assert_int_equal(d->cuGraphLaunch(exec, a), HDCU_ERROR_INVALID_VALUE);
+    end_test();
+}
+
+static void forks_join_in_any_schedule(void **state)
+{
+    (void)state;
+    for (int seed = 0; seed < 6; seed++) {
+        char settings[80];
+        snprintf(settings, sizeof settings, "host_devices=1 host_memory=16M host_schedule=%d", seed);
+        begin_test(settings);
+        hdcu_graph graph;
+        hdcu_graphexec exec;
+        OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_GLOBAL));
+        OK(d->cuMemsetD32Async(p, 3, 1, a));
+        OK(d->cuEventRecord(fork_event, a));
+        OK(d->cuStreamWaitEvent(b, fork_event, 0));
+        assert_int_equal(capture_status(b), HDCU_STREAM_CAPTURE_STATUS_ACTIVE);
+        OK(d->cuMemcpyDtoDAsync(p + 4, p, 4, b));
+        OK(d->cuEventRecord(join_event, b));
+        OK(d->cuMemcpyDtoDAsync(p + 8, p, 4, a));
+        OK(d->cuStreamWaitEvent(a, join_event, 0));
+        OK(d->cuMemcpyDtoDAsync(p + 16, p + 4, 8, a)); /* needs both branches */
+        OK(d->cuStreamEndCapture(a, &graph));
+        assert_int_equal(capture_status(b), HDCU_STREAM_CAPTURE_STATUS_NONE);
+        OK(d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        OK(d->cuGraphLaunch(exec, c));
+        OK(d->cuStreamSynchronize(c));
+        assert_int_equal(word_at(4), 3);
+        assert_int_equal(word_at(5), 3);
+        assert_int_equal(d->cuEventQuery(join_event), HDCU_ERROR_CAPTURED_EVENT);
+        OK(d->cuGraphExecDestroy(exec));
+        OK(d->cuGraphDestroy(graph));
+        end_test();
+    }
+}
+
+static void graphs_can_be_captured_in_graphs(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    hdcu_graph inner, outer;
+    hdcu_graphexec inner_exec, outer_exec;
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(launch_add(add, a, p, 2, 1));
+    OK(d->cuStreamEndCapture(a, &inner));
+    OK(d->cuGraphInstantiateWithFlags(&inner_exec, inner, 0));
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(d->cuGraphLaunch(inner_exec, a));
+    OK(d->cuGraphLaunch(inner_exec, a));
+    OK(d->cuStreamEndCapture(a, &outer));
+    OK(d->cuGraphInstantiateWithFlags(&outer_exec, outer, 0));
+    OK(d->cuGraphExecDestroy(inner_exec));
+    OK(d->cuGraphLaunch(outer_exec, b));
+    OK(d->cuStreamSynchronize(b));
+    assert_int_equal(word_at(0), 4);
+    end_test();
+}
+
+static void expect_invalid_end(hdcu_stream s)
+{
+    hdcu_graph graph = (hdcu_graph)1;
+    assert_int_equal(capture_status(s), HDCU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    assert_int_equal(launch_add(add, s, p, 1, 1), HDCU_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_int_equal(d->cuStreamEndCapture(s, &graph), HDCU_ERROR_STREAM_CAPTURE_INVALIDATED);
+    assert_null(graph);
+    assert_int_equal(capture_status(s), HDCU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+static void *end_from_another_thread(void *data)
+{
+    hdcu_graph graph;
+    *(hdcu_result *)data = d->cuStreamEndCapture(a, &graph);
+    return NULL;
+}
+
+static void misuse_is_told(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    hdcu_graph graph;
+    hdcu_deviceptr q;
+    hdcu_stream blocking;
+    hdcu_event outside;
+
+    assert_int_equal(d->cuStreamBeginCapture(NULL, 0), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(d->cuStreamBeginCapture(a, 17), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(d->cuStreamEndCapture(a, &graph), HDCU_ERROR_ILLEGAL_STATE);
+
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(d->cuStreamBeginCapture(a, 0), HDCU_ERROR_ILLEGAL_STATE);
+    assert_int_equal(d->cuStreamSynchronize(a), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    expect_invalid_end(a);
+
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_GLOBAL));
+    assert_int_equal(d->cuMemAlloc(&q, 100), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    expect_invalid_end(a);
+
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(d->cuMemAlloc(&q, 100));
+    OK(d->cuMemFree(q));
+    assert_int_equal(d->cuCtxSynchronize(), HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    expect_invalid_end(a);
+
+    /* an event from outside */
+    OK(d->cuEventCreate(&outside, 0));
+    OK(d->cuEventRecord(outside, b));
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(d->cuStreamWaitEvent(a, outside, 0), HDCU_ERROR_STREAM_CAPTURE_ISOLATION);
+    expect_invalid_end(a);
+
+    /* a branch that does not come back */
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(d->cuEventRecord(fork_event, a));
+    OK(d->cuStreamWaitEvent(b, fork_event, 0));
+    OK(launch_add(add, b, p, 1, 1));
+    assert_int_equal(d->cuStreamEndCapture(a, &graph), HDCU_ERROR_STREAM_CAPTURE_UNJOINED);
+
+    /* ending in the wrong stream, and on the wrong thread */
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(d->cuEventRecord(fork_event, a));
+    OK(d->cuStreamWaitEvent(b, fork_event, 0));
+    pthread_t thread;
+    hdcu_result result;
+    assert_int_equal(pthread_create(&thread, NULL, end_from_another_thread, &result), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(result, HDCU_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    assert_int_equal(d->cuStreamEndCapture(b, &graph), HDCU_ERROR_STREAM_CAPTURE_UNMATCHED);
+    expect_invalid_end(a);
+
+    /* two captures cannot be merged */
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(d->cuStreamBeginCapture(b, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(d->cuEventRecord(fork_event, a));
+    assert_int_equal(d->cuStreamWaitEvent(b, fork_event, 0), HDCU_ERROR_STREAM_CAPTURE_MERGE);
+    expect_invalid_end(a);
+    expect_invalid_end(b);
+    assert_int_equal(d->cuStreamWaitEvent(c, fork_event, 0), HDCU_ERROR_CAPTURED_EVENT);
+
+    /* the NULL stream would wait for a capturing one */
+    OK(d->cuStreamCreate(&blocking, 0));
+    OK(d->cuStreamBeginCapture(blocking, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    assert_int_equal(launch_add(add, NULL, p, 1, 1), HDCU_ERROR_STREAM_CAPTURE_IMPLICIT);
+    expect_invalid_end(blocking);
+
+    /* streams that go while they capture */
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(launch_add(add, a, p, 1, 1));
+    OK(d->cuEventRecord(fork_event, a));
+    OK(d->cuStreamWaitEvent(b, fork_event, 0));
+    OK(d->cuStreamDestroy(b));
+    expect_invalid_end(a);
+    OK(d->cuStreamBeginCapture(a, HDCU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(launch_add(add, a, p, 1, 1));
+    OK(d->cuStreamDestroy(a));
+    assert_int_equal(word_at(0), 0);
+    end_test();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(captured_work_runs_at_each_launch),
+        cmocka_unit_test(forks_join_in_any_schedule),
+        cmocka_unit_test(graphs_can_be_captured_in_graphs),
+        cmocka_unit_test(misuse_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

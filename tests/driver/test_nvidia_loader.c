@@ -1,0 +1,104 @@
+/* test_nvidia_loader.c - the loader of NVIDIA's driver: complete where libcuda is, a clear failure where it is not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/options.h"
+#include "driver/driver.h"
+
+static bool have_libcuda;
+
+static hd_status open_driver(const char *settings, const hdi_driver **out)
+{
+    hdi_options options;
+    assert_int_equal(hdi_options_parse(settings, &options), HD_OK);
+    hd_status status = hdi_driver_open(&options, out);
+    hdi_options_release(&options);
+    return status;
+}
+
+static void a_missing_library_is_named(void **state)
+{
+    (void)state;
+    if (have_libcuda) {
+        skip();
+    }
+    const hdi_driver *d = NULL;
+    assert_int_equal(open_driver("driver=nvidia", &d), HD_ERROR_NO_DRIVER);
+    assert_null(d);
+    assert_non_null(strstr(hd_message(), "libcuda.so.1"));
+    assert_int_equal(open_driver("driver=auto", &d), HD_OK);
+    assert_string_equal(d->provider, "host");
+    hdi_driver_close(d);
+}
+
+static void the_table_is_complete(void **state)
+{
+    (void)state;
+    if (!have_libcuda) {
+        skip();
+    }
+    const hdi_driver *d = NULL, *again = NULL;
+    assert_int_equal(hdi_driver_nvidia(&d), HD_OK);
+    assert_int_equal(hdi_driver_nvidia(&again), HD_OK);
+    assert_ptr_equal(d, again);
+    assert_string_equal(d->provider, "nvidia");
+    assert_true(d->version >= 11040);
+    int version = 0;
+    assert_int_equal(d->cuDriverGetVersion(&version), HDCU_SUCCESS);
+    assert_int_equal(version, d->version);
+    enum { OPTIONAL, REQUIRED };
+#define CHECK_PRESENT(name, since, need, parameters, arguments)                                                        \
+    if (need == REQUIRED || d->version >= since) {                                                                     \
+        assert_true(d->name != NULL);                                                                                  \
+    }
+    HDI_DRIVER_ENTRIES(CHECK_PRESENT)
+#undef CHECK_PRESENT
+}
+
+static void a_device_answers(void **state)
+{
+    (void)state;
+    const hdi_driver *d = NULL;
+    int count = 0;
+    if (!have_libcuda || open_driver("driver=nvidia", &d) != HD_OK || d->cuDeviceGetCount(&count) != HDCU_SUCCESS ||
+        count == 0) {
+        hdi_driver_close(d);
+        skip();
+    }
+    char name[128];
+    hdcu_context c;
+    hdcu_stream s;
+    hdcu_deviceptr p;
+    uint32_t word = 0;
+    assert_int_equal(d->cuDeviceGetName(name, sizeof name, 0), HDCU_SUCCESS);
+    assert_int_equal(d->cuDevicePrimaryCtxRetain(&c, 0), HDCU_SUCCESS);
+    assert_int_equal(d->cuCtxSetCurrent(c), HDCU_SUCCESS);
+    assert_int_equal(d->cuStreamCreate(&s, HDCU_STREAM_NON_BLOCKING), HDCU_SUCCESS);
+    assert_int_equal(d->cuMemAlloc(&p, 4096), HDCU_SUCCESS);
+    assert_int_equal(d->cuMemsetD32Async(p, 0x5a5a5a5a, 1024, s), HDCU_SUCCESS);
+    assert_int_equal(d->cuStreamSynchronize(s), HDCU_SUCCESS);
+    assert_int_equal(d->cuMemcpyDtoH(&word, p + 4092, 4), HDCU_SUCCESS);
+    assert_int_equal(word, 0x5a5a5a5a);
+    assert_int_equal(d->cuMemFree(p), HDCU_SUCCESS);
+    assert_int_equal(d->cuStreamDestroy(s), HDCU_SUCCESS);
+    assert_int_equal(d->cuDevicePrimaryCtxRelease(0), HDCU_SUCCESS);
+    hdi_driver_close(d);
+}
+
+int main(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    have_libcuda = library != NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_missing_library_is_named),
+        cmocka_unit_test(the_table_is_complete),
+        cmocka_unit_test(a_device_answers),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed ? failed : have_libcuda ? 0 : 77; /* 77: skipped, there is no driver to load */
+}
