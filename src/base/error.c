@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef hdi_fail /* macros for the static analyzer */
+#undef hdi_fail_driver
+
 static _Thread_local hd_error last;
 static _Thread_local int last_is_set; /* the blank state has -1 in it, which zeroed thread-local memory has not */
 
@@ -59,7 +62,7 @@ hd_status hdi_fail_driver(hd_status status, int driver_code, const char *entry_p
     hd_error e = hdi_error_blank(status);
     e.driver_code = driver_code;
     e.device = device;
-    snprintf(e.operation, sizeof e.operation, "%s", entry_point);
+    snprintf(e.operation, sizeof e.operation, "%s", entry_point != NULL ? entry_point : "");
 
     va_list arguments;
     va_start(arguments, format);
@@ -70,8 +73,8 @@ hd_status hdi_fail_driver(hd_status status, int driver_code, const char *entry_p
         if (device >= 0) {
             snprintf(where, sizeof where, " on device %d", device);
         }
-        snprintf(e.message + length, sizeof e.message - (size_t)length, " (%s%s returned %d)", e.operation, where,
-                 driver_code);
+        snprintf(e.message + length, sizeof e.message - (size_t)length, " (%s%s returned %d)",
+                 e.operation[0] != '\0' ? e.operation : "the driver", where, driver_code);
     }
     return hdi_fail_error(&e);
 }

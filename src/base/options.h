@@ -18,7 +18,7 @@
     X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", "inline|thread", 0,                                             \
       "where the engines run: on the caller, or on a thread per device")                                               \
     X(devices, "HEDDLE_DEVICES", TEXT, "all", 0, 0, "devices to open: all, or a list such as 0,2,3")                   \
-    X(lane_slots, "HEDDLE_LANE_SLOTS", INTEGER, "1024", 128, 65536,                                                     \
+    X(lane_slots, "HEDDLE_LANE_SLOTS", INTEGER, "1024", 64, 65536,                                                     \
       "64-byte command slots in a lane's ring, a power of two; bounds the work in flight")                            \
     X(spin_us, "HEDDLE_SPIN_US", INTEGER, "-1", -1, 1000000,                                                           \
       "microseconds that waits and idle engines spin before they sleep; -1: by the number of processors")              \

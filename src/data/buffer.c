@@ -214,7 +214,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
     if (!hdi_runtime_is_open(rt)) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_alloc_host: not an open runtime");
     }
-    struct hd_buffer *b;
+    struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_make_host(rt, bytes, "hd_alloc_host", &b);
     if (!status) {
         *out = hdi_handle_make(b, b->generation);
@@ -399,8 +399,10 @@ static bool next_pending(struct hd_buffer *b, uint64_t low, uint64_t high, bool 
     return found;
 }
 
-hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, bool write, int64_t deadline, const char *who)
+hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
+                            const char *who)
 {
+    bool write = (access & HD_WRITE) != 0;
     hdi_mark mark = {0, 0};
     hdi_mark failed = {0, 0};
     while (next_pending(b, low, high, write, &mark, &failed)) {
@@ -409,7 +411,19 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, bo
         }
         failed.position = 0;
     }
-    return failed.position ? hdi_position_status(b->runtime, failed.lane, failed.position, who) : HD_OK;
+    bool bad = failed.position && (access & HD_READ);
+    return bad ? hdi_position_status(b->runtime, failed.lane, failed.position, who) : HD_OK;
+}
+
+void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order);
+    /* Without memory for the split the record stays as careful as it was. */
+    if (hdi_uses_prepare(b->runtime, &b->uses, low, high)) {
+        hdi_uses_commit(&b->uses, low, high, true, (hdi_mark){0, 0});
+    }
+    hdi_lock_release(order);
 }
 
 static hd_status check_access(hd_access access, const char *who)
@@ -422,16 +436,16 @@ static hd_status check_access(hd_access access, const char *who)
 
 hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns)
 {
-    struct hd_buffer *b;
+    struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_wait", &b);
     status = status ? status : check_access(access, "hd_buffer_wait");
     return status ? status
-                  : hdi_buffer_settle(b, 0, b->bytes, access & HD_WRITE, hdi_deadline(timeout_ns), "hd_buffer_wait");
+                  : hdi_buffer_settle(b, 0, b->bytes, access, hdi_deadline(timeout_ns), "hd_buffer_wait");
 }
 
 hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
 {
-    struct hd_buffer *b;
+    struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_map", &b);
     status = status ? status : check_access(access, "hd_map");
     if (status) {
@@ -446,8 +460,11 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
                         "use hd_alloc_host and hd_copy",
                         b->owner);
     }
-    status = hdi_buffer_settle(b, 0, b->bytes, access & HD_WRITE, INT64_MAX, "hd_map");
+    status = hdi_buffer_settle(b, 0, b->bytes, access, INT64_MAX, "hd_map");
     if (!status) {
+        if (access == HD_WRITE) {
+            hdi_buffer_host_wrote(b, 0, b->bytes);
+        }
         *out = b->host;
     }
     return status;

@@ -46,8 +46,13 @@ hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, st
 /* Checks a handle and a range of it; 'who' for the message. Errors: HANDLE, RANGE. */
 hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who, struct hd_buffer **out);
 
-/* Blocks until submitted writers (write: readers too) of [low, high) are done, then says whether the content is good. Errors: TIMEOUT, FAILED, DEVICE_LOST. */
-hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, bool write, int64_t deadline, const char *who);
+/* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then says whether the content is
+ * good. Errors: TIMEOUT, FAILED, DEVICE_LOST. */
+hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
+                            const char *who);
+
+/* The program has replaced the bytes [low, high) of settled pinned memory: writes that failed before no longer matter. */
+void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 /* Whether kernels of device `from` can use memory that `owner` owns; asks the driver and maps the owner's memory for it on first need. */
 bool hdi_reach(hd_runtime *rt, int from, int owner);

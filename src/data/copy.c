@@ -43,15 +43,15 @@ static hd_status submit_copy(hd_lane *lane, uint8_t kind, struct hd_buffer *dst,
     bool src_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
     bool dst_host = kind == HDI_COPY_TO_HOST || kind == HDI_COPY_HOST;
     hdi_command command = {.op = HDI_OP_COPY, .kind = kind, .slots = 1};
-    command.u.copy.src = (src_host ? (uint64_t)(uintptr_t)src->host : src->address) + src_offset;
-    command.u.copy.dst = (dst_host ? (uint64_t)(uintptr_t)dst->host : dst->address) + dst_offset;
-    command.u.copy.bytes = bytes;
+    command.copy.src = (src_host ? (uint64_t)(uintptr_t)src->host : src->address) + src_offset;
+    command.copy.dst = (dst_host ? (uint64_t)(uintptr_t)dst->host : dst->address) + dst_offset;
+    command.copy.bytes = bytes;
     return hdi_submit(lane, uses, 2, &command, who, out);
 }
 
 hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t bytes)
 {
-    struct hd_buffer *b;
+    struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_write", &b);
     if (status || bytes == 0) {
         return status;
@@ -60,9 +60,10 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_write: src is null");
     }
     if (b->owner == HDI_OWNER_HOST) {
-        status = hdi_buffer_settle(b, offset, offset + bytes, true, INT64_MAX, "hd_write");
+        status = hdi_buffer_settle(b, offset, offset + bytes, HD_WRITE, INT64_MAX, "hd_write");
         if (!status) {
             memcpy(b->host + offset, src, bytes);
+            hdi_buffer_host_wrote(b, offset, offset + bytes);
         }
         return status;
     }
@@ -93,7 +94,7 @@ typedef struct incoming {
 
 hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
 {
-    struct hd_buffer *b;
+    struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_read", &b);
     if (status || bytes == 0) {
         return status;
@@ -102,7 +103,7 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_read: dst is null");
     }
     if (b->owner == HDI_OWNER_HOST) {
-        status = hdi_buffer_settle(b, offset, offset + bytes, false, INT64_MAX, "hd_read");
+        status = hdi_buffer_settle(b, offset, offset + bytes, HD_READ, INT64_MAX, "hd_read");
         if (!status) {
             memcpy(dst, b->host + offset, bytes);
         }
@@ -176,7 +177,7 @@ static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_o
 hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handle, size_t src_offset, size_t bytes,
                   hd_ticket *out)
 {
-    struct hd_buffer *dst, *src;
+    struct hd_buffer *dst = NULL, *src = NULL;
     hd_status status = hdi_buffer_check(dst_handle, dst_offset, bytes, "hd_copy: dst", &dst);
     if (!status) {
         status = hdi_buffer_check(src_handle, src_offset, bytes, "hd_copy: src", &src);
@@ -232,7 +233,7 @@ hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handl
 
 hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out)
 {
-    struct hd_buffer *b;
+    struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_fill", &b);
     if (status) {
         return status;
@@ -245,9 +246,9 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
         hdi_device *device = b->runtime->devices[b->owner == HDI_OWNER_HOST ? 0 : b->owner];
         hdi_use use = {.buffer = b, .low = offset, .high = offset + bytes, .write = true};
         hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
-        command.u.fill.dst = b->address + offset;
-        command.u.fill.words = bytes / 4;
-        command.u.fill.pattern = pattern;
+        command.fill.dst = b->address + offset;
+        command.fill.words = bytes / 4;
+        command.fill.pattern = pattern;
         status = hdi_submit(device->lane_on, &use, 1, &command, "hd_fill", &ticket);
     }
     if (!status && out) {

@@ -82,6 +82,9 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_ch
         hdi_wait_position(rt, c->last.lane, c->last.position, INT64_MAX);
     }
     c->last = (hdi_mark){0, 0};
+    if (!status) {
+        hdi_buffer_host_wrote(c->buffer, 0, c->buffer->bytes); /* what is in it, or failed to get into it, does not matter any more */
+    }
     if (status) {
         hdi_staging_give(rt, c, c->last);
         return status;

@@ -16,6 +16,8 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
+#define PREFETCH_SLOTS 4
+
 static void lock_all(hd_runtime *rt, uint64_t locks)
 {
     for (uint64_t left = locks; left; left &= left - 1) {
@@ -102,10 +104,15 @@ static inline hd_status gather(hd_runtime *rt, hd_lane *lane, const hdi_use *use
                                const char *who)
 {
     hd_status status = HD_OK;
+    /* What happened in this lane alone needs no wait, and no look at failures while the lane has none. */
+    bool own_is_enough = lane->keeps_failure && atomic_load_explicit(&lane->shared->failures, memory_order_acquire) == 0;
     for (size_t i = 0; i < n_uses && !status; i++) {
         hdi_uses *u = &uses[i].buffer->uses;
         if (!hdi_uses_prepare(rt, u, uses[i].low, uses[i].high)) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
+        }
+        if (__builtin_expect(own_is_enough && hdi_uses_only_in(u, lane->global, uses[i].write), 1)) {
+            continue;
         }
         if (u->count == 1) {
             status = gather_segment(rt, lane, &u->whole, &uses[i], n, who);
@@ -168,11 +175,11 @@ static void write_waits(hd_runtime *rt, hd_lane *lane, uint32_t n_waits)
         const hdi_wait_entry *w = &lane->waits[i];
         hdi_command *c = &lane->ring[lane->head & lane->mask];
         c->op = HDI_OP_WAIT;
-        c->kind = 0;
         c->slots = 1;
-        c->u.wait.lane = w->lane;
-        c->u.wait.position = w->position;
-        c->u.wait.source = w->source;
+        c->kind = 0;
+        c->wait.lane = w->lane;
+        c->wait.position = w->position;
+        c->wait.source = w->source;
         lane->head++;
         if (w->lane != lane->global) {
             lane->seen[w->lane] = lane->seen[w->lane] > w->position ? lane->seen[w->lane] : w->position;
@@ -187,7 +194,7 @@ static inline void write_command(hd_lane *lane, const hdi_command *command, uint
     if (gap) {
         hdi_command *skip = &lane->ring[lane->head & lane->mask];
         skip->op = HDI_OP_SKIP;
-        skip->slots = (uint16_t)gap;
+        skip->slots = (uint8_t)gap;
         lane->head += gap;
     }
     hdi_command *c = &lane->ring[lane->head & lane->mask];
@@ -198,7 +205,7 @@ static inline void write_command(hd_lane *lane, const hdi_command *command, uint
     }
     lane->head += command->slots;
     /* The engine has read the slots ahead of us before; taking their lines back early keeps the next submission from waiting. */
-    __builtin_prefetch(&lane->ring[(lane->head + 2) & lane->mask], 1);
+    __builtin_prefetch(&lane->ring[(lane->head + PREFETCH_SLOTS) & lane->mask], 1);
 }
 
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
@@ -209,6 +216,10 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
     uint64_t locks = (uint64_t)1 << device->index;
     for (size_t i = 0; i < n_uses; i++) {
         locks |= (uint64_t)1 << uses[i].buffer->order;
+    }
+    if (__builtin_expect(command->slots > lane->mask / 2, 0)) {
+        return hdi_fail(HD_ERROR_LIMIT, "%s: the arguments need %u slots of the lane's %u (option lane_slots)", who,
+                        command->slots, (unsigned)lane->mask + 1);
     }
     int64_t deadline = 0;
     uint32_t n_waits;

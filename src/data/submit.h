@@ -15,8 +15,8 @@ typedef struct hdi_use {
 } hdi_use;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.
- * Errors: FAILED or DEVICE_LOST (a buffer's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, TIMEOUT (option
- * submit_timeout). */
+ * Errors: FAILED or DEVICE_LOST (a buffer's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, LIMIT (a
+ * command longer than half the ring), TIMEOUT (option submit_timeout). */
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out);
 

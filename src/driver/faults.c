@@ -85,6 +85,7 @@ static bool is_passed_through(int entry)
 static bool releases(int entry)
 {
     switch (entry) {
+    case INDEX_cuCtxPopCurrent:
     case INDEX_cuDevicePrimaryCtxRelease:
     case INDEX_cuMemFree:
     case INDEX_cuMemFreeHost:

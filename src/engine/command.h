@@ -30,36 +30,64 @@ enum {
     HDI_COPY_HOST           /* host to host */
 };
 
+/* A launch is packed so that a kernel of three buffers and three or four numbers needs one slot. */
 typedef union hdi_command {
+    /* The same first bytes in all. */
     struct {
         uint8_t op;
-        uint8_t kind;   /* HDI_COPY_* */
-        uint16_t slots; /* of the whole command */
-        uint32_t kernel;
+        uint8_t slots; /* of the whole command */
         union {
-            struct {
-                uint32_t grid[3];
-                uint16_t block[3];
-                uint16_t argument_bytes;
-                uint32_t shared_bytes;
-                unsigned char arguments[32]; /* goes on in the following slots */
-            } launch;
-            struct {
-                uint64_t dst, src, bytes;
-            } copy;
-            struct {
-                uint64_t dst, words;
-                uint32_t pattern;
-            } fill;
-            struct {
-                uint64_t position; /* of the other lane */
-                uint64_t source;   /* position whose result is read: when it failed this lane's command fails; 0: none */
-                uint32_t lane;     /* global number */
-            } wait;
-        } u;
+            uint16_t kernel; /* LAUNCH: number in the runtime's table */
+            uint16_t kind;   /* COPY: HDI_COPY_* */
+        };
     };
+    struct {
+        uint32_t first;
+        uint32_t grid_x;
+        uint16_t grid_y, grid_z;
+        uint32_t block;        /* hdi_block_pack */
+        uint16_t argument_bytes;
+        uint16_t shared_units; /* dynamic shared memory, in units of HDI_SHARED_UNIT */
+        uint32_t reserved;
+        unsigned char arguments[40]; /* goes on in the following slots */
+    } launch;
+    struct {
+        uint32_t first, reserved;
+        uint64_t dst, src, bytes;
+    } copy;
+    struct {
+        uint32_t first;
+        uint32_t pattern;
+        uint64_t dst, words;
+    } fill;
+    struct {
+        uint32_t first;
+        uint32_t lane;     /* global number */
+        uint64_t position; /* of that lane */
+        uint64_t source;   /* position whose result is read: when it failed this lane's command fails; 0: none */
+    } wait;
     unsigned char bytes[HDI_SLOT_BYTES];
 } hdi_command;
+
+#define HDI_SHARED_UNIT 16
+
+/* x and y up to 2047, z up to 1023, which is more than any device allows. */
+static inline uint32_t hdi_block_pack(uint32_t x, uint32_t y, uint32_t z)
+{
+    return x | y << 11 | z << 22;
+}
+static inline uint32_t hdi_block_x(uint32_t block)
+{
+    return block & 2047;
+}
+static inline uint32_t hdi_block_y(uint32_t block)
+{
+    return block >> 11 & 2047;
+}
+static inline uint32_t hdi_block_z(uint32_t block)
+{
+    return block >> 22;
+}
 
 _Static_assert(sizeof(hdi_command) == HDI_SLOT_BYTES, "a command's first part is one slot");
 

@@ -97,8 +97,11 @@ static void *engine_thread(void *argument)
     hdi_engine *engine = argument;
     hd_runtime *rt = engine->device->runtime;
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
+    /* pairs with the acquire load in start_thread */
+    atomic_store_explicit(&engine->started, r == HDCU_SUCCESS ? HDI_ENGINE_RUNS : (uint32_t)r, memory_order_release);
+    hdi_futex_wake(&engine->started, 1);
     if (r != HDCU_SUCCESS) {
-        hdi_engine_lose(engine, r);
+        return NULL;
     }
     int64_t quiet_since = 0;
     int64_t nap = NAP_FIRST_NS;
@@ -131,22 +134,67 @@ static void *engine_thread(void *argument)
     return NULL;
 }
 
+#define BAD_ENTRIES_MAX 8
+
+/* The device's context on this thread. A driver that keeps refusing it makes the device useless: then it is lost, and a pass
+ * without a context says so to everybody who waits. */
+static bool enter_inline(hdi_engine *engine, hdi_scope *scope)
+{
+    hd_error before;
+    hdi_error_save(&before);
+    if (hdi_scope_enter(engine->device, "engine", scope) == HD_OK) {
+        engine->bad_entries = 0;
+        return true;
+    }
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    hdi_error_restore(&before); /* what the caller is told is not about this */
+    if (hdi_driver_code_is_fatal(error.driver_code) || ++engine->bad_entries >= BAD_ENTRIES_MAX) {
+        hdi_engine_lose(engine, error.driver_code);
+        return true;
+    }
+    return false;
+}
+
 void hdi_engine_run_inline(hdi_device *device)
 {
     hdi_engine *engine = device->engine;
+    hdi_scope scope;
     do {
         if (pthread_mutex_trylock(&engine->running)) {
             return; /* whoever runs it looks for new commands once more after letting go */
         }
-        hdi_scope scope;
-        if (hdi_scope_enter(device, "engine", &scope)) {
-            hdi_engine_lose(engine, HDCU_ERROR_INVALID_CONTEXT);
+        if (!enter_inline(engine, &scope)) {
+            pthread_mutex_unlock(&engine->running);
+            return; /* whoever waits tries again */
         }
         while (run_pass(engine).progress) {
         }
         hdi_scope_leave(&scope);
         pthread_mutex_unlock(&engine->running);
     } while (has_new_work(engine));
+}
+
+static hd_status start_thread(hdi_engine *engine)
+{
+    hdi_device *device = engine->device;
+    /* The application's signals are not the engine's. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&engine->thread, NULL, engine_thread, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: cannot start the engine thread of device %d: error %d",
+                        device->index, error);
+    }
+    engine->has_thread = true;
+    uint32_t started;
+    /* pairs with the release store in engine_thread */
+    while ((started = atomic_load_explicit(&engine->started, memory_order_acquire)) == 0) {
+        hdi_futex_wait(&engine->started, 0, INT64_MAX);
+    }
+    return started == HDI_ENGINE_RUNS ? HD_OK : hdi_driver_failed(device, (int)started, "cuCtxSetCurrent", "hd_open");
 }
 
 hd_status hdi_engine_create(hdi_device *device)
@@ -164,18 +212,7 @@ hd_status hdi_engine_create(hdi_device *device)
     if (device->runtime->is_inline) {
         return HD_OK;
     }
-    /* The application's signals are not the engine's. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&engine->thread, NULL, engine_thread, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error) {
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: cannot start the engine thread of device %d: error %d",
-                        device->index, error);
-    }
-    engine->has_thread = true;
-    return HD_OK;
+    return start_thread(engine);
 }
 
 void hdi_engine_stop(hdi_device *device)

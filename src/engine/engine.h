@@ -51,10 +51,26 @@ hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, 
 hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
 
 /* lane.c */
-hd_lane *hdi_lane_from_handle(const hd_lane *handle); /* NULL: not a live lane */
-hd_lane *hdi_lane_any(const hd_lane *handle);         /* also a lane that was destroyed since; NULL for NULL */
-hd_lane *hdi_lane_handle(hd_lane *lane);
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, hd_lane **out);
+/* Also a lane that was destroyed since, as tickets name it; NULL: not a lane. */
+static inline hd_lane *hdi_lane_any(const hd_lane *handle)
+{
+    hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
+    return lane && lane->magic == HDI_LANE_MAGIC ? lane : NULL;
+}
+
+/* NULL: not a live lane. */
+static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_any(handle);
+    return lane && lane->generation == hdi_handle_generation(handle) && lane->state == HDI_LANE_OPEN ? lane : NULL;
+}
+
+static inline hd_lane *hdi_lane_handle(hd_lane *lane)
+{
+    return (hd_lane *)hdi_handle_make(lane, lane->generation);
+}
+
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out);
 void hdi_lane_release_all(hdi_device *device); /* hd_close: application-side memory of lanes */
 void hdi_lane_push(hd_lane *lane, const hdi_command *command); /* a one-slot command; order lock held, space checked */
 

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/wait.h"
 
@@ -133,52 +134,76 @@ static void store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     }
 }
 
-/* Moves `done` up to what the device has passed, as far as the lanes that this one read from are done as well. */
-static bool finish(hdi_engine *engine, hdi_feed *feed, uint64_t position, int depth)
+/* The lane read the result of a lane that failed: so has it, from behind the wait on. */
+static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_dependency *d)
 {
-    hd_runtime *rt = engine->device->runtime;
+    hdi_failure failure;
+    if (!hdi_failure_find(hdi_lane_shared_of(engine->device->runtime, d->lane), d->target, &failure)) {
+        return;
+    }
+    bool failed = feed->failed;
+    uint64_t end = feed->issued;
+    if (!feed->keeps_failure) {
+        first_operation(engine, feed, d->position, feed->issued, &end);
+    }
+    inherit_failure(engine, feed, &failure, d->position + 1, end);
+    feed->failed = failed || feed->keeps_failure;
+}
+
+static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
+{
+    return a->position == b->position && a->lane == b->lane && a->target == b->target;
+}
+
+/* Moves `done` towards what the device has passed, at least to `until`, as far as the lanes that this one read from are done as
+ * well. A lane of the same device is moved first where needed; every level looks at its lane afresh after that, since lanes
+ * that read from each other in turn come by several times. */
+static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth)
+{
+    while (feed->done < until) {
+        const hdi_dependency *front =
+            feed->first_dependency < feed->n_dependencies ? &feed->dependencies[feed->first_dependency] : NULL;
+        uint64_t reach = front && front->position < feed->passed ? front->position : feed->passed;
+        if (reach > feed->done) {
+            store_done(engine, feed, reach);
+        }
+        if (reach == feed->passed) {
+            return;
+        }
+        hdi_dependency d = *front;
+        hd_runtime *rt = engine->device->runtime;
+        hdi_lane_shared *other = hdi_lane_shared_of(rt, d.lane);
+        if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
+            /* Work behind the wait has finished, so on the same device the other lane has passed the target, too. */
+            if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
+                hdi_feed *other_feed = &engine->feeds[d.lane % HDI_LANES_MAX];
+                other_feed->passed = other_feed->passed > d.target ? other_feed->passed : d.target;
+                finish(engine, other_feed, d.target, depth + 1);
+            }
+            if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
+                return;
+            }
+        }
+        if (feed->first_dependency < feed->n_dependencies &&
+            same_dependency(&feed->dependencies[feed->first_dependency], &d)) {
+            settle_failure(engine, feed, &d);
+            feed->first_dependency++;
+            if (feed->first_dependency == feed->n_dependencies) {
+                feed->first_dependency = feed->n_dependencies = 0;
+            }
+        }
+    }
+}
+
+/* The device has passed `position`. True when `done` moved. */
+static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
+{
+    uint64_t before = feed->done;
     if (position > feed->passed) {
         feed->passed = position;
     }
-    uint64_t reach = feed->passed;
-    uint32_t settled = 0;
-    while (settled < feed->n_dependencies && feed->dependencies[settled].position < reach) {
-        hdi_dependency *d = &feed->dependencies[settled];
-        hdi_lane_shared *other = hdi_lane_shared_of(rt, d->lane);
-        if (atomic_load_explicit(&other->done, memory_order_acquire) < d->target) {
-            hdi_device *owner = hdi_lane_owner(rt, d->lane);
-            /* Work behind the wait has finished, so on the same device the other lane has passed the target, too. */
-            if (owner == engine->device && depth < HDI_LANES_MAX) {
-                finish(engine, &engine->feeds[d->lane % HDI_LANES_MAX], d->target, depth + 1);
-            }
-            if (atomic_load_explicit(&other->done, memory_order_acquire) < d->target) {
-                reach = d->position;
-                break;
-            }
-        }
-        hdi_failure failure;
-        if (hdi_failure_find(other, d->target, &failure)) {
-            bool failed = feed->failed;
-            uint64_t end = feed->issued;
-            if (!feed->keeps_failure) {
-                first_operation(engine, feed, d->position, feed->issued, &end);
-            }
-            inherit_failure(engine, feed, &failure, d->position + 1, end);
-            feed->failed = failed || feed->keeps_failure;
-        }
-        settled++;
-    }
-    if (settled) {
-        feed->n_dependencies -= settled;
-        for (uint32_t i = 0; i < feed->n_dependencies; i++) {
-            feed->dependencies[i] = feed->dependencies[i + settled];
-        }
-    }
-    if (reach <= feed->done) {
-        return false;
-    }
-    store_done(engine, feed, reach);
-    return true;
+    finish(engine, feed, feed->passed, 0);
+    return feed->done > before;
 }
 
 static void publish(hdi_engine *engine, hdi_feed *feed)
@@ -205,7 +230,7 @@ static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     if (r == HDCU_SUCCESS) {
         feed->bad_looks = 0;
         feed->word_missing = false;
-        pass->progress |= finish(engine, feed, issued, 0);
+        pass->progress |= passed(engine, feed, issued);
     } else if (r == HDCU_ERROR_NOT_READY) {
         feed->bad_looks = 0;
     } else if (hdi_driver_code_is_fatal(r) || ++feed->bad_looks >= BAD_LOOKS_MAX) {
@@ -221,7 +246,7 @@ static void reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
          * lies between `passed` and `published`, far less than 2^32 apart. */
         uint32_t low = atomic_load_explicit(&device->channel.words[feed->number].position, memory_order_acquire);
         uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
-        if (position > feed->done && finish(engine, feed, position, 0)) {
+        if (position > feed->done && passed(engine, feed, position)) {
             feed->checked = pass->now;
             pass->progress = true;
         }
@@ -277,8 +302,14 @@ static hdcu_event find_event(const hdi_feed *other, uint64_t position)
     return best;
 }
 
-static bool add_dependency(hdi_feed *feed, hdi_dependency dependency)
+static bool room_for_dependency(hdi_feed *feed)
 {
+    if (feed->n_dependencies == feed->dependencies_room && feed->first_dependency > 0) {
+        feed->n_dependencies -= feed->first_dependency;
+        memmove(feed->dependencies, feed->dependencies + feed->first_dependency,
+                feed->n_dependencies * sizeof *feed->dependencies);
+        feed->first_dependency = 0;
+    }
     if (feed->n_dependencies == feed->dependencies_room) {
         uint32_t room = feed->dependencies_room ? feed->dependencies_room * 2 : DEPENDENCIES_LOCAL;
         hdi_dependency *more = realloc(feed->dependencies, room * sizeof *more);
@@ -288,7 +319,6 @@ static bool add_dependency(hdi_feed *feed, hdi_dependency dependency)
         feed->dependencies = more;
         feed->dependencies_room = room;
     }
-    feed->dependencies[feed->n_dependencies++] = dependency;
     return true;
 }
 
@@ -296,9 +326,9 @@ static bool add_dependency(hdi_feed *feed, hdi_dependency dependency)
 static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
     hd_runtime *rt = engine->device->runtime;
-    uint32_t lane = c->u.wait.lane;
-    uint64_t target = c->u.wait.position;
-    uint64_t source = c->u.wait.source;
+    uint32_t lane = c->wait.lane;
+    uint64_t target = c->wait.position;
+    uint64_t source = c->wait.source;
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_engine *other_engine = hdi_lane_owner(rt, lane)->engine;
     hdi_feed *other_feed = &other_engine->feeds[lane % HDI_LANES_MAX];
@@ -321,20 +351,22 @@ static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     if (!event) {
         return false;
     }
-    if (source) {
-        if (!add_dependency(feed, (hdi_dependency){feed->issued + c->slots, source, lane})) {
-            return false; /* no memory just now: the lane waits until the other one is done */
-        }
-        if (other_engine != engine) {
-            hdi_want(&other->wanted_host, source);
-            hdi_engine_notify(other_engine, lane % HDI_LANES_MAX);
-        }
+    if (source && !room_for_dependency(feed)) {
+        hdi_want(&other->wanted_host, target);
+        return false; /* no memory just now: the lane goes on when the other one is done */
     }
     hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
     if (r != HDCU_SUCCESS) {
         command_failed(engine, feed, c, feed->issued, r);
-    } else {
-        count(&engine->waits);
+        return true;
+    }
+    count(&engine->waits);
+    if (source) {
+        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+        if (other_engine != engine) {
+            hdi_want(&other->wanted_host, source);
+            hdi_engine_notify(other_engine, lane % HDI_LANES_MAX);
+        }
     }
     return true;
 }
@@ -343,28 +375,29 @@ static hdcu_result issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_co
 {
     hdi_device *device = engine->device;
     hdcu_function function = hdi_kernel_at(device->runtime, c->kernel)->function[device->index];
-    size_t bytes = c->u.launch.argument_bytes;
-    void *extra[] = {HDCU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)c->u.launch.arguments,
+    size_t bytes = c->launch.argument_bytes;
+    void *extra[] = {HDCU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)c->launch.arguments,
                      HDCU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HDCU_LAUNCH_PARAM_END};
     return device->runtime->driver->cuLaunchKernel(
-        function, c->u.launch.grid[0], c->u.launch.grid[1], c->u.launch.grid[2], c->u.launch.block[0],
-        c->u.launch.block[1], c->u.launch.block[2], c->u.launch.shared_bytes, feed->stream, NULL, bytes ? extra : NULL);
+        function, c->launch.grid_x, c->launch.grid_y, c->launch.grid_z, hdi_block_x(c->launch.block),
+        hdi_block_y(c->launch.block), hdi_block_z(c->launch.block), c->launch.shared_units * HDI_SHARED_UNIT,
+        feed->stream, NULL, bytes ? extra : NULL);
 }
 
 static hdcu_result issue_copy(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
-    hdcu_deviceptr dst = c->u.copy.dst;
-    hdcu_deviceptr src = c->u.copy.src;
+    hdcu_deviceptr dst = c->copy.dst;
+    hdcu_deviceptr src = c->copy.src;
     switch (c->kind) {
     case HDI_COPY_TO_DEVICE:
-        return driver->cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, c->u.copy.bytes, feed->stream);
+        return driver->cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, c->copy.bytes, feed->stream);
     case HDI_COPY_TO_HOST:
-        return driver->cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, c->u.copy.bytes, feed->stream);
+        return driver->cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, c->copy.bytes, feed->stream);
     case HDI_COPY_ON_DEVICE:
-        return driver->cuMemcpyDtoDAsync(dst, src, c->u.copy.bytes, feed->stream);
+        return driver->cuMemcpyDtoDAsync(dst, src, c->copy.bytes, feed->stream);
     default:
-        return driver->cuMemcpyAsync(dst, src, c->u.copy.bytes, feed->stream);
+        return driver->cuMemcpyAsync(dst, src, c->copy.bytes, feed->stream);
     }
 }
 
@@ -390,7 +423,7 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         r = issue_copy(engine, feed, c);
         break;
     case HDI_OP_FILL:
-        r = engine->device->runtime->driver->cuMemsetD32Async(c->u.fill.dst, c->u.fill.pattern, c->u.fill.words,
+        r = engine->device->runtime->driver->cuMemsetD32Async(c->fill.dst, c->fill.pattern, c->fill.words,
                                                               feed->stream);
         break;
     case HDI_OP_RESUME:
@@ -415,7 +448,7 @@ static void drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     feed->issued = feed->passed = feed->published = head;
-    feed->n_dependencies = 0;
+    feed->first_dependency = feed->n_dependencies = 0;
     atomic_store_explicit(&shared->issued, head, memory_order_release);
     if (feed->done < head) {
         store_done(engine, feed, head);

@@ -11,25 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-hd_lane *hdi_lane_any(const hd_lane *handle)
-{
-    hd_lane *lane = hdi_handle_object(handle);
-    return lane && lane->magic == HDI_LANE_MAGIC ? lane : NULL;
-}
-
-hd_lane *hdi_lane_from_handle(const hd_lane *handle)
-{
-    hd_lane *lane = hdi_lane_any(handle);
-    return lane && lane->generation == hdi_handle_generation(handle) && lane->state == HDI_LANE_OPEN ? lane : NULL;
-}
-
-hd_lane *hdi_lane_handle(hd_lane *lane)
-{
-    return hdi_handle_make(lane, lane->generation);
-}
-
 /* A lane that has never been used: its memory, its stream. lanes_lock held. */
-static hd_status new_lane(hdi_device *device, uint32_t number, hd_lane **out)
+static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
@@ -40,16 +23,16 @@ static hd_status new_lane(hdi_device *device, uint32_t number, hd_lane **out)
         free(lane);
         free(seen);
         free(waits);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for lane %u of device %d", who, number, device->index);
     }
     hdi_feed *feed = &device->engine->feeds[number];
     hdi_scope scope;
-    hd_status status = hdi_scope_enter(device, "lane", &scope);
+    hd_status status = hdi_scope_enter(device, who, &scope);
     if (!status) {
         hdcu_result r = rt->driver->cuStreamCreate(&feed->stream, HDCU_STREAM_NON_BLOCKING);
         if (r != HDCU_SUCCESS) {
             feed->stream = NULL;
-            status = hdi_driver_failed(device, r, "cuStreamCreate", "lane");
+            status = hdi_driver_failed(device, r, "cuStreamCreate", who);
         }
         hdi_scope_leave(&scope);
     }
@@ -88,33 +71,40 @@ static bool is_drained(const hd_lane *lane)
     return atomic_load_explicit(&lane->shared->done, memory_order_acquire) == lane->head;
 }
 
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, hd_lane **out)
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out)
 {
     int lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire);
     if (lost) {
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "lane: device %d is lost: %s",
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "%s: device %d is lost: %s", who,
                                device->index, hdi_driver_code_name(lost));
     }
     hd_status status = HD_OK;
     hd_lane *lane = NULL;
+    hd_lane *busy = NULL; /* given back, but its work still runs: the next owner's work would queue up behind it */
     bool resume = false;
     pthread_mutex_lock(&device->lanes_lock);
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane && !status; i++) {
         hd_lane *candidate = device->lanes[i];
         if (!candidate) {
-            status = new_lane(device, i, &lane);
+            status = new_lane(device, i, who, &lane);
             break;
         }
         hdi_lock_take(&device->order);
-        if (candidate->state == HDI_LANE_FREE && is_drained(candidate)) {
-            lane = candidate;
-            resume = atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0;
+        if (candidate->state == HDI_LANE_FREE) {
+            bool failed = atomic_load_explicit(&candidate->shared->failed, memory_order_acquire) != 0;
+            if (is_drained(candidate)) {
+                lane = candidate;
+                resume = failed;
+            } else if (!busy && !failed) {
+                busy = candidate;
+            }
         }
         hdi_lock_release(&device->order);
     }
+    lane = lane ? lane : busy;
     if (!status && !lane) {
-        status = hdi_fail(HD_ERROR_LIMIT, "all %d lanes of device %d are in use: destroy some", HDI_LANES_MAX,
-                          device->index);
+        status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use: destroy some", who,
+                          HDI_LANES_MAX, device->index);
     }
     if (!status) {
         hdi_feed *feed = &device->engine->feeds[lane->number];
@@ -252,7 +242,7 @@ hd_lane *hd_default_lane(hd_runtime *rt, int device)
     }
     if (!lanes->lane[device]) {
         hd_lane *lane;
-        if (hdi_lane_make(rt->devices[device], true, true, &lane)) {
+        if (hdi_lane_make(rt->devices[device], true, true, "hd_default_lane", &lane)) {
             return NULL;
         }
         lanes->lane[device] = hdi_lane_handle(lane);
@@ -274,7 +264,7 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
         return hdi_fail(HD_ERROR_NO_DEVICE, "hd_lane_create: device %d of %d", device, rt->n_devices);
     }
     hd_lane *lane;
-    hd_status status = hdi_lane_make(rt->devices[device], false, true, &lane);
+    hd_status status = hdi_lane_make(rt->devices[device], false, true, "hd_lane_create", &lane);
     if (!status) {
         *out = hdi_lane_handle(lane);
     }

@@ -95,8 +95,10 @@ typedef struct hdi_feed {
     bool word_missing;   /* the word could not be asked for: look at the stream's status instead */
     uint32_t bad_looks;  /* looks at the status in a row that failed without killing the device */
     hdi_dependency *dependencies;
-    uint32_t n_dependencies, dependencies_room;
+    uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_feed;
+
+#define HDI_ENGINE_RUNS UINT32_MAX
 
 typedef struct hdi_engine {
     hdi_device *device;
@@ -107,9 +109,11 @@ typedef struct hdi_engine {
     _Atomic int lost;                             /* driver code that killed the device; 0: alive */
     _Alignas(HDI_LINE) _Atomic uint32_t bell;     /* futex word */
     _Atomic bool stop;
+    _Atomic uint32_t started;                     /* futex word: 0 not yet, HDI_ENGINE_RUNS, or the driver code of a failed start */
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t running;                      /* placement inline: who runs the engine */
+    uint32_t bad_entries;                         /* placement inline: refusals of the context in a row */
     _Atomic uint64_t operations, waits, events, publishes, sleeps;
 } hdi_engine;
 

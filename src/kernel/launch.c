@@ -98,10 +98,8 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
     return HD_OK;
 }
 
-static inline hd_status pack_value(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+static hd_status pack_value_with_care(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
 {
-    uint32_t size = kind_size(arg->kind);
-    const void *from = &arg->value;
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
             return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", p->name, index,
@@ -113,27 +111,36 @@ static inline hd_status pack_value(packer *p, size_t index, const hdi_param *par
         memcpy(p->block + param->offset, arg->value.bytes, arg->size);
         return HD_OK;
     }
+    uint32_t size = kind_size(arg->kind);
     bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param->size) ||
                 same_but_sign(param->kind, arg->kind);
-    if (__builtin_expect(!size || !fits, 0)) {
+    if (!size || !fits) {
         return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
     }
     /* Small integers stand in the low bytes of the union (little-endian, as every GPU host is). */
-    if (size == 4) {
-        memcpy(p->block + param->offset, from, 4);
-    } else if (size == 8) {
-        memcpy(p->block + param->offset, from, 8);
-    } else {
-        memcpy(p->block + param->offset, from, size);
-    }
+    memcpy(p->block + param->offset, &arg->value, size);
     return HD_OK;
 }
 
-static hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_args)
+static inline hd_status pack_value(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
 {
-    const struct hd_kernel *kernel = p->kernel;
-    for (size_t i = 0; i < n_args; i++) {
-        const hdi_param *param = &kernel->params[i];
+    if (__builtin_expect(arg->kind == param->kind && arg->kind != HD_ARG_BYTES, 1)) {
+        if (param->size == 4) {
+            memcpy(p->block + param->offset, &arg->value, 4);
+            return HD_OK;
+        }
+        if (param->size == 8) {
+            memcpy(p->block + param->offset, &arg->value, 8);
+            return HD_OK;
+        }
+    }
+    return pack_value_with_care(p, index, param, arg);
+}
+
+static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_args)
+{
+    const hdi_param *param = p->kernel->params;
+    for (size_t i = 0; i < n_args; i++, param++) {
         hd_status status;
         if (args[i].kind == HD_ARG_BUFFER) {
             if (__builtin_expect(param->kind != HD_ARG_BUFFER && !(param->kind == HD_ARG_NONE && param->size == 8), 0)) {
@@ -222,25 +229,24 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
     hdi_use uses[USES_MAX];
-    p.block = (unsigned char *)command + offsetof(hdi_command, u.launch.arguments);
+    p.block = (unsigned char *)command + offsetof(hdi_command, launch.arguments);
     p.uses = uses;
     hd_status status = pack_arguments(&p, args, n_args);
     if (__builtin_expect(status != HD_OK, 0)) {
         return status;
     }
     uint32_t bytes = kernel->argument_bytes;
-    size_t inside = sizeof command[0].u.launch.arguments;
-    command[0].op = HDI_OP_LAUNCH;
-    command[0].kind = 0;
-    command[0].slots = bytes <= inside ? 1 : (uint16_t)(1 + (bytes - inside + HDI_SLOT_BYTES - 1) / HDI_SLOT_BYTES);
-    command[0].kernel = kernel->number;
-    command[0].u.launch.grid[0] = grid.x;
-    command[0].u.launch.grid[1] = grid.y;
-    command[0].u.launch.grid[2] = grid.z;
-    command[0].u.launch.block[0] = (uint16_t)block.x;
-    command[0].u.launch.block[1] = (uint16_t)block.y;
-    command[0].u.launch.block[2] = (uint16_t)block.z;
-    command[0].u.launch.argument_bytes = (uint16_t)bytes;
-    command[0].u.launch.shared_bytes = (uint32_t)shared_bytes;
+    size_t inside = sizeof command[0].launch.arguments;
+    hdi_command *c = &command[0];
+    c->op = HDI_OP_LAUNCH;
+    c->slots = bytes <= inside ? 1 : (uint8_t)(1 + (bytes - inside + HDI_SLOT_BYTES - 1) / HDI_SLOT_BYTES);
+    c->kernel = (uint16_t)kernel->number;
+    c->launch.grid_x = grid.x;
+    c->launch.grid_y = (uint16_t)grid.y;
+    c->launch.grid_z = (uint16_t)grid.z;
+    c->launch.block = hdi_block_pack(block.x, block.y, block.z);
+    c->launch.argument_bytes = (uint16_t)bytes;
+    c->launch.shared_units = (uint16_t)((shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT);
+    c->launch.reserved = 0;
     return hdi_submit(lane, uses, p.n_uses, command, "hd_launch", out);
 }

@@ -40,12 +40,6 @@ static struct hd_module *module_from_handle(const hd_module *handle)
     return m && m->magic == HDI_MODULE_MAGIC && m->live && m->generation == hdi_handle_generation(handle) ? m : NULL;
 }
 
-struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
-{
-    struct hd_kernel *k = hdi_handle_object(handle);
-    return k && k->magic == HDI_KERNEL_MAGIC && k->live && k->generation == hdi_handle_generation(handle) ? k : NULL;
-}
-
 /* ---- structures ---- */
 
 /* Makes another block of kernel structures with their entries for the engines. Registry lock held. */

@@ -47,7 +47,12 @@ struct hd_module {
     struct hd_module *next;        /* list of all, of unloaded ones, or free list */
 };
 
-struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle);
+/* NULL: not a kernel, or its module was unloaded. */
+static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
+{
+    struct hd_kernel *k = (struct hd_kernel *)hdi_handle_object(handle);
+    return k && k->magic == HDI_KERNEL_MAGIC && k->live && k->generation == hdi_handle_generation(handle) ? k : NULL;
+}
 
 /* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. Errors: LIMIT, DRIVER, DEVICE_LOST. */
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes);

@@ -40,7 +40,8 @@ static hd_status read_limits(hdi_device *device)
     l->threads_per_block = (uint32_t)threads;
     for (int i = 0; i < 3; i++) {
         l->block[i] = (uint32_t)block[i];
-        l->grid[i] = (uint32_t)grid[i];
+        /* As much as a command can say; no device allows more. */
+        l->grid[i] = i > 0 && grid[i] > UINT16_MAX ? UINT16_MAX : (uint32_t)grid[i];
     }
     l->shared_default = (size_t)shared;
     l->shared_max = (size_t)(shared_max > shared ? shared_max : shared);

@@ -70,9 +70,9 @@ static hd_status create_devices(hd_runtime *rt)
 
 static hd_status create_copy_lanes(hdi_device *device)
 {
-    hd_status status = hdi_lane_make(device, true, false, &device->lane_in);
-    status = status ? status : hdi_lane_make(device, true, false, &device->lane_out);
-    return status ? status : hdi_lane_make(device, true, false, &device->lane_on);
+    hd_status status = hdi_lane_make(device, true, false, "hd_open", &device->lane_in);
+    status = status ? status : hdi_lane_make(device, true, false, "hd_open", &device->lane_out);
+    return status ? status : hdi_lane_make(device, true, false, "hd_open", &device->lane_on);
 }
 
 static void release_kernels(hd_runtime *rt)

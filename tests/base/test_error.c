@@ -37,6 +37,8 @@ static void keeps_the_last_failure(void **unused)
 
     hdi_fail_driver(HD_ERROR_DRIVER, 999, "cuInit", -1, "hd_open: failed");
     assert_string_equal(hd_message(), "hd_open: failed (cuInit returned 999)");
+    hdi_fail_driver(HD_ERROR_DRIVER, 999, NULL, 1, "lane: lost");
+    assert_string_equal(hd_message(), "lane: lost (the driver on device 1 returned 999)");
 }
 
 static void messages_are_one_bounded_line(void **unused)

@@ -1,8 +1,9 @@
 /* cpu_fiber.c - fibers: where their stacks come from, and how the sanitizers are told about switches.
  *
- * Threads: a set is used by one thread at a time; the count of all fibers is shared. Locks: `lock`, never held across a
+ * Threads: a set is used by one thread at a time; the list of free fibers is shared. Locks: `lock`, never held across a
  * switch. A set that waits for fibers owns none beyond its first, so waiting cannot lock up.
- * Always: `taken` is the sum over all sets of owned - 1; sets that sleep own at most half of the limit together.
+ * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first; fibers are never unmapped, so what
+ * they take is bounded by HDI_FIBER_LIMIT. Sets that sleep own at most half of the limit together.
  */
 #include "driver/host/cpu_fiber.h"
 
@@ -27,62 +28,12 @@
 #define STACK_BYTES ((size_t)64 * 1024)
 #endif
 
-typedef struct hdi_fiber_slab {
-    struct hdi_fiber_slab *next;
-    void *base;
-    size_t bytes;
-    hdi_fiber fibers[];
-} hdi_fiber_slab;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t freed = PTHREAD_COND_INITIALIZER;
-static uint32_t taken;           /* under lock */
+static hdi_fiber *free_fibers;   /* under lock */
+static uint32_t n_free;          /* under lock */
+static uint32_t existing;        /* under lock */
 static _Atomic uint32_t waiting; /* changed under lock; read without it as a hint, pairs with nothing */
-
-/* Adds `count` fibers to the set's list, which has room for them. */
-static bool add_slab(hdi_fiber_set *set, uint32_t count)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t step = STACK_BYTES + page;
-    hdi_fiber_slab *slab = calloc(1, sizeof *slab + count * sizeof slab->fibers[0]);
-    if (slab == NULL) {
-        return false;
-    }
-    slab->bytes = count * step;
-    slab->base = mmap(NULL, slab->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (slab->base == MAP_FAILED) {
-        free(slab);
-        return false;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        hdi_fiber *f = &slab->fibers[i];
-        f->set = set;
-        f->stack = (char *)slab->base + i * step + page;
-        f->stack_bytes = STACK_BYTES;
-        if (mprotect(f->stack, STACK_BYTES, PROT_READ | PROT_WRITE) != 0) {
-            munmap(slab->base, slab->bytes);
-            free(slab);
-            return false;
-        }
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        set->fibers[set->owned++] = &slab->fibers[i];
-    }
-    slab->next = set->slabs;
-    set->slabs = slab;
-    return true;
-}
-
-static void drop_slab(hdi_fiber_set *set)
-{
-    hdi_fiber_slab *slab = set->slabs;
-    set->slabs = slab->next;
-#ifdef HDI_ASAN
-    __asan_unpoison_memory_region(slab->base, slab->bytes);
-#endif
-    munmap(slab->base, slab->bytes);
-    free(slab);
-}
 
 static void end_tsan_fibers(hdi_fiber_set *set)
 {
@@ -94,6 +45,33 @@ static void end_tsan_fibers(hdi_fiber_set *set)
     set->tsan_fibers = NULL;
 }
 
+/* Maps `count` stacks, each with a page below that faults and its hdi_fiber above, and puts them at the end of the set's list, which
+ * has room for them. */
+static bool add_fibers(hdi_fiber_set *set, uint32_t count)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t step = STACK_BYTES + page, bytes = count * step;
+    char *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (base == MAP_FAILED) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (mprotect(base + i * step + page, STACK_BYTES, PROT_READ | PROT_WRITE) != 0) {
+            munmap(base, bytes);
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        char *stack = base + i * step + page;
+        hdi_fiber *f = (hdi_fiber *)(stack + STACK_BYTES - (sizeof *f + 63) / 64 * 64);
+        f->set = set;
+        f->stack = stack;
+        f->stack_bytes = (size_t)((char *)f - stack);
+        set->fibers[set->owned++] = f;
+    }
+    return true;
+}
+
 bool hdi_fibers_init(hdi_fiber_set *set)
 {
     memset(set, 0, sizeof *set);
@@ -103,39 +81,39 @@ bool hdi_fibers_init(hdi_fiber_set *set)
     if (set->fibers == NULL) {
         return false;
     }
-    if (!add_slab(set, 1)) {
+    if (!add_fibers(set, 1)) {
         free(set->fibers);
         return false;
     }
     return true;
 }
 
-/* Unmaps all but fiber 0, and returns how many that were. */
-static uint32_t drop_extras(hdi_fiber_set *set)
+/* Frees all but fiber 0. Under lock. */
+static void free_extras(hdi_fiber_set *set)
 {
-    uint32_t extras = set->owned - 1;
-    while (set->slabs->next != NULL) { /* the last slab holds fiber 0 */
-        drop_slab(set);
-    }
-    set->owned = 1;
-    return extras;
-}
-
-static void give_back(uint32_t count)
-{
-    if (count != 0) {
-        pthread_mutex_lock(&lock);
-        taken -= count;
+    if (set->owned > 1) {
+        while (set->owned > 1) {
+            hdi_fiber *f = set->fibers[--set->owned];
+            f->next = free_fibers;
+            free_fibers = f;
+            n_free++;
+        }
         pthread_cond_broadcast(&freed);
-        pthread_mutex_unlock(&lock);
     }
 }
 
 void hdi_fibers_destroy(hdi_fiber_set *set)
 {
     end_tsan_fibers(set);
-    give_back(drop_extras(set));
-    drop_slab(set);
+    pthread_mutex_lock(&lock);
+    free_extras(set);
+    pthread_mutex_unlock(&lock);
+    hdi_fiber *f = set->fibers[0];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+#ifdef HDI_ASAN
+    __asan_unpoison_memory_region(f->stack, STACK_BYTES);
+#endif
+    munmap(f->stack - page, STACK_BYTES + page);
     free(set->fibers);
 }
 
@@ -152,23 +130,30 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
         return false;
     }
     set->fibers = list;
-    uint32_t missing = count - set->owned;
     pthread_mutex_lock(&lock);
-    if (taken + missing > HDI_FIBER_LIMIT) {
-        pthread_mutex_unlock(&lock);
-        give_back(drop_extras(set)); /* waiting while owning some could lock up */
-        missing = count - 1;
-        pthread_mutex_lock(&lock);
-        while (taken + missing > HDI_FIBER_LIMIT) {
+    if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
+        free_extras(set); /* waiting while owning some could lock up */
+        while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
             pthread_cond_wait(&freed, &lock);
             atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
         }
     }
-    taken += missing;
+    while (set->owned < count && n_free > 0) {
+        hdi_fiber *f = free_fibers;
+        free_fibers = f->next;
+        n_free--;
+        f->set = set;
+        set->fibers[set->owned++] = f;
+    }
+    uint32_t missing = count - set->owned;
+    existing += missing;
     pthread_mutex_unlock(&lock);
-    if (!add_slab(set, missing)) {
-        give_back(missing);
+    if (missing > 0 && !add_fibers(set, missing)) {
+        pthread_mutex_lock(&lock);
+        existing -= missing;
+        pthread_cond_broadcast(&freed);
+        pthread_mutex_unlock(&lock);
         return false;
     }
     return true;
@@ -179,17 +164,12 @@ void hdi_fibers_yield(hdi_fiber_set *set, bool idle)
     if (idle) {
         end_tsan_fibers(set);
     }
-    if (set->owned == 1) {
-        return;
-    }
-    bool give = atomic_load_explicit(&waiting, memory_order_relaxed) != 0;
-    if (!give && idle) {
+    if (set->owned > 1 && (idle || atomic_load_explicit(&waiting, memory_order_relaxed) != 0)) {
         pthread_mutex_lock(&lock);
-        give = taken > HDI_FIBER_LIMIT / 2;
+        if (atomic_load_explicit(&waiting, memory_order_relaxed) != 0 || existing - n_free > HDI_FIBER_LIMIT / 2) {
+            free_extras(set);
+        }
         pthread_mutex_unlock(&lock);
-    }
-    if (give) {
-        give_back(drop_extras(set));
     }
 }
 
@@ -197,7 +177,9 @@ void hdi_fibers_after_fork(void)
 {
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&freed, NULL);
-    taken = 0;
+    free_fibers = NULL;
+    n_free = 0;
+    existing = 0;
     atomic_store_explicit(&waiting, 0, memory_order_relaxed);
 }
 

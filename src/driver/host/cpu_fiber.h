@@ -1,7 +1,7 @@
 /* cpu_fiber.h - the stacks that the threads of a block run on, and the switch between them.
  *
  * A fiber set belongs to one worker: fiber 0 is always there; more come with hdi_fibers_reserve and are kept for the next block. All
- * sets together hold at most HDI_FIBER_LIMIT fibers beyond the first ones; who needs more waits for others to finish a block.
+ * sets together have at most HDI_FIBER_LIMIT fibers beyond the first ones; who needs more waits for others to finish a block.
  * Each stack has a page below it that faults.
  * Sanitizers: address sanitizer is told about every switch. Thread sanitizer sees all fibers of a set as one thread, apart from
  * the worker's own: the threads of a block never run at the same time.
@@ -46,6 +46,7 @@
 typedef struct hdi_fiber {
     hd_kernel_thread self; /* the thread of the block that runs here */
     struct hdi_fiber_set *set;
+    struct hdi_fiber *next; /* in the list of free ones */
     hdi_context context;
     char *stack;
     size_t stack_bytes;
@@ -56,7 +57,6 @@ typedef struct hdi_fiber_set {
     hdi_fiber main;        /* stands for the worker's own stack */
     hdi_fiber **fibers;    /* [0..owned) */
     uint32_t owned, used;  /* fibers[0..used) run or wait in the block at hand */
-    struct hdi_fiber_slab *slabs;
     hdi_fault_frame frame;
     bool entering;         /* the switch under way leaves the worker's own stack */
     void *tsan_main, *tsan_fibers;

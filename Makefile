@@ -1,0 +1,40 @@
+# A thin front for CMake: `make` builds, `make demo` shows, `make test` checks. The work is in CMakeLists.txt and its presets.
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: all deps release debug demo test install ci format tidy clean
+
+all: release
+
+deps:
+	@tools/install-deps
+
+release debug:
+	@cmake --preset $@ >/dev/null
+	@cmake --build --preset $@ -j $(JOBS)
+
+demo: deps
+	@$(MAKE) --no-print-directory release
+	build/release/heddle bench lanes --quick
+
+test: deps
+	@$(MAKE) --no-print-directory debug
+	ctest --preset debug -j $(JOBS)
+
+install: release
+	cmake -S . -B build/release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
+	DESTDIR="$(DESTDIR)" cmake --install build/release
+
+ci:
+	.ci/run
+
+format:
+	git ls-files -z --cached --others --exclude-standard '*.c' '*.h' | xargs -0 clang-format -i
+
+tidy: debug
+	git ls-files -z --cached --others --exclude-standard 'src/*.c' 'cli/*.c' 'bench/*.c' | grep -zv '^src/kernel/builtin/' | \
+	    xargs -0 -n 1 clang-tidy -p build/debug --quiet
+
+clean:
+	rm -rf build

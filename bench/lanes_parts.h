@@ -1,0 +1,217 @@
+/* lanes_parts.h - what the files behind lanes.h share.
+ *
+ *   lanes.c          the conductor: sizes the run, interleaves the rows, collects
+ *   lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check
+ *   lanes_problem.c  the matrices, the reference, the check
+ *   lanes_driver.c   launch loop and disturbance with plain driver calls
+ *   lanes_heddle.c   launch loop and disturbance through Heddle
+ *   lanes_workers.c  the process-per-device row: spawning, commands, and the worker's own side
+ *   lanes_tiny.c     one lane: sustained tiny launches, launch + wait
+ *   lanes_report.c   the table, the goals, JSON
+ *
+ * Threads: the conductor owns a lanes_experiment; the threads of a segment read it, and each writes its own
+ * lanes_result.
+ * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ */
+#ifndef BENCH_LANES_PARTS_H
+#define BENCH_LANES_PARTS_H
+
+#include <heddle.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+#include "bench/lanes.h"
+#include "bench/plain.h"
+#include "bench/stats.h"
+
+enum {
+    LANES_M = 320, /* a is m x k, b is k x n, c is m x n */
+    LANES_N = 640,
+    LANES_K = 320,
+    LANES_DEVICES_MAX = 64,
+    LANES_ROUNDS_MAX = 100,
+    LANES_BATCH_MAX = 200
+};
+
+/* No wait of the benchmark is longer: what takes this long hangs. */
+#define LANES_PATIENCE_NS ((int64_t)120 * 1000000000)
+
+/* ---- the problem ---- */
+
+typedef struct lanes_problem {
+    float *a, *b;
+    double *reference; /* NULL when made without */
+    float *bound;      /* per element: how far a correct float result can be away, in any order of summation */
+} lanes_problem;
+
+/* Random matrices of the device with this number: the same in every process. */
+bool lanes_problem_make(int device, bool with_reference, lanes_problem *out, char *error);
+void lanes_problem_release(lanes_problem *p);
+
+/* The largest |c - reference| / bound; a correct result has at most 1. Infinite when an element is not a number. */
+double lanes_problem_error(const lanes_problem *p, const float *c);
+
+/* ---- one segment ---- */
+
+/* When a segment runs, in nanoseconds of CLOCK_MONOTONIC, and the launches in a batch. */
+typedef struct lanes_when {
+    uint64_t begin, end;
+    int batch;
+} lanes_when;
+
+/* What one submitting thread did in one segment. */
+typedef struct lanes_result {
+    uint64_t kernels;
+    uint64_t elapsed_ns; /* from the first submit to the end of the last kernel */
+    stats_histogram submit;
+} lanes_result;
+
+/* What the disturber did in one segment: so many times each of alloc + free, pin + unpin, load + unload. */
+typedef struct lanes_disturbance {
+    uint64_t cycles;
+    uint64_t elapsed_ns;
+} lanes_disturbance;
+
+/* How much memory a disturber uses. */
+typedef struct lanes_disturb_size {
+    size_t device_bytes;
+    size_t pinned_low, pinned_high; /* goes up by doubling, then starts again */
+} lanes_disturb_size;
+
+/* Sleeps until a time of CLOCK_MONOTONIC. */
+void lanes_sleep_until(uint64_t ns);
+
+/* Plain driver calls. The loop drives one device; lanes_driver_warm makes the context current on the calling thread and
+ * runs `launches` launches. */
+bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
+bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
+                       char *error);
+bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
+                          const lanes_disturb_size *size, _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
+
+/* Heddle. The loop drives `count` devices, round robin, from the calling thread, in its default lanes. */
+typedef struct lanes_heddle {
+    hd_runtime *runtime;
+    int device;
+    hd_kernel *matmul, *fill;
+    hd_buffer *a, *b, *c, *word;
+    hd_arg matmul_args[6], fill_args[3];
+} lanes_heddle;
+
+bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *problem, lanes_heddle *out, char *error);
+void lanes_heddle_close(lanes_heddle *h); /* zeroed: ignored */
+bool lanes_heddle_poison(lanes_heddle *h, char *error);
+bool lanes_heddle_result(lanes_heddle *h, float *c, char *error);
+bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *error);
+bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when, lanes_result *out, char *error);
+bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *image, const lanes_disturb_size *size,
+                          _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
+
+/* Puts "WHAT: hd_message" into error and returns false, unless the status is HD_OK. */
+bool lanes_heddle_check(hd_status status, const char *what, char *error);
+
+/* ---- worker processes: one per device, and one more that disturbs ---- */
+
+typedef struct lanes_workers lanes_workers;
+
+/* Spawns them and waits until all are ready; they sleep until they get a segment to run. */
+bool lanes_workers_start(const plain_driver *d, const hd_device_info_t *devices, int count,
+                         const lanes_disturb_size *size, lanes_workers **out, char *error);
+
+/* Poisons, warms up, runs from `when` on (begin and end are filled in here: `duration_ns` from when all are ready).
+ * results[i] is what worker i did, *c[i] the matrix that it has in the end; both belong to the workers and stay until
+ * the next segment. `disturbed`: the extra process disturbs meanwhile. */
+bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
+                           const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error);
+
+/* Ends and reaps them. NULL is ignored. */
+void lanes_workers_stop(lanes_workers *w);
+
+/* ---- rows ---- */
+
+typedef enum lanes_shape {
+    LANES_ALONE,     /* one device */
+    LANES_THREADS,   /* a thread per device */
+    LANES_PROCESSES, /* a process per device */
+    LANES_ONE        /* one thread for all devices */
+} lanes_shape;
+
+typedef enum lanes_api { LANES_DRIVER, LANES_HEDDLE } lanes_api;
+
+typedef enum lanes_disturber { LANES_QUIET, LANES_BY_OWN, LANES_BY_DRIVER } lanes_disturber;
+
+typedef struct lanes_row {
+    const char *name; /* for the table */
+    const char *id;   /* for JSON */
+    lanes_api api;
+    lanes_shape shape;
+    lanes_disturber disturber;
+} lanes_row;
+
+/* What a row did in one round. */
+typedef struct lanes_segment {
+    double kernels_per_s; /* of all devices together */
+    double us_per_kernel; /* of one device: the devices in use, divided by the above */
+    double share;         /* of a device's throughput in the process-per-device row of the same round and disturbance */
+    stats_calls submit;
+    double cycles_per_s; /* of the disturber */
+    uint64_t stalls;     /* submits that found their ring full (Heddle) */
+} lanes_segment;
+
+enum { LANES_ROWS = 13 };
+
+extern const lanes_row lanes_rows[LANES_ROWS];
+
+/* Indices that the goals and the shares refer to. */
+enum { LANES_ROW_PROCESSES = 2, LANES_ROW_PROCESSES_DISTURBED = 8 };
+
+typedef struct lanes_row_data {
+    lanes_segment rounds[LANES_ROUNDS_MAX];
+    stats_histogram submit; /* of all rounds */
+} lanes_row_data;
+
+/* One lane of device 0, driver and Heddle in turns. */
+typedef struct lanes_tiny {
+    int rounds;
+    double driver_launch_us[LANES_ROUNDS_MAX], heddle_launch_us[LANES_ROUNDS_MAX], launch_ratio[LANES_ROUNDS_MAX];
+    double driver_trip_us[LANES_ROUNDS_MAX], heddle_trip_us[LANES_ROUNDS_MAX], trip_ratio[LANES_ROUNDS_MAX];
+    uint64_t launches, trips; /* per round and side */
+} lanes_tiny;
+
+typedef struct lanes_experiment {
+    const lanes_options *options;
+    hd_runtime *runtime;
+    hd_runtime_info info;
+    int n;        /* devices in use */
+    bool on_host; /* they are CPU stand-ins */
+    hd_device_info_t devices[LANES_DEVICES_MAX];
+    lanes_problem problems[LANES_DEVICES_MAX];
+    plain_driver driver;
+    plain_image image;
+    plain_device plain[LANES_DEVICES_MAX];
+    lanes_heddle heddle[LANES_DEVICES_MAX];
+    lanes_workers *workers;
+    lanes_disturb_size disturb_size;
+    float *c; /* a result that is being checked */
+    lanes_result results[LANES_DEVICES_MAX];
+    int rounds, rounds_done, batch, warm;
+    uint64_t segment_ns;
+    double kernel_us;       /* with all devices busy, as measured first */
+    double started, took_s; /* CLOCK_REALTIME of the start, and the whole duration */
+    lanes_row_data rows[LANES_ROWS];
+    lanes_tiny tiny;
+    uint64_t checked;   /* results compared with the reference */
+    double worst_error; /* of those, as a share of the bound */
+} lanes_experiment;
+
+/* Runs one row for one segment, and checks what it computed. */
+bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error);
+
+/* Measures x->tiny within about `seconds`. */
+bool lanes_tiny_run(lanes_experiment *x, double seconds, char *error);
+
+/* ---- output ---- */
+
+void lanes_print_table(const lanes_experiment *x, FILE *out);
+void lanes_print_json(const lanes_experiment *x, FILE *out);
+
+#endif

@@ -1,0 +1,271 @@
+/* lanes_rows.c - the rows of the experiment, and one segment of one row.
+ *
+ * A segment: the result matrices are poisoned; the submitting threads are made, warm up and wait at a gate, with the
+ * disturber if the row has one; the gate gives all of them one time to begin and one to end; afterwards every result
+ * is checked.
+ * Threads: lanes_segment_run on the conductor's thread; the submitting threads and the disturber live for one segment,
+ * so that nothing that belongs to a thread is carried over. Locks: the gate's, around its own fields. What always
+ * holds: a segment that succeeded has computed, on each of its devices, the right product at least once after the
+ * poison.
+ */
+#include "bench/lanes_parts.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+enum {
+    BEGIN_DELAY_NS = 2 * 1000 * 1000 /* from the opening of the gate to the common begin */
+};
+
+const lanes_row lanes_rows[LANES_ROWS] = {
+    {"driver, one device alone", "driver_alone", LANES_DRIVER, LANES_ALONE, LANES_QUIET},
+    {"driver, thread per device", "driver_threads", LANES_DRIVER, LANES_THREADS, LANES_QUIET},
+    {"driver, process per device", "driver_processes", LANES_DRIVER, LANES_PROCESSES, LANES_QUIET},
+    {"Heddle, one device alone", "heddle_alone", LANES_HEDDLE, LANES_ALONE, LANES_QUIET},
+    {"Heddle, thread per device", "heddle_threads", LANES_HEDDLE, LANES_THREADS, LANES_QUIET},
+    {"Heddle, one thread", "heddle_one", LANES_HEDDLE, LANES_ONE, LANES_QUIET},
+    {"driver, one device alone", "driver_alone_disturbed", LANES_DRIVER, LANES_ALONE, LANES_BY_OWN},
+    {"driver, thread per device", "driver_threads_disturbed", LANES_DRIVER, LANES_THREADS, LANES_BY_OWN},
+    {"driver, process per device", "driver_processes_disturbed", LANES_DRIVER, LANES_PROCESSES, LANES_BY_OWN},
+    {"Heddle, one device alone", "heddle_alone_disturbed", LANES_HEDDLE, LANES_ALONE, LANES_BY_OWN},
+    {"Heddle, thread per device", "heddle_threads_disturbed", LANES_HEDDLE, LANES_THREADS, LANES_BY_OWN},
+    {"Heddle, one thread", "heddle_one_disturbed", LANES_HEDDLE, LANES_ONE, LANES_BY_OWN},
+    {"Heddle, one thread; plain driver calls disturb", "heddle_one_disturbed_by_driver", LANES_HEDDLE, LANES_ONE,
+     LANES_BY_DRIVER},
+};
+
+void lanes_sleep_until(uint64_t ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
+    }
+}
+
+/* Where the threads of a segment meet. */
+typedef struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int arrived;
+    bool open, run; /* run: all arrived without a failure */
+    lanes_when when;
+} gate;
+
+typedef struct job {
+    lanes_experiment *x;
+    gate *gate;
+    const lanes_row *row;
+    int first, count;     /* devices; for the disturber, all that are in use */
+    lanes_result *result; /* NULL: the disturber */
+    lanes_disturbance disturbance;
+    _Atomic uint32_t *stop;
+    bool ok;
+    char error[PLAIN_ERROR];
+    pthread_t thread;
+} job;
+
+/* Says that this thread is prepared, and waits for the others. False: do not run. */
+static bool gate_pass(gate *g, lanes_when *when)
+{
+    pthread_mutex_lock(&g->lock);
+    g->arrived++;
+    pthread_cond_broadcast(&g->changed);
+    while (!g->open) {
+        pthread_cond_wait(&g->changed, &g->lock);
+    }
+    bool run = g->run;
+    *when = g->when;
+    pthread_mutex_unlock(&g->lock);
+    return run;
+}
+
+static void *submit_main(void *argument)
+{
+    job *j = argument;
+    lanes_experiment *x = j->x;
+    bool heddle = j->row->api == LANES_HEDDLE;
+    j->ok = heddle ? lanes_heddle_warm(x->heddle + j->first, j->count, x->warm, j->error)
+                   : lanes_driver_warm(&x->driver, x->plain + j->first, x->warm, j->error);
+    lanes_when when;
+    if (gate_pass(j->gate, &when) && j->ok) {
+        j->ok = heddle ? lanes_heddle_loop(x->heddle + j->first, j->count, &when, j->result, j->error)
+                       : lanes_driver_loop(&x->driver, x->plain + j->first, &when, j->result, j->error);
+    }
+    return NULL;
+}
+
+static void *disturb_main(void *argument)
+{
+    job *j = argument;
+    lanes_experiment *x = j->x;
+    lanes_when when;
+    j->ok = true;
+    if (gate_pass(j->gate, &when)) {
+        bool heddle = j->row->api == LANES_HEDDLE && j->row->disturber == LANES_BY_OWN;
+        j->ok = heddle ? lanes_heddle_disturb(x->heddle + j->first, j->count, &x->image, &x->disturb_size, j->stop,
+                                              &j->disturbance, j->error)
+                       : lanes_driver_disturb(&x->driver, x->plain + j->first, j->count, &x->image, &x->disturb_size,
+                                              j->stop, &j->disturbance, j->error);
+    }
+    return NULL;
+}
+
+/* Waits until `expected` threads have arrived, then lets them through. */
+static void gate_open(gate *g, int expected, bool run, uint64_t duration_ns, int batch)
+{
+    pthread_mutex_lock(&g->lock);
+    while (g->arrived < expected) {
+        pthread_cond_wait(&g->changed, &g->lock);
+    }
+    g->when.begin = stats_monotonic() + BEGIN_DELAY_NS;
+    g->when.end = g->when.begin + duration_ns;
+    g->when.batch = batch;
+    g->open = true;
+    g->run = run;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Runs the threads of a row: `devices` devices with a thread each, or one thread for all, and the disturber. */
+static bool run_threads(lanes_experiment *x, const lanes_row *row, int devices, lanes_disturbance *disturbance,
+                        char *error)
+{
+    static job jobs[LANES_DEVICES_MAX + 1]; /* one segment at a time */
+    gate g = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    _Atomic uint32_t stop = 0;
+    int submitters = row->shape == LANES_ONE ? 1 : devices, made = 0;
+    int wanted = submitters + (row->disturber != LANES_QUIET);
+    for (; made < wanted; made++) {
+        bool submits = made < submitters;
+        jobs[made] = (job){.x = x, .gate = &g, .row = row, .stop = &stop, .result = submits ? &x->results[made] : NULL};
+        jobs[made].first = submits && row->shape != LANES_ONE ? made : 0;
+        jobs[made].count = submits && row->shape != LANES_ONE ? 1 : devices;
+        int failed = pthread_create(&jobs[made].thread, NULL, submits ? submit_main : disturb_main, &jobs[made]);
+        if (failed) {
+            snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
+            break;
+        }
+    }
+    gate_open(&g, made, made == wanted, x->segment_ns, x->batch);
+    for (int i = 0; i < made; i++) {
+        if (i == submitters) {
+            atomic_store_explicit(&stop, 1, memory_order_release);
+        }
+        pthread_join(jobs[i].thread, NULL);
+    }
+    bool ok = made == wanted;
+    for (int i = 0; i < made && ok; i++) {
+        if (!jobs[i].ok) {
+            snprintf(error, PLAIN_ERROR, "%s", jobs[i].error);
+            ok = false;
+        }
+    }
+    if (ok && wanted > submitters) {
+        *disturbance = jobs[submitters].disturbance;
+    }
+    return ok;
+}
+
+static bool poison(lanes_experiment *x, const lanes_row *row, int device, char *error)
+{
+    if (row->api == LANES_HEDDLE) {
+        return lanes_heddle_poison(&x->heddle[device], error);
+    }
+    return PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[device].context)) &&
+           plain_poison(&x->driver, &x->plain[device], error);
+}
+
+static bool fetch(lanes_experiment *x, const lanes_row *row, int device, char *error)
+{
+    if (row->api == LANES_HEDDLE) {
+        return lanes_heddle_result(&x->heddle[device], x->c, error);
+    }
+    return PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[device].context)) &&
+           plain_result(&x->driver, &x->plain[device], x->c, error);
+}
+
+static bool check(lanes_experiment *x, int device, const float *c, char *error)
+{
+    double worst = lanes_problem_error(&x->problems[device], c);
+    x->checked++;
+    x->worst_error = worst > x->worst_error ? worst : x->worst_error;
+    if (worst <= 1) {
+        return true;
+    }
+    if (isinf(worst)) {
+        snprintf(error, PLAIN_ERROR, "wrong result on device %d: elements were not computed", device);
+    } else {
+        snprintf(error, PLAIN_ERROR, "wrong result on device %d: its error is %.3g times what rounding can do", device,
+                 worst);
+    }
+    return false;
+}
+
+static uint64_t count_stalls(lanes_experiment *x)
+{
+    uint64_t stalls = 0;
+    for (int i = 0; i < x->n; i++) {
+        hd_device_stats stats = {.size = sizeof(stats)};
+        stalls += hd_device_get_stats(x->runtime, i, &stats) == HD_OK ? stats.ring_full_stalls : 0;
+    }
+    return stalls;
+}
+
+static void sum_up(lanes_experiment *x, int row, int round, int devices, const lanes_result *const *results,
+                   const lanes_disturbance *disturbance)
+{
+    static stats_histogram all; /* one segment at a time */
+    lanes_segment *s = &x->rows[row].rounds[round];
+    memset(&all, 0, sizeof(all));
+    s->kernels_per_s = 0;
+    for (int i = 0; i < devices && results[i]; i++) {
+        s->kernels_per_s += (double)results[i]->kernels / ((double)results[i]->elapsed_ns * 1e-9);
+        stats_merge(&all, &results[i]->submit);
+    }
+    s->us_per_kernel = devices / s->kernels_per_s * 1e6;
+    s->submit = stats_summarise(&all);
+    s->cycles_per_s =
+        disturbance->elapsed_ns ? (double)disturbance->cycles / ((double)disturbance->elapsed_ns * 1e-9) : 0;
+    stats_merge(&x->rows[row].submit, &all);
+}
+
+bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error)
+{
+    const lanes_row *r = &lanes_rows[row];
+    int devices = r->shape == LANES_ALONE ? 1 : x->n;
+    const lanes_result *results[LANES_DEVICES_MAX] = {NULL};
+    const float *c[LANES_DEVICES_MAX] = {NULL};
+    lanes_disturbance disturbance = {0, 0};
+    uint64_t stalls = count_stalls(x);
+    if (r->shape == LANES_PROCESSES) {
+        if (!lanes_workers_segment(x->workers, x->segment_ns, x->batch, x->warm, r->disturber != LANES_QUIET, results,
+                                   c, &disturbance, error)) {
+            return false;
+        }
+    } else {
+        memset(x->results, 0, sizeof(x->results));
+        for (int i = 0; i < devices; i++) {
+            if (!poison(x, r, i, error)) {
+                return false;
+            }
+        }
+        if (!run_threads(x, r, devices, &disturbance, error)) {
+            return false;
+        }
+        for (int i = 0; i < (r->shape == LANES_ONE ? 1 : devices); i++) {
+            results[i] = &x->results[i];
+        }
+    }
+    for (int i = 0; i < devices; i++) {
+        if (r->shape != LANES_PROCESSES && !fetch(x, r, i, error)) {
+            return false;
+        }
+        if (!check(x, i, r->shape == LANES_PROCESSES ? c[i] : x->c, error)) {
+            return false;
+        }
+    }
+    sum_up(x, row, round, devices, results, &disturbance);
+    x->rows[row].rounds[round].stalls = r->api == LANES_HEDDLE ? count_stalls(x) - stalls : 0;
+    return true;
+}

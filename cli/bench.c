@@ -1,0 +1,156 @@
+/* bench.c - `heddle bench`: reads the command line of a benchmark and runs it.
+ *
+ * The program's first thread, which the benchmark's worker processes watch; no locks.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/lanes.h"
+#include "cli/cli.h"
+
+enum { DEVICES_MOST = 64, ROUNDS_MOST = 100, SECONDS_MOST = 3600, ARGUMENTS_MOST = 32 };
+
+static int print_help(void)
+{
+    printf("usage: heddle bench lanes [OPTION]...\n"
+           "\n"
+           "benchmarks:\n"
+           "  lanes   every device driven at once: plain driver calls from threads and from processes, and Heddle\n"
+           "\n"
+           "`heddle bench lanes --help` says more.\n");
+    return cli_finish("bench", CLI_OK);
+}
+
+static int print_lanes_help(void)
+{
+    printf("usage: heddle bench lanes [--devices N] [--seconds S] [--rounds R] [--quick] [--json [FILE]]\n"
+           "\n"
+           "%s"
+           "\n"
+           "options:\n"
+           "  --devices N    use the first N devices (default: all)\n"
+           "  --seconds S    measuring time in all (default: 70 with GPUs, 36 with host devices)\n"
+           "  --rounds R     rounds (default: 7 with GPUs, at most 3 with host devices)\n"
+           "  --quick        at most 3 rounds, in a quarter of the time\n"
+           "  --json [FILE]  print JSON instead of the table; with FILE, write it there and print the table\n"
+           "  --help, -h     this text\n"
+           "\n"
+           "Without a GPU the devices are host devices, on which kernels run on the CPU and are slow; the same rows\n"
+           "are measured, with fewer kernels. HEDDLE_DRIVER, HEDDLE_DEVICES and HEDDLE_PLACEMENT are heeded.\n",
+           lanes_help);
+    return cli_finish("bench lanes", CLI_OK);
+}
+
+static bool parse_count(const char *text, int most, int *out)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || end == text || *end || value < 1 || value > most) {
+        return false;
+    }
+    *out = (int)value;
+    return true;
+}
+
+static bool parse_seconds(const char *text, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value <= 0 || value > SECONDS_MOST) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+/* The value of `--name VALUE` or `--name=VALUE` at argv[*i]; moves *i. NULL: this is another option. "": no value. */
+static const char *option_value(const char *name, int argc, char **argv, int *i)
+{
+    size_t length = strlen(name);
+    if (strncmp(argv[*i], name, length) != 0) {
+        return NULL;
+    }
+    if (argv[*i][length] == '=') {
+        return argv[*i] + length + 1;
+    }
+    if (argv[*i][length]) {
+        return NULL;
+    }
+    if (*i + 1 < argc && argv[*i + 1][0] != '-') {
+        return argv[++*i];
+    }
+    return "";
+}
+
+static int parse_lanes(int argc, char **argv, lanes_options *out, bool *help)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i], *value;
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            *help = true;
+            return CLI_OK;
+        }
+        if (strcmp(argument, "--quick") == 0) {
+            out->quick = true;
+        } else if ((value = option_value("--devices", argc, argv, &i))) {
+            if (!parse_count(value, DEVICES_MOST, &out->devices)) {
+                return cli_usage("bench lanes", "--devices wants a number from 1 to %d, not '%s'", DEVICES_MOST, value);
+            }
+        } else if ((value = option_value("--rounds", argc, argv, &i))) {
+            if (!parse_count(value, ROUNDS_MOST, &out->rounds)) {
+                return cli_usage("bench lanes", "--rounds wants a number from 1 to %d, not '%s'", ROUNDS_MOST, value);
+            }
+        } else if ((value = option_value("--seconds", argc, argv, &i))) {
+            if (!parse_seconds(value, &out->seconds)) {
+                return cli_usage("bench lanes", "--seconds wants a time up to %d, not '%s'", SECONDS_MOST, value);
+            }
+        } else if ((value = option_value("--json", argc, argv, &i))) {
+            out->json_on_output = value[0] == 0;
+            out->json_file = value[0] ? value : NULL;
+        } else {
+            return cli_usage("bench lanes", argument[0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argument);
+        }
+    }
+    return CLI_OK;
+}
+
+static int run_lanes(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], LANES_WORKER) == 0) { /* the benchmark starts its worker processes so */
+        return lanes_worker(argc - 2, argv + 2);
+    }
+    cli_progress progress;
+    lanes_options options = {.output = stdout, .progress = cli_progress_step, .context = &progress};
+    bool help = false;
+    int status = parse_lanes(argc, argv, &options, &help);
+    if (status != CLI_OK || help) {
+        return help ? print_lanes_help() : status;
+    }
+    char *words[ARGUMENTS_MOST] = {"heddle", "bench"};
+    int count = 2;
+    for (int i = 0; i < argc && count < ARGUMENTS_MOST; i++) {
+        char *slash = argv[i][0] == '/' ? strrchr(argv[i], '/') : NULL; /* the record names no directories */
+        words[count++] = slash ? slash + 1 : argv[i];
+    }
+    options.command = words;
+    options.command_count = count;
+    cli_progress_start(&progress, stderr);
+    return cli_finish("bench lanes", lanes_run(&options));
+}
+
+int cli_bench(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "lanes") == 0) {
+        return run_lanes(argc - 1, argv + 1);
+    }
+    if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) {
+        return print_help();
+    }
+    if (argc < 2) {
+        return cli_usage("bench", "the name of a benchmark is missing");
+    }
+    return cli_usage("bench", what[0] == '-' ? "unknown option '%s'" : "unknown benchmark '%s'", what);
+}

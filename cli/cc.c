@@ -1,0 +1,454 @@
+/* cc.c - `heddle cc`: compiles C kernel source for GPU and CPU and packs both into a kernel file.
+ *
+ * The GPU's part is made by clang (PTX, no CUDA toolkit), the CPU's part by the C compiler; the descriptions of the kernels come
+ * from the compiled CPU code. Everything passes through a temporary directory that is removed at the end, also after
+ * INT, TERM and HUP. The program's first thread; no locks.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <heddle/kernel_file.h>
+#include "cli/cli.h"
+#include "cli/process.h"
+
+#ifndef HEDDLE_SOURCE_INCLUDEDIR
+#define HEDDLE_SOURCE_INCLUDEDIR ""
+#endif
+#ifndef HEDDLE_INSTALL_INCLUDEDIR
+#define HEDDLE_INSTALL_INCLUDEDIR "/usr/local/include"
+#endif
+
+typedef struct settings {
+    const char *source, *output, *given_ptx, *emit_ptx, *gpu_arch;
+    bool no_gpu, no_cpu, verbose;
+    cli_command both;     /* for both compilers */
+    cli_command cpu_only;
+    char *directory;      /* temporary */
+    char *include;        /* where heddle/kernel.h is */
+} settings;
+
+static int print_help(void)
+{
+    printf("usage: heddle cc [OPTION]... SOURCE.c\n"
+           "\n"
+           "Compiles kernel source (C that includes heddle/kernel.h) for GPU and CPU into a kernel file.\n"
+           "\n"
+           "options:\n"
+           "  -o FILE            the kernel file (default: SOURCE.hdk in the current directory)\n"
+           "  -O LEVEL           optimisation, 0 to 3 (default: 3)\n"
+           "  -I DIR, -D NAME[=VALUE], -U NAME, -W...\n"
+           "                     as for a C compiler, for GPU and CPU\n"
+           "  -m...              as for a C compiler, for the CPU (such as -march=native)\n"
+           "  --gpu-arch ARCH    the oldest GPU to run on (default: sm_70)\n"
+           "  --no-gpu           leave the GPU's part out: the file runs on host devices only\n"
+           "  --no-cpu           leave the CPU's part out: the file runs on GPUs only\n"
+           "  --ptx FILE         take this PTX for the GPU's part instead of compiling it\n"
+           "  --emit-ptx FILE    write the PTX to a file, too\n"
+           "  --verbose          print the commands that are run\n"
+           "  --help             print this\n"
+           "\n"
+           "environment:\n"
+           "  CC                 the C compiler (default: cc, gcc or clang)\n"
+           "  CLANG              the clang for the GPU's part (default: clang, or the newest clang-N)\n"
+           "  HEDDLE_INCLUDE_DIR the directory that has heddle/kernel.h\n");
+    return cli_finish("cc", CLI_OK);
+}
+
+static int failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static int failed(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "heddle cc: ");
+    vfprintf(stderr, format, list);
+    fprintf(stderr, "\n");
+    va_end(list);
+    return CLI_FAILED;
+}
+
+/* An option with a value, in the next argument or behind `=`. 1: it was that; 0: not; -1: it was, and the value is missing. */
+static int long_option(int argc, char **argv, int *i, const char *name, const char **value)
+{
+    size_t n = strlen(name);
+    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != 0 && argv[*i][n] != '=')) {
+        return 0;
+    }
+    if (argv[*i][n] == '=') {
+        *value = argv[*i] + n + 1;
+        return 1;
+    }
+    if (*i + 1 >= argc) {
+        return -1;
+    }
+    *value = argv[++*i];
+    return 1;
+}
+
+/* One of -o -O -I -D -U, with its value in the same or the next argument. As long_option. */
+static int short_option(int argc, char **argv, int *i, char letter, const char **value)
+{
+    if (argv[*i][0] != '-' || argv[*i][1] != letter) {
+        return 0;
+    }
+    if (argv[*i][2] != 0) {
+        *value = argv[*i] + 2;
+        return 1;
+    }
+    if (*i + 1 >= argc) {
+        return -1;
+    }
+    *value = argv[++*i];
+    return 1;
+}
+
+static int parse(int argc, char **argv, settings *s)
+{
+    const char *level = "3";
+    bool only_source = false;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *value = NULL;
+        int found = 0;
+        if (only_source || a[0] != '-' || a[1] == 0) {
+            if (s->source != NULL) {
+                return cli_usage("cc", "more than one source: %s and %s", s->source, a);
+            }
+            s->source = a;
+        } else if (strcmp(a, "--") == 0) {
+            only_source = true;
+        } else if (strcmp(a, "--no-gpu") == 0) {
+            s->no_gpu = true;
+        } else if (strcmp(a, "--no-cpu") == 0) {
+            s->no_cpu = true;
+        } else if (strcmp(a, "--verbose") == 0) {
+            s->verbose = true;
+        } else if ((found = long_option(argc, argv, &i, "--gpu-arch", &s->gpu_arch)) != 0 ||
+                   (found = long_option(argc, argv, &i, "--ptx", &s->given_ptx)) != 0 ||
+                   (found = long_option(argc, argv, &i, "--emit-ptx", &s->emit_ptx)) != 0 ||
+                   (found = short_option(argc, argv, &i, 'o', &s->output)) != 0 ||
+                   (found = short_option(argc, argv, &i, 'O', &level)) != 0) {
+            if (found < 0) {
+                return cli_usage("cc", "%s needs a value", a);
+            }
+        } else if ((found = short_option(argc, argv, &i, 'I', &value)) != 0 ||
+                   (found = short_option(argc, argv, &i, 'D', &value)) != 0 ||
+                   (found = short_option(argc, argv, &i, 'U', &value)) != 0) {
+            if (found < 0) {
+                return cli_usage("cc", "%s needs a value", a);
+            }
+            char *argument = cli_format("-%c%s", a[1], value);
+            cli_command_add(&s->both, argument);
+            free(argument);
+        } else if (a[1] == 'W' && strchr(a, ',') == NULL) { /* with a comma it goes to another program */
+            cli_command_add(&s->both, a);
+        } else if (a[1] == 'm') {
+            cli_command_add(&s->cpu_only, a);
+        } else {
+            return cli_usage("cc", "unknown option %s", a);
+        }
+    }
+    if (s->source == NULL) {
+        return cli_usage("cc", "no source file");
+    }
+    if (strlen(level) != 1 || strchr("0123s", level[0]) == NULL) {
+        return cli_usage("cc", "-O%s: the levels are 0 to 3 and s", level);
+    }
+    if (strncmp(s->gpu_arch, "sm_", 3) != 0) {
+        return cli_usage("cc", "--gpu-arch %s: architectures are named sm_70, sm_80 and so on", s->gpu_arch);
+    }
+    if (s->no_gpu && (s->no_cpu || s->given_ptx != NULL || s->emit_ptx != NULL)) {
+        return cli_usage("cc", "--no-gpu leaves nothing for %s", s->no_cpu      ? "--no-cpu"
+                                                                 : s->given_ptx ? "--ptx"
+                                                                                : "--emit-ptx");
+    }
+    char *optimise = cli_format("-O%s", level);
+    cli_command_add(&s->both, optimise);
+    free(optimise);
+    return CLI_OK;
+}
+
+static bool has_header(const char *directory)
+{
+    char *file = cli_format("%s/heddle/kernel.h", directory);
+    bool found = directory[0] != 0 && access(file, R_OK) == 0;
+    free(file);
+    return found;
+}
+
+/* Sets s->include: what the environment says; beside this program; where it was built; where it is installed. */
+static int find_include(settings *s)
+{
+    const char *given = getenv("HEDDLE_INCLUDE_DIR");
+    if (given != NULL && given[0] != 0) {
+        s->include = cli_format("%s", given);
+        return has_header(given) ? CLI_OK : failed("HEDDLE_INCLUDE_DIR is %s, which has no heddle/kernel.h", given);
+    }
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *beside = NULL;
+    if (n > 0) {
+        self[n] = 0;
+        char *slash = strrchr(self, '/');
+        if (slash != NULL) {
+            *slash = 0;
+        }
+        beside = cli_format("%s/../include", self);
+    }
+    const char *places[] = {beside != NULL ? beside : "", HEDDLE_SOURCE_INCLUDEDIR, HEDDLE_INSTALL_INCLUDEDIR};
+    for (size_t i = 0; i < sizeof places / sizeof places[0] && s->include == NULL; i++) {
+        if (has_header(places[i])) {
+            s->include = cli_format("%s", places[i]);
+        }
+    }
+    free(beside);
+    return s->include != NULL ? CLI_OK : failed("found no heddle/kernel.h; say where it is with HEDDLE_INCLUDE_DIR");
+}
+
+/* Adds the C compiler to the command. */
+static int find_cc(cli_command *command)
+{
+    const char *given = getenv("CC");
+    if (given != NULL && given[strspn(given, " \t")] != 0) {
+        cli_command_add_words(command, given);
+        return CLI_OK;
+    }
+    static const char *const names[] = {"cc", "gcc", "clang"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (cli_process_exists(names[i])) {
+            cli_command_add(command, names[i]);
+            return CLI_OK;
+        }
+    }
+    return failed("found no C compiler (cc, gcc or clang); name one with CC");
+}
+
+static bool compiles_for_gpus(const char *clang)
+{
+    cli_command command = {0};
+    char *targets = NULL;
+    cli_command_add_words(&command, clang);
+    cli_command_add(&command, "--print-targets");
+    bool good = cli_process_run(&command, false, &targets) == 0 && strstr(targets, "nvptx64") != NULL;
+    free(targets);
+    cli_command_release(&command);
+    return good;
+}
+
+static int find_clang(cli_command *command)
+{
+    const char *given = getenv("CLANG");
+    if (given != NULL && given[strspn(given, " \t")] != 0) {
+        cli_command_add_words(command, given);
+        return compiles_for_gpus(given) ? CLI_OK
+                                        : failed("CLANG is %s, which does not compile for NVIDIA GPUs", given);
+    }
+    for (int version = 0; version <= 17; version++) { /* clang, clang-30 ... clang-14 */
+        char *name = version == 0 ? cli_format("clang") : cli_format("clang-%d", 31 - version);
+        bool good = cli_process_exists(name) && compiles_for_gpus(name);
+        if (good) {
+            cli_command_add(command, name);
+        }
+        free(name);
+        if (good) {
+            return CLI_OK;
+        }
+    }
+    return failed("found no clang that compiles for NVIDIA GPUs. Install clang (14 or newer), name one with CLANG,\n"
+                  "give the PTX with --ptx, or leave the GPU's part out with --no-gpu");
+}
+
+static void add_list(cli_command *command, const cli_command *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        cli_command_add(command, list->arguments[i]);
+    }
+}
+
+static void add_strings(cli_command *command, const char *const *strings)
+{
+    for (; *strings != NULL; strings++) {
+        cli_command_add(command, *strings);
+    }
+}
+
+/* Runs a compiler and reads what it made; the compiler has said what is wrong. */
+static int compile(settings *s, cli_command *command, const char *what, const char *result, void **content, size_t *bytes)
+{
+    char *include = cli_format("-I%s", s->include);
+    add_list(command, &s->both);
+    char *source = cli_format("%s%s", s->source[0] == '-' ? "./" : "", s->source);
+    add_strings(command, (const char *const[]){include, "-o", result, source, NULL});
+    free(include);
+    free(source);
+    int status = cli_process_run(command, s->verbose, NULL);
+    if (status == 127) {
+        return failed("cannot run %s", command->arguments[0]);
+    }
+    if (status != 0) {
+        return failed("%s failed for the %s (exit status %d)", command->arguments[0], what, status);
+    }
+    *content = cli_read_file(result, bytes);
+    return *content != NULL ? CLI_OK : failed("%s: %s", result, strerror(errno));
+}
+
+static int make_ptx(settings *s, void **ptx, size_t *bytes)
+{
+    if (s->given_ptx != NULL) {
+        *ptx = cli_read_file(s->given_ptx, bytes);
+        return *ptx != NULL ? CLI_OK : failed("%s: %s", s->given_ptx, strerror(errno));
+    }
+    cli_command command = {0};
+    int status = find_clang(&command);
+    if (status == CLI_OK) {
+        char *arch = cli_format("--cuda-gpu-arch=%s", s->gpu_arch);
+        char *result = cli_format("%s/kernel.ptx", s->directory);
+        add_strings(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
+                                                    "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch, NULL});
+        if (atoi(s->gpu_arch + 3) <= 75) { /* PTX that drivers from 2018 on take; newer GPUs need newer PTX, and clang knows which */
+            add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
+        }
+        status = compile(s, &command, "GPU", result, ptx, bytes);
+        free(arch);
+        free(result);
+    }
+    cli_command_release(&command);
+    return status;
+}
+
+static int make_cpu(settings *s, void **code, size_t *bytes)
+{
+    cli_command command = {0};
+    int status = find_cc(&command);
+    if (status == CLI_OK) {
+        char *result = cli_format("%s/kernel.so", s->directory);
+        add_strings(&command, (const char *const[]){"-std=gnu11", "-fPIC", "-fvisibility=hidden", "-DHD_CPU_MODULE",
+                                                    "-x", "c", NULL});
+        cli_command_add(&command, s->no_cpu ? "-c" : "-shared"); /* the description needs no linking */
+        add_list(&command, &s->cpu_only);
+        status = compile(s, &command, "CPU", result, code, bytes);
+        free(result);
+    }
+    cli_command_release(&command);
+    return status;
+}
+
+static int write_result(const char *path, const void *content, size_t bytes)
+{
+    return cli_write_file(path, content, bytes) ? CLI_OK : failed("%s: %s", path, strerror(errno));
+}
+
+static int pack(settings *s, const void *ptx, size_t ptx_bytes, const void *cpu, size_t cpu_bytes)
+{
+    hd_kernel_file_parts parts;
+    memset(&parts, 0, sizeof parts);
+    parts.size = sizeof parts;
+    parts.ptx = ptx;
+    parts.ptx_bytes = ptx_bytes;
+    if (s->no_cpu) {
+        parts.description = cpu;
+        parts.description_bytes = cpu_bytes;
+    } else {
+        parts.cpu = &cpu;
+        parts.cpu_bytes = &cpu_bytes;
+        parts.n_cpu = 1;
+    }
+    void *image = NULL;
+    size_t bytes = 0;
+    if (hd_kernel_file_build(&parts, &image, &bytes) != HD_OK) {
+        return failed("%s: %s", s->source, hd_message());
+    }
+    int status = CLI_OK;
+    if (s->emit_ptx != NULL) {
+        status = write_result(s->emit_ptx, ptx, ptx_bytes);
+    }
+    if (status == CLI_OK) {
+        status = write_result(s->output, image, bytes);
+    }
+    free(image);
+    return status;
+}
+
+/* SOURCE.hdk, without the source's directory and its .c. */
+static char *default_output(const char *source)
+{
+    const char *slash = strrchr(source, '/');
+    const char *name = slash != NULL ? slash + 1 : source;
+    const char *dot = strrchr(name, '.');
+    return cli_format("%.*s.hdk", (int)(dot != NULL && dot != name ? (size_t)(dot - name) : strlen(name)), name);
+}
+
+static int make_directory(settings *s)
+{
+    const char *base = getenv("TMPDIR");
+    s->directory = cli_format("%s/heddle-cc-XXXXXX", base != NULL && base[0] != 0 ? base : "/tmp");
+    if (mkdtemp(s->directory) == NULL) {
+        int status = failed("%s: %s", s->directory, strerror(errno));
+        free(s->directory);
+        s->directory = NULL;
+        return status;
+    }
+    return CLI_OK;
+}
+
+static void remove_directory(settings *s)
+{
+    static const char *const names[] = {"kernel.ptx", "kernel.so"};
+    for (size_t i = 0; s->directory != NULL && i < sizeof names / sizeof names[0]; i++) {
+        char *file = cli_format("%s/%s", s->directory, names[i]);
+        unlink(file);
+        free(file);
+    }
+    if (s->directory != NULL) {
+        rmdir(s->directory);
+        free(s->directory);
+    }
+}
+
+int cli_cc(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            return print_help();
+        }
+    }
+    settings s;
+    memset(&s, 0, sizeof s);
+    s.gpu_arch = "sm_70";
+    void *ptx = NULL, *cpu = NULL;
+    size_t ptx_bytes = 0, cpu_bytes = 0;
+    char *output = NULL;
+    int status = parse(argc, argv, &s);
+    if (status == CLI_OK && access(s.source, R_OK) != 0) {
+        status = failed("%s: %s", s.source, strerror(errno));
+    }
+    if (status == CLI_OK) {
+        if (s.output == NULL) {
+            s.output = output = default_output(s.source);
+        }
+        status = find_include(&s);
+    }
+    if (status == CLI_OK) {
+        cli_process_begin();
+        status = make_directory(&s);
+        if (status == CLI_OK) {
+            status = make_cpu(&s, &cpu, &cpu_bytes);
+        }
+        if (status == CLI_OK && !s.no_gpu) {
+            status = make_ptx(&s, &ptx, &ptx_bytes);
+        }
+        if (status == CLI_OK) {
+            status = pack(&s, ptx, ptx_bytes, cpu, cpu_bytes);
+        }
+        remove_directory(&s);
+        cli_process_end();
+    }
+    free(ptx);
+    free(cpu);
+    free(output);
+    free(s.include);
+    cli_command_release(&s.both);
+    cli_command_release(&s.cpu_only);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* cli.h - what the files of the `heddle` tool share: the commands, their exit statuses, messages, and progress.
+ *
+ * Every command is one file with one function. It gets the command line from its own name on (argv[0] is "info"),
+ * understands --help, and returns the exit status. Output goes to stdout, messages and progress to stderr.
+ * Threads: commands run on the program's first thread. Locks: none.
+ */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1, /* something did not work, or a check found an error */
+    CLI_USAGE = 2   /* the command line cannot be understood */
+};
+
+int cli_info(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+int cli_cc(int argc, char **argv);
+
+/* Prints "heddle COMMAND: MESSAGE" and where help is, to stderr; returns CLI_USAGE. `command` may be "". */
+int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Flushes stdout; CLI_FAILED with a message when something could not be written (a full disk, a closed pipe). */
+int cli_finish(const char *command, int status);
+
+/* Progress: on a terminal one line that is redrawn in place and erased at the end, in a pipe a plain line per stage. */
+typedef struct cli_progress {
+    FILE *out;
+    bool terminal; /* `out` is one that can redraw a line */
+    bool drawn;    /* a line stands there */
+    char stage[96];
+} cli_progress;
+
+void cli_progress_start(cli_progress *p, FILE *out);
+
+/* `context` is the cli_progress. `done` goes from 0 to 1; `item` ("": none) is what is being done within the stage.
+ * Stage NULL ends it. */
+void cli_progress_step(void *context, const char *stage, const char *item, double done);
+
+#endif

@@ -1,0 +1,18 @@
+# Completion of the heddle tool for bash. tools/check-docs keeps its commands and options in step with the tool.
+
+_heddle() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} words=
+    COMPREPLY=()
+    case ${COMP_WORDS[1]} in
+    info) words='--json --help' ;;
+    bench) words='lanes --devices --seconds --rounds --quick --json --help' ;;
+    cc) words='--gpu-arch --no-gpu --no-cpu --ptx --emit-ptx --verbose --help' ;;
+    esac
+    [ "$COMP_CWORD" -eq 1 ] && words='info bench cc help --help --version'
+    # file names follow where no option was begun
+    case $before in
+    -o | --ptx | --emit-ptx) words= ;;
+    esac
+    [ -z "$words" ] || mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
+}
+complete -o default -F _heddle heddle

@@ -1,0 +1,159 @@
+/* info.c - `heddle info`: devices, driver, memory, NUMA, links and options in force, for people or as JSON.
+ *
+ * The program's first thread; no locks. What always holds: what cannot be found out is said in its place; when no
+ * device can be opened the rest is printed all the same, and the status is CLI_FAILED.
+ */
+#include <heddle.h>
+#include <string.h>
+#include "bench/machine.h"
+#include "cli/cli.h"
+
+static int print_help(void)
+{
+    printf("usage: heddle info [--json]\n"
+           "\n"
+           "Prints the version, the machine, the driver and the placement of the engines, each device (name, bus\n"
+           "address, UUID, memory, compute capability, limits, NUMA node), which device can access which other one's\n"
+           "memory, and every option: its value in force, whether that is the default, and its environment variable.\n"
+           "\n"
+           "options:\n"
+           "  --json      the same as one JSON object\n"
+           "  --help, -h  this text\n");
+    return cli_finish("info", CLI_OK);
+}
+
+/* "139.8 GiB" */
+static const char *bytes_text(uint64_t bytes, char out[32])
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    bool whole = value == (double)(uint64_t)value;
+    snprintf(out, 32, "%.*f %s", whole ? 0 : 1, value, units[unit]);
+    return out;
+}
+
+static void print_machine(void)
+{
+    machine_facts m;
+    char memory[32];
+    machine_read(&m);
+    printf("heddle      %s\n", hd_version());
+    printf("system      %s\n", m.system);
+    printf("processor   %s, %d to use, %d NUMA node%s\n", m.cpu[0] ? m.cpu : "unknown", m.processors, m.numa_nodes,
+           m.numa_nodes == 1 ? "" : "s");
+    printf("memory      %s\n", bytes_text(m.memory_bytes, memory));
+}
+
+static void print_device(hd_runtime *runtime, int index)
+{
+    hd_device_info_t d = {.size = sizeof(d)};
+    char uuid[48], total[32], free_now[32], shared[32], shared_max[32];
+    if (hd_device_info(runtime, index, &d) != HD_OK) {
+        printf("\ndevice %-4d %s\n", index, hd_message());
+        return;
+    }
+    machine_uuid_text(d.uuid, uuid);
+    printf("\ndevice %-4d %s%s%s\n", index, d.name, d.is_host ? " (host device: a CPU stand-in)" : "",
+           d.lost ? " LOST" : "");
+    printf("  bus       %s\n", d.bus_id);
+    printf("  uuid      %s\n", uuid);
+    printf("  memory    %s, %s free\n", bytes_text(d.memory_bytes, total), bytes_text(d.memory_free_bytes, free_now));
+    printf("  compute   %d.%d, %d %s, %d threads a block\n", d.compute_major, d.compute_minor, d.multiprocessors,
+           d.is_host ? "processors" : "multiprocessors", d.max_threads_per_block);
+    printf("  shared    %s a block, up to %s\n", bytes_text(d.shared_bytes_per_block, shared),
+           bytes_text(d.shared_bytes_max, shared_max));
+    if (d.numa_node >= 0) {
+        printf("  NUMA      node %d\n", d.numa_node);
+    } else {
+        printf("  NUMA      unknown\n");
+    }
+}
+
+/* A row per device: the devices whose memory it can access. */
+static void print_links(hd_runtime *runtime, int count)
+{
+    if (count < 2) {
+        return;
+    }
+    printf("\nlinks       a row's device can access the memory of the columns marked 'peer'\n     ");
+    for (int j = 0; j < count; j++) {
+        printf(" %5d", j);
+    }
+    printf("\n");
+    for (int i = 0; i < count; i++) {
+        hd_device_info_t d = {.size = sizeof(d)};
+        bool known = hd_device_info(runtime, i, &d) == HD_OK;
+        printf("  %3d", i);
+        for (int j = 0; j < count; j++) {
+            printf(" %5s", i == j ? "." : !known ? "?" : d.peers >> j & 1 ? "peer" : "-");
+        }
+        printf("\n");
+    }
+}
+
+static void print_options(const hd_runtime *runtime)
+{
+    hd_option_info o = {.size = sizeof(o)};
+    printf("\noptions     %s (* not the default)\n", runtime ? "in force" : "and their defaults");
+    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+        printf("  %-14s%c %-10s %-22s %s\n", o.name, o.is_default ? ' ' : '*', o.value[0] ? o.value : "\"\"",
+               o.environment, o.help);
+    }
+}
+
+static void print_runtime(hd_runtime *runtime)
+{
+    hd_runtime_info info = {.size = sizeof(info)};
+    char version[24];
+    if (hd_runtime_get_info(runtime, &info) != HD_OK) {
+        printf("driver      %s\n", hd_message());
+        return;
+    }
+    machine_driver_version_text(info.driver_version, version);
+    printf("driver      %s %s\n", info.driver, version);
+    printf("placement   %s\n", info.placement);
+    printf("devices     %d\n", info.device_count);
+    for (int i = 0; i < info.device_count; i++) {
+        print_device(runtime, i);
+    }
+    print_links(runtime, info.device_count);
+}
+
+int cli_info(int argc, char **argv)
+{
+    bool json = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            return print_help();
+        }
+        if (strcmp(argv[i], "--json") != 0) {
+            return cli_usage("info", argv[i][0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argv[i]);
+        }
+        json = true;
+    }
+    hd_runtime *runtime = NULL;
+    bool opened = hd_open(NULL, &runtime) == HD_OK;
+    char failure[512] = ""; /* later calls may leave another message */
+    if (!opened) {
+        snprintf(failure, sizeof(failure), "%s", hd_message());
+    }
+    if (json) {
+        machine_info_json(stdout, runtime, failure);
+    } else {
+        print_machine();
+        if (opened) {
+            print_runtime(runtime);
+        }
+        print_options(runtime);
+    }
+    if (!opened) {
+        fprintf(stderr, "heddle info: %s\n", failure);
+    }
+    hd_close(runtime);
+    return cli_finish("info", opened ? CLI_OK : CLI_FAILED);
+}

@@ -1,0 +1,124 @@
+/* main.c - the `heddle` tool: finds the command and runs it; --help, --version, `heddle help COMMAND`.
+ *
+ * The program's first thread; no locks. What always holds: an unknown command or option ends with a message on stderr
+ * and status CLI_USAGE before anything is done.
+ */
+#include <heddle.h>
+#include <stdarg.h>
+#include <string.h>
+#include "cli/cli.h"
+
+typedef struct command {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"info", "what Heddle finds on this machine: devices, driver, memory, links, options in force", cli_info},
+    {"bench", "measure: `heddle bench lanes` drives every device in several ways and compares them", cli_bench},
+    {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
+};
+
+enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static const command *find_command(const char *name)
+{
+    for (int i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+int cli_usage(const char *command_name, const char *format, ...)
+{
+    va_list arguments;
+    const char *space = command_name[0] ? " " : "";
+    va_start(arguments, format);
+    fprintf(stderr, "heddle%s%s: ", space, command_name);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\nTry: heddle%s%s --help\n", space, command_name);
+    va_end(arguments);
+    return CLI_USAGE;
+}
+
+int cli_finish(const char *command_name, int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        return status;
+    }
+    fprintf(stderr, "heddle%s%s: the output could not be written\n", command_name[0] ? " " : "", command_name);
+    return CLI_FAILED;
+}
+
+static int print_help(void)
+{
+    printf("usage: heddle COMMAND [OPTION]...\n"
+           "\n"
+           "One program, every GPU, at full speed.\n"
+           "\n"
+           "commands:\n");
+    for (int i = 0; i < COMMANDS; i++) {
+        printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+    }
+    printf("  %-8s %s\n", "help", "`heddle help COMMAND` is `heddle COMMAND --help`");
+    printf("\n"
+           "options:\n"
+           "  --help, -h     this text\n"
+           "  --version, -V  the version\n"
+           "\n"
+           "The environment variables HEDDLE_* set the library's options; `heddle info` lists them.\n"
+           "Exit status: 0 it worked; 1 it did not, or a check found an error; 2 the command line is wrong.\n");
+    return cli_finish("", CLI_OK);
+}
+
+static int print_version(void)
+{
+    printf("heddle %s\n", hd_version());
+    return cli_finish("", CLI_OK);
+}
+
+static int run_help(int argc, char **argv)
+{
+    if (argc < 2) {
+        return print_help();
+    }
+    const command *c = find_command(argv[1]);
+    if (!c) {
+        return cli_usage("", "unknown command '%s'", argv[1]);
+    }
+    /* What follows names a part of the command: `heddle help bench lanes`. */
+    char *arguments[4] = {argv[1], NULL, NULL, NULL};
+    int count = 1;
+    if (argc > 3) {
+        return cli_usage("", "too many words after 'help'");
+    }
+    if (argc == 3) {
+        arguments[count++] = argv[2];
+    }
+    arguments[count++] = "--help";
+    return c->run(count, arguments);
+}
+
+int main(int argc, char **argv)
+{
+    const char *first = argc > 1 ? argv[1] : "";
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+        return print_help();
+    }
+    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {
+        return print_version();
+    }
+    if (strcmp(first, "help") == 0) {
+        return run_help(argc - 1, argv + 1);
+    }
+    if (argc < 2) {
+        return cli_usage("", "a command is missing");
+    }
+    const command *c = find_command(first);
+    if (!c) {
+        return cli_usage("", first[0] == '-' ? "unknown option '%s'" : "unknown command '%s'", first);
+    }
+    return c->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,44 @@
+/* process.h - running other programs, and writing files whole or not at all, for commands that compile.
+ *
+ * Threads: the program's first. Locks: none. The signals INT, TERM and HUP, once cli_process_begin was called, end the program that
+ * is running, and make cli_process_run fail; cli_process_end then ends this program by the same signal.
+ */
+#ifndef CLI_PROCESS_H
+#define CLI_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A command line that is put together; arguments are copied. */
+typedef struct cli_command {
+    char **arguments; /* ends with NULL */
+    size_t n;
+} cli_command;
+
+void cli_command_add(cli_command *command, const char *argument);
+void cli_command_add_words(cli_command *command, const char *text); /* split at blanks */
+void cli_command_release(cli_command *command);
+
+/* Runs it and waits. Its output goes where ours goes, or, when `output` is not NULL, stdout goes into *output (malloc'd, with a
+ * zero behind it) and stderr nowhere. Returns the exit status, 128 + N for signal N, 127 when it could not be started. */
+int cli_process_run(const cli_command *command, bool verbose, char **output);
+
+void cli_process_begin(void);
+void cli_process_end(void);
+
+/* Whether a program of that name can be found. */
+bool cli_process_exists(const char *name);
+
+/* The content, malloc'd, with a zero behind it; NULL with errno. */
+void *cli_read_file(const char *path, size_t *bytes);
+
+/* Writes beside `path` and renames. False with errno; nothing is left then. */
+bool cli_write_file(const char *path, const void *content, size_t bytes);
+
+/* malloc that ends the program where there is no memory. */
+void *cli_allocate(size_t bytes);
+
+/* printf into memory made by cli_allocate. */
+char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

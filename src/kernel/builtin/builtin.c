@@ -1,0 +1,84 @@
+/* builtin.c - Heddle's own kernels, for GPU and CPU; include/heddle/module.h lists them.
+ *
+ * builtin.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after every change here.
+ */
+#include <heddle/kernel.h>
+
+HD_KERNEL(hd_fill_u32, HD_OUT(uint32_t, y), HD_VALUE(uint64_t, n), HD_VALUE(uint32_t, value))
+{
+    uint64_t i = hd_global_x();
+    if (i < n) {
+        y[i] = value;
+    }
+}
+
+HD_KERNEL(hd_copy_u32, HD_OUT(uint32_t, y), HD_IN(uint32_t, x), HD_VALUE(uint64_t, n))
+{
+    uint64_t i = hd_global_x();
+    if (i < n) {
+        y[i] = x[i];
+    }
+}
+
+HD_KERNEL(hd_axpy_f32, HD_INOUT(float, y), HD_IN(float, x), HD_VALUE(float, a), HD_VALUE(uint64_t, n))
+{
+    uint64_t i = hd_global_x();
+    if (i < n) {
+        y[i] += a * x[i];
+    }
+}
+
+#define TILE 32
+
+/* One thread per element of c; tiles of a and b pass through shared memory. Outside the matrices the tiles are zero. */
+HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), HD_IN(float, b), HD_VALUE(uint32_t, m),
+                 HD_VALUE(uint32_t, n), HD_VALUE(uint32_t, k))
+{
+    HD_SHARED float tile_a[TILE][TILE];
+    HD_SHARED float tile_b[TILE][TILE];
+    uint32_t tx = hd_thread_x(), ty = hd_thread_y();
+    uint64_t column = (uint64_t)hd_block_x() * TILE + tx;
+    uint64_t row = (uint64_t)hd_block_y() * TILE + ty;
+    float sum = 0;
+    for (uint32_t first = 0; first < k; first += TILE) {
+        tile_a[ty][tx] = row < m && tx < k - first ? a[row * k + first + tx] : 0.0f;
+        tile_b[ty][tx] = column < n && ty < k - first ? b[((uint64_t)first + ty) * n + column] : 0.0f;
+        hd_barrier();
+#pragma GCC unroll 32
+        for (uint32_t i = 0; i < TILE; i++) {
+            sum += tile_a[ty][i] * tile_b[i][tx];
+        }
+        hd_barrier();
+        if (k - first <= TILE) {
+            break; /* first + TILE may not fit 32 bits */
+        }
+    }
+    if (row < m && column < n) {
+        c[row * n + column] = sum;
+    }
+}
+
+#define SUM_THREADS 256
+
+/* Any grid of blocks of 256: each thread takes every (threads of the grid)-th element, each block adds its sum to *total. */
+HD_KERNEL_BOUNDS(hd_sum_f32, SUM_THREADS, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(uint64_t, n))
+{
+    HD_SHARED float partial[SUM_THREADS];
+    uint32_t t = hd_thread_x();
+    uint64_t step = (uint64_t)hd_grid_dim_x() * SUM_THREADS;
+    float sum = 0;
+    for (uint64_t i = (uint64_t)hd_block_x() * SUM_THREADS + t; i < n; i += step) {
+        sum += x[i];
+    }
+    partial[t] = sum;
+    hd_barrier();
+    for (uint32_t half = SUM_THREADS / 2; half > 0; half /= 2) {
+        if (t < half) {
+            partial[t] += partial[t + half];
+        }
+        hd_barrier();
+    }
+    if (t == 0) {
+        hd_atomic_add_f32(total, partial[0]);
+    }
+}

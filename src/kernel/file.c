@@ -1,0 +1,392 @@
+/* file.c - reads and writes kernel file images (file.h has the layout).
+ *
+ * Threads: any; no state. Locks: none.
+ * Always: no byte is read before it is known to be inside the image; sizes are compared by subtraction, so nothing overflows.
+ */
+#include "kernel/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <heddle/kernel.h>
+#include <heddle/module.h>
+#include "base/error.h"
+#include "kernel/elf.h"
+
+#define VERSION 1u
+#define HEADER_BYTES 32u
+#define SECTION_BYTES 24u
+#define SECTIONS_MAX (HDI_KERNEL_FILE_CPUS_MAX + 2u)
+#define NAME_BYTES 128u
+#define KERNEL_BYTES (NAME_BYTES + 16u)
+#define PARAM_NAME_BYTES 64u
+#define PARAM_BYTES (PARAM_NAME_BYTES + 16u)
+#define ALIGNMENT 64u
+
+enum { SECTION_PTX = 1, SECTION_CPU = 2, SECTION_KERNELS = 3 };
+
+/* heddle/kernel.h cannot include the headers these numbers come from */
+_Static_assert(HD_PP_KIND(float) == HD_ARG_F32 && HD_PP_KIND(double) == HD_ARG_F64, "kinds of kernel.h");
+_Static_assert(HD_PP_KIND(int8_t) == HD_ARG_I8 && HD_PP_KIND(uint8_t) == HD_ARG_U8, "kinds of kernel.h");
+_Static_assert(HD_PP_KIND(int16_t) == HD_ARG_I16 && HD_PP_KIND(uint16_t) == HD_ARG_U16, "kinds of kernel.h");
+_Static_assert(HD_PP_KIND(int32_t) == HD_ARG_I32 && HD_PP_KIND(uint32_t) == HD_ARG_U32, "kinds of kernel.h");
+_Static_assert(HD_PP_KIND(int64_t) == HD_ARG_I64 && HD_PP_KIND(uint64_t) == HD_ARG_U64, "kinds of kernel.h");
+_Static_assert(HD_ARG_BUFFER == 1 && HD_ARG_BYTES == 12 && HD_READ == 1 && HD_WRITE == 2 && HD_READ_WRITE == 3,
+               "kinds and accesses of kernel.h");
+
+static uint32_t get32(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint64_t get64(const unsigned char *p)
+{
+    return get32(p) | (uint64_t)get32(p + 4) << 32;
+}
+
+static void put32(unsigned char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) {
+        p[i] = (unsigned char)(v >> 8 * i);
+    }
+}
+
+static void put64(unsigned char *p, uint64_t v)
+{
+    put32(p, (uint32_t)v);
+    put32(p + 4, (uint32_t)(v >> 32));
+}
+
+static uint64_t checksum(const unsigned char *image, size_t bytes)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++) {
+        h = (h ^ (i >= 16 && i < 24 ? 0 : image[i])) * 0x100000001b3u;
+    }
+    return h;
+}
+
+bool hdi_kernel_file_detect(const void *image, size_t bytes)
+{
+    return bytes >= 4 && memcmp(image, "HDKF", 4) == 0;
+}
+
+/* A name that ends inside its field and is not empty. */
+static bool name_is_good(const unsigned char *p, size_t bytes)
+{
+    return p[0] != 0 && memchr(p, 0, bytes) != NULL;
+}
+
+/* The size that a parameter of this kind has; 0: any. */
+static uint32_t kind_size(uint32_t kind)
+{
+    static const uint8_t sizes[] = {0, 8, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 0};
+    return kind < sizeof sizes ? sizes[kind] : 0;
+}
+
+static hd_status parse_params(const unsigned char *p, const hdi_kernel_entry *kernel, hdi_kernel_param *params)
+{
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < kernel->n_params; i++, p += PARAM_BYTES) {
+        hdi_kernel_param *q = &params[i];
+        if (!name_is_good(p, PARAM_NAME_BYTES)) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: the name of parameter %u is damaged", kernel->name, i);
+        }
+        q->name = (const char *)p;
+        q->kind = get32(p + PARAM_NAME_BYTES);
+        q->access = get32(p + PARAM_NAME_BYTES + 4);
+        q->offset = get32(p + PARAM_NAME_BYTES + 8);
+        q->size = get32(p + PARAM_NAME_BYTES + 12);
+        bool buffer = q->kind == HD_ARG_BUFFER;
+        if (q->kind == HD_ARG_NONE || q->kind > HD_ARG_BYTES || q->access > 3 || buffer != (q->access != 0)) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s, parameter %s: kind %u with access %u", kernel->name,
+                            q->name, q->kind, q->access);
+        }
+        uint32_t size = kind_size(q->kind);
+        if (q->size == 0 || (size != 0 && q->size != size) || q->offset < end || q->offset > kernel->argument_bytes ||
+            q->size > kernel->argument_bytes - q->offset || (size != 0 && q->offset % size != 0)) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s, parameter %s: %u bytes at offset %u of %u",
+                            kernel->name, q->name, q->size, q->offset, kernel->argument_bytes);
+        }
+        end = q->offset + q->size;
+    }
+    if (end != kernel->argument_bytes) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: %u argument bytes, but the parameters end at %u",
+                        kernel->name, kernel->argument_bytes, end);
+    }
+    return HD_OK;
+}
+
+static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_file *out)
+{
+    uint32_t n = bytes < 8 ? 0 : get32(p);
+    if (bytes < 8 || n > HDI_KERNEL_FILE_KERNELS_MAX || get32(p + 4) != 0 || n > (bytes - 8) / KERNEL_BYTES) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n, bytes);
+    }
+    /* What remains beside the kernels themselves are parameters, all of one size: that bounds the allocation. */
+    size_t n_params = (bytes - 8 - n * (size_t)KERNEL_BYTES) / PARAM_BYTES;
+    out->kernels = malloc(n * sizeof(hdi_kernel_entry) + n_params * sizeof(hdi_kernel_param) + 1);
+    if (out->kernels == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "kernel file: no memory for the descriptions of %u kernels", n);
+    }
+    hdi_kernel_param *params = (hdi_kernel_param *)(out->kernels + n);
+    const unsigned char *end = p + bytes;
+    p += 8;
+    for (uint32_t i = 0; i < n; i++) {
+        hdi_kernel_entry *k = &out->kernels[i];
+        if ((size_t)(end - p) < KERNEL_BYTES || !name_is_good(p, NAME_BYTES)) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: the description of kernel %u of %u is damaged", i, n);
+        }
+        k->name = (const char *)p;
+        k->n_params = get32(p + NAME_BYTES);
+        k->argument_bytes = get32(p + NAME_BYTES + 4);
+        k->static_shared_bytes = get32(p + NAME_BYTES + 8);
+        k->max_threads = get32(p + NAME_BYTES + 12);
+        p += KERNEL_BYTES;
+        if (k->n_params > HDI_KERNEL_PARAMS_MAX || k->n_params > (size_t)(end - p) / PARAM_BYTES ||
+            k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: %u parameters of %u bytes", k->name, k->n_params,
+                            k->argument_bytes);
+        }
+        if (k->n_params > n_params) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: its parameters do not fit the file", k->name);
+        }
+        n_params -= k->n_params;
+        k->params = params;
+        out->n_kernels = i + 1;
+        if (hdi_kernel_file_find(out, k->name) != k) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: there are two kernels %s", k->name);
+        }
+        hd_status status = parse_params(p, k, params);
+        if (status != HD_OK) {
+            return status;
+        }
+        params += k->n_params;
+        p += (size_t)k->n_params * PARAM_BYTES;
+    }
+    if (p != end) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: %zu bytes too many after the kernels", (size_t)(end - p));
+    }
+    return HD_OK;
+}
+
+static hd_status parse_section(const unsigned char *image, size_t bytes, const unsigned char *entry, hdi_kernel_file *out)
+{
+    uint32_t type = get32(entry), machine = get32(entry + 4);
+    uint64_t offset = get64(entry + 8), size = get64(entry + 16);
+    if (offset % ALIGNMENT != 0 || offset > bytes || size > bytes - offset || size == 0) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: a section of %llu bytes at offset %llu is not inside its %zu bytes",
+                        (unsigned long long)size, (unsigned long long)offset, bytes);
+    }
+    const unsigned char *p = image + offset;
+    switch (type) {
+    case SECTION_PTX:
+        if (out->ptx != NULL || memchr(p, 0, size) != p + size - 1) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: the PTX is %s",
+                            out->ptx != NULL ? "there twice" : "not one text with a zero at its end");
+        }
+        out->ptx = (const char *)p;
+        out->ptx_bytes = size;
+        return HD_OK;
+    case SECTION_CPU: {
+        if (out->n_cpu == HDI_KERNEL_FILE_CPUS_MAX) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: code for more than %d machines", HDI_KERNEL_FILE_CPUS_MAX);
+        }
+        uint32_t found = 0;
+        hd_status status = hdi_elf_check_shared(p, size, &found);
+        if (status == HD_OK && found != machine) {
+            status = hdi_fail(HD_ERROR_IMAGE, "kernel file: the code for machine %u is for machine %u", machine, found);
+        }
+        if (status == HD_OK) {
+            out->cpu[out->n_cpu++] = (hdi_kernel_cpu){p, size, machine};
+        }
+        return status;
+    }
+    case SECTION_KERNELS:
+        if (out->kernels != NULL) {
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is there twice");
+        }
+        return parse_kernels(p, size, out);
+    default:
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: unknown section type %u", type);
+    }
+}
+
+hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file *out)
+{
+    const unsigned char *p = image;
+    if (!hdi_kernel_file_detect(image, bytes)) {
+        return hdi_fail(HD_ERROR_IMAGE, "this is not a kernel file: it does not begin with HDKF");
+    }
+    if (bytes < HEADER_BYTES) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: only %zu bytes, cut off?", bytes);
+    }
+    if (get32(p + 4) != VERSION) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: version %u, this library reads version %u; compile it again",
+                        get32(p + 4), VERSION);
+    }
+    if (get64(p + 8) != bytes) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: %zu bytes, but it says that it has %llu; cut off?", bytes,
+                        (unsigned long long)get64(p + 8));
+    }
+    if (get64(p + 16) != checksum(p, bytes)) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: damaged (its checksum does not match)");
+    }
+    uint32_t n = get32(p + 24);
+    if (n > SECTIONS_MAX || n * (size_t)SECTION_BYTES > bytes - HEADER_BYTES || get32(p + 28) != 0) {
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: damaged header (%u sections)", n);
+    }
+    hdi_kernel_file file;
+    memset(&file, 0, sizeof file);
+    hd_status status = HD_OK;
+    for (uint32_t i = 0; i < n && status == HD_OK; i++) {
+        status = parse_section(p, bytes, p + HEADER_BYTES + i * (size_t)SECTION_BYTES, &file);
+    }
+    if (status == HD_OK && (file.kernels == NULL || (file.ptx == NULL && file.n_cpu == 0))) {
+        status = hdi_fail(HD_ERROR_IMAGE, "kernel file: it has no %s", file.kernels == NULL ? "list of kernels" : "code");
+    }
+    if (status != HD_OK) {
+        hdi_kernel_file_release(&file);
+        return status;
+    }
+    *out = file;
+    return HD_OK;
+}
+
+void hdi_kernel_file_release(hdi_kernel_file *file)
+{
+    free(file->kernels);
+    memset(file, 0, sizeof *file);
+}
+
+const hdi_kernel_entry *hdi_kernel_file_find(const hdi_kernel_file *file, const char *name)
+{
+    for (uint32_t i = 0; i < file->n_kernels; i++) {
+        if (strcmp(file->kernels[i].name, name) == 0) {
+            return &file->kernels[i];
+        }
+    }
+    return NULL;
+}
+
+const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file)
+{
+    for (uint32_t i = 0; i < file->n_cpu; i++) {
+        if (file->cpu[i].machine == HDI_ELF_NATIVE) {
+            return &file->cpu[i];
+        }
+    }
+    return NULL;
+}
+
+const char *hdi_machine_name(uint32_t machine)
+{
+    switch (machine) {
+    case HDI_ELF_X86_64:
+        return "x86-64";
+    case HDI_ELF_AARCH64:
+        return "aarch64";
+    case HDI_ELF_RISCV:
+        return "riscv64";
+    case HDI_ELF_PPC64:
+        return "ppc64";
+    default:
+        return "another machine";
+    }
+}
+
+/* Room for a section at the end of what is laid out so far, and its entry in the table. */
+static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type, uint32_t machine, size_t bytes)
+{
+    size_t offset = (*end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *end = offset + bytes;
+    uint32_t i = (*index)++;
+    if (image == NULL) {
+        return NULL;
+    }
+    unsigned char *entry = image + HEADER_BYTES + i * (size_t)SECTION_BYTES;
+    put32(entry, type);
+    put32(entry + 4, machine);
+    put64(entry + 8, offset);
+    put64(entry + 16, bytes);
+    return image + offset;
+}
+
+/* Lays everything out, and writes it where `image` is not NULL. Returns the size. */
+static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
+{
+    uint32_t n_sections = file->n_cpu + 1 + (file->ptx != NULL), index = 0;
+    size_t end = HEADER_BYTES + n_sections * (size_t)SECTION_BYTES;
+    size_t bytes = 8;
+    for (uint32_t i = 0; i < file->n_kernels; i++) {
+        bytes += KERNEL_BYTES + file->kernels[i].n_params * (size_t)PARAM_BYTES;
+    }
+    unsigned char *p = place(image, &index, &end, SECTION_KERNELS, 0, bytes);
+    if (p != NULL) {
+        put32(p, file->n_kernels);
+        p += 8;
+        for (uint32_t i = 0; i < file->n_kernels; i++) {
+            const hdi_kernel_entry *k = &file->kernels[i];
+            memcpy(p, k->name, strlen(k->name));
+            put32(p + NAME_BYTES, k->n_params);
+            put32(p + NAME_BYTES + 4, k->argument_bytes);
+            put32(p + NAME_BYTES + 8, k->static_shared_bytes);
+            put32(p + NAME_BYTES + 12, k->max_threads);
+            p += KERNEL_BYTES;
+            for (uint32_t j = 0; j < k->n_params; j++, p += PARAM_BYTES) {
+                const hdi_kernel_param *q = &k->params[j];
+                memcpy(p, q->name, strlen(q->name));
+                put32(p + PARAM_NAME_BYTES, q->kind);
+                put32(p + PARAM_NAME_BYTES + 4, q->access);
+                put32(p + PARAM_NAME_BYTES + 8, q->offset);
+                put32(p + PARAM_NAME_BYTES + 12, q->size);
+            }
+        }
+    }
+    if (file->ptx != NULL) {
+        p = place(image, &index, &end, SECTION_PTX, 0, file->ptx_bytes);
+        if (p != NULL) {
+            memcpy(p, file->ptx, file->ptx_bytes);
+        }
+    }
+    for (uint32_t i = 0; i < file->n_cpu; i++) {
+        p = place(image, &index, &end, SECTION_CPU, file->cpu[i].machine, file->cpu[i].bytes);
+        if (p != NULL) {
+            memcpy(p, file->cpu[i].image, file->cpu[i].bytes);
+        }
+    }
+    if (image != NULL) {
+        memcpy(image, "HDKF", 4);
+        put32(image + 4, VERSION);
+        put64(image + 8, end);
+        put32(image + 24, n_sections);
+        put64(image + 16, checksum(image, end));
+    }
+    return end;
+}
+
+hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t *out_bytes)
+{
+    if (file->n_kernels > HDI_KERNEL_FILE_KERNELS_MAX || file->n_cpu > HDI_KERNEL_FILE_CPUS_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT, "kernel file: %u kernels and %u machines; at most %d and %d", file->n_kernels,
+                        file->n_cpu, HDI_KERNEL_FILE_KERNELS_MAX, HDI_KERNEL_FILE_CPUS_MAX);
+    }
+    for (uint32_t i = 0; i < file->n_kernels; i++) {
+        const hdi_kernel_entry *k = &file->kernels[i];
+        bool fits = strlen(k->name) < NAME_BYTES && k->n_params <= HDI_KERNEL_PARAMS_MAX;
+        for (uint32_t j = 0; fits && j < k->n_params; j++) {
+            fits = strlen(k->params[j].name) < PARAM_NAME_BYTES;
+        }
+        if (!fits) {
+            return hdi_fail(HD_ERROR_LIMIT, "kernel file: kernel %s has too long a name or too many parameters", k->name);
+        }
+    }
+    size_t bytes = lay_out(file, NULL);
+    unsigned char *image = calloc(1, bytes);
+    if (image == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "kernel file: no memory for %zu bytes", bytes);
+    }
+    lay_out(file, image);
+    *out = image;
+    *out_bytes = bytes;
+    return HD_OK;
+}

@@ -1,0 +1,483 @@
+/* ptx.c - the PTX scanner (ptx.h).
+ *
+ * Threads: any; no state outside the call. Locks: none.
+ * Always: the cursor never passes `end`; every word lies between two positions of the text.
+ */
+#include "kernel/ptx.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+
+enum { PARAMS_MAX = 4096, NAME_MAX_BYTES = 1024, SHARED_MAX = 4096 };
+
+typedef struct word {
+    const char *at;
+    size_t n; /* 0: the end of the text */
+} word;
+
+/* A shared variable outside of functions, and who names it. */
+typedef struct variable {
+    word name;
+    uint32_t bytes, align;
+} variable;
+
+typedef struct scanner {
+    const char *at, *end;
+    unsigned line;
+    word now;          /* the word at hand; at is behind it */
+    hdi_ptx *out;
+    variable *shared;
+    size_t n_shared;
+} scanner;
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '%';
+}
+
+static void skip_blank(scanner *s)
+{
+    while (s->at < s->end) {
+        if (*s->at == '\n') {
+            s->line++;
+            s->at++;
+        } else if (*s->at == ' ' || *s->at == '\t' || *s->at == '\r') {
+            s->at++;
+        } else if (*s->at == '/' && s->end - s->at > 1 && s->at[1] == '/') {
+            while (s->at < s->end && *s->at != '\n') {
+                s->at++;
+            }
+        } else if (*s->at == '/' && s->end - s->at > 1 && s->at[1] == '*') {
+            s->at += 2;
+            while (s->at < s->end && !(*s->at == '*' && s->end - s->at > 1 && s->at[1] == '/')) {
+                s->line += *s->at == '\n';
+                s->at++;
+            }
+            s->at = s->end - s->at > 1 ? s->at + 2 : s->end;
+        } else {
+            return;
+        }
+    }
+}
+
+/* Takes the next word: a name, a number, a directive with its dot, a string, or one other character. */
+static void next(scanner *s)
+{
+    skip_blank(s);
+    const char *from = s->at;
+    if (s->at < s->end) {
+        if (*s->at == '"') {
+            s->at++;
+            while (s->at < s->end && *s->at != '"' && *s->at != '\n') {
+                s->at++;
+            }
+            s->at += s->at < s->end && *s->at == '"';
+        } else if (is_word(*s->at) || *s->at == '.') {
+            s->at++;
+            while (s->at < s->end && is_word(*s->at)) {
+                s->at++;
+            }
+        } else {
+            s->at++;
+        }
+    }
+    s->now = (word){from, (size_t)(s->at - from)};
+}
+
+static bool same(word w, const char *text)
+{
+    size_t n = strlen(text);
+    return w.n == n && memcmp(w.at, text, n) == 0;
+}
+
+static bool is(const scanner *s, const char *text)
+{
+    return same(s->now, text);
+}
+
+static hd_status damaged(const scanner *s, const char *what)
+{
+    return hdi_fail(HD_ERROR_IMAGE, "PTX, line %u: expected %s, found '%.*s'", s->line, what,
+                    (int)(s->now.n < 40 ? s->now.n : 40), s->now.at);
+}
+
+/* A number, decimal or hexadecimal, up to 2^31 - 1. */
+static bool number(word w, uint32_t *out)
+{
+    uint64_t v = 0;
+    size_t i = 0;
+    unsigned base = 10;
+    if (w.n > 2 && w.at[0] == '0' && (w.at[1] == 'x' || w.at[1] == 'X')) {
+        base = 16, i = 2;
+    }
+    if (w.n == 0) {
+        return false;
+    }
+    for (; i < w.n; i++) {
+        char c = w.at[i];
+        unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
+                         : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a' + 10)
+                         : c >= 'A' && c <= 'F' ? (unsigned)(c - 'A' + 10)
+                                                : 99;
+        if ((c == 'U' || c == 'u') && i + 1 == w.n && i > 0) {
+            break;
+        }
+        if (digit >= base || (v = v * base + digit) > INT32_MAX) {
+            return false;
+        }
+    }
+    *out = (uint32_t)v;
+    return true;
+}
+
+/* ".u32" and the like: the size, 0 when it is no type; *letter is what hdi_ptx_param has. */
+static uint32_t type_size(word w, char *letter)
+{
+    static const struct {
+        const char *name;
+        uint32_t size;
+        char letter;
+    } types[] = {
+        {".b8", 1, 'b'},   {".u8", 1, 'u'},   {".s8", 1, 's'},     {".b16", 2, 'b'},     {".u16", 2, 'u'},
+        {".s16", 2, 's'},  {".f16", 2, 'f'},  {".bf16", 2, 'f'},   {".b32", 4, 'b'},     {".u32", 4, 'u'},
+        {".s32", 4, 's'},  {".f32", 4, 'f'},  {".f16x2", 4, 'b'},  {".tf32", 4, 'f'},    {".bf16x2", 4, 'b'},
+        {".b64", 8, 'b'},  {".u64", 8, 'u'},  {".s64", 8, 's'},    {".f64", 8, 'f'},     {".b128", 16, 'b'},
+        {".texref", 8, 'b'}, {".samplerref", 8, 'b'}, {".surfref", 8, 'b'},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (same(w, types[i].name)) {
+            *letter = types[i].letter;
+            return types[i].size;
+        }
+    }
+    return 0;
+}
+
+/* A declaration, from behind its state space to behind its name and bounds: [.align N] [.v2|.v4] .type [.ptr ...] name [N]... */
+static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
+{
+    uint64_t bytes = 0;
+    uint32_t vector = 1, given = 0, of = 0;
+    bool pointer = false;
+    while (s->now.n > 1 && s->now.at[0] == '.') {
+        char letter = 0;
+        uint32_t n = type_size(s->now, &letter);
+        if (n != 0) {
+            bytes = of = n;
+            *type = letter;
+        } else if (is(s, ".align")) {
+            uint32_t value;
+            next(s);
+            if (!number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
+                return damaged(s, "an alignment");
+            }
+            given = pointer ? given : value; /* behind .ptr it is the alignment of what is pointed at */
+        } else if (is(s, ".v2") || is(s, ".v4")) {
+            vector = is(s, ".v2") ? 2 : 4;
+        } else if (is(s, ".ptr")) {
+            pointer = true;
+        }
+        next(s);
+    }
+    if (of == 0) {
+        return damaged(s, "a type");
+    }
+    if (s->now.n == 0 || !is_word(s->now.at[0])) {
+        return damaged(s, "a name");
+    }
+    *name = s->now;
+    bytes *= vector;
+    *align = given > of * vector ? given : of * vector;
+    next(s);
+    while (is(s, "[")) {
+        uint32_t count = 0;
+        *type = 'a';
+        *align = given > of ? given : of;
+        next(s);
+        if (!is(s, "]")) {
+            if (!number(s->now, &count)) {
+                return damaged(s, "a number of elements");
+            }
+            next(s);
+        }
+        if (!is(s, "]")) {
+            return damaged(s, "]");
+        }
+        next(s);
+        bytes *= count;
+        if (bytes > INT32_MAX) {
+            return damaged(s, "fewer elements");
+        }
+    }
+    *size = (uint32_t)bytes;
+    return HD_OK;
+}
+
+static bool add_to_shared(uint32_t *total, uint32_t size, uint32_t align)
+{
+    uint64_t end = ((uint64_t)*total + align - 1) / align * align + size;
+    if (end > INT32_MAX) {
+        return false;
+    }
+    *total = (uint32_t)end;
+    return true;
+}
+
+/* The parameter list, from behind "(" to behind ")". */
+static hd_status params(scanner *s, hdi_ptx_entry *entry)
+{
+    while (!is(s, ")")) {
+        if (!is(s, ".param")) {
+            return damaged(s, ".param");
+        }
+        next(s);
+        word name;
+        uint32_t size, align;
+        char type = 0;
+        hd_status status = declaration(s, &name, &size, &align, &type);
+        if (status != HD_OK) {
+            return status;
+        }
+        uint32_t end = entry->argument_bytes;
+        if (!add_to_shared(&end, size, align) || entry->n_params == PARAMS_MAX) {
+            return damaged(s, "fewer parameters");
+        }
+        if ((entry->n_params & (entry->n_params - 1)) == 0) { /* grows at powers of two */
+            size_t room = entry->n_params == 0 ? 4 : entry->n_params * (size_t)2;
+            if (entry->n_params == 0 || room > 4) {
+                hdi_ptx_param *more = realloc(entry->params, room * sizeof *more);
+                if (more == NULL) {
+                    return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the parameters of %s", entry->name);
+                }
+                entry->params = more;
+            }
+        }
+        entry->params[entry->n_params++] = (hdi_ptx_param){end - size, size, type};
+        entry->argument_bytes = end;
+        if (is(s, ",")) {
+            next(s);
+        } else if (!is(s, ")")) {
+            return damaged(s, ", or )");
+        }
+    }
+    next(s);
+    return HD_OK;
+}
+
+/* What stands between the parameters and the body: thread bounds are kept, the rest is skipped. */
+static hd_status directives(scanner *s, hdi_ptx_entry *entry)
+{
+    while (!is(s, "{") && !is(s, ";")) {
+        if (s->now.n == 0) {
+            return damaged(s, "{");
+        }
+        bool bound = is(s, ".maxntid") || is(s, ".reqntid");
+        next(s);
+        if (!bound) {
+            continue;
+        }
+        uint64_t threads = 1;
+        uint32_t n;
+        while (number(s->now, &n)) {
+            threads = threads * n > UINT32_MAX ? UINT32_MAX : threads * n;
+            next(s);
+            if (!is(s, ",")) {
+                break;
+            }
+            next(s);
+        }
+        entry->max_threads = (uint32_t)threads;
+    }
+    return HD_OK;
+}
+
+/* Counts the module-wide variable that a body names, once. `counted` has a mark for each. */
+static bool count_use(scanner *s, uint32_t *total, bool *counted)
+{
+    for (size_t i = 0; i < s->n_shared; i++) {
+        variable *v = &s->shared[i];
+        if (!counted[i] && v->name.n == s->now.n && memcmp(v->name.at, s->now.at, v->name.n) == 0) {
+            counted[i] = true;
+            return add_to_shared(total, v->bytes, v->align);
+        }
+    }
+    return true;
+}
+
+/* A body, from "{" to behind its "}". */
+static hd_status body(scanner *s, hdi_ptx_entry *entry)
+{
+    bool *counted = calloc(s->n_shared + 1, 1);
+    if (counted == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory");
+    }
+    hd_status status = HD_OK;
+    unsigned depth = 0;
+    do {
+        if (s->now.n == 0) {
+            status = damaged(s, "}");
+        } else if (is(s, "{")) {
+            depth++;
+            next(s);
+        } else if (is(s, "}")) {
+            depth--;
+            next(s);
+        } else if (entry != NULL && is(s, ".shared")) {
+            /* a declaration, when a type or .align follows; in an instruction (ld.shared.u32) the space is followed by a type, too, but
+             * comes behind a name without a blank */
+            bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' || s->now.at[-1] == '{' ||
+                            s->now.at[-1] == ';';
+            next(s);
+            if (declares) {
+                word name;
+                uint32_t size, align;
+                char type = 0;
+                status = declaration(s, &name, &size, &align, &type);
+                if (status == HD_OK && !add_to_shared(&entry->static_shared_bytes, size, align)) {
+                    status = damaged(s, "less shared memory");
+                }
+            }
+        } else {
+            if (entry != NULL && !count_use(s, &entry->static_shared_bytes, counted)) {
+                status = damaged(s, "less shared memory");
+            }
+            next(s);
+        }
+    } while (status == HD_OK && depth != 0);
+    free(counted);
+    return status;
+}
+
+static hd_status entry_point(scanner *s)
+{
+    if (s->now.n == 0 || !is_word(s->now.at[0]) || s->now.n > NAME_MAX_BYTES) {
+        return damaged(s, "the name of a kernel");
+    }
+    hdi_ptx_entry *more = realloc(s->out->entries, (s->out->n_entries + (size_t)1) * sizeof *more);
+    if (more == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of kernels");
+    }
+    s->out->entries = more;
+    hdi_ptx_entry *entry = &more[s->out->n_entries];
+    memset(entry, 0, sizeof *entry);
+    entry->name = malloc(s->now.n + 1);
+    if (entry->name == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the name of a kernel");
+    }
+    memcpy(entry->name, s->now.at, s->now.n);
+    entry->name[s->now.n] = 0;
+    s->out->n_entries++;
+    next(s);
+    if (is(s, "(")) {
+        next(s);
+        hd_status status = params(s, entry);
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    hd_status status = directives(s, entry);
+    if (status == HD_OK && is(s, "{")) {
+        return body(s, entry);
+    }
+    if (status == HD_OK) { /* only declared; the definition follows */
+        s->out->n_entries--;
+        free(entry->name);
+        free(entry->params);
+        next(s);
+    }
+    return status;
+}
+
+static hd_status module_variable(scanner *s)
+{
+    variable v;
+    char type = 0;
+    hd_status status = declaration(s, &v.name, &v.bytes, &v.align, &type);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (s->n_shared == SHARED_MAX) {
+        return damaged(s, "fewer shared variables");
+    }
+    if ((s->n_shared & (s->n_shared - 1)) == 0) {
+        variable *more = realloc(s->shared, (s->n_shared == 0 ? 1 : s->n_shared * 2) * sizeof *more);
+        if (more == NULL) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of shared variables");
+        }
+        s->shared = more;
+    }
+    s->shared[s->n_shared++] = v;
+    return HD_OK;
+}
+
+static hd_status scan(scanner *s)
+{
+    next(s);
+    bool external = false;
+    while (s->now.n != 0) {
+        hd_status status = HD_OK;
+        if (is(s, ".entry")) {
+            next(s);
+            status = entry_point(s);
+            external = false;
+        } else if (is(s, ".extern")) {
+            external = true;
+            next(s);
+        } else if (is(s, ".shared") && !external) {
+            next(s);
+            status = module_variable(s);
+        } else if (is(s, "{")) {
+            status = body(s, NULL); /* of a function, or a variable's initial value */
+        } else {
+            external = external && !is(s, ";");
+            next(s);
+        }
+        if (status != HD_OK) {
+            return status;
+        }
+    }
+    return HD_OK;
+}
+
+bool hdi_ptx_detect(const void *image, size_t bytes)
+{
+    scanner s = {.at = image, .end = (const char *)image + bytes, .line = 1};
+    next(&s);
+    return is(&s, ".version");
+}
+
+hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out)
+{
+    hdi_ptx ptx = {NULL, 0};
+    const char *zero = memchr(text, 0, bytes);
+    scanner s = {.at = text, .end = zero != NULL ? zero : text + bytes, .line = 1, .out = &ptx};
+    hd_status status = scan(&s);
+    free(s.shared);
+    if (status != HD_OK) {
+        hdi_ptx_release(&ptx);
+        return status;
+    }
+    *out = ptx;
+    return HD_OK;
+}
+
+void hdi_ptx_release(hdi_ptx *ptx)
+{
+    for (uint32_t i = 0; i < ptx->n_entries; i++) {
+        free(ptx->entries[i].name);
+        free(ptx->entries[i].params);
+    }
+    free(ptx->entries);
+    *ptx = (hdi_ptx){NULL, 0};
+}
+
+const hdi_ptx_entry *hdi_ptx_find(const hdi_ptx *ptx, const char *name)
+{
+    for (uint32_t i = 0; i < ptx->n_entries; i++) {
+        if (strcmp(ptx->entries[i].name, name) == 0) {
+            return &ptx->entries[i];
+        }
+    }
+    return NULL;
+}

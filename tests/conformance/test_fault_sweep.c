@@ -1,0 +1,390 @@
+/* test_fault_sweep.c - the Nth driver call fails, for every N of a scenario, once or from then on, with codes of several kinds.
+ *
+ * Threads: the main one. Locks: none.
+ * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right bytes; closing
+ * is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.
+ *
+ * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (18) depends on HEDDLE_SEED; with enough seconds, none are.
+ */
+#include "conformance.h"
+
+enum { words = 20000, bytes = words * 4, large = 3 << 20 };
+
+/* What was wrong in a pass: printed once for each kind, counted, and failed on at the end of the pass. */
+static int violations;
+static char seen[64][160];
+
+static void violation(const char *settings, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void violation(const char *settings, const char *format, ...)
+{
+    char text[1024], kind[160];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    size_t n = 0;
+    for (const char *p = text; *p != '\0' && n < sizeof kind - 1; p++) { /* without the numbers */
+        if (*p < '0' || *p > '9') {
+            kind[n++] = *p;
+        }
+    }
+    kind[n] = '\0';
+    violations++;
+    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
+        if (strcmp(seen[i], kind) == 0) {
+            return;
+        }
+        if (seen[i][0] == '\0') {
+            memcpy(seen[i], kind, sizeof kind);
+            break;
+        }
+    }
+    fprintf(stderr, "  WRONG, %s: %s\n", settings, text);
+}
+
+typedef struct outcome {
+    const char *settings;
+    bool opened;
+    int failures;
+    int by_status[21];
+} outcome;
+
+static const char kernel_source[] = "#include <heddle/kernel.h>\n"
+                                    "HD_KERNEL(add_one, HD_INOUT(uint32_t, y), HD_VALUE(uint64_t, n))\n"
+                                    "{\n"
+                                    "    uint64_t i = hd_global_x();\n"
+                                    "    if (i < n) {\n"
+                                    "        y[i] += 1;\n"
+                                    "    }\n"
+                                    "}\n";
+static uint8_t *kernel_file;
+static size_t kernel_file_size;
+static uint8_t *data, *got;
+
+/* Counts a failure and looks at what it says. True for success. */
+static bool step(outcome *o, hd_status status, const char *call)
+{
+    if (status == HD_OK) {
+        return true;
+    }
+    o->failures++;
+    if (status > 0 || status < -20) {
+        violation(o->settings, "%s: no status: %d", call, status);
+        return false;
+    }
+    o->by_status[-status]++;
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    const char *message = hd_message();
+    bool names = strstr(message, "hd_") != NULL || strstr(message, "cu") != NULL ||
+                 (error.operation[0] != '\0' && strstr(message, error.operation) != NULL);
+    if (error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names ||
+        status == HD_ERROR_ARGUMENT || status == HD_ERROR_HANDLE || status == HD_ERROR_RANGE ||
+        status == HD_ERROR_TIMEOUT || status == HD_ERROR_OPTION) {
+        violation(o->settings, "%s: %s (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
+                  hd_status_name(error.status), error.operation, message);
+    }
+    return false;
+}
+#define STEP(call) step(o, (call), #call)
+
+/* What was read is right, when all that made it succeeded. */
+static void check(outcome *o, const void *wanted, size_t size, const char *what)
+{
+    size_t i = conf_difference(got, wanted, size);
+    if (i < size) {
+        violation(o->settings, "%s: read without an error, but byte %zu of %zu is %02x, not %02x", what, i, size,
+                  got[i], ((const uint8_t *)wanted)[i]);
+    }
+}
+
+static void scenario(outcome *o)
+{
+    hd_runtime *const untouched = (hd_runtime *)(uintptr_t)0x1234;
+    hd_runtime *runtime = untouched;
+    o->opened = STEP(conf_try_open(o->settings, &runtime));
+    if (!o->opened) {
+        if (runtime != untouched) {
+            violation(o->settings, "hd_open failed and changed its output");
+        }
+        return;
+    }
+    int last = hd_device_count(runtime) - 1;
+    hd_lane *a = NULL, *b = NULL, *c = NULL, *mine = hd_default_lane(runtime, 0);
+    if (mine == NULL) {
+        hd_error error = {.size = sizeof error};
+        hd_last_error(&error);
+        step(o, error.status, "hd_default_lane");
+    }
+    STEP(hd_lane_create(runtime, 0, &a));
+    STEP(hd_lane_create(runtime, 0, &b));
+    STEP(hd_lane_create(runtime, last, &c));
+
+    /* memory that grows; pinned memory; code */
+    hd_buffer *x = NULL, *y = NULL, *z = NULL, *far = NULL, *pinned = NULL;
+    if (a != NULL) {
+        STEP(hd_alloc(a, bytes, &x));
+        STEP(hd_alloc(a, large, &y));
+        STEP(hd_alloc(a, 2 * large, &z));
+    }
+    if (c != NULL) {
+        STEP(hd_alloc(c, large, &far));
+    }
+    STEP(hd_alloc_host(runtime, large, &pinned));
+    hd_module *builtin = NULL, *module = NULL;
+    hd_kernel *fill = NULL, *copy = NULL, *add = NULL;
+    if (STEP(hd_builtin_module(runtime, &builtin))) {
+        STEP(hd_kernel_get(builtin, "hd_fill_u32", &fill));
+        STEP(hd_kernel_get(builtin, "hd_copy_u32", &copy));
+    }
+    if (kernel_file != NULL && STEP(hd_module_load(runtime, kernel_file, kernel_file_size, &module))) {
+        STEP(hd_kernel_get(module, "add_one", &add));
+    }
+    hd_device_info_t info = {.size = sizeof info};
+    STEP(hd_device_info(runtime, last, &info));
+
+    /* work: `x_ok` and the like say that all of what made the content was accepted */
+    hd_dims grid = conf_grid(words, 128), block = {128, 1, 1};
+    hd_ticket tickets[8] = {{NULL, 0}};
+    int n = 0;
+    bool x_ok = false, y_ok = false, z_ok = false, far_ok = false, pinned_ok = false;
+    uint32_t x_word = 0;
+    if (x != NULL && fill != NULL) {
+        hd_arg args[] = {hd_out(x), hd_u64(words), hd_u32(41)};
+        x_ok = STEP(hd_launch(a, fill, grid, block, 0, args, 3, &tickets[n]));
+        x_word = 41, n += x_ok;
+        if (add != NULL && x_ok && b != NULL) { /* in another lane */
+            hd_arg add_args[] = {hd_inout(x), hd_u64(words)};
+            bool done = STEP(hd_launch(b, add, grid, block, 0, add_args, 2, &tickets[n]));
+            x_word += done, n += done;
+        }
+    }
+    if (y != NULL) {
+        y_ok = STEP(hd_write(y, 0, data, large));
+    }
+    if (z != NULL) {
+        z_ok = STEP(hd_fill(z, 0, 0x5a5a5a5au, 2 * large, &tickets[n]));
+        n += z_ok;
+        if (z_ok && y_ok) {
+            z_ok = STEP(hd_copy(z, large, y, 0, large, &tickets[n]));
+            n += z_ok;
+        } else {
+            z_ok = false;
+        }
+    }
+    if (far != NULL && y_ok) { /* directly, or through pinned memory */
+        far_ok = STEP(hd_copy(far, 0, y, 0, large, &tickets[n]));
+        n += far_ok;
+    }
+    if (pinned != NULL && far_ok) {
+        pinned_ok = STEP(hd_copy(pinned, 0, far, 0, large, &tickets[n]));
+        n += pinned_ok;
+    }
+    if (b != NULL && copy != NULL && x_ok && y_ok) {
+        hd_arg args[] = {hd_out_range(y, 0, bytes), hd_in(x), hd_u64(words)};
+        hd_status status = hd_launch(b, copy, grid, block, 0, args, 3, &tickets[n]);
+        if (STEP(status)) {
+            n++;
+        } else {
+            y_ok = false;
+        }
+    }
+
+    /* waiting and reading */
+    bool waited = true;
+    for (int i = 0; i < n; i++) {
+        waited = STEP(hd_wait(tickets[i], 60 * CONF_SECOND)) && waited;
+        if (!hd_done(tickets[i])) {
+            violation(o->settings, "ticket %d is not done after hd_wait", i);
+        }
+    }
+    if (x_ok && STEP(hd_read(x, 0, got, bytes)) && waited) {
+        uint32_t wanted[words];
+        for (int i = 0; i < words; i++) {
+            wanted[i] = x_word;
+        }
+        check(o, wanted, bytes, "what two kernels made");
+    }
+    if (z_ok && STEP(hd_read(z, large, got, large))) {
+        check(o, data, large, "copy in the device");
+    }
+    if (far_ok && STEP(hd_read(far, 0, got, large))) {
+        check(o, data, large, "copy between devices");
+    }
+    if (pinned_ok) {
+        void *p = NULL;
+        if (STEP(hd_map(pinned, HD_READ, &p))) {
+            memcpy(got, p, large);
+            check(o, data, large, "copy to pinned memory");
+            hd_unmap(pinned);
+        }
+    }
+    if (y_ok && x_ok && STEP(hd_read(y, 0, got, large))) {
+        memmove(got, got + bytes, large - bytes);
+        check(o, data + bytes, large - bytes, "what was written");
+    }
+    hd_lane *lanes[] = {a, b, c, mine};
+    for (int i = 0; i < 4; i++) {
+        if (lanes[i] != NULL) {
+            if (!STEP(hd_lane_wait(lanes[i], 60 * CONF_SECOND))) {
+                STEP(hd_lane_reset(lanes[i], 60 * CONF_SECOND));
+            }
+        }
+    }
+    hd_device_stats stats = {.size = sizeof stats};
+    STEP(hd_device_get_stats(runtime, 0, &stats));
+
+    /* some of it goes by itself, the rest with the runtime */
+    hd_free(x);
+    hd_free(z);
+    hd_free(far);
+    hd_module_unload(module);
+    hd_lane_destroy(b);
+    hd_lane_destroy(c);
+    hd_buffer *again = NULL;
+    if (a != NULL && STEP(hd_alloc(a, 5000, &again)) && STEP(hd_fill(again, 0, 7, 5000, NULL)) &&
+        STEP(hd_read(again, 0, got, 5000))) {
+        uint32_t sevens[1250];
+        for (int i = 0; i < 1250; i++) {
+            sevens[i] = 7;
+        }
+        check(o, sevens, 5000, "a small buffer");
+    }
+    conf_close(runtime);
+}
+
+static outcome run(const char *settings)
+{
+    outcome o = {.settings = settings};
+    conf_watch(settings, 60);
+    scenario(&o);
+    return o;
+}
+
+static bool must_be_clean(const char *peers)
+{
+    char settings[160];
+    snprintf(settings, sizeof settings, "fault=1000000 %s host_devices=2 host_memory=64M", peers);
+    outcome o = run(settings);
+    if (o.failures != 0) {
+        violation(settings, "a run without failing calls fails: %s", hd_message());
+    }
+    return o.failures == 0;
+}
+
+static void without_faults(void **state)
+{
+    (void)state;
+    violations = 0;
+    must_be_clean("host_peers=all");
+    must_be_clean("host_peers=none");
+    CONF_EQUAL(violations, 0);
+}
+
+/* Calls of the scenario, as far as the passes so far have seen; shared so that later passes spread their time well. */
+static int calls_seen = 600;
+
+static void sweep(const char *peers, const char *plus, int code)
+{
+    violations = 0;
+    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 18 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 6;
+    conf_random r = {conf_number_from("HEDDLE_SEED", 1) + (uint64_t)code};
+    int64_t start = conf_now();
+    int runs = 0, last_hit = 0, clean_in_a_row = 0, opens_failed = 0, n = 1;
+    int by_status[21] = {0};
+    while (n < 20000 && (clean_in_a_row < 20 || n - last_hit < 60)) {
+        char settings[200];
+        snprintf(settings, sizeof settings, "fault=%d%s=%d %s host_devices=2 host_memory=64M", n, plus, code, peers);
+        outcome o = run(settings);
+        runs++;
+        opens_failed += !o.opened;
+        for (int i = 0; i < 21; i++) {
+            by_status[i] += o.by_status[i];
+        }
+        if (o.failures > 0) {
+            last_hit = n;
+            clean_in_a_row = 0;
+        } else {
+            clean_in_a_row++;
+        }
+        if (runs % 8 == 0 && !must_be_clean(peers)) { /* whatever happened before: a clean one works */
+            break;
+        }
+        /* steps of one while there is time for it */
+        double spent = (double)(conf_now() - start) / 1e9, each = spent / runs;
+        int left = calls_seen > n ? calls_seen - n : 60;
+        double steps = each * left / (seconds - spent > 0.1 ? seconds - spent : 0.1);
+        n += steps <= 1 ? 1 : (int)conf_below(&r, (uint64_t)(2 * steps)) + 1;
+    }
+    must_be_clean(peers);
+    calls_seen = violations == 0 && last_hit > 100 ? last_hit + 20 : calls_seen;
+    fprintf(stderr, "  fault=N%s=%d %s: %d runs, N to %d, hd_open failed in %d; failures:", plus, code, peers, runs,
+            last_hit, opens_failed);
+    for (int i = 0; i < 21; i++) {
+        if (by_status[i] != 0) {
+            fprintf(stderr, " %s %d", hd_status_name((hd_status)-i) + 3, by_status[i]);
+        }
+    }
+    fprintf(stderr, "\n");
+    CONF_TRUE(last_hit > 30);
+    CONF_EQUAL(violations, 0);
+}
+
+static void one_call_is_out_of_memory(void **state)
+{
+    (void)state;
+    sweep("host_peers=all", "", 2);
+}
+
+static void one_call_fails(void **state)
+{
+    (void)state;
+    sweep("host_peers=none", "", 999);
+}
+
+static void all_calls_from_one_on_are_out_of_memory(void **state)
+{
+    (void)state;
+    sweep("host_peers=none", "+", 2);
+}
+
+static void all_calls_from_one_on_fail(void **state)
+{
+    (void)state;
+    sweep("host_peers=all", "+", 999);
+}
+
+static void the_device_is_lost_at_a_call(void **state)
+{
+    (void)state;
+    sweep("host_peers=all", "+", 700);
+}
+
+static void one_call_says_that_the_device_is_lost(void **state)
+{
+    (void)state;
+    sweep("host_peers=none", "", 700);
+}
+
+int main(void)
+{
+    conf_begin("test_fault_sweep");
+    data = conf_memory(large);
+    got = conf_memory(2 * large);
+    conf_pattern(data, large, 1);
+    kernel_file = conf_kernel_file(kernel_source, &kernel_file_size);
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(without_faults),
+        CONF_CASE(one_call_is_out_of_memory),
+        CONF_CASE(one_call_fails),
+        CONF_CASE(all_calls_from_one_on_are_out_of_memory),
+        CONF_CASE(all_calls_from_one_on_fail),
+        CONF_CASE(the_device_is_lost_at_a_call),
+        CONF_CASE(one_call_says_that_the_device_is_lost),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(kernel_file);
+    free(data);
+    free(got);
+    return failed;
+}

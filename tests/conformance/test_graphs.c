@@ -1,0 +1,678 @@
+/* test_graphs.c - random work over random lanes, devices and buffers, compared byte for byte with a model that does the same
+ * operations one after the other.
+ *
+ * Threads: one to three submit to the same lanes and buffers. Locks: `world.lock` is held around each submission together with
+ * the same operation on the model, so it defines the order of submission; waiting happens outside it.
+ * Always: the model holds what the buffers hold once all submitted work is done. Values of `floats` buffers are whole numbers so
+ * small that every sum is exact in any order.
+ *
+ * A seed gives the same graphs again (with more than one thread, their interleaving differs). On a difference the operations
+ * that touched the byte are printed.
+ */
+#include "conformance.h"
+
+#include <pthread.h>
+
+enum { most_buffers = 14, most_lanes = 6, most_threads = 3, most_devices = 16, log_rows = 4096 };
+
+static const float exact_limit = 8388608.0f; /* 2^23 */
+
+typedef struct item {
+    hd_buffer *buffer;
+    int device; /* -1: pinned */
+    size_t bytes;
+    bool floats; /* the content is whole numbers, as floats */
+    uint8_t *model;
+} item;
+
+typedef struct log_row {
+    int buffer; /* -1: nothing */
+    size_t from, to;
+    char text[120];
+} log_row;
+
+typedef struct world {
+    pthread_mutex_t lock;
+    hd_runtime *runtime;
+    bool host;
+    int devices;
+    uint64_t peers[most_devices];
+    conf_kernels k;
+    hd_buffer *zeros[most_devices]; /* for work that takes long */
+    item items[most_buffers];
+    int n_items;
+    hd_lane *lanes[most_lanes];
+    int n_lanes;
+    uint64_t seed;
+    int graph, operations;
+    log_row log[log_rows];
+    int logged;
+    uint64_t done_by_kind[16];
+} world;
+
+static world w = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { zeros = CONF_TSAN ? 1 << 15 : 1 << 18 };
+
+/* ------------------------------------------------------------------------------------------------------------- the log -- */
+
+__attribute__((format(printf, 4, 5))) static void note(int buffer, size_t from, size_t to, const char *format, ...)
+{
+    if (w.logged == log_rows) {
+        return;
+    }
+    log_row *row = &w.log[w.logged++];
+    row->buffer = buffer, row->from = from, row->to = to;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(row->text, sizeof row->text, format, arguments);
+    va_end(arguments);
+}
+
+static void print_history(int buffer, size_t at)
+{
+    int n = 0;
+    for (int i = 0; i < w.logged; i++) {
+        n += w.log[i].buffer == buffer && w.log[i].from <= at && at < w.log[i].to;
+    }
+    for (int i = 0; i < w.logged; i++) {
+        if (w.log[i].buffer == buffer && w.log[i].from <= at && at < w.log[i].to && n-- <= 25) {
+            fprintf(stderr, "    %4d  [%zu, %zu)  %s\n", i, w.log[i].from, w.log[i].to, w.log[i].text);
+        }
+    }
+}
+
+static void differs(int buffer, size_t at, unsigned got, unsigned wanted, const char *when)
+{
+    item *x = &w.items[buffer];
+    fprintf(stderr,
+            "buffer %d (device %d, %zu bytes), byte %zu is %02x, not %02x, %s; operations on it, the last 25:\n",
+            buffer, x->device, x->bytes, at, got, wanted, when);
+    print_history(buffer, at);
+    conf_fail_at(__FILE__, __LINE__, "wrong result: HEDDLE_SEED=%llu, graph %d", (unsigned long long)w.seed, w.graph);
+}
+
+static void compare(int buffer, size_t offset, const uint8_t *got, size_t bytes, const char *when)
+{
+    size_t i = conf_difference(got, w.items[buffer].model + offset, bytes);
+    if (i < bytes) {
+        differs(buffer, offset + i, got[i], w.items[buffer].model[offset + i], when);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ choices at random -- */
+
+typedef struct range {
+    size_t offset, bytes;
+} range;
+
+/* A range in multiples of `unit`, never empty when the buffer has one unit. */
+static range some_range(conf_random *r, const item *x, size_t unit)
+{
+    size_t units = x->bytes / unit;
+    range a = {0, units * unit};
+    if (units <= 1 || conf_chance(r, 25)) {
+        return a;
+    }
+    size_t length = conf_chance(r, 50) ? 1 + conf_below(r, units) : 1 + conf_below(r, units < 64 ? units : 64);
+    a.bytes = length * unit;
+    a.offset = conf_below(r, units - length + 1) * unit;
+    return a;
+}
+
+static bool reaches(int device, const item *x)
+{
+    return x->device < 0 || x->device == device || (w.peers[device] >> x->device & 1) != 0;
+}
+
+static bool overlap(int a, range x, int b, range y)
+{
+    return a == b && x.offset < y.offset + y.bytes && y.offset < x.offset + x.bytes;
+}
+
+static int some_item(conf_random *r)
+{
+    return (int)conf_below(r, (uint64_t)w.n_items);
+}
+
+static hd_lane *some_lane(conf_random *r)
+{
+    int i = (int)conf_below(r, (uint64_t)w.n_lanes + 1);
+    if (i < w.n_lanes) {
+        return w.lanes[i];
+    }
+    hd_lane *lane = hd_default_lane(w.runtime, (int)conf_below(r, (uint64_t)w.devices));
+    CONF_TRUE(lane != NULL);
+    return lane;
+}
+
+static float small_number(conf_random *r)
+{
+    return (float)((int)conf_below(r, 101) - 50);
+}
+
+static void invent(conf_random *r, const item *x, uint8_t *data, size_t bytes)
+{
+    if (x->floats) {
+        for (size_t i = 0; i < bytes / 4; i++) {
+            float v = small_number(r);
+            memcpy(data + 4 * i, &v, 4);
+        }
+    } else {
+        conf_pattern(data, bytes, conf_next(r));
+    }
+}
+
+static void fill_model(int at, range a, uint32_t word)
+{
+    for (size_t i = 0; i < a.bytes; i += 4) {
+        memcpy(w.items[at].model + a.offset + i, &word, 4);
+    }
+}
+
+static uint32_t some_word(conf_random *r, const item *x)
+{
+    return x->floats ? conf_bits(small_number(r)) : (uint32_t)conf_next(r);
+}
+
+static float *numbers(int at, range a)
+{
+    return (float *)(void *)(w.items[at].model + a.offset); /* models are aligned, the ranges of floats too */
+}
+
+/* --------------------------------------------------------------------------------------------------------- operations -- */
+
+/* Each submits one operation and does it on the model. Returns false when the choice cannot be done. *out: its ticket. */
+
+static const uint32_t block_sizes[] = {32, 64, 128, 256};
+
+static bool do_kernel_fill(conf_random *r, hd_ticket *out)
+{
+    hd_lane *lane = some_lane(r);
+    int at = some_item(r), device = hd_lane_device(lane);
+    item *y = &w.items[at];
+    if (y->bytes < 4) {
+        return false;
+    }
+    range a = some_range(r, y, 4);
+    uint32_t word = some_word(r, y), block = block_sizes[conf_below(r, 4)];
+    uint64_t n = a.bytes / 4;
+    hd_arg args[] = {hd_out_range(y->buffer, a.offset, a.bytes), hd_u64(n), hd_u32(word)};
+    hd_status status = hd_launch(lane, w.k.fill, conf_grid(n, block), conf_dims(block, 1, 1), 0, args, 3, out);
+    if (!reaches(device, y)) {
+        CONF_FAILS(status, HD_ERROR_UNREACHABLE);
+        return false;
+    }
+    if (status == HD_ERROR_UNREACHABLE && !w.host) {
+        return false; /* the driver says yes, but the link did not deliver */
+    }
+    CONF_OK(status);
+    note(at, a.offset, a.offset + a.bytes, "fill kernel, lane %d:%d, word %08x", device, hd_lane_number(lane), word);
+    fill_model(at, a, word);
+    return true;
+}
+
+static bool do_kernel_copy(conf_random *r, hd_ticket *out)
+{
+    hd_lane *lane = some_lane(r);
+    int to = some_item(r), from = some_item(r), device = hd_lane_device(lane);
+    item *y = &w.items[to], *x = &w.items[from];
+    if (y->bytes < 4 || x->bytes < 4 || (y->floats && !x->floats)) {
+        return false;
+    }
+    range a = some_range(r, y, 4), b = some_range(r, x, 4);
+    a.bytes = b.bytes = a.bytes < b.bytes ? a.bytes : b.bytes;
+    if (overlap(to, a, from, b)) {
+        return false;
+    }
+    uint64_t n = a.bytes / 4;
+    uint32_t block = block_sizes[conf_below(r, 4)];
+    hd_arg args[] = {hd_out_range(y->buffer, a.offset, a.bytes), hd_in_range(x->buffer, b.offset, b.bytes), hd_u64(n)};
+    hd_status status = hd_launch(lane, w.k.copy, conf_grid(n, block), conf_dims(block, 1, 1), 0, args, 3, out);
+    if (!reaches(device, y) || !reaches(device, x)) {
+        CONF_FAILS(status, HD_ERROR_UNREACHABLE);
+        return false;
+    }
+    if (status == HD_ERROR_UNREACHABLE && !w.host) {
+        return false;
+    }
+    CONF_OK(status);
+    note(to, a.offset, a.offset + a.bytes, "copy kernel, lane %d:%d, from buffer %d at %zu", device,
+         hd_lane_number(lane), from, b.offset);
+    note(from, b.offset, b.offset + b.bytes, "read by a copy kernel, lane %d:%d, to buffer %d at %zu", device,
+         hd_lane_number(lane), to, a.offset);
+    memcpy(y->model + a.offset, x->model + b.offset, a.bytes);
+    return true;
+}
+
+static bool do_kernel_axpy(conf_random *r, hd_ticket *out)
+{
+    hd_lane *lane = some_lane(r);
+    int to = some_item(r), from = some_item(r), device = hd_lane_device(lane);
+    item *y = &w.items[to], *x = &w.items[from];
+    if (!y->floats || !x->floats || !reaches(device, y) || !reaches(device, x)) {
+        return false;
+    }
+    range a = some_range(r, y, 4), b = some_range(r, x, 4);
+    a.bytes = b.bytes = a.bytes < b.bytes ? a.bytes : b.bytes;
+    if (overlap(to, a, from, b)) {
+        return false;
+    }
+    static const float factors[] = {-2, -1, 1, 2};
+    float factor = factors[conf_below(r, 4)], *v = numbers(to, a);
+    const float *u = numbers(from, b);
+    uint64_t n = a.bytes / 4;
+    for (uint64_t i = 0; i < n; i++) {
+        float sum = v[i] + factor * u[i];
+        if (sum > exact_limit || sum < -exact_limit) {
+            return false;
+        }
+    }
+    hd_status status = conf_axpy(lane, w.k, y->buffer, a.offset, x->buffer, b.offset, factor, n, out);
+    if (status == HD_ERROR_UNREACHABLE && !w.host) {
+        return false;
+    }
+    CONF_OK(status);
+    note(to, a.offset, a.offset + a.bytes, "axpy, lane %d:%d, %g times buffer %d at %zu", device, hd_lane_number(lane),
+         (double)factor, from, b.offset);
+    note(from, b.offset, b.offset + b.bytes, "read by axpy, lane %d:%d, to buffer %d at %zu", device,
+         hd_lane_number(lane), to, a.offset);
+    for (uint64_t i = 0; i < n; i++) {
+        v[i] += factor * u[i];
+    }
+    return true;
+}
+
+static bool do_kernel_sum(conf_random *r, hd_ticket *out)
+{
+    hd_lane *lane = some_lane(r);
+    int to = some_item(r), from = some_item(r), device = hd_lane_device(lane);
+    item *y = &w.items[to], *x = &w.items[from];
+    if (!y->floats || !x->floats || !reaches(device, y) || !reaches(device, x)) {
+        return false;
+    }
+    range a = {conf_below(r, y->bytes / 4) * 4, 4}, b = some_range(r, x, 4);
+    if (overlap(to, a, from, b)) {
+        return false;
+    }
+    const float *u = numbers(from, b);
+    double sum = 0, size = 0;
+    for (size_t i = 0; i < b.bytes / 4; i++) {
+        sum += (double)u[i];
+        size += (double)(u[i] < 0 ? -u[i] : u[i]);
+    }
+    float *total = numbers(to, a);
+    if (size + (double)(*total < 0 ? -*total : *total) > (double)exact_limit) {
+        return false;
+    }
+    hd_status status = conf_sum(lane, w.k, y->buffer, a.offset, x->buffer, b.offset, b.bytes / 4,
+                                (uint32_t)(1 + conf_below(r, 4)), out);
+    if (status == HD_ERROR_UNREACHABLE && !w.host) {
+        return false;
+    }
+    CONF_OK(status);
+    note(to, a.offset, a.offset + 4, "sum, lane %d:%d, of buffer %d at %zu, %zu bytes", device, hd_lane_number(lane),
+         from, b.offset, b.bytes);
+    note(from, b.offset, b.offset + b.bytes, "read by sum, lane %d:%d", device, hd_lane_number(lane));
+    *total += (float)sum;
+    return true;
+}
+
+/* Long work that adds zero to one number: holds up its lane, and whoever needs that number. */
+static bool do_slow(conf_random *r, hd_ticket *out)
+{
+    hd_lane *lane = some_lane(r);
+    int to = some_item(r), device = hd_lane_device(lane);
+    item *y = &w.items[to];
+    if (!y->floats || !reaches(device, y)) {
+        return false;
+    }
+    range a = {conf_below(r, y->bytes / 4) * 4, 4};
+    hd_status status = conf_sum(lane, w.k, y->buffer, a.offset, w.zeros[device], 0, zeros, 1, out);
+    if (status == HD_ERROR_UNREACHABLE && !w.host) {
+        return false;
+    }
+    CONF_OK(status);
+    note(to, a.offset, a.offset + 4, "long sum of zeros, lane %d:%d", device, hd_lane_number(lane));
+    return true;
+}
+
+static bool do_fill(conf_random *r, hd_ticket *out)
+{
+    int at = some_item(r);
+    item *y = &w.items[at];
+    if (y->bytes < 4) {
+        return false;
+    }
+    range a = some_range(r, y, 4);
+    uint32_t word = some_word(r, y);
+    CONF_OK(hd_fill(y->buffer, a.offset, word, a.bytes, out));
+    note(at, a.offset, a.offset + a.bytes, "hd_fill, word %08x", word);
+    fill_model(at, a, word);
+    return true;
+}
+
+static bool do_copy(conf_random *r, hd_ticket *out)
+{
+    int to = some_item(r), from = some_item(r);
+    item *y = &w.items[to], *x = &w.items[from];
+    if (y->floats && !x->floats) {
+        return false;
+    }
+    size_t unit = y->floats || conf_chance(r, 30) ? 4 : 1;
+    if (y->bytes < unit || x->bytes < unit) {
+        return false;
+    }
+    range a = some_range(r, y, unit), b = some_range(r, x, unit);
+    a.bytes = b.bytes = a.bytes < b.bytes ? a.bytes : b.bytes;
+    if (overlap(to, a, from, b)) {
+        CONF_FAILS(hd_copy(y->buffer, a.offset, x->buffer, b.offset, a.bytes, out), HD_ERROR_ARGUMENT);
+        return false;
+    }
+    CONF_OK(hd_copy(y->buffer, a.offset, x->buffer, b.offset, a.bytes, out));
+    note(to, a.offset, a.offset + a.bytes, "hd_copy from buffer %d at %zu", from, b.offset);
+    note(from, b.offset, b.offset + b.bytes, "read by hd_copy to buffer %d at %zu", to, a.offset);
+    memcpy(y->model + a.offset, x->model + b.offset, a.bytes);
+    return true;
+}
+
+static bool do_write(conf_random *r, hd_ticket *out)
+{
+    (void)out;
+    int at = some_item(r);
+    item *y = &w.items[at];
+    range a = some_range(r, y, y->floats ? 4 : 1);
+    uint8_t *data = conf_memory(a.bytes);
+    invent(r, y, data, a.bytes);
+    CONF_OK(hd_write(y->buffer, a.offset, data, a.bytes));
+    note(at, a.offset, a.offset + a.bytes, "hd_write");
+    memcpy(y->model + a.offset, data, a.bytes);
+    memset(data, 0xdb, a.bytes); /* may be reused on return */
+    free(data);
+    return true;
+}
+
+static bool do_read(conf_random *r, hd_ticket *out)
+{
+    (void)out;
+    int at = some_item(r);
+    item *x = &w.items[at];
+    range a = some_range(r, x, 1);
+    uint8_t *data = conf_memory(a.bytes);
+    memset(data, 0xdb, a.bytes);
+    CONF_OK(hd_read(x->buffer, a.offset, data, a.bytes));
+    note(at, a.offset, a.offset + a.bytes, "hd_read");
+    compare(at, a.offset, data, a.bytes, "read in the middle");
+    free(data);
+    return true;
+}
+
+static bool do_map(conf_random *r, hd_ticket *out)
+{
+    (void)out;
+    int at = some_item(r);
+    item *x = &w.items[at];
+    if (x->device >= 0) {
+        return false;
+    }
+    uint8_t *p = NULL;
+    if (conf_chance(r, 50)) {
+        CONF_OK(hd_map(x->buffer, HD_READ, (void **)&p));
+        note(at, 0, x->bytes, "hd_map to read");
+        compare(at, 0, p, x->bytes, "mapped in the middle");
+    } else {
+        range a = some_range(r, x, x->floats ? 4 : 1);
+        CONF_OK(hd_map(x->buffer, HD_READ_WRITE, (void **)&p));
+        note(at, 0, x->bytes, "hd_map to write from %zu to %zu", a.offset, a.offset + a.bytes);
+        compare(at, 0, p, x->bytes, "mapped to write in the middle");
+        invent(r, x, x->model + a.offset, a.bytes);
+        memcpy(p + a.offset, x->model + a.offset, a.bytes);
+    }
+    hd_unmap(x->buffer);
+    return true;
+}
+
+static void make_item(conf_random *r, int at)
+{
+    static const size_t sizes[] = {1, 3, 64, 100, 4096, 4097, 20000, 65536, 100001, 262144};
+    item *x = &w.items[at];
+    x->device = conf_chance(r, 20) ? -1 : (int)conf_below(r, (uint64_t)w.devices);
+    x->bytes = sizes[conf_below(r, sizeof sizes / sizeof *sizes)];
+    x->floats = conf_chance(r, 50);
+    if (x->floats) {
+        x->bytes = (x->bytes + 3) / 4 * 4;
+    }
+    if (x->device < 0) {
+        CONF_OK(hd_alloc_host(w.runtime, x->bytes, &x->buffer));
+    } else {
+        hd_lane *lane = NULL;
+        do {
+            lane = some_lane(r);
+        } while (hd_lane_device(lane) != x->device && !conf_chance(r, 10));
+        if (hd_lane_device(lane) != x->device) {
+            lane = hd_default_lane(w.runtime, x->device);
+        }
+        CONF_OK(hd_alloc(lane, x->bytes, &x->buffer));
+    }
+    x->model = conf_memory((x->bytes + 7) / 8 * 8);
+    note(at, 0, x->bytes, "allocated on %d, %zu bytes", x->device, x->bytes);
+    /* from now on its content is defined */
+    range all = {0, x->bytes};
+    if (x->bytes % 4 == 0 && conf_chance(r, 40)) {
+        uint32_t word = some_word(r, x);
+        CONF_OK(hd_fill(x->buffer, 0, word, x->bytes, NULL));
+        note(at, 0, x->bytes, "first: hd_fill, word %08x", word);
+        fill_model(at, all, word);
+    } else if (x->bytes % 4 == 0 && x->device >= 0 && conf_chance(r, 60)) {
+        hd_lane *lane = hd_default_lane(w.runtime, x->device);
+        uint32_t word = some_word(r, x);
+        for (int i = 0; i < w.n_lanes; i++) {
+            lane = hd_lane_device(w.lanes[i]) == x->device && conf_chance(r, 60) ? w.lanes[i] : lane;
+        }
+        CONF_OK(conf_fill(lane, w.k, x->buffer, 0, x->bytes / 4, word, NULL));
+        note(at, 0, x->bytes, "first: fill kernel, lane %d, word %08x", hd_lane_number(lane), word);
+        fill_model(at, all, word);
+    } else {
+        invent(r, x, x->model, x->bytes);
+        CONF_OK(hd_write(x->buffer, 0, x->model, x->bytes));
+        note(at, 0, x->bytes, "first: hd_write");
+    }
+}
+
+static bool do_free_and_alloc(conf_random *r, hd_ticket *out)
+{
+    (void)out;
+    int at = some_item(r);
+    item *x = &w.items[at];
+    note(at, 0, x->bytes, "freed");
+    hd_free(x->buffer);
+    free(x->model);
+    make_item(r, at);
+    return true;
+}
+
+static const struct {
+    bool (*run)(conf_random *, hd_ticket *);
+    unsigned weight;
+} kinds[] = {
+    {do_kernel_fill, 12}, {do_kernel_copy, 22}, {do_kernel_axpy, 18},   {do_kernel_sum, 6},
+    {do_slow, 3},         {do_fill, 8},         {do_copy, 20},          {do_write, 6},
+    {do_read, 2},         {do_map, 2},          {do_free_and_alloc, 5},
+};
+enum { n_kinds = sizeof kinds / sizeof *kinds };
+
+/* -------------------------------------------------------------------------------------------------------------- a graph -- */
+
+typedef struct submitter {
+    uint64_t seed;
+    int operations;
+} submitter;
+
+static void *submits(void *argument)
+{
+    submitter *s = argument;
+    conf_random r = {s->seed};
+    hd_ticket kept[4] = {{NULL, 0}};
+    unsigned weights = 0;
+    for (int i = 0; i < n_kinds; i++) {
+        weights += kinds[i].weight;
+    }
+    for (int done = 0, tries = 0; done < s->operations && tries < 20 * s->operations; tries++) {
+        unsigned pick = (unsigned)conf_below(&r, weights);
+        int kind = 0;
+        while (pick >= kinds[kind].weight) {
+            pick -= kinds[kind++].weight;
+        }
+        hd_ticket ticket = {NULL, 0};
+        pthread_mutex_lock(&w.lock);
+        if (kinds[kind].run(&r, &ticket)) {
+            done++;
+            w.done_by_kind[kind]++;
+        }
+        pthread_mutex_unlock(&w.lock);
+        if (ticket.lane != NULL) {
+            kept[conf_below(&r, 4)] = ticket;
+        }
+        if (conf_chance(&r, 4)) { /* waits, while others submit */
+            hd_ticket waited = kept[conf_below(&r, 4)];
+            (void)hd_done(waited);
+            CONF_OK(hd_wait(waited, 60 * CONF_SECOND));
+            CONF_TRUE(hd_done(waited));
+        }
+    }
+    return NULL;
+}
+
+static void run_graph(int graph, uint64_t seed)
+{
+    conf_random r = {seed};
+    w.graph = graph;
+    w.logged = 0;
+    w.n_lanes = 2 + (int)conf_below(&r, most_lanes - 1);
+    int devices_used = 1 + (int)conf_below(&r, (uint64_t)w.devices);
+    for (int i = 0; i < w.n_lanes; i++) {
+        CONF_OK(hd_lane_create(w.runtime, (int)conf_below(&r, (uint64_t)devices_used), &w.lanes[i]));
+    }
+    int all_devices = w.devices;
+    w.devices = devices_used;
+    w.n_items = 4 + (int)conf_below(&r, most_buffers - 3);
+    for (int i = 0; i < w.n_items; i++) {
+        make_item(&r, i);
+    }
+    int threads = 1 + (int)conf_below(&r, most_threads);
+    pthread_t ids[most_threads];
+    submitter submitters[most_threads];
+    for (int i = 0; i < threads; i++) {
+        submitters[i] = (submitter){conf_next(&r), w.operations / threads};
+        if (threads == 1) {
+            submits(&submitters[i]);
+        } else {
+            CONF_EQUAL(pthread_create(&ids[i], NULL, submits, &submitters[i]), 0);
+        }
+    }
+    for (int i = 0; threads > 1 && i < threads; i++) {
+        pthread_join(ids[i], NULL);
+    }
+    if (conf_chance(&r, 50)) { /* lanes may go while their work runs */
+        for (int i = 0; i < w.n_lanes; i++) {
+            hd_lane_destroy(w.lanes[i]);
+        }
+        w.n_lanes = 0;
+    }
+    for (int i = 0; i < w.n_items; i++) {
+        item *x = &w.items[i];
+        uint8_t *got = conf_memory(x->bytes);
+        memset(got, 0xdb, x->bytes);
+        CONF_OK(hd_read(x->buffer, 0, got, x->bytes));
+        compare(i, 0, got, x->bytes, "at the end");
+        free(got);
+        free(x->model);
+        hd_free(x->buffer);
+    }
+    for (int i = 0; i < w.n_lanes; i++) {
+        CONF_OK(hd_lane_wait(w.lanes[i], 60 * CONF_SECOND));
+        hd_lane_destroy(w.lanes[i]);
+    }
+    w.n_lanes = 0;
+    w.devices = all_devices;
+}
+
+static void open_world(const char *settings)
+{
+    w.runtime = conf_open(settings);
+    w.host = conf_is_host(w.runtime);
+    w.devices = hd_device_count(w.runtime) < most_devices ? hd_device_count(w.runtime) : most_devices;
+    w.k = conf_builtins(w.runtime);
+    for (int d = 0; d < w.devices; d++) {
+        hd_device_info_t info = {.size = sizeof info};
+        CONF_OK(hd_device_info(w.runtime, d, &info));
+        w.peers[d] = info.peers;
+        CONF_OK(hd_alloc(hd_default_lane(w.runtime, d), zeros * 4, &w.zeros[d]));
+        CONF_OK(hd_fill(w.zeros[d], 0, 0, zeros * 4, NULL));
+    }
+}
+
+static void random_graphs(const char *peers, int part)
+{
+    int graphs = (int)conf_number_from("HEDDLE_GRAPHS", 300) / 3 + 1, per_runtime = 20;
+    uint64_t seed = conf_number_from("HEDDLE_SEED", 1);
+    int only = (int)conf_number_from("HEDDLE_ONLY_GRAPH", 0);
+    w.operations = CONF_TSAN ? 40 : 90;
+    for (int g = 0; g < graphs; g++) {
+        int number = part * 100000 + g;
+        if (only != 0 && number != only) {
+            continue;
+        }
+        if (g % per_runtime == 0 || w.runtime == NULL) {
+            conf_close(w.runtime);
+            char settings[128];
+            conf_random r = {seed * 7919 + (uint64_t)(part * 1000 + g / per_runtime)};
+            /* every fourth without a perturbed schedule, every second with rings that are often full */
+            snprintf(settings, sizeof settings, "host_peers=%s host_schedule=%llu lane_slots=%d", peers,
+                     g / per_runtime % 4 == 3 ? 0ull : (unsigned long long)(conf_next(&r) >> 1),
+                     conf_chance(&r, 50) ? 128 : 1024);
+            open_world(settings);
+        }
+        w.seed = seed;
+        conf_watch("a random graph", 60);
+        run_graph(number, seed * 1000003 + (uint64_t)number);
+    }
+    conf_close(w.runtime);
+    w.runtime = NULL;
+}
+
+static void all_peers(void **state)
+{
+    (void)state;
+    random_graphs("all", 1);
+}
+
+static void no_peers(void **state)
+{
+    (void)state;
+    random_graphs("none", 2);
+}
+
+static void ring_of_peers(void **state)
+{
+    (void)state;
+    random_graphs("ring", 3);
+    /* every kind of operation was done */
+    if (getenv("HEDDLE_ONLY_GRAPH") == NULL && getenv("HEDDLE_TEST_FILTER") == NULL) {
+        for (int i = 0; i < n_kinds; i++) {
+            CONF_TRUE(w.done_by_kind[i] > 0);
+        }
+    }
+}
+
+int main(void)
+{
+    conf_failure_ends_program = true; /* the lock may be held */
+    conf_begin("test_graphs");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(all_peers),
+        CONF_CASE(no_peers),
+        CONF_CASE(ring_of_peers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

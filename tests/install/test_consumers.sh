@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# test_consumers.sh - what is installed can be used: from C11 through pkg-config, shared and static, and from C and C++17 through
+# CMake; the tool, its manual page and its completion are there and work.
+set -eu
+source=$1
+build=$2
+command -v pkg-config >/dev/null || exit 77
+export HEDDLE_DRIVER=host
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix="$work/a prefix"
+cmake --install "$build" --prefix "$prefix" >/dev/null
+
+pc=$(dirname "$(find "$prefix" -name heddle.pc)")
+libraries=$(dirname "$pc")
+export PKG_CONFIG_PATH=$pc
+export LD_LIBRARY_PATH=$libraries
+
+[ "$(pkg-config --modversion heddle)" = "$(sed -n 's/.*HD_VERSION_STRING "\(.*\)"/\1/p' "$source/include/heddle/version.h")" ]
+
+# pkg-config prints words for a shell: blanks in the prefix are escaped
+compile() {
+    eval "${CC:-cc} -std=c11 -Wall -Wextra -Werror -pedantic $(pkg-config --cflags heddle) $*"
+}
+compile "'$source/examples/first.c' -o '$work/shared'" "$(pkg-config --libs heddle)"
+"$work/shared" >"$work/shared.out"
+compile "'$source/examples/first.c' -o '$work/static'" "'$libraries/libheddle.a' -pthread -ldl"
+env -u LD_LIBRARY_PATH "$work/static" >"$work/static.out"
+cmp "$work/shared.out" "$work/static.out"
+readelf -d "$work/shared" | grep -q 'NEEDED.*\[libheddle\.so\.0\]'
+
+# the library needs the C library and nothing else
+if readelf -d "$libraries/libheddle.so" | grep NEEDED | grep -vE '\[(libc|libm|libdl|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]'; then
+    echo "libheddle.so needs more than the C library"
+    exit 1
+fi
+if readelf -lW "$libraries/libheddle.so" | grep -q 'GNU_STACK.*RWE'; then
+    echo "libheddle.so has an executable stack"
+    exit 1
+fi
+
+mkdir "$work/consumer"
+cp "$source/examples/first.c" "$work/consumer/"
+cat >"$work/consumer/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.22)
+project(consumer LANGUAGES C CXX)
+find_package(Heddle 0.1 REQUIRED)
+set(CMAKE_CXX_STANDARD 17)
+add_executable(first_shared first.c)
+target_link_libraries(first_shared PRIVATE heddle::heddle)
+add_executable(first_static first.c)
+target_link_libraries(first_static PRIVATE heddle::heddle_static)
+add_executable(plus plus.cc)
+target_link_libraries(plus PRIVATE heddle::heddle)
+CMAKE
+cat >"$work/consumer/plus.cc" <<'CXX'
+#include <cstdio>
+#include <heddle.h>
+
+int main()
+{
+    hd_runtime *runtime = nullptr;
+    hd_options options{sizeof(hd_options), "driver=host host_devices=2"};
+    if (hd_open(&options, &runtime) != HD_OK) {
+        std::fprintf(stderr, "%s\n", hd_message());
+        return 1;
+    }
+    int devices = hd_device_count(runtime);
+    hd_arg arguments[] = {hd_f32(1.5f), hd_u64(7), hd_in(nullptr)};
+    hd_close(runtime);
+    return devices == 2 && arguments[0].kind == HD_ARG_F32 ? 0 : 1;
+}
+CXX
+cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$work/consumer/build" >/dev/null
+for program in first_shared first_static plus; do
+    "$work/consumer/build/$program" >/dev/null
+done
+
+tool=$prefix/bin/heddle
+[ -x "$tool" ]
+"$tool" info >/dev/null
+[ -s "$prefix/share/man/man1/heddle.1" ]
+bash -c 'source "$1" && complete -p heddle' - "$prefix/share/bash-completion/completions/heddle" >/dev/null

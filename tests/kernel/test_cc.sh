@@ -1,0 +1,147 @@
+#!/bin/sh
+# test_cc.sh - `heddle cc`: compiles, packs, runs on a host device; says what is wrong; leaves nothing behind.
+# The GPU's part is tested where a clang that can make it is found.
+set -u
+source=$1
+build=$2
+heddle=$build/heddle
+[ -x "$heddle" ] || {
+    echo "skipped: $heddle is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+mkdir tmp
+TMPDIR=$work/tmp
+export TMPDIR
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# expect STATUS TEXT COMMAND...: the exit status, and text on stderr
+expect() {
+    expected=$1
+    text=$2
+    shift 2
+    "$@" >out 2>err
+    status=$?
+    [ $status -eq "$expected" ] || fail "exit status $status, not $expected: $* ($(cat err))"
+    grep -qF -- "$text" err || [ -z "$text" ] || fail "'$text' is not in the messages of $*: $(cat err)"
+    [ -z "$(ls -A tmp)" ] || fail "$* left $(ls tmp) behind"
+}
+
+cat >scale.c <<'END'
+#include <heddle/kernel.h>
+#ifndef FACTOR
+#define FACTOR 2.0f
+#endif
+struct pair {
+    float a;
+    int32_t b;
+};
+HD_DEVICE float twice(HD_SELF, float x)
+{
+    return hd_thread_x() < hd_block_dim_x() ? FACTOR * x : 0;
+}
+HD_KERNEL_BOUNDS(scale, 64, HD_INOUT(float, y), HD_VALUE(struct pair, p), HD_VALUE(uint32_t, n))
+{
+    HD_SHARED float tile[64];
+    uint64_t i = hd_global_x();
+    tile[hd_thread_x()] = i < n ? y[i] : 0;
+    hd_barrier();
+    if (i < n) {
+        y[i] = twice(hd_self, tile[hd_thread_x()]) + p.a + (float)p.b;
+    }
+}
+END
+
+expect 0 "" "$heddle" cc --no-gpu scale.c
+[ -s scale.hdk ] || fail "there is no scale.hdk"
+expect 0 "" "$heddle" cc --no-gpu -O1 -DFACTOR=3.0f -I . -o three.hdk scale.c
+
+# A program that loads it and runs it.
+cat >run.c <<'END'
+#include <heddle.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define CHECK(e) if ((e) != HD_OK) { printf("%s: %s\n", #e, hd_message()); return 1; }
+int main(int argc, char **argv)
+{
+    static char image[1 << 20];
+    FILE *f = argc > 2 ? fopen(argv[1], "rb") : NULL;
+    if (f == NULL) return 1;
+    size_t bytes = fread(image, 1, sizeof image, f);
+    fclose(f);
+    float y[100];
+    struct { float a; int b; } p = {0.5f, 1};
+    for (int i = 0; i < 100; i++) y[i] = (float)i;
+    hd_options options = {sizeof options, "driver=host"};
+    hd_runtime *rt;
+    hd_module *m;
+    hd_kernel *k;
+    hd_buffer *b;
+    CHECK(hd_open(&options, &rt));
+    hd_lane *lane = hd_default_lane(rt, 0);
+    CHECK(hd_module_load(rt, image, bytes, &m));
+    CHECK(hd_kernel_get(m, "scale", &k));
+    CHECK(hd_alloc(lane, sizeof y, &b));
+    CHECK(hd_write(b, 0, y, sizeof y));
+    hd_arg args[] = {hd_inout(b), hd_bytes(&p, sizeof p), hd_u32(100)};
+    hd_dims grid = {2, 1, 1}, block = {64, 1, 1};
+    CHECK(hd_launch(lane, k, grid, block, 0, args, 3, NULL));
+    CHECK(hd_read(b, 0, y, sizeof y));
+    for (int i = 0; i < 100; i++) {
+        if (y[i] != (float)atof(argv[2]) * (float)i + 1.5f) { printf("y[%d] is %g\n", i, y[i]); return 1; }
+    }
+    hd_close(rt);
+    return 0;
+}
+END
+# shellcheck disable=SC2086
+if ${CC:-cc} -std=c11 -I"$source/include" -o run run.c -L"$build" -lheddle -Wl,-rpath,"$build"; then
+    ./run scale.hdk 2 || fail "scale.hdk does not run"
+    ./run three.hdk 3 || fail "three.hdk does not run"
+else
+    fail "the program that runs kernel files does not compile"
+fi
+
+# What is wrong is said, and an older result stays.
+cp scale.hdk before.hdk
+echo 'HD_KERNEL(' >broken.c
+expect 1 "failed for the CPU" "$heddle" cc --no-gpu -o scale.hdk broken.c
+cmp -s scale.hdk before.hdk || fail "a failure changed the result of before"
+echo 'int x;' >none.c
+expect 1 "there is no kernel" "$heddle" cc --no-gpu none.c
+expect 1 "No such file" "$heddle" cc --no-gpu missing.c
+expect 1 "No such file" "$heddle" cc --no-gpu -o no/such/directory.hdk scale.c
+expect 1 "cannot run no-such-compiler" env CC=no-such-compiler "$heddle" cc --no-gpu scale.c
+expect 1 "has no heddle/kernel.h" env HEDDLE_INCLUDE_DIR=/nonexistent "$heddle" cc --no-gpu scale.c
+expect 1 "does not compile for NVIDIA GPUs" env CLANG=false "$heddle" cc scale.c
+expect 2 "no source file" "$heddle" cc
+expect 2 "more than one source" "$heddle" cc a.c b.c
+expect 2 "unknown option" "$heddle" cc --no-such-option scale.c
+expect 2 "needs a value" "$heddle" cc scale.c -o
+expect 2 "leaves nothing" "$heddle" cc --no-gpu --no-cpu scale.c
+expect 2 "the levels are" "$heddle" cc -O9 scale.c
+[ ! -e none.hdk ] && [ ! -e broken.hdk ] && [ ! -e missing.hdk ] || fail "a failure made a kernel file"
+"$heddle" cc --help | grep -q -- --emit-ptx || fail "--help says nothing"
+
+# The GPU's part.
+if "$heddle" cc -o both.hdk --emit-ptx scale.ptx scale.c 2>err; then
+    grep -q '\.visible \.entry scale(' scale.ptx || fail "there is no kernel in the PTX"
+    ./run both.hdk 2 || fail "both.hdk does not run"
+    expect 0 "" "$heddle" cc --ptx scale.ptx -o given.hdk scale.c
+    cmp -s both.hdk given.hdk || fail "PTX that is given makes another file than PTX that is compiled"
+    expect 0 "" "$heddle" cc --no-cpu -o gpu.hdk scale.c
+    ./run gpu.hdk 2 >/dev/null && fail "a file without code for the CPU runs on it"
+    sed 's/u32 scale_param_2/u64 scale_param_2/' scale.ptx >other.ptx
+    expect 1 "parameter n is 4 bytes" "$heddle" cc --ptx other.ptx -o given.hdk scale.c
+else
+    grep -q "found no clang" err || fail "no message about clang: $(cat err)"
+    echo "the GPU's part is not tested: $(head -n 1 err)"
+fi
+[ -z "$(find . -name '*.??????' -newer run.c | grep -v hdk$)" ] || fail "temporary files are left: $(ls)"
+[ "$failures" -eq 0 ]

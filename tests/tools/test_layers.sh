@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# test_layers.sh - the tree keeps to its layers and exports its API; and the check notices when a tree does not.
+set -u
+source=$1
+build=$2
+
+"$source/tools/check-layers" "$source" "$build" || exit 1
+
+copy=$(mktemp -d) || exit 1
+trap 'rm -rf "$copy"' EXIT
+mkdir -p "$copy/src/base" "$copy/src/engine" "$copy/cli" "$copy/include/heddle"
+echo '/* fine */' >"$copy/src/engine/fine.h"
+
+# expect TEXT FILE LINES: a tree whose FILE holds LINES must be refused with TEXT
+expect() {
+    printf '%s\n' "$3" >"$copy/$2"
+    if output=$("$source/tools/check-layers" "$copy") || ! grep -qF "$1" <<<"$output"; then
+        echo "$2 with \"$3\" was not refused with \"$1\", but: $output"
+        exit 1
+    fi
+    rm "$copy/$2"
+}
+expect 'of the lower layer engine' src/base/a.c '/* a */
+#include "engine/fine.h"'
+expect 'which is in no layer' src/base/a.c '/* a */
+#include "other/fine.h"'
+expect 'does not open with a comment' src/base/a.c 'int a;'
+expect 'the tool includes' cli/a.c '/* a */
+#include "engine/fine.h"'
+expect 'public header includes' include/heddle/a.h '/* a */
+#include "engine/fine.h"'
+"$source/tools/check-layers" "$copy" >/dev/null || exit 1
