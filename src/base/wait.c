@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include "base/clock.h"
 
+#define PROCESSORS_TO_SPIN 4
+
 _Static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "the kernel sees an atomic word as a plain one");
 
 static int count_cpus(void)
@@ -76,10 +78,19 @@ void hdi_nap(int64_t ns)
     nanosleep(&t, NULL);
 }
 
+void hdi_spin_turn(void)
+{
+    if (hdi_cpu_count() < PROCESSORS_TO_SPIN) {
+        sched_yield();
+    } else {
+        hdi_cpu_relax();
+    }
+}
+
 int64_t hdi_spin_ns(int64_t spin_us_option)
 {
     if (spin_us_option >= 0) {
         return spin_us_option > INT64_MAX / 1000 ? INT64_MAX : spin_us_option * 1000;
     }
-    return hdi_cpu_count() >= 4 ? 200000 : 20000;
+    return hdi_cpu_count() >= PROCESSORS_TO_SPIN ? 200000 : 100000;
 }

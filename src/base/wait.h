@@ -32,8 +32,12 @@ void hdi_futex_wake(_Atomic uint32_t *word, int count);
 /* Sleeps for about `ns` nanoseconds. */
 void hdi_nap(int64_t ns);
 
+/* One turn of a spin loop: with few processors (fewer than 4) somebody else's turn on this one, since the work waited for may need
+ * it, else a pause. */
+void hdi_spin_turn(void);
+
 /* How long a wait spins before it sleeps, from the option spin_us (-1: 200 us where there are at least 4 processors, else
- * 20 us). In nanoseconds. */
+ * 100 us). In nanoseconds. */
 int64_t hdi_spin_ns(int64_t spin_us_option);
 
 #endif

@@ -15,7 +15,7 @@
 
 #define NAP_FIRST_NS 20000
 #define NAP_LAST_NS 500000
-#define SPINS_PER_LOOK 16
+#define SPINS_PER_LOOK 4
 
 void hdi_engine_ring(hdi_engine *engine)
 {
@@ -117,7 +117,7 @@ static void *engine_thread(void *argument)
         }
         if (pass.now - quiet_since < rt->spin_ns) {
             for (int i = 0; i < SPINS_PER_LOOK; i++) {
-                hdi_cpu_relax();
+                hdi_spin_turn();
             }
             continue;
         }

@@ -44,7 +44,7 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
         if (now - start > rt->spin_ns) {
             hdi_nap(deadline - now < INLINE_NAP_NS ? deadline - now : INLINE_NAP_NS);
         } else {
-            hdi_cpu_relax();
+            hdi_spin_turn();
         }
     }
 }
@@ -86,7 +86,7 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
             if (is_done(shared, position)) {
                 return true;
             }
-            hdi_cpu_relax();
+            hdi_spin_turn();
         }
     }
     return wait_asleep(shared, position, deadline);

@@ -282,7 +282,7 @@ static void without_faults(void **state)
 }
 
 /* Calls of the scenario, as far as the passes so far have seen; shared so that later passes spread their time well. */
-static int calls_seen = 600;
+static int calls_seen = 400;
 
 static void sweep(const char *peers, const char *plus, int code)
 {
@@ -310,14 +310,15 @@ static void sweep(const char *peers, const char *plus, int code)
         if (runs % 8 == 0 && !must_be_clean(peers)) { /* whatever happened before: a clean one works */
             break;
         }
-        /* steps of one while there is time for it */
+        /* steps of one while there is time for it; what comes late is mostly asking whether work is done */
         double spent = (double)(conf_now() - start) / 1e9, each = spent / runs;
         int left = calls_seen > n ? calls_seen - n : 60;
         double steps = each * left / (seconds - spent > 0.1 ? seconds - spent : 0.1);
+        steps = n > 400 && seconds < 60 ? 40 : steps;
         n += steps <= 1 ? 1 : (int)conf_below(&r, (uint64_t)(2 * steps)) + 1;
     }
     must_be_clean(peers);
-    calls_seen = violations == 0 && last_hit > 100 ? last_hit + 20 : calls_seen;
+    calls_seen = violations == 0 && last_hit > 100 && last_hit < 400 ? last_hit + 20 : 400;
     fprintf(stderr, "  fault=N%s=%d %s: %d runs, N to %d, hd_open failed in %d; failures:", plus, code, peers, runs,
             last_hit, opens_failed);
     for (int i = 0; i < 21; i++) {

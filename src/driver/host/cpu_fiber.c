@@ -161,9 +161,6 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
 
 void hdi_fibers_yield(hdi_fiber_set *set, bool idle)
 {
-    if (idle) {
-        end_tsan_fibers(set);
-    }
     if (set->owned > 1 && (idle || atomic_load_explicit(&waiting, memory_order_relaxed) != 0)) {
         pthread_mutex_lock(&lock);
         if (atomic_load_explicit(&waiting, memory_order_relaxed) != 0 || existing - n_free > HDI_FIBER_LIMIT / 2) {
