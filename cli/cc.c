@@ -1,8 +1,8 @@
 /* cc.c - `heddle cc`: compiles C kernel source for GPU and CPU and packs both into a kernel file.
  *
- * The GPU's part is made by clang (PTX, no CUDA toolkit), the CPU's part by the C compiler; the descriptions of the kernels come
- * from the compiled CPU code. Everything passes through a temporary directory that is removed at the end, also after
- * INT, TERM and HUP. The program's first thread; no locks.
+ * The GPU's part is made by clang (PTX, no CUDA toolkit), the CPU's part by the C compiler; the descriptions of the
+ * kernels come from the compiled CPU code. Everything passes through a temporary directory that is removed at the end,
+ * also after INT, TERM and HUP. The program's first thread; no locks.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -69,7 +69,8 @@ static int failed(const char *format, ...)
     return CLI_FAILED;
 }
 
-/* An option with a value, in the next argument or behind `=`. 1: it was that; 0: not; -1: it was, and the value is missing. */
+/* An option with a value, in the next argument or behind `=`. 1: it was that; 0: not; -1: it was, and the value is
+ * missing. */
 static int long_option(int argc, char **argv, int *i, const char *name, const char **value)
 {
     size_t n = strlen(name);
@@ -274,7 +275,8 @@ static void add_strings(cli_command *command, const char *const *strings)
 }
 
 /* Runs a compiler and reads what it made; the compiler has said what is wrong. */
-static int compile(settings *s, cli_command *command, const char *what, const char *result, void **content, size_t *bytes)
+static int compile(settings *s, cli_command *command, const char *what, const char *result, void **content,
+                   size_t *bytes)
 {
     char *include = cli_format("-I%s", s->include);
     add_list(command, &s->both);
@@ -306,7 +308,8 @@ static int make_ptx(settings *s, void **ptx, size_t *bytes)
         char *result = cli_format("%s/kernel.ptx", s->directory);
         add_strings(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
                                                     "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch, NULL});
-        if (atoi(s->gpu_arch + 3) <= 75) { /* PTX that drivers from 2018 on take; newer GPUs need newer PTX, and clang knows which */
+        if (atoi(s->gpu_arch + 3) <= 75) {
+            /* PTX that drivers from 2018 on take; newer GPUs need newer PTX, and clang knows which */
             add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
         }
         status = compile(s, &command, "GPU", result, ptx, bytes);

@@ -1,7 +1,7 @@
 /* process.h - running other programs, and writing files whole or not at all, for commands that compile.
  *
- * Threads: the program's first. Locks: none. The signals INT, TERM and HUP, once cli_process_begin was called, end the program that
- * is running, and make cli_process_run fail; cli_process_end then ends this program by the same signal.
+ * Threads: the program's first. Locks: none. The signals INT, TERM and HUP, once cli_process_begin was called, end the
+ * program that is running, and make cli_process_run fail; cli_process_end then ends this program by the same signal.
  */
 #ifndef CLI_PROCESS_H
 #define CLI_PROCESS_H
@@ -19,8 +19,9 @@ void cli_command_add(cli_command *command, const char *argument);
 void cli_command_add_words(cli_command *command, const char *text); /* split at blanks */
 void cli_command_release(cli_command *command);
 
-/* Runs it and waits. Its output goes where ours goes, or, when `output` is not NULL, stdout goes into *output (malloc'd, with a
- * zero behind it) and stderr nowhere. Returns the exit status, 128 + N for signal N, 127 when it could not be started. */
+/* Runs it and waits. Its output goes where ours goes, or, when `output` is not NULL, stdout goes into *output
+ * (malloc'd, with a zero behind it) and stderr nowhere. Returns the exit status, 128 + N for signal N, 127 when it
+ * could not be started. */
 int cli_process_run(const cli_command *command, bool verbose, char **output);
 
 void cli_process_begin(void);

@@ -1,5 +1,5 @@
-# The built-in kernels: builtin.c for the CPU and the committed builtin.ptx, packed into builtin.hdk and embedded in the library
-# by the object library heddle_builtin. Needs no compiler for GPUs; tools/make-builtin-ptx makes the PTX.
+# The built-in kernels: builtin.c for the CPU and the committed builtin.ptx, packed into builtin.hdk and embedded in the
+# library by the object library heddle_builtin. Needs no compiler for GPUs; tools/make-builtin-ptx makes the PTX.
 enable_language(ASM)
 set(builtin_source ${PROJECT_SOURCE_DIR}/src/kernel/builtin)
 set(builtin_build ${PROJECT_BINARY_DIR}/builtin)

@@ -10,11 +10,12 @@
  *         }
  *     }
  *
- * `heddle cc` compiles such a file for both and packs the result into a kernel file, which hd_module_load takes. Kernels are
- * written in the part of C that is also C++ (clang compiles PTX as C++), without the C library.
+ * `heddle cc` compiles such a file for both and packs the result into a kernel file, which hd_module_load takes.
+ * Kernels are written in the part of C that is also C++ (clang compiles PTX as C++), without the C library.
  *
- * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), a buffer that the kernel reads, writes, or both, seen as a pointer
- * (to const, for HD_IN); or HD_VALUE(type, name), a number or a structure by value. 32 parameters and 4096 bytes at most.
+ * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), a buffer that the kernel reads, writes, or both, seen
+ * as a pointer (to const, for HD_IN); or HD_VALUE(type, name), a number or a structure by value. 32 parameters and 4096
+ * bytes at most.
  *
  * Ordinary C and C++ code may include this header too: it gets the structures below and no macros for writing kernels
  * in C++; C code may define CPU kernels with it.
@@ -129,7 +130,8 @@ HD_DEVICE uint64_t hd_atomic_cas_u64(uint64_t *p, uint64_t expected, uint64_t de
 
 #else
 
-/* -------------------------------------------------------------------- CPU: what compiled kernels and the loader share -- */
+/* -------------------------------------------------------------------- CPU: what compiled kernels and the loader share
+ * -- */
 
 #ifdef __cplusplus
 extern "C" {
@@ -145,7 +147,8 @@ typedef struct hd_kernel_thread {
         uint32_t x, y, z;
     } thread, block, block_dim, grid_dim;
     void *dynamic_shared;                           /* aligned to 16 bytes; the same for all threads of a block */
-    void (*barrier)(struct hd_kernel_thread *self); /* returns when all threads of the block that still run have called it */
+    /* Returns when all threads of the block that still run have called it. */
+    void (*barrier)(struct hd_kernel_thread *self);
 } hd_kernel_thread;
 
 typedef struct hd_cpu_param {
@@ -156,8 +159,8 @@ typedef struct hd_cpu_param {
     uint32_t size;
 } hd_cpu_param;
 
-/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters and read from there
- * without relocations; so everything but `entry` and `params` is plain data. */
+/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters and read from
+ * there without relocations; so everything but `entry` and `params` is plain data. */
 typedef struct hd_cpu_kernel {
     uint32_t magic;          /* HD_CPU_KERNEL_MAGIC */
     uint32_t record_bytes;   /* of this structure and its parameters together */
@@ -166,8 +169,8 @@ typedef struct hd_cpu_kernel {
     uint32_t argument_bytes; /* end of the last parameter */
     uint32_t max_threads;    /* per block, from HD_KERNEL_BOUNDS; 0: no bound of its own */
     uint32_t reserved;       /* 0 */
-    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes: the parameters in order, each at its natural
-     * alignment, as a C structure (and CUDA's parameter space) has them. */
+    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes: the parameters in order, each at its
+     * natural alignment, as a C structure (and CUDA's parameter space) has them. */
     void (*entry)(hd_kernel_thread *self, const void *arguments);
     const hd_cpu_param *params;
 } hd_cpu_kernel;
@@ -186,10 +189,11 @@ typedef struct hd_cpu_module {
 
 #ifndef __cplusplus
 
-/* --------------------------------------------------------------------------------- CPU: writing kernels, gcc or clang -- */
+/* --------------------------------------------------------------------------------- CPU: writing kernels, gcc or clang
+ * -- */
 
-/* The body that follows becomes `name`_hd_body; `name`_hd_record is the kernel with its parameters (the hd_cpu_kernel is its member
- * `kernel`). Nothing of it is visible outside the file except through the section of pointers. */
+/* The body that follows becomes `name`_hd_body; `name`_hd_record is the kernel with its parameters (the hd_cpu_kernel
+ * is its member `kernel`). Nothing of it is visible outside the file except through the section of pointers. */
 #define HD_KERNEL(name, ...) HD_KERNEL_BOUNDS(name, 0, ##__VA_ARGS__)
 #define HD_KERNEL_BOUNDS(name_, max_threads_, ...)                                                                     \
     struct name_##_hd_arguments {                                                                                      \
@@ -228,7 +232,8 @@ typedef struct hd_cpu_module {
 #define HD_SHARED static _Thread_local /* the threads of a block are fibers of one system thread */
 #define HD_DYNAMIC_SHARED(type, name) type *const name = (type *)hd_self->dynamic_shared
 
-/* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter and is called with hd_self:
+/* A helper function that uses the accessors or hd_barrier takes HD_SELF as its first parameter and is called with
+ * hd_self:
  *     HD_DEVICE float first(HD_SELF, const float *x) { return hd_thread_x() == 0 ? x[0] : 0; }
  *     ... first(hd_self, x) ... */
 #define HD_SELF hd_kernel_thread *hd_self
@@ -246,8 +251,8 @@ typedef struct hd_cpu_module {
 #define hd_grid_dim_y() (hd_self->grid_dim.y)
 #define hd_grid_dim_z() (hd_self->grid_dim.z)
 
-/* Every thread of the block waits here for the others; threads that have returned from the kernel do not count. What they wrote
- * before is visible to all of them after. */
+/* Every thread of the block waits here for the others; threads that have returned from the kernel do not count. What
+ * they wrote before is visible to all of them after. */
 #define hd_barrier() (hd_self->barrier(hd_self))
 
 /* Atomic operations return the value before. They order nothing else. */
@@ -289,7 +294,8 @@ HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
 }
 
 #ifdef HD_CPU_MODULE
-/* Defined by `heddle cc` when it makes the shared object: the table. Weak, so that several sources may be linked together. */
+/* Defined by `heddle cc` when it makes the shared object: the table. Weak, so that several sources may be linked
+ * together. */
 extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((visibility("hidden")));
 extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((visibility("hidden")));
 extern const hd_cpu_module hd_cpu_module_table __asm__("hd_cpu_module");

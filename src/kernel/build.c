@@ -33,7 +33,8 @@ static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kerne
     }
     hdi_kernel_file_release(&other);
     return equal ? HD_OK
-                 : hdi_fail(HD_ERROR_IMAGE, "the CPU code for %s is not made from the source that the description is from",
+                 : hdi_fail(HD_ERROR_IMAGE,
+                            "the CPU code for %s is not made from the source that the description is from",
                             hdi_machine_name(cpu->machine));
 }
 
@@ -57,10 +58,11 @@ static hd_status check_ptx(hdi_kernel_file *file)
             k->static_shared_bytes = e->static_shared_bytes;
             for (uint32_t j = 0; status == HD_OK && j < k->n_params; j++) {
                 if (e->params[j].offset != k->params[j].offset || e->params[j].size != k->params[j].size) {
-                    status = hdi_fail(HD_ERROR_IMAGE,
-                                      "kernel %s: parameter %s is %u bytes at offset %u in the source, %u at %u in the PTX",
-                                      k->name, k->params[j].name, k->params[j].size, k->params[j].offset,
-                                      e->params[j].size, e->params[j].offset);
+                    status =
+                        hdi_fail(HD_ERROR_IMAGE,
+                                 "kernel %s: parameter %s is %u bytes at offset %u in the source, %u at %u in the PTX",
+                                 k->name, k->params[j].name, k->params[j].size, k->params[j].offset, e->params[j].size,
+                                 e->params[j].offset);
                 }
             }
         }
@@ -126,7 +128,8 @@ hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, si
     }
     if ((parts->ptx == NULL && parts->n_cpu == 0) || (parts->description == NULL && parts->n_cpu == 0) ||
         (parts->n_cpu != 0 && (parts->cpu == NULL || parts->cpu_bytes == NULL))) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_file_build: it needs PTX or CPU code, and CPU code or a description");
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "hd_kernel_file_build: it needs PTX or CPU code, and CPU code or a description");
     }
     hdi_kernel_file file;
     memset(&file, 0, sizeof file);

@@ -69,7 +69,8 @@ static hd_status find_section(const char *image, size_t bytes, const char **sect
         return status;
     }
     if (header.e_shnum == 0 || header.e_shstrndx >= header.e_shnum) {
-        return hdi_fail(HD_ERROR_IMAGE, "CPU code: it has no section names, so the kernels' descriptions cannot be read");
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "CPU code: it has no section names, so the kernels' descriptions cannot be read");
     }
     Elf64_Shdr names, s;
     memcpy(&names, image + header.e_shoff + header.e_shstrndx * sizeof names, sizeof names);
@@ -78,7 +79,8 @@ static hd_status find_section(const char *image, size_t bytes, const char **sect
     }
     for (unsigned i = 0; i < header.e_shnum; i++) {
         memcpy(&s, image + header.e_shoff + i * sizeof s, sizeof s);
-        if (s.sh_type != SHT_PROGBITS || s.sh_name >= names.sh_size || names.sh_size - s.sh_name < sizeof SECTION_NAME ||
+        if (s.sh_type != SHT_PROGBITS || s.sh_name >= names.sh_size ||
+            names.sh_size - s.sh_name < sizeof SECTION_NAME ||
             memcmp(image + names.sh_offset + s.sh_name, SECTION_NAME, sizeof SECTION_NAME) != 0) {
             continue;
         }
@@ -111,7 +113,8 @@ static hd_status check_record(const hd_cpu_kernel *k, const char *record, size_t
         k->record_bytes > bytes ||
         k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) || k->record_bytes % 8 != 0 ||
         k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
-        return hdi_fail(HD_ERROR_IMAGE, "CPU code: a kernel's description is damaged, or made with another heddle/kernel.h");
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "CPU code: a kernel's description is damaged, or made with another heddle/kernel.h");
     }
     for (uint32_t i = 0; i < k->n_params; i++) {
         const char *name = record + sizeof *k + i * sizeof(hd_cpu_param);

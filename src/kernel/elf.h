@@ -22,7 +22,8 @@ enum { HDI_ELF_PPC64 = 21, HDI_ELF_X86_64 = 62, HDI_ELF_AARCH64 = 183, HDI_ELF_R
 #define HDI_ELF_NATIVE 0 /* no kernel file has code for it */
 #endif
 
-/* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine is its e_machine. Errors: IMAGE. */
+/* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine is its e_machine.
+ * Errors: IMAGE. */
 hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine);
 
 /* The kernels that an object file or shared object describes; `out` gets kernels and n_kernels (release with

@@ -1,7 +1,8 @@
 /* file.c - reads and writes kernel file images (file.h has the layout).
  *
  * Threads: any; no state. Locks: none.
- * Always: no byte is read before it is known to be inside the image; sizes are compared by subtraction, so nothing overflows.
+ * Always: no byte is read before it is known to be inside the image; sizes are compared by subtraction, so nothing
+ * overflows.
  */
 #include "kernel/file.h"
 
@@ -89,7 +90,8 @@ static hd_status parse_params(const unsigned char *p, const hdi_kernel_entry *ke
     for (uint32_t i = 0; i < kernel->n_params; i++, p += PARAM_BYTES) {
         hdi_kernel_param *q = &params[i];
         if (!name_is_good(p, PARAM_NAME_BYTES)) {
-            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: the name of parameter %u is damaged", kernel->name, i);
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s: the name of parameter %u is damaged", kernel->name,
+                            i);
         }
         q->name = (const char *)p;
         q->kind = get32(p + PARAM_NAME_BYTES);
@@ -98,8 +100,8 @@ static hd_status parse_params(const unsigned char *p, const hdi_kernel_entry *ke
         q->size = get32(p + PARAM_NAME_BYTES + 12);
         bool buffer = q->kind == HD_ARG_BUFFER;
         if (q->kind == HD_ARG_NONE || q->kind > HD_ARG_BYTES || q->access > 3 || buffer != (q->access != 0)) {
-            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s, parameter %s: kind %u with access %u", kernel->name,
-                            q->name, q->kind, q->access);
+            return hdi_fail(HD_ERROR_IMAGE, "kernel file: kernel %s, parameter %s: kind %u with access %u",
+                            kernel->name, q->name, q->kind, q->access);
         }
         uint32_t size = kind_size(q->kind);
         if (q->size == 0 || (size != 0 && q->size != size) || q->offset < end || q->offset > kernel->argument_bytes ||
@@ -120,7 +122,8 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
 {
     uint32_t n = bytes < 8 ? 0 : get32(p);
     if (bytes < 8 || n > HDI_KERNEL_FILE_KERNELS_MAX || get32(p + 4) != 0 || n > (bytes - 8) / KERNEL_BYTES) {
-        return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n, bytes);
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n,
+                        bytes);
     }
     /* What remains beside the kernels themselves are parameters, all of one size: that bounds the allocation. */
     size_t n_params = (bytes - 8 - n * (size_t)KERNEL_BYTES) / PARAM_BYTES;
@@ -169,12 +172,14 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
     return HD_OK;
 }
 
-static hd_status parse_section(const unsigned char *image, size_t bytes, const unsigned char *entry, hdi_kernel_file *out)
+static hd_status parse_section(const unsigned char *image, size_t bytes, const unsigned char *entry,
+                               hdi_kernel_file *out)
 {
     uint32_t type = get32(entry), machine = get32(entry + 4);
     uint64_t offset = get64(entry + 8), size = get64(entry + 16);
     if (offset % ALIGNMENT != 0 || offset > bytes || size > bytes - offset || size == 0) {
-        return hdi_fail(HD_ERROR_IMAGE, "kernel file: a section of %llu bytes at offset %llu is not inside its %zu bytes",
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "kernel file: a section of %llu bytes at offset %llu is not inside its %zu bytes",
                         (unsigned long long)size, (unsigned long long)offset, bytes);
     }
     const unsigned char *p = image + offset;
@@ -242,7 +247,8 @@ hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file
         status = parse_section(p, bytes, p + HEADER_BYTES + i * (size_t)SECTION_BYTES, &file);
     }
     if (status == HD_OK && (file.kernels == NULL || (file.ptx == NULL && file.n_cpu == 0))) {
-        status = hdi_fail(HD_ERROR_IMAGE, "kernel file: it has no %s", file.kernels == NULL ? "list of kernels" : "code");
+        status =
+            hdi_fail(HD_ERROR_IMAGE, "kernel file: it has no %s", file.kernels == NULL ? "list of kernels" : "code");
     }
     if (status != HD_OK) {
         hdi_kernel_file_release(&file);
@@ -295,7 +301,8 @@ const char *hdi_machine_name(uint32_t machine)
 }
 
 /* Room for a section at the end of what is laid out so far, and its entry in the table. */
-static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type, uint32_t machine, size_t bytes)
+static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type, uint32_t machine,
+                            size_t bytes)
 {
     size_t offset = (*end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     *end = offset + bytes;
@@ -377,7 +384,8 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
             fits = strlen(k->params[j].name) < PARAM_NAME_BYTES;
         }
         if (!fits) {
-            return hdi_fail(HD_ERROR_LIMIT, "kernel file: kernel %s has too long a name or too many parameters", k->name);
+            return hdi_fail(HD_ERROR_LIMIT, "kernel file: kernel %s has too long a name or too many parameters",
+                            k->name);
         }
     }
     size_t bytes = lay_out(file, NULL);

@@ -5,7 +5,8 @@
  *                u32 number of sections, u32 0
  *   sections     for each: u32 type, u32 machine (an ELF e_machine, for CPU code), u64 offset, u64 bytes
  *   contents     each at a multiple of 64
- * Section types: 1 PTX text with a zero at its end; 2 an ELF shared object; 3 the kernels: u32 their number, u32 0, then for each
+ * Section types: 1 PTX text with a zero at its end; 2 an ELF shared object; 3 the kernels: u32 their number, u32 0,
+ * then for each
  *   name[128], u32 parameters, u32 argument bytes, u32 static shared bytes, u32 max threads, and for each parameter
  *   name[64], u32 kind, u32 access, u32 offset, u32 size
  * Threads: any; no state. Locks: none. Always: what parse accepted is inside the image and means what this says.

@@ -33,7 +33,8 @@ typedef struct scanner {
 
 static bool is_word(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '%';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
+           c == '%';
 }
 
 static void skip_blank(scanner *s)
@@ -154,7 +155,8 @@ static uint32_t type_size(word w, char *letter)
     return 0;
 }
 
-/* A declaration, from behind its state space to behind its name and bounds: [.align N] [.v2|.v4] .type [.ptr ...] name [N]... */
+/* A declaration, from behind its state space to behind its name and bounds: [.align N] [.v2|.v4] .type [.ptr ...] name
+ * [N]... */
 static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
 {
     uint64_t bytes = 0;
@@ -324,10 +326,10 @@ static hd_status body(scanner *s, hdi_ptx_entry *entry)
             depth--;
             next(s);
         } else if (entry != NULL && is(s, ".shared")) {
-            /* a declaration, when a type or .align follows; in an instruction (ld.shared.u32) the space is followed by a type, too, but
-             * comes behind a name without a blank */
-            bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' || s->now.at[-1] == '{' ||
-                            s->now.at[-1] == ';';
+            /* a declaration, when a type or .align follows; in an instruction (ld.shared.u32) the space is followed by
+             * a type, too, but comes behind a name without a blank */
+            bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' ||
+                            s->now.at[-1] == '{' || s->now.at[-1] == ';';
             next(s);
             if (declares) {
                 word name;

@@ -83,9 +83,11 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
         const char *entry_point = "";
         hdi_current current;
         hdcu_result code = hdi_current_enter(pinned->driver, pinned->context, &current, &entry_point);
-        if (code == HDCU_SUCCESS) {
-            code = pinned->driver->cuMemHostUnregister(pinned->shm.base);
-            entry_point = "cuMemHostUnregister";
+        bool entered = code == HDCU_SUCCESS;
+        /* Tried without its context as well: it is what makes sure that no device uses the memory any more. */
+        code = pinned->driver->cuMemHostUnregister(pinned->shm.base);
+        entry_point = "cuMemHostUnregister";
+        if (entered) {
             hdi_current_leave(&current);
         }
         if (code != HDCU_SUCCESS) {

@@ -1,14 +1,18 @@
-/* conformance.h - what the conformance programs share: checks, opening a runtime, data patterns, and work that takes long.
+/* conformance.h - what the conformance programs share: checks, opening a runtime, data patterns, and work that takes
+ * long.
  *
  * The programs use the public API only and run on every provider and placement, which they take from the environment:
  *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=thread ./test_order
  *     HEDDLE_DRIVER=nvidia HEDDLE_PLACEMENT=inline ./test_order         on a machine with GPUs, one or more
- * or all of them with ctest under the same environment. A program exits with 77 (skipped) where the driver or a device is
- * missing; cases that need two devices are skipped where there is one. Other variables:
+ * or all of them with ctest under the same environment. A program exits with 77 (skipped) where the driver or a device
+ * is missing; cases that need two devices are skipped where there is one. Other variables:
  *     HEDDLE_TEST_FILTER=PATTERN    only the cases whose name matches ("*" and "?")
  *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (host: always)
  *     HEDDLE_TOOL=PATH              the `heddle` tool, to make kernel files; without it those cases are skipped
  *     HEDDLE_GRAPHS=N HEDDLE_SEED=N number and seed of the random work graphs
+ *     HEDDLE_ONLY_GRAPH=N           only the graph of that number, as a failure printed it
+ *     HEDDLE_STRESS_SECONDS=N       how long the threads of the stress test work
+ *     HEDDLE_TEST_ABORT=1           the watchdog aborts, for a core or a debugger
  *     HEDDLE_SWEEP_SECONDS=N        time for the sweep of failing driver calls; calls are left out to keep to it
  *
  * Threads: the checks work in every thread; in the main thread a failed check ends the case, in another the program.
@@ -535,7 +539,7 @@ CONF_UNUSED static uint8_t *conf_kernel_file(const char *source, size_t *out_siz
     return image;
 }
 
-/* -------------------------------------------------------------------------------------------- work that takes long -- */
+/* ------------------------------------------------------------------------------------------ work that takes long -- */
 
 /* Adds the sum of many zeros, with one block: as long as is asked for, and the total keeps its value (which must be a
  * number). Made for one device; the zeros are read by all that is submitted. */
@@ -571,8 +575,8 @@ CONF_UNUSED static void conf_slow_make(conf_slow *slow, hd_runtime *runtime, int
 }
 
 /* Submits about `ms` milliseconds of work to a lane of that device: it reads and writes the 4 bytes at `offset` (below
- * 4096) of `total` (NULL: a buffer of its own; different offsets there keep lanes independent of each other). *out (may be
- * NULL) is the ticket of the last launch. */
+ * 4096) of `total` (NULL: a buffer of its own; different offsets there keep lanes independent of each other). *out
+ * (may be NULL) is the ticket of the last launch. */
 CONF_UNUSED static void conf_slow_run(const conf_slow *slow, hd_lane *lane, hd_buffer *total, size_t offset, double ms,
                                       hd_ticket *out)
 {

@@ -1,7 +1,9 @@
-/* test_buffer.c - tracked memory: allocation, sizes and offsets of every kind, ranges, freeing while in use, handles, mapping.
+/* test_buffer.c - tracked memory: allocation, sizes and offsets of every kind, ranges, freeing while in use, handles,
+ * mapping.
  *
  * Threads: the main one. Locks: none.
- * Always: what was written is what is read; memory that was freed while in use never shows up in what is allocated later.
+ * Always: what was written is what is read; memory that was freed while in use never shows up in what is allocated
+ * later.
  */
 #include "conformance.h"
 
@@ -290,8 +292,8 @@ static void handles_go_stale(void **state)
     conf_close(runtime);
 }
 
-/* A buffer is freed while a long kernel is in front of work that uses it; what is allocated then, in the same lane or in
- * others, with other sizes, must never be written by that work. */
+/* A buffer is freed while a long kernel is in front of work that uses it; what is allocated then, in the same lane or
+ * in others, with other sizes, must never be written by that work. */
 static void frees_while_in_use(void **state)
 {
     (void)state;

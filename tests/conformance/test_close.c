@@ -1,5 +1,5 @@
-/* test_close.c - closing at any moment: with work in flight, copies pending, things alive, threads that go on living; and opening
- * and closing many times.
+/* test_close.c - closing at any moment: with work in flight, copies pending, things alive, threads that go on living;
+ * and opening and closing many times.
  *
  * Threads: some that have default lanes and outlive the runtime. Locks: none; they wait at barriers.
  * Always: hd_close comes back, nothing of the runtime is touched afterwards, and the next runtime works.
@@ -237,7 +237,7 @@ static void a_hundred_times(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------- threads that live longer -- */
+/* -------------------------------------------------------------------------------------- threads that live longer -- */
 
 typedef struct survivor {
     hd_runtime *first, *second;

@@ -1,10 +1,11 @@
-/* test_errors.c - what happens after an operation fails: its ticket, its lane, its buffers, what depends on them, its device,
- * and everything else, which must go on.
+/* test_errors.c - what happens after an operation fails: its ticket, its lane, its buffers, what depends on them, its
+ * device, and everything else, which must go on.
  *
  * Threads: the main one, and one that submits to another device meanwhile. Locks: none.
- * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and spoils only what depends on it.
- * The cases that kill a device run on host devices, and on GPUs only with HEDDLE_TEST_FAULTS=1, since a GPU that faults takes
- * the driver of the whole process with it.
+ * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and spoils only what depends on
+ * it.
+ * The cases that kill a device run on host devices, and on GPUs only with HEDDLE_TEST_FAULTS=1, since a GPU that
+ * faults takes the driver of the whole process with it.
  */
 #include "conformance.h"
 
@@ -31,7 +32,8 @@ static void check_address(hd_status status, const char *kernel, int device, int 
     CONF_TRUE(strstr(error.message, kernel) != NULL);
 }
 
-/* ----------------------------------------------------------------------------------------- one launch fails, by a fault */
+/* ----------------------------------------------------------------------------------------- one launch fails, by a
+ * fault */
 
 typedef struct failing {
     hd_runtime *runtime;
@@ -356,7 +358,8 @@ static void failing_allocations_say_why(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------- a device is lost */
+/* ------------------------------------------------------------------------------------------------------- a device is
+ * lost */
 
 #define NEED_LOSABLE(runtime)                                                                                          \
     do {                                                                                                               \

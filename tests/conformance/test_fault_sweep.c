@@ -1,8 +1,9 @@
-/* test_fault_sweep.c - the Nth driver call fails, for every N of a scenario, once or from then on, with codes of several kinds.
+/* test_fault_sweep.c - the Nth driver call fails, for every N of a scenario, once or from then on, with codes of
+ * several kinds.
  *
  * Threads: the main one. Locks: none.
- * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right bytes; closing
- * is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.
+ * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right
+ * bytes; closing is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.
  *
  * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (18) depends on HEDDLE_SEED; with enough seconds, none are.
  */

@@ -1,13 +1,13 @@
-/* test_graphs.c - random work over random lanes, devices and buffers, compared byte for byte with a model that does the same
- * operations one after the other.
+/* test_graphs.c - random work over random lanes, devices and buffers, compared byte for byte with a model that does
+ * the same operations one after the other.
  *
- * Threads: one to three submit to the same lanes and buffers. Locks: `world.lock` is held around each submission together with
- * the same operation on the model, so it defines the order of submission; waiting happens outside it.
- * Always: the model holds what the buffers hold once all submitted work is done. Values of `floats` buffers are whole numbers so
- * small that every sum is exact in any order.
+ * Threads: one to three submit to the same lanes and buffers. Locks: `world.lock` is held around each submission
+ * together with the same operation on the model, so it defines the order of submission; waiting happens outside it.
+ * Always: the model holds what the buffers hold once all submitted work is done. Values of `floats` buffers are whole
+ * numbers so small that every sum is exact in any order.
  *
- * A seed gives the same graphs again (with more than one thread, their interleaving differs). On a difference the operations
- * that touched the byte are printed.
+ * A seed gives the same graphs again (with more than one thread, their interleaving differs). On a difference the
+ * operations that touched the byte are printed.
  */
 #include "conformance.h"
 
@@ -54,7 +54,7 @@ static world w = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { zeros = CONF_TSAN ? 1 << 15 : 1 << 18 };
 
-/* ------------------------------------------------------------------------------------------------------------- the log -- */
+/* ------------------------------------------------------------------------------------------------------- the log -- */
 
 __attribute__((format(printf, 4, 5))) static void note(int buffer, size_t from, size_t to, const char *format, ...)
 {
@@ -100,7 +100,7 @@ static void compare(int buffer, size_t offset, const uint8_t *got, size_t bytes,
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ choices at random -- */
+/* --------------------------------------------------------------------------------------------- choices at random -- */
 
 typedef struct range {
     size_t offset, bytes;
@@ -180,9 +180,10 @@ static float *numbers(int at, range a)
     return (float *)(void *)(w.items[at].model + a.offset); /* models are aligned, the ranges of floats too */
 }
 
-/* --------------------------------------------------------------------------------------------------------- operations -- */
+/* ---------------------------------------------------------------------------------------------------- operations -- */
 
-/* Each submits one operation and does it on the model. Returns false when the choice cannot be done. *out: its ticket. */
+/* Each submits one operation and does it on the model. Returns false when the choice cannot be done. *out: its ticket.
+ * */
 
 static const uint32_t block_sizes[] = {32, 64, 128, 256};
 
@@ -501,7 +502,7 @@ static const struct {
 };
 enum { n_kinds = sizeof kinds / sizeof *kinds };
 
-/* -------------------------------------------------------------------------------------------------------------- a graph -- */
+/* ------------------------------------------------------------------------------------------------------- a graph -- */
 
 typedef struct submitter {
     uint64_t seed;

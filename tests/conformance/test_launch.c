@@ -1,5 +1,5 @@
-/* test_launch.c - modules, kernels and launches: what is checked before a launch, how arguments arrive, the built-in kernels
- * against references in double precision, images of every kind.
+/* test_launch.c - modules, kernels and launches: what is checked before a launch, how arguments arrive, the built-in
+ * kernels against references in double precision, images of every kind.
  *
  * Threads: the main one. Locks: none.
  * Always: a launch that is refused has submitted nothing; kernels of a module that was unloaded have run when submitted
@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* -------------------------------------------------------------------------------------------------- argument errors -- */
+/* ----------------------------------------------------------------------------------------------- argument errors -- */
 
 typedef struct bench {
     hd_runtime *runtime;
@@ -191,7 +191,7 @@ static void finds_kernels_by_name(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------------- built-in kernels -- */
+/* ---------------------------------------------------------------------------------------------- built-in kernels -- */
 
 static float *floats(size_t n, uint64_t seed)
 {
@@ -317,7 +317,7 @@ static void sum(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- images -- */
+/* -------------------------------------------------------------------------------------------------------- images -- */
 
 static void refuses_images_that_are_none(void **state)
 {
@@ -404,7 +404,7 @@ static void ptx_text(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------------------- kernel files -- */
+/* -------------------------------------------------------------------------------------------------- kernel files -- */
 
 static const char source[] =
     "#include <heddle/kernel.h>\n"

@@ -1,9 +1,10 @@
-/* test_order.c - the ordering rules: a use waits for the last writer of the same bytes, a write for the readers too, readers
- * do not wait for readers, disjoint bytes do not wait for each other; across lanes, devices, copies and pinned memory.
+/* test_order.c - the ordering rules: a use waits for the last writer of the same bytes, a write for the readers too,
+ * readers do not wait for readers, disjoint bytes do not wait for each other; across lanes, devices, copies and pinned
+ * memory.
  *
  * Threads: the main one. Locks: none.
- * Always: order is made visible by a long kernel in front of what must wait, and by what is finished before what; never by
- * times.
+ * Always: order is made visible by a long kernel in front of what must wait, and by what is finished before what;
+ * never by times.
  */
 #include "conformance.h"
 
@@ -325,7 +326,7 @@ static void overlapping_ranges(void **state)
     conf_close(w.runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------ several devices -- */
+/* ----------------------------------------------------------------------------------------------- several devices -- */
 
 /* Copies between all pairs, of several sizes, in both directions at once, after late writes. */
 static void copies_between_devices(const char *settings)
@@ -411,7 +412,8 @@ static void copies_between_devices_in_a_ring(void **state)
     copies_between_devices("host_peers=ring");
 }
 
-/* Kernels on one device with the memory of another: works, in order, where it reaches; else says so before anything runs. */
+/* Kernels on one device with the memory of another: works, in order, where it reaches; else says so before anything
+ * runs. */
 static void kernels_with_memory_elsewhere(const char *settings, int *unreachable)
 {
     hd_runtime *runtime = conf_open(settings);

@@ -1,4 +1,5 @@
-/* test_cpu_run.c - the CPU's block scheduler: barriers, shared memory, atomics, faults, perturbed order, several launches. */
+/* test_cpu_run.c - the CPU's block scheduler: barriers, shared memory, atomics, faults, perturbed order, several
+ * launches. */
 #include "support/check.h"
 
 #include <pthread.h>
@@ -321,6 +322,22 @@ static void faults_end_the_launch_alone(void **unused)
     munmap(unmapped, page);
 }
 
+/* Far more threads with barriers, and faults among them, than any of the sanitizers' records would hold if each left
+ * something. */
+static void nothing_piles_up(void **unused)
+{
+    (void)unused;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *unmapped = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(unmapped != MAP_FAILED);
+    for (int round = 0; round < 500; round++) {
+        bool bad = round % 4 == 0;
+        assert_int_equal(fail_in(bad ? READ_UNMAPPED : 0, unmapped, 32, 1, NULL),
+                         bad ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS);
+    }
+    munmap(unmapped, page);
+}
+
 struct copy {
     void *dst;
     const void *src;
@@ -393,7 +410,8 @@ struct mixed {
     char c;
 };
 
-HD_KERNEL(layout, HD_VALUE(uint8_t, a), HD_VALUE(struct mixed, b), HD_VALUE(int16_t, c), HD_OUT(double, out), HD_VALUE(float, d))
+HD_KERNEL(layout, HD_VALUE(uint8_t, a), HD_VALUE(struct mixed, b), HD_VALUE(int16_t, c), HD_OUT(double, out),
+          HD_VALUE(float, d))
 {
     out[0] = a + b.d + b.c + c + (double)d;
 }
@@ -494,6 +512,7 @@ int main(void)
         cmocka_unit_test(all_processors_work),
         cmocka_unit_test(launches_run_side_by_side),
         cmocka_unit_test(faults_end_the_launch_alone),
+        cmocka_unit_test(nothing_piles_up),
         cmocka_unit_test(guarded_copies),
         cmocka_unit_test(seeds_change_the_order),
         cmocka_unit_test(cancelled_launches_skip_blocks),

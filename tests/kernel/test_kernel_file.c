@@ -1,4 +1,5 @@
-/* test_kernel_file.c - kernel files: what is written is read back, what is damaged is refused, and nothing is read out of bounds. */
+/* test_kernel_file.c - kernel files: what is written is read back, what is damaged is refused, and nothing is read out
+ * of bounds. */
 #include "support/check.h"
 
 #include <heddle/kernel.h>

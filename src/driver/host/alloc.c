@@ -92,8 +92,18 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
     }
     hdi_host_mapping *m = block_at(address, kind);
     if (m) {
-        hdi_host_context_drain(m->context); /* a fault meanwhile does not keep the block from being released */
-        m = block_at(address, kind);
+        /* Pinned memory may be in use by every device. A fault meanwhile does not keep the block from being released. */
+        bool pinned = kind != HDI_HOST_ALLOCATED;
+        for (int i = 0; pinned && i < hdi_host.device_count; i++) {
+            if (hdi_host.devices[i].context) {
+                hdi_host_context_drain(hdi_host.devices[i].context);
+            }
+        }
+        m = block_at(address, kind); /* the lock was let go of */
+        if (m && !pinned) {
+            hdi_host_context_drain(m->context);
+            m = block_at(address, kind);
+        }
     }
     if (m) {
         release(m);

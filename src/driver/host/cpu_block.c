@@ -1,9 +1,9 @@
 /* cpu_block.c - the threads of one block, one after another and around barriers.
  *
- * A fiber takes a thread, runs it to its end and takes the next: without barriers one fiber runs the whole block as a plain loop. A
- * thread that reaches a barrier parks its fiber, and another fiber goes on with the threads that have not started; when
- * all that still run have arrived, they continue one after another. Control passes from fiber to fiber directly and comes back to the
- * worker's own stack when the block is done, to get more fibers, and on a fault.
+ * A fiber takes a thread, runs it to its end and takes the next: without barriers one fiber runs the whole block as a
+ * plain loop. A thread that reaches a barrier parks its fiber, and another fiber goes on with the threads that have not
+ * started; when all that still run have arrived, they continue one after another. Control passes from fiber to fiber
+ * directly and comes back to the worker's own stack when the block is done, to get more fibers, and on a fault.
  * Threads: one per core. Locks: none. The code between hdi_fiber_enter and the kernel's entry runs on fibers.
  * Always: every fiber in use is running, in `arrived`, or in `ready` from ready_next on.
  */
@@ -103,7 +103,8 @@ HDI_FIBER_CODE static void take_thread(hdi_core *core, hdi_fiber *fiber)
 
 static void run_threads(void *fiber);
 
-/* What continues now that the running fiber cannot: a new fiber, one that waits, or the worker when the block is done. */
+/* What continues now that the running fiber cannot: a new fiber, one that waits, or the worker when the block is
+ * done. */
 HDI_FIBER_CODE static hdi_fiber *pick(hdi_core *core)
 {
     if (core->started < core->n_threads) {

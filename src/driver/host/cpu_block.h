@@ -44,7 +44,8 @@ hdcu_result hdi_core_guarded(hdi_core *core, void (*copy)(void *), void *data, u
 /* The next number of a simple generator; *state may be anything. */
 uint64_t hdi_random(uint64_t *state);
 
-/* A multiplier below 2^32 that has no divisor in common with n > 0, so that i -> (i * multiplier + offset) % n visits everything. */
+/* A multiplier below 2^32 that has no divisor in common with n > 0, so that i -> (i * multiplier + offset) % n visits
+ * everything. */
 uint32_t hdi_random_multiplier(uint64_t *state, uint64_t n);
 
 #endif

@@ -31,7 +31,7 @@ void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*ru
                 (unsigned)a);
 }
 
-void hdi_context_switch(hdi_context *from, hdi_context *to)
+HDI_FIBER_CODE void hdi_context_switch(hdi_context *from, hdi_context *to)
 {
     swapcontext(&from->state, &to->state);
 }
@@ -205,7 +205,7 @@ void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*ru
     context->stack_pointer = frame;
 }
 
-void hdi_context_switch(hdi_context *from, hdi_context *to)
+HDI_FIBER_CODE void hdi_context_switch(hdi_context *from, hdi_context *to)
 {
     hdi_context_swap_stacks(&from->stack_pointer, to->stack_pointer);
 }

@@ -17,6 +17,16 @@
 #include <ucontext.h>
 #endif
 
+/* For functions that one fiber enters and another leaves: the sanitizers' records of calls would not match. */
+#if defined(__has_attribute)
+#if __has_attribute(disable_sanitizer_instrumentation)
+#define HDI_FIBER_CODE __attribute__((disable_sanitizer_instrumentation, noinline))
+#endif
+#endif
+#ifndef HDI_FIBER_CODE
+#define HDI_FIBER_CODE __attribute__((no_sanitize_thread, no_sanitize_address, noinline))
+#endif
+
 typedef struct hdi_context {
 #ifdef HDI_CONTEXT_UCONTEXT
     ucontext_t state;
@@ -31,8 +41,8 @@ void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*ru
 /* Stops here, to be continued by a switch to `from`; continues `to`. */
 void hdi_context_switch(hdi_context *from, hdi_context *to);
 
-/* In a signal handler: when the handler has returned, the interrupted execution is gone and `to` continues. With ucontext it
- * continues at once. */
+/* In a signal handler: when the handler has returned, the interrupted execution is gone and `to` continues. With
+ * ucontext it continues at once. */
 void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to);
 
 #endif

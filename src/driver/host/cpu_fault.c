@@ -56,7 +56,8 @@ static void pass_on(int signal, siginfo_t *info, void *context)
         pthread_sigmask(SIG_SETMASK, &mask, NULL);
         passing = 0;
     } else if (handles || p->sa_handler == SIG_DFL || info->si_code > 0) {
-        /* The default ends the process. A fault happens again when this returns; a signal that was sent is sent again. */
+        /* The default ends the process. A fault happens again when this returns; a signal that was sent is sent
+         * again. */
         struct sigaction by_default;
         memset(&by_default, 0, sizeof by_default);
         by_default.sa_handler = SIG_DFL;
@@ -90,7 +91,8 @@ static void thread_ends(void *value)
     munmap(a->base, a->bytes);
 }
 
-/* Puts our handlers in where they are not, or not with our flags (programs that set and restore handlers with signal() lose them). */
+/* Puts our handlers in where they are not, or not with our flags (programs that set and restore handlers with signal()
+ * lose them). */
 static bool install(void)
 {
     pthread_mutex_lock(&install_lock);

@@ -1,9 +1,10 @@
 /* cpu_fault.h - catches SIGSEGV, SIGBUS, SIGFPE and SIGILL in code that runs under a fault frame.
  *
- * The handlers are installed for the process on first use and stay (so the code must not be unloaded: the pool sees to that).
- * Each thread that runs kernels gets an alternate signal stack, so that an overflow of a fiber's stack is a fault like the others. A signal outside a frame, or sent by
- * kill(), goes to the handler that was there before, or has its default effect. A handler that the program installs later
- * takes ours away until the next launch, and is then the one that gets what is not ours.
+ * The handlers are installed for the process on first use and stay (so the code must not be unloaded: the pool sees to
+ * that). Each thread that runs kernels gets an alternate signal stack, so that an overflow of a fiber's stack is a
+ * fault like the others. A signal outside a frame, or sent by kill(), goes to the handler that was there before, or has
+ * its default effect. A handler that the program installs later takes ours away until the next launch, and is then the
+ * one that gets what is not ours.
  * Threads: a frame belongs to one thread. Locks: one mutex, around installing.
  */
 #ifndef HDI_DRIVER_HOST_CPU_FAULT_H
@@ -20,7 +21,8 @@ typedef struct hdi_fault_frame {
     volatile uintptr_t address;
 } hdi_fault_frame;
 
-/* Handlers for the process, looked after at every call; alternate stack for this thread, made once. False: out of memory. */
+/* Handlers for the process, looked after at every call; alternate stack for this thread, made once. False: out of
+ * memory. */
 bool hdi_fault_prepare_thread(void);
 
 /* Sets this thread's frame (NULL: none) and returns the one before. */

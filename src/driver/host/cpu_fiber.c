@@ -2,8 +2,8 @@
  *
  * Threads: a set is used by one thread at a time; the list of free fibers is shared. Locks: `lock`, never held across a
  * switch. A set that waits for fibers owns none beyond its first, so waiting cannot lock up.
- * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first; fibers are never unmapped, so what
- * they take is bounded by HDI_FIBER_LIMIT. Sets that sleep own at most half of the limit together.
+ * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first; fibers are never unmapped,
+ * so what they take is bounded by HDI_FIBER_LIMIT. Sets that sleep own at most half of the limit together.
  */
 #include "driver/host/cpu_fiber.h"
 
@@ -45,8 +45,8 @@ static void end_tsan_fibers(hdi_fiber_set *set)
     set->tsan_fibers = NULL;
 }
 
-/* Maps `count` stacks, each with a page below that faults and its hdi_fiber above, and puts them at the end of the set's list, which
- * has room for them. */
+/* Maps `count` stacks, each with a page below that faults and its hdi_fiber above, and puts them at the end of the
+ * set's list, which has room for them. */
 static bool add_fibers(hdi_fiber_set *set, uint32_t count)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -188,8 +188,8 @@ hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *))
     return f;
 }
 
-/* After a switch: tells address sanitizer that it is done, and learns where the worker's own stack is. `fake_stack` is what was
- * saved for the fiber that continues. */
+/* After a switch: tells address sanitizer that it is done, and learns where the worker's own stack is. `fake_stack` is
+ * what was saved for the fiber that continues. */
 HDI_FIBER_CODE static void arrived(hdi_fiber_set *set, void *fake_stack)
 {
 #ifdef HDI_ASAN

@@ -1,10 +1,10 @@
 /* cpu_fiber.h - the stacks that the threads of a block run on, and the switch between them.
  *
- * A fiber set belongs to one worker: fiber 0 is always there; more come with hdi_fibers_reserve and are kept for the next block. All
- * sets together have at most HDI_FIBER_LIMIT fibers beyond the first ones; who needs more waits for others to finish a block.
- * Each stack has a page below it that faults.
- * Sanitizers: address sanitizer is told about every switch. Thread sanitizer sees all fibers of a set as one thread, apart from
- * the worker's own: the threads of a block never run at the same time.
+ * A fiber set belongs to one worker: fiber 0 is always there; more come with hdi_fibers_reserve and are kept for the
+ * next block. All sets together have at most HDI_FIBER_LIMIT fibers beyond the first ones; who needs more waits for
+ * others to finish a block. Each stack has a page below it that faults.
+ * Sanitizers: address sanitizer is told about every switch. Thread sanitizer sees all fibers of a set as one thread,
+ * apart from the worker's own: the threads of a block never run at the same time.
  * Threads: a set is used by one thread at a time. Locks: one mutex, in reserve and release.
  */
 #ifndef HDI_DRIVER_HOST_CPU_FIBER_H
@@ -16,7 +16,8 @@
 #include "driver/host/cpu_context.h"
 #include "driver/host/cpu_fault.h"
 
-/* Each costs two mappings; the system allows a process 65530 by default. At least one block of the largest size must fit twice. */
+/* Each costs two mappings; the system allows a process 65530 by default. A block may have half as many threads: the
+ * other half is what sleeping sets may keep. */
 #ifndef HDI_FIBER_LIMIT
 #define HDI_FIBER_LIMIT 16384u
 #endif
@@ -31,16 +32,6 @@
 #elif __has_feature(thread_sanitizer)
 #define HDI_TSAN 1
 #endif
-#endif
-
-/* For functions that one fiber enters and another leaves: the sanitizers' records of calls would not match. */
-#if defined(__has_attribute)
-#if __has_attribute(disable_sanitizer_instrumentation)
-#define HDI_FIBER_CODE __attribute__((disable_sanitizer_instrumentation, noinline))
-#endif
-#endif
-#ifndef HDI_FIBER_CODE
-#define HDI_FIBER_CODE __attribute__((no_sanitize_thread, no_sanitize_address, noinline))
 #endif
 
 typedef struct hdi_fiber {
@@ -66,8 +57,8 @@ typedef struct hdi_fiber_set {
 bool hdi_fibers_init(hdi_fiber_set *set);
 void hdi_fibers_destroy(hdi_fiber_set *set);
 
-/* Makes sure that the set owns `count` fibers; may wait for other sets. Only while used <= 1, on the worker's own stack. False: out
- * of memory. */
+/* Makes sure that the set owns `count` fibers; may wait for other sets. Only while used <= 1, on the worker's own
+ * stack. False: out of memory. */
 bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count);
 
 /* Between blocks: gives fibers up when another set waits for some, and, with `idle`, when more than half are taken. */
@@ -76,8 +67,8 @@ void hdi_fibers_yield(hdi_fiber_set *set, bool idle);
 /* The next unused fiber, which will call run(fiber) when it is switched to. There must be one. */
 hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *));
 
-/* On the worker's own stack: runs `fiber` until some fiber switches to &set->main, or until a fault, which leaves its signal in
- * set->frame.signal and makes all fibers unused. */
+/* On the worker's own stack: runs `fiber` until some fiber switches to &set->main, or until a fault, which leaves its
+ * signal in set->frame.signal and makes all fibers unused. */
 void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber);
 
 /* On a fiber: stops `from` and continues `to`. */

@@ -1,10 +1,11 @@
 /* cpu_run.c - the pool of workers that run the blocks of all launches on the CPU.
  *
- * A launch is put on a list that the workers look at, one less than there are processors; the thread that called hdi_cpu_run works
- * on its own launch too, so a launch makes progress whatever the workers do. Blocks are handed out in small runs by an
- * atomic counter. A worker with nothing to do sleeps.
- * Threads: workers are made on first use, detached, and stay as long as the process; they block all signals but those that code raises
- * itself. The pool keeps the code it runs from being unloaded. A child made by fork starts with a pool of its own.
+ * A launch is put on a list that the workers look at, one less than there are processors; the thread that called
+ * hdi_cpu_run works on its own launch too, so a launch makes progress whatever the workers do. Blocks are handed out in
+ * small runs by an atomic counter. A worker with nothing to do sleeps.
+ * Threads: workers are made on first use, detached, and stay as long as the process; they block all signals but those
+ * that code raises itself. The pool keeps the code it runs from being unloaded. A child made by fork starts with a pool
+ * of its own.
  * Locks: `lock` guards the lists, the cores that nobody uses and the numbers of helpers; no kernel runs under it.
  * Always: a job is touched by its caller, and by workers that are counted in its `helpers`.
  */
@@ -314,7 +315,7 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
     uint64_t threads = 0, blocks = 0;
     if (__builtin_mul_overflow((uint64_t)launch->block[0] * launch->block[1], launch->block[2], &threads) ||
         __builtin_mul_overflow((uint64_t)launch->grid[0] * launch->grid[1], launch->grid[2], &blocks) || threads == 0 ||
-        threads > HDI_FIBER_LIMIT || blocks == 0 || blocks > INT64_MAX) {
+        threads > HDI_FIBER_LIMIT / 2 || blocks == 0 || blocks > INT64_MAX) {
         return HDCU_ERROR_INVALID_VALUE;
     }
     _Alignas(16) char aligned[ARGUMENT_BYTES];

@@ -1,6 +1,7 @@
 /* builtin.c - Heddle's own kernels, for GPU and CPU; include/heddle/module.h lists them.
  *
- * builtin.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after every change here.
+ * builtin.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after every change
+ * here.
  */
 #include <heddle/kernel.h>
 
@@ -60,7 +61,8 @@ HD_KERNEL_BOUNDS(hd_matmul_f32, TILE *TILE, HD_OUT(float, c), HD_IN(float, a), H
 
 #define SUM_THREADS 256
 
-/* Any grid of blocks of 256: each thread takes every (threads of the grid)-th element, each block adds its sum to *total. */
+/* Any grid of blocks of 256: each thread takes every (threads of the grid)-th element, each block adds its sum to
+ * *total. */
 HD_KERNEL_BOUNDS(hd_sum_f32, SUM_THREADS, HD_INOUT(float, total), HD_IN(float, x), HD_VALUE(uint64_t, n))
 {
     HD_SHARED float partial[SUM_THREADS];
