@@ -58,7 +58,7 @@ static struct hd_buffer *take_structure(hd_runtime *rt)
             s->next = pool->slabs;
             pool->slabs = s;
             for (int i = SLAB_BUFFERS - 1; i >= 0; i--) {
-                s->buffers[i].magic = HDI_BUFFER_MAGIC;
+                s->buffers[i].head.magic = HDI_BUFFER_MAGIC;
                 s->buffers[i].next = pool->free_list;
                 pool->free_list = &s->buffers[i];
             }
@@ -86,7 +86,7 @@ static void give_structure(hd_runtime *rt, struct hd_buffer *b)
 static void make_live(struct hd_buffer *b)
 {
     pthread_mutex_lock(&b->runtime->buffers->lock);
-    b->live = true;
+    b->head.live = true;
     pthread_mutex_unlock(&b->runtime->buffers->lock);
 }
 
@@ -137,7 +137,7 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
     make_live(b);
     atomic_fetch_add_explicit(&device->buffers_live, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&device->bytes_live, bytes, memory_order_relaxed);
-    *out = hdi_handle_make(b, b->generation);
+    *out = hdi_handle_make(b, b->head.generation);
     return HD_OK;
 }
 
@@ -217,7 +217,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_make_host(rt, bytes, "hd_alloc_host", &b);
     if (!status) {
-        *out = hdi_handle_make(b, b->generation);
+        *out = hdi_handle_make(b, b->head.generation);
     }
     return status;
 }
@@ -289,15 +289,15 @@ static void end_buffer(struct hd_buffer *b)
 void hd_free(hd_buffer *handle)
 {
     struct hd_buffer *b = hdi_handle_object(handle);
-    if (!b || b->magic != HDI_BUFFER_MAGIC) {
+    if (!b || b->head.magic != HDI_BUFFER_MAGIC) {
         return;
     }
     struct hdi_buffers *pool = b->runtime->buffers;
     pthread_mutex_lock(&pool->lock);
-    bool ours = b->live && b->generation == hdi_handle_generation(handle);
+    bool ours = b->head.live && b->head.generation == hdi_handle_generation(handle);
     if (ours) {
-        b->live = false;
-        b->generation++;
+        b->head.live = false;
+        b->head.generation++;
     }
     pthread_mutex_unlock(&pool->lock);
     if (ours) {
@@ -319,7 +319,7 @@ void hdi_buffers_release(hd_runtime *rt, bool driver_usable)
         next = s->next;
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->buffers[i];
-            if (b->live) {
+            if (b->head.live) {
                 if (b->owner == HDI_OWNER_HOST) {
                     hdi_pinned_release(&b->pinned, !driver_usable);
                 }

@@ -10,9 +10,7 @@
 #define HDI_OWNER_HOST (-1)
 
 struct hd_buffer {
-    uint32_t magic;
-    uint16_t generation;  /* of the handle; moves when the buffer is freed */
-    bool live;
+    hdi_handle_head head;
     uint8_t order;        /* number of the order lock, see hdi_order_lock */
     int32_t owner;        /* device, or HDI_OWNER_HOST */
     uint64_t address;     /* what kernels see */
@@ -28,7 +26,7 @@ struct hd_buffer {
 static inline struct hd_buffer *hdi_buffer_from_handle(const hd_buffer *handle)
 {
     struct hd_buffer *b = (struct hd_buffer *)hdi_handle_object(handle);
-    return b && b->magic == HDI_BUFFER_MAGIC && b->generation == hdi_handle_generation(handle) && b->live ? b : NULL;
+    return b && hdi_handle_fits(handle, &b->head, HDI_BUFFER_MAGIC) ? b : NULL;
 }
 
 static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)

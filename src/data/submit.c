@@ -104,15 +104,10 @@ static inline hd_status gather(hd_runtime *rt, hd_lane *lane, const hdi_use *use
                                const char *who)
 {
     hd_status status = HD_OK;
-    /* What happened in this lane alone needs no wait, and no look at failures while the lane has none. */
-    bool own_is_enough = lane->keeps_failure && atomic_load_explicit(&lane->shared->failures, memory_order_acquire) == 0;
     for (size_t i = 0; i < n_uses && !status; i++) {
         hdi_uses *u = &uses[i].buffer->uses;
         if (!hdi_uses_prepare(rt, u, uses[i].low, uses[i].high)) {
             return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
-        }
-        if (__builtin_expect(own_is_enough && hdi_uses_only_in(u, lane->global, uses[i].write), 1)) {
-            continue;
         }
         if (u->count == 1) {
             status = gather_segment(rt, lane, &u->whole, &uses[i], n, who);
@@ -208,6 +203,69 @@ static inline void write_command(hd_lane *lane, const hdi_command *command, uint
     __builtin_prefetch(&lane->ring[(lane->head + PREFETCH_SLOTS) & lane->mask], 1);
 }
 
+/* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
+ * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. */
+static inline bool submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command)
+{
+    bool alone = lane->keeps_failure & (atomic_load_explicit(&lane->shared->failures, memory_order_acquire) == 0);
+    for (size_t i = 0; i < n_uses; i++) {
+        alone &= uses[i].whole & hdi_uses_only_in(&uses[i].buffer->uses, lane->global);
+    }
+    if (!alone || lane->head + 2 * (uint64_t)command->slots - lane->done_seen > lane->mask + 1) {
+        return false;
+    }
+    uint64_t gap;
+    slots_needed(lane, 0, command->slots, &gap);
+    write_command(lane, command, gap);
+    hdi_mark mark = {lane->global, lane->head};
+    for (size_t i = 0; i < n_uses; i++) {
+        hdi_uses_commit_only_in(&uses[i].buffer->uses, uses[i].write, mark);
+    }
+    return true;
+}
+
+/* Everything else. Locks held; on failure they are released. */
+static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  uint64_t locks, const char *who)
+{
+    hd_runtime *rt = lane->device->runtime;
+    int64_t deadline = 0;
+    uint32_t n_waits;
+    uint64_t gap;
+    for (;;) {
+        if (atomic_load_explicit(&lane->shared->failed, memory_order_acquire) ||
+            atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
+            unlock_all(rt, locks);
+            return hdi_lane_refuses(lane, who);
+        }
+        n_waits = 0;
+        hd_status status = gather(rt, lane, uses, n_uses, &n_waits, who);
+        if (status) {
+            unlock_all(rt, locks);
+            return status;
+        }
+        uint64_t need = slots_needed(lane, n_waits, command->slots, &gap);
+        if (has_room(lane, need)) {
+            break;
+        }
+        if (!deadline) {
+            int64_t limit = rt->options.submit_timeout;
+            deadline = hdi_deadline(limit < 0 ? limit : limit * 1000000);
+        }
+        status = make_room(lane, locks, n_waits, need, deadline, who);
+        if (status) {
+            return status;
+        }
+    }
+    write_waits(rt, lane, n_waits);
+    write_command(lane, command, gap);
+    for (size_t i = 0; i < n_uses; i++) {
+        hdi_uses_commit(&uses[i].buffer->uses, uses[i].low, uses[i].high, uses[i].write,
+                        (hdi_mark){lane->global, lane->head});
+    }
+    return HD_OK;
+}
+
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out)
 {
@@ -221,51 +279,23 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
         return hdi_fail(HD_ERROR_LIMIT, "%s: the arguments need %u slots of the lane's %u (option lane_slots)", who,
                         command->slots, (unsigned)lane->mask + 1);
     }
-    int64_t deadline = 0;
-    uint32_t n_waits;
-    uint64_t gap;
     lock_all(rt, locks);
-    for (;;) {
-        if (__builtin_expect(atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0, 0) ||
-            __builtin_expect(atomic_load_explicit(&device->engine->lost, memory_order_acquire) != 0, 0)) {
-            unlock_all(rt, locks);
-            return hdi_lane_refuses(lane, who);
-        }
-        n_waits = 0;
-        hd_status status = gather(rt, lane, uses, n_uses, &n_waits, who);
-        if (__builtin_expect(status != HD_OK, 0)) {
-            unlock_all(rt, locks);
-            return status;
-        }
-        uint64_t need = slots_needed(lane, n_waits, command->slots, &gap);
-        if (__builtin_expect(has_room(lane, need), 1)) {
-            break;
-        }
-        if (!deadline) {
-            int64_t limit = rt->options.submit_timeout;
-            deadline = hdi_deadline(limit < 0 ? limit : limit * 1000000);
-        }
-        status = make_room(lane, locks, n_waits, need, deadline, who);
+    if (__builtin_expect(atomic_load_explicit(&device->engine->lost, memory_order_acquire) != 0, 0) ||
+        __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
+        hd_status status = submit_with_care(lane, uses, n_uses, command, locks, who);
         if (status) {
             return status;
         }
     }
-    if (n_waits) {
-        write_waits(rt, lane, n_waits);
-    }
-    write_command(lane, command, gap);
-    hdi_mark mark = {lane->global, lane->head};
-    for (size_t i = 0; i < n_uses; i++) {
-        hdi_uses_commit(&uses[i].buffer->uses, uses[i].low, uses[i].high, uses[i].write, mark);
-    }
+    uint64_t position = lane->head;
     /* Publishes the slots (pairs with the engine's acquire load), and is sequentially consistent with the looks of
      * hdi_engine_notify behind it. */
-    atomic_store_explicit(&lane->shared->head, mark.position, memory_order_seq_cst);
+    atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
     unlock_all(rt, locks);
     hdi_engine_notify(device->engine, lane->number);
     if (out) {
         out->lane = hdi_lane_handle(lane);
-        out->sequence = mark.position;
+        out->sequence = position;
     }
     if (__builtin_expect(rt->is_inline, 0)) {
         hdi_engine_run_inline(device);

@@ -194,7 +194,7 @@ static void add_reader(hdi_segment *s, hdi_mark mark)
     readers[s->n_readers++] = mark;
 }
 
-void hdi_uses_commit_parts(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark)
+void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark)
 {
     hdi_segment *end = hdi_uses_segments(u) + u->count;
     for (hdi_segment *s = hdi_uses_find(u, low); s < end && s->low < high; s++) {

@@ -57,36 +57,28 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, uint64_t low, u
 /* The first segment that reaches behind `low`. */
 hdi_segment *hdi_uses_find(hdi_uses *u, uint64_t low);
 
-/* The general case of hdi_uses_commit. */
-void hdi_uses_commit_parts(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark);
-
 /* Notes that `mark` reads or writes [low, high), prepared before. */
-static inline void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark)
-{
-    hdi_segment *s = &u->whole;
-    if (__builtin_expect(u->count == 1 && (write || (s->room == 0 && s->n_readers <= 1)), 1)) {
-        if (write) {
-            s->writer = mark;
-            s->n_readers = 0;
-            return;
-        }
-        if (s->n_readers == 0 || s->readers.few[0].lane == mark.lane) {
-            s->readers.few[0] = mark;
-            s->n_readers = 1;
-            return;
-        }
-    }
-    hdi_uses_commit_parts(u, low, high, write, mark);
-}
+void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark);
 
-/* Whether everything that a use of the whole buffer would have to wait for was in `lane` itself; false: look closer. */
-static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, bool write)
+/* The usual record: nobody but `lane` has unfinished business with any part of the buffer as far as the record says, and it has room
+ * for one more reader. */
+static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane)
 {
     const hdi_segment *s = &u->whole;
-    if (u->count != 1 || (s->writer.lane != lane && s->writer.position)) {
-        return false;
+    /* Bitwise, to be one branch: this runs for every buffer of every launch. */
+    return (u->count == 1) & (s->room == 0) & ((s->writer.lane == lane) | (s->writer.position == 0)) &
+           ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == lane)));
+}
+
+/* hdi_uses_commit for a record that hdi_uses_only_in said yes to, and a use of the whole buffer. */
+static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_mark mark)
+{
+    hdi_segment *s = &u->whole;
+    if (write) {
+        s->writer = mark;
     }
-    return !write || s->n_readers == 0 || (s->n_readers == 1 && s->room == 0 && s->readers.few[0].lane == lane);
+    s->readers.few[0] = mark;
+    s->n_readers = !write;
 }
 
 /* Adds a reader of everything, as a fresh buffer needs it for the former uses of its memory. False: no memory. */

@@ -55,19 +55,19 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
 static inline hd_lane *hdi_lane_any(const hd_lane *handle)
 {
     hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
-    return lane && lane->magic == HDI_LANE_MAGIC ? lane : NULL;
+    return lane && lane->handle.magic == HDI_LANE_MAGIC ? lane : NULL;
 }
 
 /* NULL: not a live lane. */
 static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
 {
-    hd_lane *lane = hdi_lane_any(handle);
-    return lane && lane->generation == hdi_handle_generation(handle) && lane->state == HDI_LANE_OPEN ? lane : NULL;
+    hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
+    return lane && hdi_handle_fits(handle, &lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
 }
 
 static inline hd_lane *hdi_lane_handle(hd_lane *lane)
 {
-    return (hd_lane *)hdi_handle_make(lane, lane->generation);
+    return (hd_lane *)hdi_handle_make(lane, lane->handle.generation);
 }
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out);

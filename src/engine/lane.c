@@ -43,7 +43,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, 
         return status;
     }
     *lane = (hd_lane){
-        .magic = HDI_LANE_MAGIC,
+        .handle.magic = HDI_LANE_MAGIC,
         .number = number,
         .global = (uint32_t)device->index * HDI_LANES_MAX + number,
         .device = device,
@@ -90,7 +90,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
             break;
         }
         hdi_lock_take(&device->order);
-        if (candidate->state == HDI_LANE_FREE) {
+        if (!candidate->handle.live) {
             bool failed = atomic_load_explicit(&candidate->shared->failed, memory_order_acquire) != 0;
             if (is_drained(candidate)) {
                 lane = candidate;
@@ -111,7 +111,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
         hdi_lock_take(&device->order);
         lane->is_default = is_default;
         lane->keeps_failure = keeps_failure;
-        lane->state = HDI_LANE_OPEN;
+        lane->handle.live = 1;
         if (resume) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
         }
@@ -135,8 +135,8 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
 static void give_back(hd_lane *lane)
 {
     hdi_lock_take(&lane->device->order);
-    lane->state = HDI_LANE_FREE;
-    lane->generation++;
+    lane->handle.live = 0;
+    lane->handle.generation++;
     hdi_lock_release(&lane->device->order);
 }
 

@@ -41,17 +41,10 @@ typedef struct hdi_wait_entry {
     uint64_t source; /* 0, or the position whose result is read */
 } hdi_wait_entry;
 
-typedef enum hdi_lane_state {
-    HDI_LANE_FREE = 0, /* its slot can be given out once it is drained */
-    HDI_LANE_OPEN
-} hdi_lane_state;
-
 struct hd_lane {
-    uint32_t magic;
+    hdi_handle_head handle; /* not live: given back, its slot can be given out again */
     uint32_t number;          /* on its device */
     uint32_t global;          /* in the runtime: device * HDI_LANES_MAX + number */
-    uint16_t generation;      /* of the handle; moves when the slot is given out again */
-    uint8_t state;            /* hdi_lane_state */
     bool keeps_failure;       /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
     bool is_default;
     hdi_device *device;

@@ -72,13 +72,15 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
                         p->name, index, param->name);
     }
     uint32_t access = arg->access;
-    if (__builtin_expect(access == 0 || access > 3, 0)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->name, index,
-                        param->name, access);
-    }
-    /* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
-    if (__builtin_expect(param->access && access != param->access && !(param->access == HD_WRITE && access == HD_READ_WRITE), 0)) {
-        return argument_failed(p, HD_ERROR_ACCESS, index, param, arg);
+    if (__builtin_expect(access != param->access, 0)) {
+        if (access == 0 || access > 3) {
+            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->name, index,
+                            param->name, access);
+        }
+        /* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
+        if (param->access && !(param->access == HD_WRITE && access == HD_READ_WRITE)) {
+            return argument_failed(p, HD_ERROR_ACCESS, index, param, arg);
+        }
     }
     if (__builtin_expect(arg->offset >= b->bytes || arg->size > b->bytes - arg->offset, 0)) {
         return hdi_fail(HD_ERROR_RANGE, "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
@@ -93,6 +95,7 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
     use->buffer = b;
     use->low = arg->offset;
     use->high = arg->size ? arg->offset + arg->size : b->bytes;
+    use->whole = use->high - use->low == b->bytes;
     use->read = access & HD_READ;
     use->write = (access & HD_WRITE) != 0;
     return HD_OK;

@@ -37,7 +37,7 @@ hd_status hdi_modules_create(hd_runtime *rt)
 static struct hd_module *module_from_handle(const hd_module *handle)
 {
     struct hd_module *m = hdi_handle_object(handle);
-    return m && m->magic == HDI_MODULE_MAGIC && m->live && m->generation == hdi_handle_generation(handle) ? m : NULL;
+    return m && hdi_handle_fits(handle, &m->head, HDI_MODULE_MAGIC) ? m : NULL;
 }
 
 /* ---- structures ---- */
@@ -58,7 +58,7 @@ static bool add_kernels(hd_runtime *rt)
         return false;
     }
     for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
-        kernels[i].magic = HDI_KERNEL_MAGIC;
+        kernels[i].head.magic = HDI_KERNEL_MAGIC;
         kernels[i].number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
         kernels[i].next = reg->free_kernels;
         reg->free_kernels = &kernels[i];
@@ -89,7 +89,7 @@ static void give_kernel(hd_runtime *rt, struct hd_kernel *k)
     free(k->params);
     k->params = NULL;
     k->module = NULL;
-    k->live = false;
+    k->head.live = false;
     pthread_mutex_lock(&rt->modules->lock);
     k->next = rt->modules->free_kernels;
     rt->modules->free_kernels = k;
@@ -109,7 +109,7 @@ static struct hd_module *take_module(hd_runtime *rt)
         m = calloc(1, sizeof *m);
     }
     if (m) {
-        m->magic = HDI_MODULE_MAGIC;
+        m->head.magic = HDI_MODULE_MAGIC;
         m->runtime = rt;
         m->next = NULL;
     }
@@ -137,7 +137,7 @@ static void give_module(struct hd_module *m, bool driver_usable)
     free(m->marks);
     m->marks = NULL;
     m->n_marks = 0;
-    m->live = false;
+    m->head.live = false;
     pthread_mutex_lock(&rt->modules->lock);
     m->next = rt->modules->free_modules;
     rt->modules->free_modules = m;
@@ -260,7 +260,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         return status;
     }
     pthread_mutex_lock(&rt->modules->lock);
-    m->live = true;
+    m->head.live = true;
     m->next = rt->modules->loaded;
     rt->modules->loaded = m;
     pthread_mutex_unlock(&rt->modules->lock);
@@ -279,7 +279,7 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
     struct hd_module *m;
     hd_status status = load(rt, image, bytes, &m);
     if (!status) {
-        *out = hdi_handle_make(m, m->generation);
+        *out = hdi_handle_make(m, m->head.generation);
     }
     return status;
 }
@@ -303,7 +303,7 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
     struct hd_module *m = rt->modules->builtin;
     pthread_mutex_unlock(&rt->cold);
     if (!status) {
-        *out = hdi_handle_make(m, m->generation);
+        *out = hdi_handle_make(m, m->head.generation);
     }
     return status;
 }
@@ -338,7 +338,7 @@ void hd_module_unload(hd_module *handle)
     bool ours = false;
     pthread_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->loaded; *link && !ours;) {
-        if (*link == m && m != reg->builtin && m->live) {
+        if (*link == m && m != reg->builtin && m->head.live) {
             *link = m->next;
             ours = true;
         } else {
@@ -346,11 +346,11 @@ void hd_module_unload(hd_module *handle)
         }
     }
     if (ours) {
-        m->live = false;
-        m->generation++;
+        m->head.live = false;
+        m->head.generation++;
         for (struct hd_kernel *k = m->kernels; k; k = k->next) {
-            k->live = false;
-            k->generation++;
+            k->head.live = false;
+            k->head.generation++;
         }
     }
     pthread_mutex_unlock(&reg->lock);
@@ -475,7 +475,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         status = make_kernel(m, name, &k);
         if (!status) {
             pthread_mutex_lock(&rt->modules->lock);
-            k->live = true;
+            k->head.live = true;
             k->next = m->kernels;
             m->kernels = k;
             pthread_mutex_unlock(&rt->modules->lock);
@@ -483,7 +483,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     }
     pthread_mutex_unlock(&rt->cold);
     if (!status) {
-        *out = hdi_handle_make(k, k->generation);
+        *out = hdi_handle_make(k, k->head.generation);
     }
     return status;
 }

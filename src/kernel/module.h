@@ -19,9 +19,7 @@ typedef struct hdi_param {
 
 /* Slots are used again after an unload; `generation` tells handles of before. `number` is the kernel's place in the runtime's table. */
 struct hd_kernel {
-    uint32_t magic;
-    uint16_t generation;
-    bool live;
+    hdi_handle_head head;
     uint32_t number;
     struct hd_module *module;
     hdi_param *params;
@@ -35,9 +33,7 @@ struct hd_kernel {
 };
 
 struct hd_module {
-    uint32_t magic;
-    uint16_t generation;
-    bool live;
+    hdi_handle_head head;
     hd_runtime *runtime;
     hdcu_module loaded[HDI_DEVICES_MAX];
     hdi_image image;
@@ -51,7 +47,7 @@ struct hd_module {
 static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
 {
     struct hd_kernel *k = (struct hd_kernel *)hdi_handle_object(handle);
-    return k && k->magic == HDI_KERNEL_MAGIC && k->live && k->generation == hdi_handle_generation(handle) ? k : NULL;
+    return k && hdi_handle_fits(handle, &k->head, HDI_KERNEL_MAGIC) ? k : NULL;
 }
 
 /* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. Errors: LIMIT, DRIVER, DEVICE_LOST. */

@@ -293,7 +293,7 @@ static void sweep(const char *peers, const char *plus, int code)
     int64_t start = conf_now();
     int runs = 0, last_hit = 0, clean_in_a_row = 0, opens_failed = 0, n = 1;
     int by_status[21] = {0};
-    while (n < 20000 && (clean_in_a_row < 20 || n - last_hit < 60)) {
+    while (n < 20000 && (clean_in_a_row < (n > 400 ? 8 : 20) || n - last_hit < 60)) {
         char settings[200];
         snprintf(settings, sizeof settings, "fault=%d%s=%d %s host_devices=2 host_memory=64M", n, plus, code, peers);
         outcome o = run(settings);
@@ -315,7 +315,7 @@ static void sweep(const char *peers, const char *plus, int code)
         double spent = (double)(conf_now() - start) / 1e9, each = spent / runs;
         int left = calls_seen > n ? calls_seen - n : 60;
         double steps = each * left / (seconds - spent > 0.1 ? seconds - spent : 0.1);
-        steps = n > 400 && seconds < 60 ? 40 : steps;
+        steps = n <= 400 || seconds >= 60 ? steps : spent > seconds ? 250 : 40;
         n += steps <= 1 ? 1 : (int)conf_below(&r, (uint64_t)(2 * steps)) + 1;
     }
     must_be_clean(peers);
