@@ -75,11 +75,17 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_ch
     c->taken = true;
     pthread_mutex_unlock(&pool->lock);
     hd_status status = HD_OK;
+    if (c->made && c->last.position) {
+        hdi_wait_position(rt, c->last.lane, c->last.position, INT64_MAX);
+        hdi_failure failure;
+        if (hdi_failure_find(hdi_lane_shared_of(rt, c->last.lane), c->last.position, &failure) && failure.lost) {
+            /* A device that is lost may not have stopped writing: this memory is left alone until hd_close. */
+            c->made = false;
+        }
+    }
     if (!c->made) {
         status = hdi_buffer_make_host(rt, small ? HDI_STAGING_SMALL : HDI_STAGING_LARGE, who, &c->buffer);
         c->made = !status;
-    } else if (c->last.position) {
-        hdi_wait_position(rt, c->last.lane, c->last.position, INT64_MAX);
     }
     c->last = (hdi_mark){0, 0};
     if (!status) {

@@ -46,9 +46,10 @@ static bool has_new_work(hdi_engine *engine)
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
-            const hdi_feed *feed = &engine->feeds[lane];
-            uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_seq_cst);
-            if (head != feed->issued && !feed->blocked) {
+            hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
+            uint64_t head = atomic_load_explicit(&shared->head, memory_order_seq_cst);
+            if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) &&
+                !atomic_load_explicit(&engine->feeds[lane].blocked, memory_order_relaxed)) {
                 return true;
             }
         }

@@ -460,11 +460,11 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
 {
     uint64_t publish_every = engine->device->channel.slots / 8;
     bool any = false;
-    feed->blocked = false;
+    atomic_store_explicit(&feed->blocked, false, memory_order_relaxed);
     for (int i = 0; i < COMMANDS_PER_VISIT && feed->issued != head; i++) {
         const hdi_command *c = command_at(&engine->device->channel, feed->number, feed->issued);
         if (!issue(engine, feed, c)) {
-            feed->blocked = true;
+            atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
         }
         if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
@@ -507,7 +507,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         }
         if (feed->issued != feed->published) {
             uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
-            bool stands = feed->issued == head || feed->blocked;
+            bool stands = feed->issued == head || atomic_load_explicit(&feed->blocked, memory_order_relaxed);
             if (stands && !feed->idle_since) {
                 feed->idle_since = pass->now;
             }

@@ -80,7 +80,7 @@ typedef struct hdi_feed {
     uint32_t event_next;
     bool failed;         /* commands are passed over instead of issued */
     bool keeps_failure;
-    bool blocked;        /* at a wait whose event does not exist yet */
+    _Atomic bool blocked; /* at a wait whose event does not exist yet; written by whoever runs the engine */
     hdi_failure cause;   /* of `failed` */
     int64_t idle_since;  /* clock when the lane ran empty, 0: not empty */
     int64_t checked;     /* clock of the last progress, or of the last look at the stream's status */

@@ -580,6 +580,89 @@ static void a_fatal_code_is_a_lost_device(void **state)
     }
 }
 
+typedef struct reader {
+    hd_buffer *buffer;
+    hd_status status;
+    uint32_t got[words];
+} reader;
+
+static void *reads(void *argument)
+{
+    reader *r = argument;
+    r->status = hd_read(r->buffer, 0, r->got, bytes);
+    return NULL;
+}
+
+/* A device counts as lost while its hardware still works: what it was told to write before must not end up in what the
+ * others do now, through pinned memory that is taken for free. */
+static void late_work_of_a_lost_device_spoils_nothing(void **state)
+{
+    (void)state;
+    enum { n_readers = 4, n_writes = 40 };
+    for (int round = 0; round < 4; round++) {
+        hd_runtime *runtime = conf_open("fault=cuLaunchKernel:900=700");
+        CONF_NEED_DEVICES(runtime, 2);
+        conf_slow slow[2];
+        hd_lane *lanes[2], *trigger = NULL;
+        hd_buffer *x[n_readers], *y[n_writes], *z = NULL, *gate = NULL;
+        for (int d = 0; d < 2; d++) {
+            conf_slow_make(&slow[d], runtime, d);
+            CONF_OK(hd_lane_create(runtime, d, &lanes[d]));
+        }
+        CONF_OK(hd_lane_create(runtime, 1, &trigger));
+        CONF_OK(hd_alloc(trigger, bytes, &z));
+        CONF_OK(hd_alloc(lanes[0], 64, &gate));
+        CONF_OK(hd_fill(gate, 0, 0, 64, NULL));
+        for (int i = 0; i < n_writes; i++) {
+            CONF_OK(hd_alloc(lanes[0], bytes, &y[i]));
+            CONF_OK(hd_fill(y[i], 0, 0, bytes, NULL));
+        }
+        for (int i = 0; i < n_readers; i++) {
+            CONF_OK(hd_alloc(lanes[1], bytes, &x[i]));
+            CONF_OK(hd_fill(x[i], 0, 0x66666666u, bytes, NULL));
+        }
+        for (int i = 0; i < n_readers; i++) {
+            CONF_OK(hd_buffer_wait(x[i], HD_READ_WRITE, 60 * CONF_SECOND));
+        }
+
+        /* device 1: long work, then copies to the program that wait for it, each in a thread */
+        conf_slow_run(&slow[1], lanes[1], NULL, 0, 60, NULL);
+        pthread_t threads[n_readers];
+        static reader readers[n_readers];
+        for (int i = 0; i < n_readers; i++) {
+            CONF_OK(conf_fill(lanes[1], slow[1].kernels, x[i], 0, words, 0x77777777u, NULL));
+            readers[i] = (reader){.buffer = x[i], .status = HD_OK};
+            CONF_EQUAL(pthread_create(&threads[i], NULL, reads, &readers[i]), 0);
+        }
+        conf_nap_ms(5);
+        /* device 0: longer work that all that is written below waits for */
+        conf_slow_run(&slow[0], lanes[0], NULL, 0, 120, NULL);
+        for (int i = 0; i < n_writes; i++) {
+            CONF_OK(conf_fill(lanes[0], slow[0].kernels, y[i], 0, words, 1, NULL));
+        }
+        hd_status status = HD_OK;
+        hd_ticket ticket;
+        for (int i = 0; i < 1000 && status == HD_OK; i++) { /* until device 1 is lost */
+            status = conf_fill(trigger, slow[1].kernels, z, 0, words, 5, &ticket);
+        }
+        status = status == HD_OK ? hd_wait(ticket, 60 * CONF_SECOND) : status;
+        CONF_FAILS(status, HD_ERROR_DEVICE_LOST);
+        for (int i = 0; i < n_readers; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        uint32_t data[words];
+        for (int i = 0; i < n_writes; i++) {
+            conf_pattern(data, bytes, (uint64_t)i);
+            CONF_OK(hd_write(y[i], 0, data, bytes));
+        }
+        for (int i = 0; i < n_writes; i++) {
+            conf_pattern(data, bytes, (uint64_t)i);
+            CONF_HOLDS(y[i], 0, data, bytes);
+        }
+        conf_close(runtime);
+    }
+}
+
 int main(void)
 {
     conf_begin("test_errors");
@@ -596,6 +679,7 @@ int main(void)
         CONF_CASE(an_illegal_address_costs_one_device),
         CONF_CASE(a_stray_write_costs_one_device),
         CONF_CASE(all_devices_are_lost),
+        CONF_CASE(late_work_of_a_lost_device_spoils_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right
  * bytes; closing is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.
  *
- * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (18) depends on HEDDLE_SEED; with enough seconds, none are.
+ * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (12) depends on HEDDLE_SEED; with enough seconds, none are.
  */
 #include "conformance.h"
 
@@ -288,7 +288,7 @@ static int calls_seen = 400;
 static void sweep(const char *peers, const char *plus, int code)
 {
     violations = 0;
-    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 18 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 6;
+    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 12 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 6;
     conf_random r = {conf_number_from("HEDDLE_SEED", 1) + (uint64_t)code};
     int64_t start = conf_now();
     int runs = 0, last_hit = 0, clean_in_a_row = 0, opens_failed = 0, n = 1;
@@ -320,8 +320,8 @@ static void sweep(const char *peers, const char *plus, int code)
     }
     must_be_clean(peers);
     calls_seen = violations == 0 && last_hit > 100 && last_hit < 400 ? last_hit + 20 : 400;
-    fprintf(stderr, "  fault=N%s=%d %s: %d runs, N to %d, hd_open failed in %d; failures:", plus, code, peers, runs,
-            last_hit, opens_failed);
+    fprintf(stderr, "  fault=N%s=%d %s: %d runs in %.1f s, N to %d, hd_open failed in %d; failures:", plus, code, peers,
+            runs, (double)(conf_now() - start) / 1e9, last_hit, opens_failed);
     for (int i = 0; i < 21; i++) {
         if (by_status[i] != 0) {
             fprintf(stderr, " %s %d", hd_status_name((hd_status)-i) + 3, by_status[i]);
