@@ -55,7 +55,9 @@ HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
  * failed. Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
-/* Whether the operation is finished, with or without success. One load; never calls the driver, never blocks. */
+/* Whether the operation is finished, with or without success. One load; never calls the driver, never blocks. An
+ * operation whose result another one has read is finished when that other one is; beyond that, what is finished may become
+ * known a moment later in one lane than in another. */
 HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit), and

@@ -32,6 +32,13 @@ static hdi_mark mark_of(hd_ticket ticket)
     return lane ? (hdi_mark){lane->global, ticket.sequence} : (hdi_mark){0, 0};
 }
 
+/* Refuses a lost device before anything is pinned or copied for it. */
+static hd_status check_alive(hd_lane *lane, const char *who)
+{
+    bool lost = atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire) != 0;
+    return lost ? hdi_lane_refuses(lane, who) : HD_OK;
+}
+
 /* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
 static hd_status submit_copy(hd_lane *lane, uint8_t kind, struct hd_buffer *dst, uint64_t dst_offset,
                              struct hd_buffer *src, uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
@@ -69,6 +76,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     }
     hd_runtime *rt = b->runtime;
     size_t step = chunk_bytes(bytes);
+    status = check_alive(rt->devices[b->owner]->lane_in, "hd_write");
     for (size_t at = 0; at < bytes && !status; at += step) {
         size_t n = bytes - at < step ? bytes - at : step;
         hdi_chunk *chunk;
@@ -111,6 +119,7 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     }
     hd_runtime *rt = b->runtime;
     incoming queue[READ_AHEAD];
+    status = check_alive(rt->devices[b->owner]->lane_out, "hd_read");
     size_t first = 0, pending = 0;
     size_t step = chunk_bytes(bytes);
     size_t at = 0;
@@ -153,7 +162,8 @@ static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_o
                              size_t src_offset, size_t bytes, hd_ticket *out)
 {
     size_t step = chunk_bytes(bytes);
-    hd_status status = HD_OK;
+    hd_status status = check_alive(rt->devices[src->owner]->lane_out, "hd_copy");
+    status = status ? status : check_alive(rt->devices[dst->owner]->lane_in, "hd_copy");
     for (size_t at = 0; at < bytes && !status; at += step) {
         size_t n = bytes - at < step ? bytes - at : step;
         hdi_chunk *chunk;

@@ -23,7 +23,8 @@ typedef struct hdi_pinned {
 } hdi_pinned;
 
 /* Pins at least `bytes`, zeroed and aligned to the page size. `context`: any of the runtime's; the memory is for
- * all of them. Errors, with nothing kept and `out` untouched: ARGUMENT (0 bytes), HOST_MEMORY, SYSTEM, DRIVER. */
+ * all of them. Errors, with nothing kept and `out` untouched: ARGUMENT (0 bytes), HOST_MEMORY, SYSTEM, DRIVER,
+ * DEVICE_LOST. */
 hd_status hdi_pinned_alloc(const hdi_driver *driver, hdcu_context context, size_t bytes, hdi_pinned *out);
 
 /* Unpins and unmaps; no submitted work may use the memory any more. `abandoned`: the device is lost, so the driver
