@@ -53,10 +53,10 @@ HD_API int hd_buffer_device(const hd_buffer *buffer);
 /* The address that kernels see; 0 for a bad handle. Work that uses it outside Heddle is not ordered by Heddle. */
 HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
 
-/* A host pointer to the content of pinned host memory. Waits (without limit) for submitted writers, and for readers too when access includes
+/* A host pointer to the content of pinned host memory. Waits (option transfer_timeout) for submitted writers, and for readers too when access includes
  * HD_WRITE. The pointer stays valid until hd_unmap or hd_free; work submitted later is not ordered against the
  * program's own accesses: map again to wait again.
- * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write or hd_copy), FAILED, DEVICE_LOST. */
+ * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write or hd_copy), TIMEOUT, FAILED, DEVICE_LOST. */
 HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
 
 /* Ends one hd_map. Bad handles are ignored. */

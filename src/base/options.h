@@ -24,6 +24,8 @@
       "microseconds that waits and idle engines spin before they sleep; -1: by the number of processors")              \
     X(submit_timeout, "HEDDLE_SUBMIT_TIMEOUT", INTEGER, "-1", -1, 86400000,                                            \
       "milliseconds that a submission waits for room in a full lane; -1: without limit")                              \
+    X(transfer_timeout, "HEDDLE_TRANSFER_TIMEOUT", INTEGER, "-1", -1, 86400000,                                        \
+      "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")             \
     X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
       "milliseconds that hd_close waits for work in flight")                                                           \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \

@@ -460,7 +460,7 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
                         "use hd_alloc_host and hd_copy",
                         b->owner);
     }
-    status = hdi_buffer_settle(b, 0, b->bytes, access, INT64_MAX, "hd_map");
+    status = hdi_buffer_settle(b, 0, b->bytes, access, hdi_option_deadline(b->runtime->options.transfer_timeout), "hd_map");
     if (!status) {
         if (access == HD_WRITE) {
             hdi_buffer_host_wrote(b, 0, b->bytes);

@@ -47,11 +47,10 @@ static hd_status submit_copy(hd_lane *lane, uint8_t kind, struct hd_buffer *dst,
         {.buffer = src, .low = src_offset, .high = src_offset + bytes, .read = true},
         {.buffer = dst, .low = dst_offset, .high = dst_offset + bytes, .write = true},
     };
-    bool src_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
-    bool dst_host = kind == HDI_COPY_TO_HOST || kind == HDI_COPY_HOST;
     hdi_command command = {.op = HDI_OP_COPY, .kind = kind, .slots = 1};
-    command.copy.src = (src_host ? (uint64_t)(uintptr_t)src->host : src->address) + src_offset;
-    command.copy.dst = (dst_host ? (uint64_t)(uintptr_t)dst->host : dst->address) + dst_offset;
+    /* Pinned memory by the address that the engine knows it under, not by the program's. */
+    command.copy.src = src->address + src_offset;
+    command.copy.dst = dst->address + dst_offset;
     command.copy.bytes = bytes;
     return hdi_submit(lane, uses, 2, &command, who, out);
 }
@@ -66,8 +65,9 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     if (!src) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_write: src is null");
     }
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     if (b->owner == HDI_OWNER_HOST) {
-        status = hdi_buffer_settle(b, offset, offset + bytes, HD_WRITE, INT64_MAX, "hd_write");
+        status = hdi_buffer_settle(b, offset, offset + bytes, HD_WRITE, deadline, "hd_write");
         if (!status) {
             memcpy(b->host + offset, src, bytes);
             hdi_buffer_host_wrote(b, offset, offset + bytes);
@@ -80,7 +80,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
     for (size_t at = 0; at < bytes && !status; at += step) {
         size_t n = bytes - at < step ? bytes - at : step;
         hdi_chunk *chunk;
-        status = hdi_staging_take(rt, n, "hd_write", &chunk);
+        status = hdi_staging_take(rt, n, deadline, "hd_write", &chunk);
         if (status) {
             break;
         }
@@ -110,8 +110,9 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     if (!dst) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_read: dst is null");
     }
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     if (b->owner == HDI_OWNER_HOST) {
-        status = hdi_buffer_settle(b, offset, offset + bytes, HD_READ, INT64_MAX, "hd_read");
+        status = hdi_buffer_settle(b, offset, offset + bytes, HD_READ, deadline, "hd_read");
         if (!status) {
             memcpy(dst, b->host + offset, bytes);
         }
@@ -128,7 +129,7 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->at = at;
             in->bytes = bytes - at < step ? bytes - at : step;
-            status = hdi_staging_take(rt, in->bytes, "hd_read", &in->chunk);
+            status = hdi_staging_take(rt, in->bytes, deadline, "hd_read", &in->chunk);
             if (!status) {
                 status = submit_copy(rt->devices[b->owner]->lane_out, HDI_COPY_TO_HOST, in->chunk->buffer, 0, b,
                                      offset + at, in->bytes, "hd_read", &in->ticket);
@@ -144,8 +145,9 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
             incoming *in = &queue[first];
             if (!status) {
                 hdi_mark mark = mark_of(in->ticket);
-                hdi_wait_position(rt, mark.lane, mark.position, INT64_MAX);
-                status = hdi_position_status(rt, mark.lane, mark.position, "hd_read");
+                status = hdi_wait_position(rt, mark.lane, mark.position, deadline)
+                             ? hdi_position_status(rt, mark.lane, mark.position, "hd_read")
+                             : hdi_fail(HD_ERROR_TIMEOUT, "hd_read: the bytes are not there yet (option transfer_timeout)");
             }
             if (!status) {
                 memcpy((unsigned char *)dst + in->at, in->chunk->buffer->host, in->bytes);
@@ -162,12 +164,13 @@ static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_o
                              size_t src_offset, size_t bytes, hd_ticket *out)
 {
     size_t step = chunk_bytes(bytes);
+    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
     hd_status status = check_alive(rt->devices[src->owner]->lane_out, "hd_copy");
     status = status ? status : check_alive(rt->devices[dst->owner]->lane_in, "hd_copy");
     for (size_t at = 0; at < bytes && !status; at += step) {
         size_t n = bytes - at < step ? bytes - at : step;
         hdi_chunk *chunk;
-        status = hdi_staging_take(rt, n, "hd_copy", &chunk);
+        status = hdi_staging_take(rt, n, deadline, "hd_copy", &chunk);
         if (status) {
             break;
         }

@@ -61,7 +61,7 @@ static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n)
     return unmade ? unmade : busy;
 }
 
-hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_chunk **out)
+hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out)
 {
     struct hdi_staging *pool = rt->staging;
     bool small = bytes <= HDI_STAGING_SMALL;
@@ -76,7 +76,10 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_ch
     pthread_mutex_unlock(&pool->lock);
     hd_status status = HD_OK;
     if (c->made && c->last.position) {
-        hdi_wait_position(rt, c->last.lane, c->last.position, INT64_MAX);
+        if (!hdi_wait_position(rt, c->last.lane, c->last.position, deadline)) {
+            hdi_staging_give(rt, c, c->last);
+            return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+        }
         hdi_failure failure;
         if (hdi_failure_find(hdi_lane_shared_of(rt, c->last.lane), c->last.position, &failure) && failure.lost) {
             /* A device that is lost may not have stopped writing: this memory is left alone until hd_close. */

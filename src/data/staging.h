@@ -24,8 +24,8 @@ typedef struct hdi_chunk {
 hd_status hdi_staging_create(hd_runtime *rt);
 void hdi_staging_release(hd_runtime *rt);
 
-/* A chunk that the caller may fill at once: SMALL where that holds `bytes`, else LARGE. Errors: HOST_MEMORY, DRIVER, SYSTEM. */
-hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, const char *who, hdi_chunk **out);
+/* A chunk that the caller may fill at once: SMALL where that holds `bytes`, else LARGE. Errors: HOST_MEMORY, DRIVER, SYSTEM, TIMEOUT. */
+hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out);
 
 /* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */
 void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last);

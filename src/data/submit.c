@@ -249,8 +249,7 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
             break;
         }
         if (!deadline) {
-            int64_t limit = rt->options.submit_timeout;
-            deadline = hdi_deadline(limit < 0 ? limit : limit * 1000000);
+            deadline = hdi_option_deadline(rt->options.submit_timeout);
         }
         status = make_room(lane, locks, n_waits, need, deadline, who);
         if (status) {

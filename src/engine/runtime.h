@@ -16,6 +16,7 @@
 #include <heddle/lane.h>
 #include <heddle/runtime.h>
 #include <pthread.h>
+#include "base/clock.h"
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/options.h"
@@ -164,6 +165,12 @@ struct hd_runtime {
     struct hdi_staging *staging;  /* src/data */
     struct hdi_modules *modules;  /* src/kernel */
 };
+
+/* The point in time at which an option in milliseconds (-1: never) passes. */
+static inline int64_t hdi_option_deadline(int64_t milliseconds)
+{
+    return hdi_deadline(milliseconds < 0 ? -1 : milliseconds * 1000000);
+}
 
 /* The entry of a kernel's number. */
 static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)

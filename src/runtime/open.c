@@ -98,7 +98,7 @@ static bool drain(hdi_device *device, int64_t deadline)
 /* Everything that hd_open made, in reverse; also of a runtime that is only half made. */
 static void tear_down(hd_runtime *rt)
 {
-    int64_t deadline = hdi_deadline(rt->options.close_timeout * 1000000);
+    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
     bool hung[HDI_DEVICES_MAX] = {false};
     bool any_hung = false;
     for (int i = 0; i < rt->n_devices; i++) {

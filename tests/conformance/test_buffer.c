@@ -525,6 +525,41 @@ static void buffer_waits(void **state)
     conf_close(runtime);
 }
 
+/* The option transfer_timeout limits every call that waits for earlier work; later the same calls succeed. */
+static void transfers_time_out(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("transfer_timeout=20");
+    conf_slow slow;
+    conf_slow_make(&slow, runtime, 0);
+    hd_lane *lane = NULL;
+    hd_buffer *x = NULL, *pinned = NULL;
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, 4096, &x));
+    CONF_OK(hd_alloc_host(runtime, 4096, &pinned));
+    CONF_OK(hd_fill(x, 0, 5, 4096, NULL));
+    CONF_OK(hd_fill(pinned, 0, 6, 4096, NULL));
+    CONF_OK(hd_buffer_wait(pinned, HD_READ, 60 * CONF_SECOND));
+    conf_slow_run(&slow, lane, NULL, 0, 300, NULL);
+    conf_kernels k = conf_builtins(runtime);
+    CONF_OK(conf_fill(lane, k, x, 0, 1024, 7, NULL));
+    CONF_OK(conf_fill(lane, k, pinned, 0, 1024, 8, NULL));
+    uint8_t got[4096];
+    void *p = NULL;
+    hd_status read = hd_read(x, 0, got, 4096), map = hd_map(pinned, HD_READ, &p);
+    CONF_FAILS(read, HD_ERROR_TIMEOUT);
+    CONF_FAILS(map, HD_ERROR_TIMEOUT);
+    CONF_TRUE(p == NULL);
+    CONF_FAILS(hd_write(pinned, 0, got, 16), HD_ERROR_TIMEOUT);
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_OK(hd_buffer_wait(x, HD_READ, 60 * CONF_SECOND));
+    CONF_FILLED(x, 0, 7, 4096);
+    CONF_OK(hd_map(pinned, HD_READ, &p));
+    CONF_EQUAL(((uint32_t *)p)[1023], 8);
+    hd_unmap(pinned);
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_buffer");
@@ -543,6 +578,7 @@ int main(void)
         CONF_CASE(out_of_memory_is_an_error_and_passes),
         CONF_CASE(maps_pinned_memory),
         CONF_CASE(buffer_waits),
+        CONF_CASE(transfers_time_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

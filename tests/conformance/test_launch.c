@@ -404,6 +404,68 @@ static void ptx_text(void **state)
     conf_close(runtime);
 }
 
+static const char cuda_source[] = "struct four { unsigned v[4]; };\n"
+                                  "extern \"C\" __global__ void conf_store(unsigned *y, unsigned v, four s)\n"
+                                  "{ y[0] = v; y[1] = s.v[2]; }\n";
+
+static void run_stored(hd_runtime *runtime, const void *image, size_t size)
+{
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_module *module = NULL;
+    hd_kernel *kernel = NULL;
+    hd_buffer *y = NULL;
+    CONF_OK(hd_alloc(lane, 64, &y));
+    CONF_OK(hd_fill(y, 0, 0, 64, NULL));
+    CONF_OK(hd_module_load(runtime, image, size, &module));
+    CONF_OK(hd_kernel_get(module, "conf_store", &kernel));
+    uint32_t structure[4] = {1, 2, 33, 4};
+    hd_arg args[] = {hd_out(y), hd_u32(22), hd_bytes(structure, 16)};
+    hd_dims one = {1, 1, 1};
+    CONF_OK(hd_launch(lane, kernel, one, one, 0, args, 3, NULL));
+    uint32_t got[2];
+    CONF_OK(hd_read(y, 0, got, 8));
+    CONF_EQUAL(got[0], 22);
+    CONF_EQUAL(got[1], 33);
+    CONF_FAILS(hd_launch(lane, kernel, one, one, 0, args, 2, NULL), HD_ERROR_ARGUMENT);
+    args[1] = hd_u64(1);
+    CONF_FAILS(hd_launch(lane, kernel, one, one, 0, args, 3, NULL), HD_ERROR_ARGUMENT);
+    hd_module_unload(module);
+    hd_free(y);
+}
+
+/* Made by the CUDA compiler, where there is one, for the GPU that is there. */
+static void cubin_and_fatbin(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    if (conf_is_host(runtime) || system("PATH=$PATH:/usr/local/cuda/bin; command -v nvcc >/dev/null 2>&1") != 0) {
+        conf_close(runtime);
+        skip();
+    }
+    static const char *const kinds[] = {"cubin", "fatbin"};
+    for (int i = 0; i < 2; i++) {
+        char directory[] = "/tmp/heddle-test-XXXXXX", path[80], command[400];
+        CONF_TRUE(mkdtemp(directory) != NULL);
+        snprintf(path, sizeof path, "%s/k.cu", directory);
+        FILE *file = fopen(path, "w");
+        CONF_TRUE(file != NULL && fputs(cuda_source, file) >= 0 && fclose(file) == 0);
+        snprintf(command, sizeof command,
+                 "PATH=$PATH:/usr/local/cuda/bin; cd %s && nvcc -arch=native -%s -o k.bin k.cu >/dev/null 2>&1", directory,
+                 kinds[i]);
+        CONF_EQUAL(system(command), 0);
+        snprintf(path, sizeof path, "%s/k.bin", directory);
+        file = fopen(path, "rb");
+        CONF_TRUE(file != NULL);
+        static uint8_t image[1 << 20];
+        size_t size = fread(image, 1, sizeof image, file);
+        fclose(file);
+        snprintf(command, sizeof command, "rm -rf %s", directory);
+        CONF_EQUAL(system(command), 0);
+        run_stored(runtime, image, size);
+    }
+    conf_close(runtime);
+}
+
 /* -------------------------------------------------------------------------------------------------- kernel files -- */
 
 static const char source[] =
@@ -758,6 +820,7 @@ int main(void)
         CONF_CASE(sum),
         CONF_CASE(refuses_images_that_are_none),
         CONF_CASE(ptx_text),
+        CONF_CASE(cubin_and_fatbin),
         CONF_CASE(arguments_arrive),
         CONF_CASE(blocks_and_shared_memory),
         CONF_CASE(unloads_while_launches_are_pending),
