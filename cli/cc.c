@@ -23,10 +23,10 @@
 typedef struct settings {
     const char *source, *output, *given_ptx, *emit_ptx, *gpu_arch;
     bool no_gpu, no_cpu, verbose;
-    cli_command both;     /* for both compilers */
+    cli_command both; /* for both compilers */
     cli_command cpu_only;
-    char *directory;      /* temporary */
-    char *include;        /* where heddle/kernel.h is */
+    char *directory; /* temporary */
+    char *include;   /* where heddle/kernel.h is */
 } settings;
 
 static int print_help(void)
@@ -160,9 +160,10 @@ static int parse(int argc, char **argv, settings *s)
         return cli_usage("cc", "--gpu-arch %s: architectures are named sm_70, sm_80 and so on", s->gpu_arch);
     }
     if (s->no_gpu && (s->no_cpu || s->given_ptx != NULL || s->emit_ptx != NULL)) {
-        return cli_usage("cc", "--no-gpu leaves nothing for %s", s->no_cpu      ? "--no-cpu"
-                                                                 : s->given_ptx ? "--ptx"
-                                                                                : "--emit-ptx");
+        return cli_usage("cc", "--no-gpu leaves nothing for %s",
+                         s->no_cpu      ? "--no-cpu"
+                         : s->given_ptx ? "--ptx"
+                                        : "--emit-ptx");
     }
     char *optimise = cli_format("-O%s", level);
     cli_command_add(&s->both, optimise);
@@ -242,8 +243,7 @@ static int find_clang(cli_command *command)
     const char *given = getenv("CLANG");
     if (given != NULL && given[strspn(given, " \t")] != 0) {
         cli_command_add_words(command, given);
-        return compiles_for_gpus(given) ? CLI_OK
-                                        : failed("CLANG is %s, which does not compile for NVIDIA GPUs", given);
+        return compiles_for_gpus(given) ? CLI_OK : failed("CLANG is %s, which does not compile for NVIDIA GPUs", given);
     }
     for (int version = 0; version <= 17; version++) { /* clang, clang-30 ... clang-14 */
         char *name = version == 0 ? cli_format("clang") : cli_format("clang-%d", 31 - version);

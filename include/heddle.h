@@ -8,6 +8,7 @@
  *   heddle/buffer.h    tracked memory: allocation, free, host access
  *   heddle/copy.h      moving and filling bytes
  *   heddle/module.h    modules, kernels and launches
+ *   heddle/kernel_file.h  making and describing kernel files
  *   heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  * Kernel source includes heddle/kernel.h instead.
  *
@@ -24,6 +25,7 @@
 #include <heddle/buffer.h>
 #include <heddle/copy.h>
 #include <heddle/module.h>
+#include <heddle/kernel_file.h>
 #include <heddle/driver.h>
 
 #endif

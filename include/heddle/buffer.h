@@ -23,11 +23,7 @@ HD_BEGIN_DECLS
 
 typedef struct hd_buffer hd_buffer;
 
-typedef enum hd_access {
-    HD_READ = 1,
-    HD_WRITE = 2,
-    HD_READ_WRITE = 3
-} hd_access;
+typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_access;
 
 /* Allocates device memory on the lane's device, owned by the caller: hd_free. The content is undefined. The lane says
  * where the memory will be used first: memory freed by the same lane is reused without any wait. The memory is aligned
@@ -40,8 +36,9 @@ HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY, DRIVER, SYSTEM. */
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
-/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Does not
- * block. NULL is ignored, and so is a handle that was freed before. */
+/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Device memory
+ * never blocks; pinned memory that nobody uses any more is unpinned by the driver during the call. NULL is ignored, and so
+ * is a handle that was freed before. */
 HD_API void hd_free(hd_buffer *buffer);
 
 /* Size in bytes as asked for; 0 for a bad handle. */

@@ -12,7 +12,7 @@ HD_BEGIN_DECLS
 
 /* The entry point `symbol` (such as "cuLaunchKernel", without version suffix) of the provider `driver` ("nvidia" or "host";
  * NULL: nvidia where it works, else host). Valid as long as the process lives. Works without a runtime.
- * Errors: ARGUMENT, NO_DRIVER, NOT_FOUND (not among the entry points that Heddle uses). */
+ * Errors: ARGUMENT, NO_DRIVER, OPTION, HOST_MEMORY, NOT_FOUND (not among the entry points that Heddle uses). */
 HD_API hd_status hd_driver_entry(const char *driver, const char *symbol, void (**out)(void));
 
 HD_END_DECLS

@@ -146,7 +146,7 @@ typedef struct hd_kernel_thread {
     struct {
         uint32_t x, y, z;
     } thread, block, block_dim, grid_dim;
-    void *dynamic_shared;                           /* aligned to 16 bytes; the same for all threads of a block */
+    void *dynamic_shared; /* aligned to 16 bytes; the same for all threads of a block */
     /* Returns when all threads of the block that still run have called it. */
     void (*barrier)(struct hd_kernel_thread *self);
 } hd_kernel_thread;
@@ -162,8 +162,8 @@ typedef struct hd_cpu_param {
 /* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters and read from
  * there without relocations; so everything but `entry` and `params` is plain data. */
 typedef struct hd_cpu_kernel {
-    uint32_t magic;          /* HD_CPU_KERNEL_MAGIC */
-    uint32_t record_bytes;   /* of this structure and its parameters together */
+    uint32_t magic;        /* HD_CPU_KERNEL_MAGIC */
+    uint32_t record_bytes; /* of this structure and its parameters together */
     char name[128];
     uint32_t n_params;
     uint32_t argument_bytes; /* end of the last parameter */
@@ -177,9 +177,9 @@ typedef struct hd_cpu_kernel {
 
 /* The table of a shared object made from kernel source: its symbol `hd_cpu_module`. */
 typedef struct hd_cpu_module {
-    uint32_t magic;                          /* HD_CPU_MODULE_MAGIC */
-    uint32_t version;                        /* HD_CPU_MODULE_VERSION */
-    const hd_cpu_kernel *const *kernels;     /* the first, and past the last, of pointers to the kernels */
+    uint32_t magic;                      /* HD_CPU_MODULE_MAGIC */
+    uint32_t version;                    /* HD_CPU_MODULE_VERSION */
+    const hd_cpu_kernel *const *kernels; /* the first, and past the last, of pointers to the kernels */
     const hd_cpu_kernel *const *kernels_end;
 } hd_cpu_module;
 
@@ -219,8 +219,8 @@ typedef struct hd_cpu_module {
         {HD_PP_EACH(HD_PP_RECORD, name_, ##__VA_ARGS__){"", 0, 0, 0, 0}}};                                             \
     static const hd_cpu_kernel *const name_##_hd_pointer __attribute__((section("hd_kernel_pointers"), used)) =        \
         &name_##_hd_record.kernel;                                                                                     \
-    static inline void name_##_hd_body(__attribute__((unused)) hd_kernel_thread *hd_self HD_PP_EACH(                   \
-        HD_PP_PARAMETER, name_, ##__VA_ARGS__))
+    static inline void name_##_hd_body(__attribute__((unused))                                                         \
+                                       hd_kernel_thread *hd_self HD_PP_EACH(HD_PP_PARAMETER, name_, ##__VA_ARGS__))
 
 #define HD_IN(type, name) (const type *, name, 1)
 #define HD_OUT(type, name) (type *, name, 2)
@@ -256,9 +256,18 @@ typedef struct hd_cpu_module {
 #define hd_barrier() (hd_self->barrier(hd_self))
 
 /* Atomic operations return the value before. They order nothing else. */
-HD_DEVICE int32_t hd_atomic_add_i32(int32_t *p, int32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
-HD_DEVICE uint32_t hd_atomic_add_u32(uint32_t *p, uint32_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
-HD_DEVICE uint64_t hd_atomic_add_u64(uint64_t *p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+HD_DEVICE int32_t hd_atomic_add_i32(int32_t *p, int32_t v)
+{
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+HD_DEVICE uint32_t hd_atomic_add_u32(uint32_t *p, uint32_t v)
+{
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
+HD_DEVICE uint64_t hd_atomic_add_u64(uint64_t *p, uint64_t v)
+{
+    return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+}
 HD_DEVICE uint32_t hd_atomic_cas_u32(uint32_t *p, uint32_t expected, uint32_t desired)
 {
     __atomic_compare_exchange_n(p, &expected, desired, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -305,10 +314,12 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 
 /* The macros behind HD_KERNEL. The kind is hd_arg_kind: 1 for a buffer, else by the type. */
 #define HD_PP_KIND(type)                                                                                               \
-    _Generic(((void)0, *(type *)0), _Bool : 3, char : (char)-1 < 0 ? 2 : 3, signed char : 2, unsigned char : 3,        \
-             short : 4, unsigned short : 5, int : 6, unsigned int : 7, long : sizeof(long) == 8 ? 8 : 6,               \
-             unsigned long : sizeof(long) == 8 ? 9 : 7, long long : 8, unsigned long long : 9, float : 10,             \
-             double : 11, default : 12)
+    _Generic(((void)0, *(type *)0), _Bool : 3, char                                                                    \
+             : (char)-1 < 0 ? 2 : 3, signed char : 2, unsigned char : 3, short : 4, unsigned short : 5, int : 6,       \
+               unsigned int : 7, long                                                                                  \
+             : sizeof(long) == 8 ? 8 : 6, unsigned long                                                                \
+             : sizeof(long) == 8 ? 9 : 7, long long : 8, unsigned long long : 9, float : 10, double : 11,              \
+               default : 12)
 #define HD_PP_FIELD(kernel, type, name, access) type name;
 #define HD_PP_PARAMETER(kernel, type, name, access) , type name
 #define HD_PP_ARGUMENT(kernel, type, name, access) , hd_a->name

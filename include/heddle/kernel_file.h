@@ -13,13 +13,13 @@
 HD_BEGIN_DECLS
 
 typedef struct hd_kernel_file_parts {
-    size_t size;             /* sizeof(hd_kernel_file_parts) */
-    const char *ptx;         /* text, with or without a zero at its end; NULL: none */
+    size_t size;     /* sizeof(hd_kernel_file_parts) */
+    const char *ptx; /* text, with or without a zero at its end; NULL: none */
     size_t ptx_bytes;
     /* Shared objects (ELF) compiled from kernel source with HD_CPU_MODULE defined, one per machine. */
     const void *const *cpu;
     const size_t *cpu_bytes;
-    size_t n_cpu;            /* 0: none; 8 at most */
+    size_t n_cpu; /* 0: none; 8 at most */
     /* An object file or shared object of the same source, where the descriptions are read. It is not put into the file
      * and may be for any machine. NULL: cpu[0] is used. */
     const void *description;

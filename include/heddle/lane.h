@@ -4,6 +4,9 @@
  * the work to the driver. Work in one lane runs in submission order. Work in different lanes is ordered exactly where
  * their uses of buffers overlap (see heddle/buffer.h) and runs concurrently otherwise.
  *
+ * With the option placement=inline there is no engine thread: work advances only inside calls that submit or wait, so polling
+ * with hd_done alone never ends there.
+ *
  * A lane holds a bounded number of commands (option `lane_slots`). Submitting to a full lane blocks until the device
  * has finished enough of it; hd_device_stats counts how often.
  */
@@ -28,11 +31,13 @@ typedef struct hd_ticket {
 #define HD_FOREVER (-1) /* a time limit that never passes */
 
 /* The calling thread's own lane on a device, made on first use and returned to the runtime when the thread ends (its
- * work still runs). NULL on failure, with hd_message set (HANDLE, NO_DEVICE, LIMIT, DRIVER, DEVICE_LOST). */
+ * work still runs). NULL on failure, with hd_message set (HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER,
+ * DEVICE_LOST). */
 HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
 
-/* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver; may take some tens of microseconds.
- * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (256 lanes on the device), HOST_MEMORY, DRIVER, DEVICE_LOST. */
+/* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver unless a lane that was given back is there; may
+ * take some tens of microseconds. Three of the 256 lanes of a device are the library's own, for copies.
+ * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
 /* Gives a lane back. Its submitted work still runs, its tickets stay valid. Does not block. NULL and default lanes are

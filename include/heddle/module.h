@@ -17,17 +17,19 @@ HD_BEGIN_DECLS
 typedef struct hd_module hd_module;
 typedef struct hd_kernel hd_kernel;
 
-/* Loads an image on every device of the runtime. `image` may be released on return; PTX text must end with a zero byte
+/* Loads an image on every device of the runtime that is not lost. `image` may be released on return; PTX text must end with a zero byte
  * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver; can take
  * long, and on a busy GPU as long as the running kernel, but work in lanes goes on meanwhile.
  * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
 
-/* Unloads a module once submitted launches of its kernels are finished. Does not block. Its kernels must not be launched
+/* Unloads a module once submitted launches of its kernels are finished. Does not wait for them: while work is in flight the
+ * driver is called later, by hd_module_load or hd_close; with none in flight, during the call. Its kernels must not be launched
  * afterwards: HANDLE. NULL is ignored. */
 HD_API void hd_module_unload(hd_module *module);
 
-/* A kernel by name; belongs to its module. Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists what there is), DRIVER. */
+/* A kernel by name; belongs to its module. Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists what there is), LIMIT (more
+ * than 4096 bytes of arguments), MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **out);
 
 /* Heddle's own kernels: a module that belongs to the runtime and holds
@@ -37,7 +39,7 @@ HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **
  *   hd_matmul_f32(out f32 *c, in f32 *a, in f32 *b, u32 m, u32 n, u32 k)
  *        c[m x n] = a[m x k] b[k x n], row-major; block 32 x 32, grid ceil(n/32) x ceil(m/32)
  *   hd_sum_f32(inout f32 *total, in f32 *x, u64 n)              *total += sum of x; block 256, any grid
- * Errors: ARGUMENT, HANDLE, IMAGE, DRIVER. */
+ * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_builtin_module(hd_runtime *runtime, hd_module **out);
 
 typedef struct hd_dims {
@@ -102,12 +104,30 @@ static inline hd_arg hd_arg_buffer(hd_buffer *buffer, hd_access access, size_t o
     a.kind = HD_ARG_BUFFER, a.access = (uint32_t)access, a.value.buffer = buffer, a.offset = offset, a.size = size;
     return a;
 }
-static inline hd_arg hd_in(hd_buffer *buffer) { return hd_arg_buffer(buffer, HD_READ, 0, 0); }
-static inline hd_arg hd_out(hd_buffer *buffer) { return hd_arg_buffer(buffer, HD_WRITE, 0, 0); }
-static inline hd_arg hd_inout(hd_buffer *buffer) { return hd_arg_buffer(buffer, HD_READ_WRITE, 0, 0); }
-static inline hd_arg hd_in_range(hd_buffer *b, size_t offset, size_t size) { return hd_arg_buffer(b, HD_READ, offset, size); }
-static inline hd_arg hd_out_range(hd_buffer *b, size_t offset, size_t size) { return hd_arg_buffer(b, HD_WRITE, offset, size); }
-static inline hd_arg hd_inout_range(hd_buffer *b, size_t offset, size_t size) { return hd_arg_buffer(b, HD_READ_WRITE, offset, size); }
+static inline hd_arg hd_in(hd_buffer *buffer)
+{
+    return hd_arg_buffer(buffer, HD_READ, 0, 0);
+}
+static inline hd_arg hd_out(hd_buffer *buffer)
+{
+    return hd_arg_buffer(buffer, HD_WRITE, 0, 0);
+}
+static inline hd_arg hd_inout(hd_buffer *buffer)
+{
+    return hd_arg_buffer(buffer, HD_READ_WRITE, 0, 0);
+}
+static inline hd_arg hd_in_range(hd_buffer *b, size_t offset, size_t size)
+{
+    return hd_arg_buffer(b, HD_READ, offset, size);
+}
+static inline hd_arg hd_out_range(hd_buffer *b, size_t offset, size_t size)
+{
+    return hd_arg_buffer(b, HD_WRITE, offset, size);
+}
+static inline hd_arg hd_inout_range(hd_buffer *b, size_t offset, size_t size)
+{
+    return hd_arg_buffer(b, HD_READ_WRITE, offset, size);
+}
 
 static inline hd_arg hd_bytes(const void *bytes, size_t size)
 {
@@ -116,7 +136,8 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
     return a;
 }
 
-/* Submits a launch to a lane and returns at once (unless the lane is full). `args` is read during the call. *out (may be NULL) is the
+/* Submits a launch to a lane and returns at once, unless the lane is full, or two devices meet for the first time, or the
+ * kernel first asks for more than the usual shared memory (then the driver is asked). `args` is read during the call. *out (may be NULL) is the
  * launch's ticket. Errors, all before anything is submitted: ARGUMENT (zero grid or block, wrong number, size or kind of arguments, null args),
  * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's), LIMIT (grid, block, shared memory, argument bytes),
  * UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, DRIVER, UNSUPPORTED

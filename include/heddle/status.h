@@ -46,15 +46,15 @@ typedef enum hd_status {
 
 /* The facts of a failure. Fields that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
 typedef struct hd_error {
-    size_t size;          /* set by the caller to sizeof(hd_error) */
+    size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
-    int driver_code;      /* the driver's own code (a CUresult), 0 when no driver call failed */
-    int device;           /* device index in the runtime */
-    int lane;             /* lane number on that device */
-    uint64_t ticket;      /* sequence number of the failed operation in that lane */
-    char operation[64];   /* "launch", "copy", "fill", or the driver entry point that failed */
-    char kernel[128];     /* kernel name, for a launch */
-    char message[512];    /* the line that hd_message() returns */
+    int driver_code;    /* the driver's own code (a CUresult), 0 when no driver call failed */
+    int device;         /* device index in the runtime */
+    int lane;           /* lane number on that device */
+    uint64_t ticket;    /* sequence number of the failed operation in that lane */
+    char operation[64]; /* "launch", "copy", "fill", or the driver entry point that failed */
+    char kernel[128];   /* kernel name, for a launch */
+    char message[512];  /* the line that hd_message() returns */
 } hd_error;
 
 /* "HD_ERROR_MEMORY" and the like; a static string, also for unknown values. */

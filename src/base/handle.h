@@ -8,19 +8,42 @@
 #ifndef HDI_BASE_HANDLE_H
 #define HDI_BASE_HANDLE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define HDI_HANDLE_ADDRESS_BITS 48
 
-/* What an object that handles lead to begins with. */
-typedef union hdi_handle_head {
-    struct {
-        uint32_t magic;      /* of the kind of object */
-        uint16_t generation; /* moves when the object ends, so older handles no longer fit */
-        uint16_t live;       /* 1 while handles of this generation are good */
-    };
-    uint64_t all;
+/* What an object that handles lead to begins with, in one word: magic of its kind, generation, and whether handles of this
+ * generation are good. Written under the lock of whoever hands the object out, read by anybody. */
+typedef struct hdi_handle_head {
+    _Atomic uint64_t word;
 } hdi_handle_head;
+
+static inline uint64_t hdi_handle_word(uint32_t magic, uint16_t generation, int live)
+{
+    return (uint64_t)(live != 0) << 48 | (uint64_t)generation << 32 | magic;
+}
+
+static inline void hdi_handle_set(hdi_handle_head *head, uint32_t magic, uint16_t generation, int live)
+{
+    /* pairs with the acquire loads below: the object is complete before it is seen live */
+    atomic_store_explicit(&head->word, hdi_handle_word(magic, generation, live), memory_order_release);
+}
+
+static inline uint16_t hdi_handle_head_generation(const hdi_handle_head *head)
+{
+    return (uint16_t)(atomic_load_explicit(&head->word, memory_order_acquire) >> 32);
+}
+
+static inline int hdi_handle_head_live(const hdi_handle_head *head)
+{
+    return (int)(atomic_load_explicit(&head->word, memory_order_acquire) >> 48 & 1);
+}
+
+static inline int hdi_handle_head_is(const hdi_handle_head *head, uint32_t magic)
+{
+    return (uint32_t)atomic_load_explicit(&head->word, memory_order_acquire) == magic;
+}
 
 static inline void *hdi_handle_make(void *object, uint16_t generation)
 {
@@ -40,9 +63,8 @@ static inline uint16_t hdi_handle_generation(const void *handle)
 /* Whether a handle leads to a live object of the kind and of its own generation: one comparison. */
 static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *head, uint32_t magic)
 {
-    /* The structure as a number, as a little-endian machine has it. */
-    uint64_t wanted = (uint64_t)1 << 48 | (uint64_t)hdi_handle_generation(handle) << 32 | magic;
-    return head->all == wanted;
+    return atomic_load_explicit(&head->word, memory_order_acquire) ==
+           hdi_handle_word(magic, hdi_handle_generation(handle), 1);
 }
 
 #endif

@@ -17,15 +17,15 @@ typedef struct hdi_json {
 } hdi_json;
 
 void hdi_json_begin(hdi_json *j, FILE *file);
-void hdi_json_object(hdi_json *j);       /* { */
-void hdi_json_object_end(hdi_json *j);   /* } */
-void hdi_json_array(hdi_json *j);        /* [ */
-void hdi_json_array_end(hdi_json *j);    /* ] */
+void hdi_json_object(hdi_json *j);     /* { */
+void hdi_json_object_end(hdi_json *j); /* } */
+void hdi_json_array(hdi_json *j);      /* [ */
+void hdi_json_array_end(hdi_json *j);  /* ] */
 void hdi_json_key(hdi_json *j, const char *key);
 void hdi_json_string(hdi_json *j, const char *value); /* NULL: null */
 void hdi_json_integer(hdi_json *j, int64_t value);
-void hdi_json_number(hdi_json *j, double value);      /* shortest of up to 9 digits */
+void hdi_json_number(hdi_json *j, double value); /* shortest of up to 9 digits */
 void hdi_json_bool(hdi_json *j, bool value);
-void hdi_json_end(hdi_json *j);          /* final newline */
+void hdi_json_end(hdi_json *j); /* final newline */
 
 #endif

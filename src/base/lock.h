@@ -2,7 +2,7 @@
  *
  * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields, then sleeps
  * in short naps, so a holder that lost its processor is not spun against. Not recursive. Not fair. Zero-initialised is open.
- * Never hold one across a driver call, a system call or an allocation.
+ * Never hold one across a driver call, and across a system call or an allocation only on a path that is rare.
  */
 #ifndef HDI_BASE_LOCK_H
 #define HDI_BASE_LOCK_H

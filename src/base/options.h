@@ -14,18 +14,18 @@
  * The setting's name is the field's name. */
 #define HDI_OPTION_MAP(X)                                                                                              \
     X(driver, "HEDDLE_DRIVER", CHOICE, "auto", "auto|nvidia|host", 0,                                                  \
-      "provider of the driver entry points; auto: nvidia where it works, else host")                                  \
+      "provider of the driver entry points; auto: nvidia where it works, else host")                                   \
     X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", "inline|thread", 0,                                             \
       "where the engines run: on the caller, or on a thread per device")                                               \
     X(devices, "HEDDLE_DEVICES", TEXT, "all", 0, 0, "devices to open: all, or a list such as 0,2,3")                   \
     X(lane_slots, "HEDDLE_LANE_SLOTS", INTEGER, "1024", 64, 65536,                                                     \
-      "64-byte command slots in a lane's ring, a power of two; bounds the work in flight")                            \
+      "64-byte command slots in a lane's ring, a power of two; bounds the work in flight")                             \
     X(spin_us, "HEDDLE_SPIN_US", INTEGER, "-1", -1, 1000000,                                                           \
       "microseconds that waits and idle engines spin before they sleep; -1: by the number of processors")              \
     X(submit_timeout, "HEDDLE_SUBMIT_TIMEOUT", INTEGER, "-1", -1, 86400000,                                            \
-      "milliseconds that a submission waits for room in a full lane; -1: without limit")                              \
+      "milliseconds that a submission waits for room in a full lane; -1: without limit")                               \
     X(transfer_timeout, "HEDDLE_TRANSFER_TIMEOUT", INTEGER, "-1", -1, 86400000,                                        \
-      "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")             \
+      "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")              \
     X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
       "milliseconds that hd_close waits for work in flight")                                                           \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
@@ -49,7 +49,7 @@ typedef struct hdi_options {
 #define HDI_OPTION_FIELD(field, env, kind, def, low, high, help) hdi_option_##kind field;
     HDI_OPTION_MAP(HDI_OPTION_FIELD)
 #undef HDI_OPTION_FIELD
-    char *text[32];     /* the value of each option as text, in table order; owned */
+    char *text[32]; /* the value of each option as text, in table order; owned */
     bool is_default[32];
 } hdi_options;
 

@@ -58,7 +58,7 @@ static struct hd_buffer *take_structure(hd_runtime *rt)
             s->next = pool->slabs;
             pool->slabs = s;
             for (int i = SLAB_BUFFERS - 1; i >= 0; i--) {
-                s->buffers[i].head.magic = HDI_BUFFER_MAGIC;
+                hdi_handle_set(&s->buffers[i].head, HDI_BUFFER_MAGIC, 0, 0);
                 s->buffers[i].next = pool->free_list;
                 pool->free_list = &s->buffers[i];
             }
@@ -86,7 +86,7 @@ static void give_structure(hd_runtime *rt, struct hd_buffer *b)
 static void make_live(struct hd_buffer *b)
 {
     pthread_mutex_lock(&b->runtime->buffers->lock);
-    b->head.live = true;
+    hdi_handle_set(&b->head, HDI_BUFFER_MAGIC, hdi_handle_head_generation(&b->head), 1);
     pthread_mutex_unlock(&b->runtime->buffers->lock);
 }
 
@@ -137,13 +137,13 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
     make_live(b);
     atomic_fetch_add_explicit(&device->buffers_live, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&device->bytes_live, bytes, memory_order_relaxed);
-    *out = hdi_handle_make(b, b->head.generation);
+    *out = hdi_handle_make(b, hdi_handle_head_generation(&b->head));
     return HD_OK;
 }
 
 /* ---- pinned host memory ---- */
 
-static hdi_device *pinning_device(hd_runtime *rt)
+hdi_device *hdi_any_device(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices; i++) {
         if (!atomic_load_explicit(&rt->devices[i]->engine->lost, memory_order_acquire)) {
@@ -190,7 +190,7 @@ hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, st
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for a handle", who);
     }
     hdi_pinned pinned;
-    hd_status status = hdi_pinned_alloc(rt->driver, pinning_device(rt)->context, bytes, &pinned);
+    hd_status status = hdi_pinned_alloc(rt->driver, hdi_any_device(rt)->context, bytes, &pinned);
     if (status) {
         give_structure(rt, b);
         return status;
@@ -217,7 +217,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_make_host(rt, bytes, "hd_alloc_host", &b);
     if (!status) {
-        *out = hdi_handle_make(b, b->head.generation);
+        *out = hdi_handle_make(b, hdi_handle_head_generation(&b->head));
     }
     return status;
 }
@@ -283,21 +283,23 @@ static void end_buffer(struct hd_buffer *b)
         free(marks);
     }
     hdi_uses_release(&b->uses);
-    give_structure(rt, b);
+    /* After its last generation a structure is not used again, so that no old handle can ever fit. */
+    if (hdi_handle_head_generation(&b->head) != 0) {
+        give_structure(rt, b);
+    }
 }
 
 void hd_free(hd_buffer *handle)
 {
     struct hd_buffer *b = hdi_handle_object(handle);
-    if (!b || b->head.magic != HDI_BUFFER_MAGIC) {
+    if (!b || !hdi_handle_head_is(&b->head, HDI_BUFFER_MAGIC)) {
         return;
     }
     struct hdi_buffers *pool = b->runtime->buffers;
     pthread_mutex_lock(&pool->lock);
-    bool ours = b->head.live && b->head.generation == hdi_handle_generation(handle);
+    bool ours = hdi_handle_fits(handle, &b->head, HDI_BUFFER_MAGIC);
     if (ours) {
-        b->head.live = false;
-        b->head.generation++;
+        hdi_handle_set(&b->head, HDI_BUFFER_MAGIC, (uint16_t)(hdi_handle_generation(handle) + 1), 0);
     }
     pthread_mutex_unlock(&pool->lock);
     if (ours) {
@@ -319,7 +321,7 @@ void hdi_buffers_release(hd_runtime *rt, bool driver_usable)
         next = s->next;
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->buffers[i];
-            if (b->head.live) {
+            if (hdi_handle_head_live(&b->head)) {
                 if (b->owner == HDI_OWNER_HOST) {
                     hdi_pinned_release(&b->pinned, !driver_usable);
                 }
@@ -335,11 +337,13 @@ void hdi_buffers_release(hd_runtime *rt, bool driver_usable)
 
 /* ---- looking at buffers ---- */
 
-hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who, struct hd_buffer **out)
+hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
+                           struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (!b) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: %s", who, handle ? "the buffer was freed, or is not a buffer" : "the buffer is null");
+        return hdi_fail(HD_ERROR_HANDLE, "%s: %s", who,
+                        handle ? "the buffer was freed, or is not a buffer" : "the buffer is null");
     }
     if (offset > b->bytes || bytes > b->bytes - offset) {
         return hdi_fail(HD_ERROR_RANGE, "%s: %zu bytes at offset %zu of a buffer of %llu bytes", who, bytes, offset,
@@ -429,7 +433,8 @@ void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high)
 static hd_status check_access(hd_access access, const char *who)
 {
     if (access != HD_READ && access != HD_WRITE && access != HD_READ_WRITE) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: access is %d, not HD_READ, HD_WRITE or HD_READ_WRITE", who, (int)access);
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: access is %d, not HD_READ, HD_WRITE or HD_READ_WRITE", who,
+                        (int)access);
     }
     return HD_OK;
 }
@@ -439,8 +444,7 @@ hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_wait", &b);
     status = status ? status : check_access(access, "hd_buffer_wait");
-    return status ? status
-                  : hdi_buffer_settle(b, 0, b->bytes, access, hdi_deadline(timeout_ns), "hd_buffer_wait");
+    return status ? status : hdi_buffer_settle(b, 0, b->bytes, access, hdi_deadline(timeout_ns), "hd_buffer_wait");
 }
 
 hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
@@ -455,12 +459,14 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_map: out is null");
     }
     if (b->owner != HDI_OWNER_HOST) {
-        return hdi_fail(HD_ERROR_ACCESS,
-                        "hd_map: this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it, or "
-                        "use hd_alloc_host and hd_copy",
-                        b->owner);
+        return hdi_fail(
+            HD_ERROR_ACCESS,
+            "hd_map: this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it, or "
+            "use hd_alloc_host and hd_copy",
+            b->owner);
     }
-    status = hdi_buffer_settle(b, 0, b->bytes, access, hdi_option_deadline(b->runtime->options.transfer_timeout), "hd_map");
+    status =
+        hdi_buffer_settle(b, 0, b->bytes, access, hdi_option_deadline(b->runtime->options.transfer_timeout), "hd_map");
     if (!status) {
         if (access == HD_WRITE) {
             hdi_buffer_host_wrote(b, 0, b->bytes);

@@ -11,14 +11,14 @@
 
 struct hd_buffer {
     hdi_handle_head head;
-    uint8_t order;        /* number of the order lock, see hdi_order_lock */
-    int32_t owner;        /* device, or HDI_OWNER_HOST */
-    uint64_t address;     /* what kernels see */
+    uint8_t order;    /* number of the order lock, see hdi_order_lock */
+    int32_t owner;    /* device, or HDI_OWNER_HOST */
+    uint64_t address; /* what kernels see */
     uint64_t bytes;
     hd_runtime *runtime;
-    hdi_uses uses;        /* under the order lock */
-    unsigned char *host;  /* what the program sees; NULL for device memory */
-    hdi_pinned pinned;    /* for HDI_OWNER_HOST */
+    hdi_uses uses;       /* under the order lock */
+    unsigned char *host; /* what the program sees; NULL for device memory */
+    hdi_pinned pinned;   /* for HDI_OWNER_HOST */
     struct hd_buffer *next;
 };
 
@@ -41,8 +41,12 @@ void hdi_buffers_release(hd_runtime *rt, bool driver_usable);
 /* A pinned buffer for the library's own use. Errors: as hd_alloc_host. */
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, struct hd_buffer **out);
 
+/* A device that is not lost, for work that any of them can do; the first one when all are lost. */
+hdi_device *hdi_any_device(hd_runtime *rt);
+
 /* Checks a handle and a range of it; 'who' for the message. Errors: HANDLE, RANGE. */
-hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who, struct hd_buffer **out);
+hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
+                           struct hd_buffer **out);
 
 /* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then says whether the content is
  * good. Errors: TIMEOUT, FAILED, DEVICE_LOST. */

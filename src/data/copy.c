@@ -41,7 +41,8 @@ static hd_status check_alive(hd_lane *lane, const char *who)
 
 /* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
 static hd_status submit_copy(hd_lane *lane, uint8_t kind, struct hd_buffer *dst, uint64_t dst_offset,
-                             struct hd_buffer *src, uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
+                             struct hd_buffer *src, uint64_t src_offset, uint64_t bytes, const char *who,
+                             hd_ticket *out)
 {
     hdi_use uses[2] = {
         {.buffer = src, .low = src_offset, .high = src_offset + bytes, .read = true},
@@ -129,7 +130,11 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->at = at;
             in->bytes = bytes - at < step ? bytes - at : step;
-            status = hdi_staging_take(rt, in->bytes, deadline, "hd_read", &in->chunk);
+            /* Never waits for a chunk while holding some: readers that do so wait for each other. */
+            status = hdi_staging_take(rt, in->bytes, pending == 0 ? deadline : HDI_STAGING_NOW, "hd_read", &in->chunk);
+            if (!status && !in->chunk) {
+                break;
+            }
             if (!status) {
                 status = submit_copy(rt->devices[b->owner]->lane_out, HDI_COPY_TO_HOST, in->chunk->buffer, 0, b,
                                      offset + at, in->bytes, "hd_read", &in->ticket);
@@ -145,9 +150,10 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
             incoming *in = &queue[first];
             if (!status) {
                 hdi_mark mark = mark_of(in->ticket);
-                status = hdi_wait_position(rt, mark.lane, mark.position, deadline)
-                             ? hdi_position_status(rt, mark.lane, mark.position, "hd_read")
-                             : hdi_fail(HD_ERROR_TIMEOUT, "hd_read: the bytes are not there yet (option transfer_timeout)");
+                status =
+                    hdi_wait_position(rt, mark.lane, mark.position, deadline)
+                        ? hdi_position_status(rt, mark.lane, mark.position, "hd_read")
+                        : hdi_fail(HD_ERROR_TIMEOUT, "hd_read: the bytes are not there yet (option transfer_timeout)");
             }
             if (!status) {
                 memcpy((unsigned char *)dst + in->at, in->chunk->buffer->host, in->bytes);
@@ -175,8 +181,8 @@ static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_o
             break;
         }
         hd_ticket ticket = {NULL, 0};
-        status = submit_copy(rt->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, chunk->buffer, 0, src, src_offset + at,
-                             n, "hd_copy", &ticket);
+        status = submit_copy(rt->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, chunk->buffer, 0, src,
+                             src_offset + at, n, "hd_copy", &ticket);
         if (!status) {
             status = submit_copy(rt->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset + at,
                                  chunk->buffer, 0, n, "hd_copy", &ticket);
@@ -217,8 +223,8 @@ hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handl
         hdi_device *device = rt->devices[route.device];
         switch (route.kind) {
         case HDI_ROUTE_TO_DEVICE:
-            status = submit_copy(device->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset, src, src_offset, bytes, "hd_copy",
-                                 &ticket);
+            status = submit_copy(device->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset, src, src_offset, bytes,
+                                 "hd_copy", &ticket);
             break;
         case HDI_ROUTE_TO_HOST:
             status = submit_copy(device->lane_out, HDI_COPY_TO_HOST, dst, dst_offset, src, src_offset, bytes, "hd_copy",
@@ -226,12 +232,12 @@ hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handl
             break;
         case HDI_ROUTE_ON_DEVICE:
         case HDI_ROUTE_PEER:
-            status = submit_copy(device->lane_on, HDI_COPY_ON_DEVICE, dst, dst_offset, src, src_offset, bytes, "hd_copy",
-                                 &ticket);
+            status = submit_copy(device->lane_on, HDI_COPY_ON_DEVICE, dst, dst_offset, src, src_offset, bytes,
+                                 "hd_copy", &ticket);
             break;
         case HDI_ROUTE_HOST:
-            status = submit_copy(device->lane_on, HDI_COPY_HOST, dst, dst_offset, src, src_offset, bytes, "hd_copy",
-                                 &ticket);
+            status = submit_copy(hdi_any_device(rt)->lane_on, HDI_COPY_HOST, dst, dst_offset, src, src_offset, bytes,
+                                 "hd_copy", &ticket);
             break;
         case HDI_ROUTE_STAGED:
             status = copy_staged(rt, dst, dst_offset, src, src_offset, bytes, &ticket);
@@ -256,7 +262,7 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        hdi_device *device = b->runtime->devices[b->owner == HDI_OWNER_HOST ? 0 : b->owner];
+        hdi_device *device = b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
         hdi_use use = {.buffer = b, .low = offset, .high = offset + bytes, .write = true};
         hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
         command.fill.dst = b->address + offset;

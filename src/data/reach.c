@@ -49,8 +49,9 @@ hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
     const char *why = r != HDCU_SUCCESS ? hdi_driver_code_name(r)
                       : can             ? "the driver offers peer access but could not map the memory"
                                         : "the driver says that there is no peer access between them";
-    return hdi_fail_driver(HD_ERROR_UNREACHABLE, r, "cuDeviceCanAccessPeer", from,
-                           "%s: device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
-                           "the buffer to device %d first",
-                           who, from, owner, why, owner, from);
+    return hdi_fail_driver(
+        HD_ERROR_UNREACHABLE, r, "cuDeviceCanAccessPeer", from,
+        "%s: device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
+        "the buffer to device %d first",
+        who, from, owner, why, owner, from);
 }

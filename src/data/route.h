@@ -6,12 +6,12 @@
 #include <stddef.h>
 
 typedef enum hdi_route_kind {
-    HDI_ROUTE_TO_DEVICE,  /* pinned memory to a device, in the device's inward lane */
-    HDI_ROUTE_TO_HOST,    /* a device to pinned memory, in the device's outward lane */
-    HDI_ROUTE_ON_DEVICE,  /* inside a device */
-    HDI_ROUTE_PEER,       /* from device to device; the one named reaches the other's memory */
-    HDI_ROUTE_STAGED,     /* from device to device through pinned chunks: out of the one, then into the other */
-    HDI_ROUTE_HOST        /* between pinned buffers */
+    HDI_ROUTE_TO_DEVICE, /* pinned memory to a device, in the device's inward lane */
+    HDI_ROUTE_TO_HOST,   /* a device to pinned memory, in the device's outward lane */
+    HDI_ROUTE_ON_DEVICE, /* inside a device */
+    HDI_ROUTE_PEER,      /* from device to device; the one named reaches the other's memory */
+    HDI_ROUTE_STAGED,    /* from device to device through pinned chunks: out of the one, then into the other */
+    HDI_ROUTE_HOST       /* between pinned buffers */
 } hdi_route_kind;
 
 typedef struct hdi_route {
@@ -20,8 +20,8 @@ typedef struct hdi_route {
 } hdi_route;
 
 typedef struct hdi_route_facts {
-    int src, dst;          /* owning device, or -1 for pinned host memory */
-    bool src_reaches_dst;  /* the source's device may use the destination's memory */
+    int src, dst;         /* owning device, or -1 for pinned host memory */
+    bool src_reaches_dst; /* the source's device may use the destination's memory */
     bool dst_reaches_src;
 } hdi_route_facts;
 

@@ -5,7 +5,9 @@
  */
 #include "data/staging.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 #include "base/error.h"
 #include "engine/engine.h"
 
@@ -23,7 +25,11 @@ hd_status hdi_staging_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->given, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->given, &attributes);
+    pthread_condattr_destroy(&attributes);
     rt->staging = pool;
     return HD_OK;
 }
@@ -69,8 +75,20 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
     size_t n = small ? HDI_STAGING_SMALL_CHUNKS : HDI_STAGING_LARGE_CHUNKS;
     hdi_chunk *c;
     pthread_mutex_lock(&pool->lock);
-    while (!(c = pick(rt, chunks, n))) {
-        pthread_cond_wait(&pool->given, &pool->lock);
+    while (!(c = pick(rt, chunks, n)) && deadline != HDI_STAGING_NOW) {
+        struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
+        if (deadline == INT64_MAX) {
+            pthread_cond_wait(&pool->given, &pool->lock);
+        } else if (pthread_cond_timedwait(&pool->given, &pool->lock, &limit) == ETIMEDOUT) {
+            pthread_mutex_unlock(&pool->lock);
+            return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+        }
+    }
+    bool busy = c && c->made && c->last.position && !hdi_mark_done(rt, c->last);
+    if (deadline == HDI_STAGING_NOW && (!c || busy)) {
+        pthread_mutex_unlock(&pool->lock);
+        *out = NULL;
+        return HD_OK;
     }
     c->taken = true;
     pthread_mutex_unlock(&pool->lock);
@@ -92,7 +110,8 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
     }
     c->last = (hdi_mark){0, 0};
     if (!status) {
-        hdi_buffer_host_wrote(c->buffer, 0, c->buffer->bytes); /* what is in it, or failed to get into it, does not matter any more */
+        hdi_buffer_host_wrote(c->buffer, 0,
+                              c->buffer->bytes); /* what is in it, or failed to get into it, does not matter any more */
     }
     if (status) {
         hdi_staging_give(rt, c, c->last);

@@ -24,7 +24,11 @@ typedef struct hdi_chunk {
 hd_status hdi_staging_create(hd_runtime *rt);
 void hdi_staging_release(hd_runtime *rt);
 
-/* A chunk that the caller may fill at once: SMALL where that holds `bytes`, else LARGE. Errors: HOST_MEMORY, DRIVER, SYSTEM, TIMEOUT. */
+/* A deadline of hdi_staging_take: do not wait. */
+#define HDI_STAGING_NOW INT64_MIN
+
+/* A chunk that the caller may fill at once: SMALL where that holds `bytes`, else LARGE. With HDI_STAGING_NOW *out is NULL when
+ * that would mean waiting; a caller that holds a chunk already must ask so. Errors: HOST_MEMORY, DRIVER, SYSTEM, TIMEOUT. */
 hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out);
 
 /* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */

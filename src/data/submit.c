@@ -32,7 +32,8 @@ static void unlock_all(hd_runtime *rt, uint64_t locks)
     }
 }
 
-static void add_wait(hd_lane *lane, uint32_t *n, hdi_mark mark, bool source)
+/* False: more distinct results are read than there is room for. */
+static bool add_wait(hd_lane *lane, uint32_t *n, hdi_mark mark, bool source)
 {
     uint64_t source_position = source ? mark.position : 0;
     for (uint32_t i = 0; i < *n; i++) {
@@ -40,85 +41,89 @@ static void add_wait(hd_lane *lane, uint32_t *n, hdi_mark mark, bool source)
         if (w->lane == mark.lane && (!source || !w->source || w->source == source_position)) {
             w->position = w->position > mark.position ? w->position : mark.position;
             w->source = source ? source_position : w->source;
-            return;
+            return true;
         }
     }
-    if (*n < lane->waits_room) {
-        lane->waits[(*n)++] = (hdi_wait_entry){mark.lane, mark.position, source_position};
-        return;
+    if (*n == lane->waits_room) {
+        return false;
     }
-    /* More distinct results than lanes: the last entry of this lane covers the order, and the reader checks the later source. */
-    for (uint32_t i = 0; i < *n; i++) {
-        if (lane->waits[i].lane == mark.lane && lane->waits[i].position < mark.position) {
-            lane->waits[i].position = mark.position;
-            lane->waits[i].source = source ? source_position : lane->waits[i].source;
-            return;
-        }
-    }
+    lane->waits[(*n)++] = (hdi_wait_entry){mark.lane, mark.position, source_position};
+    return true;
 }
 
+typedef enum gathered {
+    GATHERED = 0,
+    GATHERED_FAILURE, /* an earlier operation whose result is read has failed; said */
+    GATHERED_TOO_MANY /* some of what is in `waits` has to be waited for first */
+} gathered;
+
 /* What one earlier use means for the operation. `source`: the operation reads what that use wrote. */
-static inline hd_status gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool source, uint32_t *n,
-                                    const char *who)
+static gathered gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool source, uint32_t *n, const char *who)
 {
     if (!mark.position) {
-        return HD_OK;
+        return GATHERED;
     }
     bool own = mark.lane == lane->global;
     const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(rt, mark.lane);
-    if (source && __builtin_expect(atomic_load_explicit(&other->failures, memory_order_acquire) != 0, 0)) {
-        hd_status status = hdi_position_status(rt, mark.lane, mark.position, who);
-        if (status) {
-            return status;
-        }
-    }
-    /* In the same lane order costs nothing. A lane that does not keep failures has to be told whose result the operation
-     * reads, though, as long as that may still fail. */
-    bool order_only = lane->keeps_failure || !source;
-    if (order_only && (own || lane->seen[mark.lane] >= mark.position)) {
-        return HD_OK;
-    }
+    /* `done` before the failures: a failure is recorded before `done` passes it. */
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
+    if (source && __builtin_expect(atomic_load_explicit(&other->failures, memory_order_acquire) != 0, 0) &&
+        hdi_position_status(rt, mark.lane, mark.position, who)) {
+        return GATHERED_FAILURE;
+    }
     if (done >= mark.position) {
         lane->seen[mark.lane] = done;
-        return HD_OK;
+        return GATHERED;
     }
-    add_wait(lane, n, mark, source);
-    return HD_OK;
+    /* In the same lane order costs nothing, and elsewhere not a second time. But a result that may still fail has to be
+     * waited for as a result, once; a lane that does not keep its failures has to be told of its own results, too. */
+    if (own      ? lane->keeps_failure || !source
+        : source ? lane->seen_source[mark.lane] == mark.position && lane->keeps_failure
+                 : lane->seen[mark.lane] >= mark.position) {
+        return GATHERED;
+    }
+    return add_wait(lane, n, mark, source) ? GATHERED : GATHERED_TOO_MANY;
 }
 
-static inline hd_status gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, const hdi_use *use, uint32_t *n,
-                                       const char *who)
-{
-    hd_status status = gather_mark(rt, lane, s->writer, use->read, n, who);
-    if (!status && use->write) {
-        const hdi_mark *readers = hdi_segment_readers(s);
-        for (uint32_t i = 0; i < s->n_readers && !status; i++) {
-            status = gather_mark(rt, lane, readers[i], false, n, who);
-        }
-    }
-    return status;
-}
-
-static inline hd_status gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_t n_uses, uint32_t *n,
+static gathered gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, const hdi_use *use, uint32_t *n,
                                const char *who)
 {
-    hd_status status = HD_OK;
-    for (size_t i = 0; i < n_uses && !status; i++) {
-        hdi_uses *u = &uses[i].buffer->uses;
-        if (!hdi_uses_prepare(rt, u, uses[i].low, uses[i].high)) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
-        }
-        if (u->count == 1) {
-            status = gather_segment(rt, lane, &u->whole, &uses[i], n, who);
-            continue;
-        }
-        hdi_segment *end = u->more + u->count;
-        for (hdi_segment *s = hdi_uses_find(u, uses[i].low); !status && s < end && s->low < uses[i].high; s++) {
-            status = gather_segment(rt, lane, s, &uses[i], n, who);
+    gathered result = gather_mark(rt, lane, s->writer, use->read, n, who);
+    if (!result && use->write) {
+        const hdi_mark *readers = hdi_segment_readers(s);
+        for (uint32_t i = 0; i < s->n_readers && !result; i++) {
+            result = gather_mark(rt, lane, readers[i], false, n, who);
         }
     }
-    return status;
+    return result;
+}
+
+static gathered gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_t n_uses, uint32_t *n, const char *who)
+{
+    gathered result = GATHERED;
+    for (size_t i = 0; i < n_uses && !result; i++) {
+        hdi_uses *u = &uses[i].buffer->uses;
+        hdi_segment *end = hdi_uses_segments(u) + u->count;
+        for (hdi_segment *s = hdi_uses_find(u, uses[i].low); !result && s < end && s->low < uses[i].high; s++) {
+            result = gather_segment(rt, lane, s, &uses[i], n, who);
+        }
+    }
+    return result;
+}
+
+/* Splits and makes room in all records, so that noting the uses cannot fail. Joining comes first for all of them, since it
+ * could undo the split of a use before. */
+static bool prepare(hd_runtime *rt, const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        hdi_uses_tidy(rt, &uses[i].buffer->uses);
+    }
+    for (size_t i = 0; i < n_uses; i++) {
+        if (!hdi_uses_prepare(rt, &uses[i].buffer->uses, uses[i].low, uses[i].high)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Slots that the waits and the command take from `head` on, the gap at the ring's end included. */
@@ -139,13 +144,14 @@ static inline bool has_room(hd_lane *lane, uint64_t need)
     return lane->head + need - lane->done_seen <= slots;
 }
 
-/* Waits, without locks, until the ring has room, or, where there are more waits than a ring holds, until half of them are
- * done. */
-static hd_status make_room(hd_lane *lane, uint64_t locks, uint32_t n_waits, uint64_t need, int64_t deadline, const char *who)
+/* Waits, without locks, until the ring has room, or, where there are more waits than a ring or the list of them holds, until the
+ * first of them is done. */
+static hd_status make_room(hd_lane *lane, uint64_t locks, uint32_t n_waits, uint64_t need, int64_t deadline,
+                           const char *who)
 {
     hd_runtime *rt = lane->device->runtime;
     uint64_t slots = lane->mask + 1;
-    uint64_t until = lane->head + need - slots;
+    uint64_t until = need > slots ? 0 : lane->head + need - slots;
     hdi_wait_entry first = n_waits ? lane->waits[0] : (hdi_wait_entry){0};
     unlock_all(rt, locks);
     bool in_time;
@@ -178,6 +184,7 @@ static void write_waits(hd_runtime *rt, hd_lane *lane, uint32_t n_waits)
         lane->head++;
         if (w->lane != lane->global) {
             lane->seen[w->lane] = lane->seen[w->lane] > w->position ? lane->seen[w->lane] : w->position;
+            lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
             hdi_want(&hdi_lane_shared_of(rt, w->lane)->wanted_event, w->position);
             hdi_engine_notify(hdi_lane_owner(rt, w->lane)->engine, w->lane % HDI_LANES_MAX);
         }
@@ -238,20 +245,28 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
             unlock_all(rt, locks);
             return hdi_lane_refuses(lane, who);
         }
-        n_waits = 0;
-        hd_status status = gather(rt, lane, uses, n_uses, &n_waits, who);
-        if (status) {
+        if (!prepare(rt, uses, n_uses)) {
             unlock_all(rt, locks);
-            return status;
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
+        }
+        n_waits = 0;
+        gathered result = gather(rt, lane, uses, n_uses, &n_waits, who);
+        if (result == GATHERED_FAILURE) {
+            unlock_all(rt, locks);
+            hd_error error = {.size = sizeof error};
+            hd_last_error(&error);
+            return error.status;
         }
         uint64_t need = slots_needed(lane, n_waits, command->slots, &gap);
-        if (has_room(lane, need)) {
+        if (result == GATHERED_TOO_MANY) {
+            need = UINT64_MAX;
+        } else if (has_room(lane, need)) {
             break;
         }
         if (!deadline) {
             deadline = hdi_option_deadline(rt->options.submit_timeout);
         }
-        status = make_room(lane, locks, n_waits, need, deadline, who);
+        hd_status status = make_room(lane, locks, n_waits, need, deadline, who);
         if (status) {
             return status;
         }

@@ -12,7 +12,7 @@ typedef struct hdi_use {
     struct hd_buffer *buffer;
     uint64_t low, high; /* bytes of the buffer */
     bool read, write;
-    bool whole;         /* low and high are all of it */
+    bool whole; /* low and high are all of it */
 } hdi_use;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.

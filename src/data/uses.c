@@ -163,11 +163,15 @@ static bool split(hdi_uses *u, uint64_t at)
     return true;
 }
 
-bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u)
 {
     if (u->count > JOIN_ABOVE) {
         join(rt, u);
     }
+}
+
+bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+{
     if (!split(u, low) || !split(u, high)) {
         return false;
     }

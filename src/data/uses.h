@@ -11,10 +11,10 @@
 #define HDI_READERS_FEW 3
 
 typedef struct hdi_segment {
-    uint64_t low, high;  /* bytes [low, high) */
-    hdi_mark writer;     /* position 0: never written */
-    uint32_t n_readers;  /* since the last write, one mark per lane */
-    uint32_t room;       /* of `many`; 0: the marks are in `few` */
+    uint64_t low, high; /* bytes [low, high) */
+    hdi_mark writer;    /* position 0: never written */
+    uint32_t n_readers; /* since the last write, one mark per lane */
+    uint32_t room;      /* of `many`; 0: the marks are in `few` */
     union {
         hdi_mark few[HDI_READERS_FEW];
         hdi_mark *many;
@@ -23,8 +23,8 @@ typedef struct hdi_segment {
 
 typedef struct hdi_uses {
     uint32_t count, room;
-    hdi_segment *more;   /* all segments by rising address, when there are several */
-    hdi_segment whole;   /* the only one otherwise */
+    hdi_segment *more; /* all segments by rising address, when there are several */
+    hdi_segment whole; /* the only one otherwise */
 } hdi_uses;
 
 static inline hdi_mark *hdi_segment_readers(hdi_segment *s)
@@ -39,6 +39,9 @@ static inline hdi_segment *hdi_uses_segments(hdi_uses *u)
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes);
 void hdi_uses_release(hdi_uses *u);
+
+/* Joins segments that say the same where there are many. */
+void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u);
 
 /* The slow part of hdi_uses_prepare. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);

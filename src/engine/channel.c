@@ -57,10 +57,9 @@ bool hdi_failure_find(const hdi_lane_shared *lane, uint64_t position, hdi_failur
         /* pairs with the release stores in write_record */
         uint32_t before = atomic_load_explicit(&lane->failure_changes, memory_order_acquire);
         uint32_t count = atomic_load_explicit(&lane->failures, memory_order_acquire);
-        uint32_t kept = count < HDI_FAILURES_MAX ? count : HDI_FAILURES_MAX;
         bool found = false;
-        for (uint32_t i = 0; i < kept && !found; i++) {
-            read_record(lane, (count - 1 - i) % HDI_FAILURES_MAX, out);
+        for (uint32_t i = 0; i < count && !found; i++) {
+            read_record(lane, count - 1 - i, out);
             found = position >= out->from && position <= out->to;
         }
         if ((before & 1) == 0 && atomic_load_explicit(&lane->failure_changes, memory_order_relaxed) == before) {
@@ -84,20 +83,30 @@ static void write_record(hdi_lane_shared *lane, uint32_t index, const hdi_failur
     atomic_store_explicit(&lane->failure_changes, changes + 2, memory_order_release);
 }
 
+/* Makes the newest record cover from..to, too. */
+static void widen(hdi_lane_shared *lane, uint32_t count, uint64_t from, uint64_t to)
+{
+    hdi_failure newest;
+    read_record(lane, count - 1, &newest);
+    newest.from = newest.from < from ? newest.from : from;
+    newest.to = newest.to > to ? newest.to : to;
+    write_record(lane, count - 1, &newest, count);
+}
+
 void hdi_failure_add(hdi_lane_shared *lane, const hdi_failure *failure)
 {
     uint32_t count = atomic_load_explicit(&lane->failures, memory_order_relaxed);
-    write_record(lane, count % HDI_FAILURES_MAX, failure, count + 1);
+    if (count == HDI_FAILURES_MAX) {
+        widen(lane, count, failure->from, failure->to);
+    } else {
+        write_record(lane, count, failure, count + 1);
+    }
 }
 
 void hdi_failure_extend(hdi_lane_shared *lane, uint64_t to)
 {
     uint32_t count = atomic_load_explicit(&lane->failures, memory_order_relaxed);
-    if (count == 0) {
-        return;
+    if (count > 0) {
+        widen(lane, count, UINT64_MAX, to);
     }
-    hdi_failure failure;
-    read_record(lane, (count - 1) % HDI_FAILURES_MAX, &failure);
-    failure.to = to;
-    write_record(lane, (count - 1) % HDI_FAILURES_MAX, &failure, count);
 }

@@ -13,20 +13,21 @@
 #include "base/shm.h"
 #include "engine/command.h"
 
-#define HDI_LANES_MAX 256   /* per device */
-#define HDI_FAILURES_MAX 16 /* remembered per lane; the oldest is forgotten */
+#define HDI_LANES_MAX 256 /* per device */
+/* Remembered per lane; after that the newest record is widened, over what succeeded in between, rather than one forgotten. */
+#define HDI_FAILURES_MAX 1024
 #define HDI_LINE 64
 
 /* Operations at positions from..to failed. */
 typedef struct hdi_failure {
     uint64_t from, to;
-    uint64_t position;      /* of the operation that is to blame, in lane `lane` */
-    uint32_t lane;          /* global number */
+    uint64_t position; /* of the operation that is to blame, in lane `lane` */
+    uint32_t lane;     /* global number */
     int32_t driver_code;
-    uint32_t kernel;        /* for a launch: number in the runtime's table */
-    uint8_t op;             /* HDI_OP_* to blame; 0: unknown */
-    uint8_t lost;           /* the device was lost */
-    uint8_t inherited;      /* this lane's operation read the result of the one to blame */
+    uint32_t kernel;   /* for a launch: number in the runtime's table */
+    uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
+    uint8_t lost;      /* the device was lost */
+    uint8_t inherited; /* this lane's operation read the result of the one to blame */
 } hdi_failure;
 
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
@@ -45,13 +46,13 @@ typedef struct hdi_lane_shared {
     _Atomic uint32_t sleepers;                /* waiters: threads asleep on `wake` */
 
     /* Anybody, only ever raised. */
-    _Alignas(HDI_LINE) _Atomic uint64_t wanted_host;  /* a thread waits for this position: publish it without delay */
-    _Atomic uint64_t wanted_event;                    /* another lane waits for this position: record an event behind it */
+    _Alignas(HDI_LINE) _Atomic uint64_t wanted_host; /* a thread waits for this position: publish it without delay */
+    _Atomic uint64_t wanted_event; /* another lane waits for this position: record an event behind it */
 
     /* Engine: changes only on failure. Submitters read `failed` on each submission, so it has a quiet line. */
-    _Alignas(HDI_LINE) _Atomic uint32_t failed;  /* the lane refuses work */
-    _Atomic uint32_t failures;                   /* records written so far; the next one's place modulo HDI_FAILURES_MAX */
-    _Atomic uint32_t failure_changes;            /* odd while a record is being written */
+    _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
+    _Atomic uint32_t failures;                  /* records written, up to HDI_FAILURES_MAX */
+    _Atomic uint32_t failure_changes;           /* odd while a record is being written */
     _Atomic uint64_t failure[HDI_FAILURES_MAX][HDI_FAILURE_WORDS];
 } hdi_lane_shared;
 
@@ -66,8 +67,8 @@ typedef struct hdi_channel {
     hdi_lane_shared *lanes; /* HDI_LANES_MAX */
     hdi_word *words;        /* HDI_LANES_MAX, page-aligned */
     size_t words_bytes;
-    hdi_command *rings;     /* HDI_LANES_MAX rings of `slots` commands */
-    uint32_t slots;         /* a power of two */
+    hdi_command *rings; /* HDI_LANES_MAX rings of `slots` commands */
+    uint32_t slots;     /* a power of two */
 } hdi_channel;
 
 /* Errors: SYSTEM, HOST_MEMORY. */
@@ -77,7 +78,7 @@ void hdi_channel_release(hdi_channel *channel);
 /* The failure that covers `position` in a lane, or false. Any thread; `done` or `issued` must have passed the position. */
 _Bool hdi_failure_find(const hdi_lane_shared *lane, uint64_t position, hdi_failure *out);
 
-/* Engine only: adds a record, replacing the oldest one when there is no room. */
+/* Engine only: adds a record; when there is no room, widens the newest one so that it covers the failure, too. */
 void hdi_failure_add(hdi_lane_shared *lane, const hdi_failure *failure);
 
 /* Engine only: the newest record now reaches to `to`. */

@@ -20,14 +20,14 @@ enum {
     HDI_OP_LAUNCH,
     HDI_OP_COPY,
     HDI_OP_FILL,
-    HDI_OP_RESUME    /* a failed lane accepts work again */
+    HDI_OP_RESUME /* a failed lane accepts work again */
 };
 
 enum {
     HDI_COPY_TO_DEVICE = 1, /* from host memory */
     HDI_COPY_TO_HOST,
-    HDI_COPY_ON_DEVICE,     /* both sides reachable by the lane's device */
-    HDI_COPY_HOST           /* host to host */
+    HDI_COPY_ON_DEVICE, /* both sides reachable by the lane's device */
+    HDI_COPY_HOST       /* host to host */
 };
 
 /* A launch is packed so that a kernel of three buffers and three or four numbers needs one slot. */
@@ -45,7 +45,7 @@ typedef union hdi_command {
         uint32_t first;
         uint32_t grid_x;
         uint16_t grid_y, grid_z;
-        uint32_t block;        /* hdi_block_pack */
+        uint32_t block; /* hdi_block_pack */
         uint16_t argument_bytes;
         uint16_t shared_units; /* dynamic shared memory, in units of HDI_SHARED_UNIT */
         uint32_t reserved;

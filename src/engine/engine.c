@@ -216,15 +216,23 @@ hd_status hdi_engine_create(hdi_device *device)
     return start_thread(engine);
 }
 
-void hdi_engine_stop(hdi_device *device)
+bool hdi_engine_stop(hdi_device *device, int64_t deadline)
 {
     hdi_engine *engine = device->engine;
-    if (engine && engine->has_thread) {
-        atomic_store_explicit(&engine->stop, true, memory_order_seq_cst);
-        hdi_engine_ring(engine);
-        pthread_join(engine->thread, NULL);
-        engine->has_thread = false;
+    if (!engine || !engine->has_thread) {
+        return true;
     }
+    atomic_store_explicit(&engine->stop, true, memory_order_seq_cst);
+    hdi_engine_ring(engine);
+    struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
+    int error = deadline == INT64_MAX ? pthread_join(engine->thread, NULL)
+                                      : pthread_clockjoin_np(engine->thread, NULL, CLOCK_MONOTONIC, &limit);
+    if (error) {
+        pthread_detach(engine->thread);
+        return false;
+    }
+    engine->has_thread = false;
+    return true;
 }
 
 void hdi_engine_destroy(hdi_device *device, bool driver_usable)

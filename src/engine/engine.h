@@ -10,10 +10,13 @@
 
 /* engine.c: placements, sleeping, the loop. */
 hd_status hdi_engine_create(hdi_device *device); /* hd_open: the thread runs when this returns (placement thread) */
-void hdi_engine_stop(hdi_device *device);        /* ends the thread; nothing is issued afterwards */
+/* Ends the thread; nothing is issued afterwards. False: the thread is still inside a driver call at the deadline and was let go;
+ * everything that it can reach must stay. */
+bool hdi_engine_stop(hdi_device *device, int64_t deadline);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
-void hdi_engine_ring(hdi_engine *engine);        /* wakes it; call only when `asleep` was seen set */
-void hdi_engine_run_inline(hdi_device *device);  /* placement inline: one pass on the caller, unless another thread is at it */
+void hdi_engine_ring(hdi_engine *engine); /* wakes it; call only when `asleep` was seen set */
+void hdi_engine_run_inline(
+    hdi_device *device); /* placement inline: one pass on the caller, unless another thread is at it */
 
 /* Tells the engine that a lane has new commands or new wishes. Call after `head` (or a wish) was stored with a sequentially
  * consistent operation. */
@@ -33,12 +36,13 @@ static inline void hdi_engine_notify(hdi_engine *engine, uint32_t lane)
 /* feed.c: one lane's commands into the driver. Only whoever runs the engine. */
 typedef struct hdi_pass {
     int64_t now;
-    bool progress;   /* something was issued or seen finished */
-    bool in_flight;  /* some lane has unfinished work */
+    bool progress;  /* something was issued or seen finished */
+    bool in_flight; /* some lane has unfinished work */
 } hdi_pass;
 
 void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
-void hdi_engine_lose(hdi_engine *engine, int driver_code); /* the device is dead: fails everything that is not finished */
+void hdi_engine_lose(hdi_engine *engine,
+                     int driver_code); /* the device is dead: fails everything that is not finished */
 
 /* ticket.c: waiting for positions. */
 /* Raises a wish to at least `position`. */
@@ -55,7 +59,7 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
 static inline hd_lane *hdi_lane_any(const hd_lane *handle)
 {
     hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
-    return lane && lane->handle.magic == HDI_LANE_MAGIC ? lane : NULL;
+    return lane && hdi_handle_head_is(&lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
 }
 
 /* NULL: not a live lane. */
@@ -67,11 +71,11 @@ static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
 
 static inline hd_lane *hdi_lane_handle(hd_lane *lane)
 {
-    return (hd_lane *)hdi_handle_make(lane, lane->handle.generation);
+    return (hd_lane *)hdi_handle_make(lane, hdi_handle_head_generation(&lane->handle));
 }
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out);
-void hdi_lane_release_all(hdi_device *device); /* hd_close: application-side memory of lanes */
+void hdi_lane_release_all(hdi_device *device);                 /* hd_close: application-side memory of lanes */
 void hdi_lane_push(hd_lane *lane, const hdi_command *command); /* a one-slot command; order lock held, space checked */
 
 /* registry.c: which runtimes are open. */

@@ -16,9 +16,9 @@
 #include "base/wait.h"
 
 #define COMMANDS_PER_VISIT 64
-#define LINGER_NS 10000          /* an empty lane is published this long after it ran empty, sooner if somebody waits */
-#define LOOK_NS 1000000          /* no progress for this long: look at the stream's status, an error shows only there */
-#define BAD_LOOKS_MAX 8          /* the status call failing this often in a row means that the device cannot be used */
+#define LINGER_NS 10000 /* an empty lane is published this long after it ran empty, sooner if somebody waits */
+#define LOOK_NS 1000000 /* no progress for this long: look at the stream's status, an error shows only there */
+#define BAD_LOOKS_MAX 8 /* the status call failing this often in a row means that the device cannot be used */
 #define DEPENDENCIES_LOCAL 8
 
 static void count(_Atomic uint64_t *counter)
@@ -75,6 +75,21 @@ static void record_failure(hdi_engine *engine, hdi_feed *feed, uint64_t from, ui
     }
 }
 
+/* Everything of the lane that is not done fails, now and later, once. */
+static void record_loss(hdi_engine *engine, hdi_feed *feed, uint64_t head, int code)
+{
+    if (feed->loss_recorded) {
+        return;
+    }
+    feed->loss_recorded = true;
+    uint64_t end = feed->done;
+    const hdi_command *c = first_operation(engine, feed, feed->done, head, &end);
+    blame(engine, feed, c, end, code, &feed->cause);
+    feed->cause.lost = 1;
+    record_failure(engine, feed, feed->done + 1, UINT64_MAX);
+    atomic_store_explicit(&engine->device->channel.lanes[feed->number].failed, 1, memory_order_release);
+}
+
 void hdi_engine_lose(hdi_engine *engine, int code)
 {
     if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
@@ -87,13 +102,7 @@ void hdi_engine_lose(hdi_engine *engine, int code)
             continue;
         }
         hdi_lane_shared *shared = &device->channel.lanes[i];
-        uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
-        uint64_t end = feed->done;
-        const hdi_command *c = first_operation(engine, feed, feed->done, head, &end);
-        blame(engine, feed, c, end, code, &feed->cause);
-        feed->cause.lost = 1;
-        record_failure(engine, feed, feed->done + 1, UINT64_MAX);
-        atomic_store_explicit(&shared->failed, 1, memory_order_release);
+        record_loss(engine, feed, atomic_load_explicit(&shared->head, memory_order_acquire), code);
     }
     /* pairs with the loads in the submit path and in hdi_position_status */
     atomic_store_explicit(&engine->lost, code, memory_order_release);
@@ -143,11 +152,11 @@ static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_depende
     }
     bool failed = feed->failed;
     uint64_t end = feed->issued;
-    if (!feed->keeps_failure) {
-        first_operation(engine, feed, d->position, feed->issued, &end);
-    }
+    /* The operation that reads may not have been issued yet: then it is still to be passed over. */
+    bool issued = first_operation(engine, feed, d->position, feed->issued, &end) != NULL;
+    end = feed->keeps_failure ? feed->issued : end;
     inherit_failure(engine, feed, &failure, d->position + 1, end);
-    feed->failed = failed || feed->keeps_failure;
+    feed->failed = failed || feed->keeps_failure || !issued;
 }
 
 static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
@@ -241,6 +250,9 @@ static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 static void reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
     hdi_device *device = engine->device;
+    if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
+        pass->progress = true; /* what it had read from another lane is done by now */
+    }
     if (feed->published > feed->done) {
         /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
          * lies between `passed` and `published`, far less than 2^32 apart. */
@@ -328,7 +340,7 @@ static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     hd_runtime *rt = engine->device->runtime;
     uint32_t lane = c->wait.lane;
     uint64_t target = c->wait.position;
-    uint64_t source = c->wait.source;
+    uint64_t source = feed->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_engine *other_engine = hdi_lane_owner(rt, lane)->engine;
     hdi_feed *other_feed = &other_engine->feeds[lane % HDI_LANES_MAX];
@@ -344,6 +356,13 @@ static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         inherit_failure(engine, feed, &failure, feed->issued + 1, feed->issued + c->slots);
         return true;
     }
+    if (self && source && !done) {
+        /* Order is given; but the earlier operation may turn out to have failed. */
+        if (!room_for_dependency(feed)) {
+            return false;
+        }
+        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+    }
     if (done || self) {
         return true;
     }
@@ -356,9 +375,15 @@ static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         return false; /* no memory just now: the lane goes on when the other one is done */
     }
     hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
-    if (r != HDCU_SUCCESS) {
-        command_failed(engine, feed, c, feed->issued, r);
+    if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
         return true;
+    }
+    if (r != HDCU_SUCCESS) {
+        /* The driver does not take the wait: then this lane goes on when the other one is done. */
+        hdi_want(&other->wanted_host, target);
+        hdi_engine_notify(other_engine, lane % HDI_LANES_MAX);
+        return false;
     }
     count(&engine->waits);
     if (source) {
@@ -405,8 +430,9 @@ static hdcu_result issue_copy(hdi_engine *engine, hdi_feed *feed, const hdi_comm
 static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
     hdcu_result r = HDCU_SUCCESS;
-    if (feed->failed && c->op != HDI_OP_RESUME) {
-        bool operation = c->op != HDI_OP_WAIT && c->op != HDI_OP_SKIP;
+    /* Waits are made all the same: later operations, and uses of the same buffers elsewhere, count on them. */
+    if (feed->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT) {
+        bool operation = c->op != HDI_OP_SKIP;
         hdi_failure_extend(&engine->device->channel.lanes[feed->number], feed->issued + c->slots);
         if (operation && !feed->keeps_failure) {
             feed->failed = false; /* only what depended on the failed result */
@@ -447,6 +473,8 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 static void drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    /* A lane that was made while the device was being lost. */
+    record_loss(engine, feed, head, atomic_load_explicit(&engine->lost, memory_order_relaxed));
     feed->issued = feed->passed = feed->published = head;
     feed->first_dependency = feed->n_dependencies = 0;
     atomic_store_explicit(&shared->issued, head, memory_order_release);

@@ -17,7 +17,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, 
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
     hd_lane *lane = calloc(1, sizeof *lane);
-    uint64_t *seen = calloc(n_lanes, sizeof *seen);
+    uint64_t *seen = calloc(2 * n_lanes, sizeof *seen);
     hdi_wait_entry *waits = calloc(n_lanes, sizeof *waits);
     if (!lane || !seen || !waits) {
         free(lane);
@@ -43,7 +43,6 @@ static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, 
         return status;
     }
     *lane = (hd_lane){
-        .handle.magic = HDI_LANE_MAGIC,
         .number = number,
         .global = (uint32_t)device->index * HDI_LANES_MAX + number,
         .device = device,
@@ -51,9 +50,11 @@ static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, 
         .ring = &device->channel.rings[(size_t)number * device->channel.slots],
         .mask = device->channel.slots - 1,
         .seen = seen,
+        .seen_source = seen + n_lanes,
         .waits = waits,
         .waits_room = (uint32_t)n_lanes,
     };
+    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, 0, 0);
     device->lanes[number] = lane;
     *out = lane;
     return HD_OK;
@@ -90,7 +91,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
             break;
         }
         hdi_lock_take(&device->order);
-        if (!candidate->handle.live) {
+        if (!hdi_handle_head_live(&candidate->handle)) {
             bool failed = atomic_load_explicit(&candidate->shared->failed, memory_order_acquire) != 0;
             if (is_drained(candidate)) {
                 lane = candidate;
@@ -103,15 +104,15 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
     }
     lane = lane ? lane : busy;
     if (!status && !lane) {
-        status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use: destroy some", who,
-                          HDI_LANES_MAX, device->index);
+        status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use: destroy some", who, HDI_LANES_MAX,
+                          device->index);
     }
     if (!status) {
         hdi_feed *feed = &device->engine->feeds[lane->number];
         hdi_lock_take(&device->order);
         lane->is_default = is_default;
         lane->keeps_failure = keeps_failure;
-        lane->handle.live = 1;
+        hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
         if (resume) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
         }
@@ -135,8 +136,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
 static void give_back(hd_lane *lane)
 {
     hdi_lock_take(&lane->device->order);
-    lane->handle.live = 0;
-    lane->handle.generation++;
+    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, (uint16_t)(hdi_handle_head_generation(&lane->handle) + 1), 0);
     hdi_lock_release(&lane->device->order);
 }
 
@@ -212,6 +212,7 @@ static thread_lanes *lanes_of(hd_runtime *rt)
         } else {
             *link = lanes->next;
             free(lanes);
+            pthread_setspecific(own_lanes_key, own_lanes);
         }
     }
     thread_lanes *lanes = own_lanes_error ? NULL : calloc(1, sizeof *lanes);
@@ -311,8 +312,8 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     hd_runtime *rt = lane->device->runtime;
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     if (!hdi_wait_position(rt, lane->global, head, hdi_deadline(timeout_ns))) {
-        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_wait: lane %u on device %d is not drained after %lld ns", lane->number,
-                        lane->device->index, (long long)timeout_ns);
+        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_wait: lane %u on device %d is not drained after %lld ns",
+                        lane->number, lane->device->index, (long long)timeout_ns);
     }
     hd_status status = hdi_position_status(rt, lane->global, head, "hd_lane_wait");
     if (!status && atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
@@ -331,10 +332,11 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     int64_t deadline = hdi_deadline(timeout_ns);
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
-    if (atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
-        return hdi_lane_refuses(lane, "hd_lane_reset");
-    }
-    if (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
+    while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
+        if (atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
+            return hdi_lane_refuses(lane, "hd_lane_reset");
+        }
+        /* Not drained: another thread's commands came in before it could see the failure. Then they are waited for first. */
         hdi_lock_take(&lane->device->order);
         if (is_drained(lane)) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
@@ -345,8 +347,8 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
     }
     if (!in_time) {
-        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_reset: lane %u on device %d is not drained after %lld ns", lane->number,
-                        lane->device->index, (long long)timeout_ns);
+        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_reset: lane %u on device %d is not drained after %lld ns",
+                        lane->number, lane->device->index, (long long)timeout_ns);
     }
     return HD_OK;
 }

@@ -44,18 +44,20 @@ typedef struct hdi_wait_entry {
 
 struct hd_lane {
     hdi_handle_head handle; /* not live: given back, its slot can be given out again */
-    uint32_t number;          /* on its device */
-    uint32_t global;          /* in the runtime: device * HDI_LANES_MAX + number */
-    bool keeps_failure;       /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
+    uint32_t number;        /* on its device */
+    uint32_t global;        /* in the runtime: device * HDI_LANES_MAX + number */
+    bool
+        keeps_failure; /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
     bool is_default;
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
-    uint64_t mask;            /* slots - 1 */
-    uint64_t head;            /* where the next command goes */
-    uint64_t done_seen;       /* `done` as last looked at, for the space check */
-    uint64_t *seen;           /* per lane of the runtime: the position that this lane has waited for */
-    hdi_wait_entry *waits;    /* scratch of the submission under way */
+    uint64_t mask;         /* slots - 1 */
+    uint64_t head;         /* where the next command goes */
+    uint64_t done_seen;    /* `done` as last looked at, for the space check */
+    uint64_t *seen;        /* per lane of the runtime: the position that this lane has waited for */
+    uint64_t *seen_source; /* likewise: the last position whose result it has waited for */
+    hdi_wait_entry *waits; /* scratch of the submission under way */
     uint32_t waits_room;
 };
 
@@ -70,7 +72,7 @@ typedef struct hdi_dependency {
 } hdi_dependency;
 
 typedef struct hdi_feed {
-    _Atomic bool made;   /* the fields below are set; by the thread that makes the lane */
+    _Atomic bool made; /* the fields below are set; by the thread that makes the lane */
     hdcu_stream stream;
     uint32_t number;
     uint64_t issued, done;
@@ -79,15 +81,16 @@ typedef struct hdi_feed {
     hdcu_event event[HDI_EVENTS_PER_LANE];
     _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
     uint32_t event_next;
-    bool failed;         /* commands are passed over instead of issued */
+    bool failed; /* commands are passed over instead of issued */
     bool keeps_failure;
     _Atomic bool blocked; /* at a wait whose event does not exist yet; written by whoever runs the engine */
-    hdi_failure cause;   /* of `failed` */
-    int64_t idle_since;  /* clock when the lane ran empty, 0: not empty */
-    int64_t checked;     /* clock of the last progress, or of the last look at the stream's status */
-    uint64_t passed;     /* the device is known to be this far; `done` follows once the dependencies are */
-    bool word_missing;   /* the word could not be asked for: look at the stream's status instead */
-    uint32_t bad_looks;  /* looks at the status in a row that failed without killing the device */
+    hdi_failure cause;    /* of `failed` */
+    int64_t idle_since;   /* clock when the lane ran empty, 0: not empty */
+    int64_t checked;      /* clock of the last progress, or of the last look at the stream's status */
+    uint64_t passed;      /* the device is known to be this far; `done` follows once the dependencies are */
+    bool loss_recorded;   /* of the device */
+    bool word_missing;    /* the word could not be asked for: look at the stream's status instead */
+    uint32_t bad_looks;   /* looks at the status in a row that failed without killing the device */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_feed;
@@ -99,15 +102,15 @@ typedef struct hdi_engine {
     hdi_feed feeds[HDI_LANES_MAX];
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    _Atomic uint32_t asleep;                      /* the engine sleeps, or is about to: ring the bell */
-    _Atomic int lost;                             /* driver code that killed the device; 0: alive */
-    _Alignas(HDI_LINE) _Atomic uint32_t bell;     /* futex word */
+    _Atomic uint32_t asleep;                  /* the engine sleeps, or is about to: ring the bell */
+    _Atomic int lost;                         /* driver code that killed the device; 0: alive */
+    _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
     _Atomic bool stop;
-    _Atomic uint32_t started;                     /* futex word: 0 not yet, HDI_ENGINE_RUNS, or the driver code of a failed start */
+    _Atomic uint32_t started; /* futex word: 0 not yet, HDI_ENGINE_RUNS, or the driver code of a failed start */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t running;                      /* placement inline: who runs the engine */
-    uint32_t bad_entries;                         /* placement inline: refusals of the context in a row */
+    pthread_mutex_t running; /* placement inline: who runs the engine */
+    uint32_t bad_entries;    /* placement inline: refusals of the context in a row */
     _Atomic uint64_t operations, waits, events, publishes, sleeps;
 } hdi_engine;
 
@@ -129,11 +132,11 @@ struct hdi_device {
     hdi_channel channel;
     hdcu_deviceptr words_address; /* the channel's words as the device sees them */
     bool words_registered;
-    _Alignas(HDI_LINE) hdi_lock order;    /* lanes of this device, and the use records of buffers that it owns */
-    _Alignas(HDI_LINE) pthread_mutex_t lanes_lock;     /* making lanes, giving them out */
-    hd_lane *lanes[HDI_LANES_MAX];        /* NULL: never made */
-    _Atomic uint8_t reach[HDI_DEVICES_MAX]; /* HDI_PEERS_*: may kernels of this device use memory of device j? */
-    hd_lane *lane_in, *lane_out, *lane_on; /* copies: to the device, from it, on it and to peers */
+    _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */
+    _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* making lanes, giving them out */
+    hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */
+    _Atomic uint8_t reach[HDI_DEVICES_MAX];        /* HDI_PEERS_*: may kernels of this device use memory of device j? */
+    hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
     struct hdi_arena *arena;
     _Atomic uint64_t ring_stalls, buffers_live, bytes_live;
     hdi_engine *engine;
@@ -157,13 +160,13 @@ struct hd_runtime {
     int64_t spin_ns;
     int n_devices;
     hdi_device *devices[HDI_DEVICES_MAX];
-    hdi_lock host_order[HDI_HOST_LOCKS]; /* use records of pinned host memory */
-    pthread_mutex_t cold;                /* peers, kernels, modules, staging: everything rare */
+    hdi_lock host_order[HDI_HOST_LOCKS];                   /* use records of pinned host memory */
+    pthread_mutex_t cold;                                  /* peers, kernels, modules, staging: everything rare */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers;  /* src/data */
-    struct hdi_staging *staging;  /* src/data */
-    struct hdi_modules *modules;  /* src/kernel */
+    struct hdi_buffers *buffers; /* src/data */
+    struct hdi_staging *staging; /* src/data */
+    struct hdi_modules *modules; /* src/kernel */
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */

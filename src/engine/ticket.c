@@ -123,8 +123,8 @@ static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, const char
     }
     const char *code = hdi_driver_code_name(f->driver_code);
     if (!f->lost) {
-        snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who, what,
-                 error.device, error.lane, (unsigned long long)error.ticket, code,
+        snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who,
+                 what, error.device, error.lane, (unsigned long long)error.ticket, code,
                  f->inherited ? "; this operation reads what that one should have written" : "");
     } else if (f->op) {
         snprintf(error.message, sizeof error.message,
@@ -135,8 +135,8 @@ static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, const char
                      ? "; the driver takes a process's other GPUs down with it"
                      : "");
     } else {
-        snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; nothing was unfinished in lane %d", who,
-                 error.device, code, error.lane);
+        snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; nothing was unfinished in lane %d",
+                 who, error.device, code, error.lane);
     }
     return hdi_fail_error(&error);
 }
@@ -159,7 +159,9 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
-    bool found = hdi_failure_find(lane->shared, issued, &failure) || hdi_failure_find(lane->shared, head, &failure) ||
+    /* A lost device's records have no end; without one it is the lane's own failure that counts. */
+    bool found = (lost && hdi_failure_find(lane->shared, head + 1, &failure)) ||
+                 hdi_failure_find(lane->shared, issued, &failure) || hdi_failure_find(lane->shared, head, &failure) ||
                  hdi_failure_find(lane->shared, head + 1, &failure);
     if (found) {
         hd_status status = failure_status(rt, &failure, who);
@@ -171,8 +173,8 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
         char cause[sizeof error.message];
         memcpy(cause, error.message + strlen(who), sizeof cause - strlen(who));
         error.status = HD_ERROR_LANE_FAILED;
-        snprintf(error.message, sizeof error.message, "%s: lane %u of device %d refuses work (hd_lane_reset)%.300s", who,
-                 lane->number, lane->device->index, cause);
+        snprintf(error.message, sizeof error.message, "%s: lane %u of device %d refuses work (hd_lane_reset)%.300s",
+                 who, lane->number, lane->device->index, cause);
         return hdi_fail_error(&error);
     }
     if (lost) {

@@ -49,7 +49,8 @@ static hd_status code_of_file(const hdi_image *image, bool host, const void **co
     if (host && !cpu) {
         status = hdi_fail(HD_ERROR_IMAGE, "hd_module_load: the kernel file holds no code for this CPU");
     } else if (!host && !file.ptx) {
-        status = hdi_fail(HD_ERROR_IMAGE, "hd_module_load: the kernel file holds no PTX, it was made for host devices only");
+        status =
+            hdi_fail(HD_ERROR_IMAGE, "hd_module_load: the kernel file holds no PTX, it was made for host devices only");
     } else {
         *code = host ? cpu->image : file.ptx;
     }
@@ -62,11 +63,13 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
     hdi_image image = {.kind = recognise(bytes, size), .size = size};
     if (image.kind == HDI_IMAGE_NONE) {
         return hdi_fail(HD_ERROR_IMAGE,
-                        "hd_module_load: these %zu bytes are neither a Heddle kernel file nor PTX, a cubin or a fatbin", size);
+                        "hd_module_load: these %zu bytes are neither a Heddle kernel file nor PTX, a cubin or a fatbin",
+                        size);
     }
     if (host && image.kind != HDI_IMAGE_KERNEL_FILE) {
-        return hdi_fail(HD_ERROR_IMAGE,
-                        "hd_module_load: host devices run kernel files (heddle cc makes them), not PTX, cubins or fatbins");
+        return hdi_fail(
+            HD_ERROR_IMAGE,
+            "hd_module_load: host devices run kernel files (heddle cc makes them), not PTX, cubins or fatbins");
     }
     image.bytes = malloc(size + 1);
     if (!image.bytes) {

@@ -110,9 +110,8 @@ static hd_status check_record(const hd_cpu_kernel *k, const char *record, size_t
 {
     /* the parameters follow the structure, with an unused one at the end */
     if (memchr(k->name, 0, sizeof k->name) == NULL || k->name[0] == 0 || k->n_params > HDI_KERNEL_PARAMS_MAX ||
-        k->record_bytes > bytes ||
-        k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) || k->record_bytes % 8 != 0 ||
-        k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
+        k->record_bytes > bytes || k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) ||
+        k->record_bytes % 8 != 0 || k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
         return hdi_fail(HD_ERROR_IMAGE,
                         "CPU code: a kernel's description is damaged, or made with another heddle/kernel.h");
     }

@@ -51,7 +51,7 @@ typedef struct hdi_kernel_cpu {
 
 /* Views into an image, which must stay; `kernels` is owned. */
 typedef struct hdi_kernel_file {
-    const char *ptx; /* zero-terminated; NULL: none */
+    const char *ptx;  /* zero-terminated; NULL: none */
     size_t ptx_bytes; /* with the zero */
     hdi_kernel_cpu cpu[HDI_KERNEL_FILE_CPUS_MAX];
     uint32_t n_cpu;

@@ -42,7 +42,8 @@ static bool same_but_sign(uint32_t a, uint32_t b)
     return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 && kind_size(a) == kind_size(b);
 }
 
-static hd_status argument_failed(const packer *p, hd_status status, size_t index, const hdi_param *param, const hd_arg *arg)
+static hd_status argument_failed(const packer *p, hd_status status, size_t index, const hdi_param *param,
+                                 const hd_arg *arg)
 {
     const char *parameter = param && param->name[0] ? param->name : "";
     if (status == HD_ERROR_ACCESS) {
@@ -51,8 +52,8 @@ static hd_status argument_failed(const packer *p, hd_status status, size_t index
                         p->name, index, parameter, words[param->access & 3], words[arg->access & 3]);
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
-        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", p->name, index,
-                        parameter, param->size, hdi_arg_kind_name(arg->kind),
+        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", p->name,
+                        index, parameter, param->size, hdi_arg_kind_name(arg->kind),
                         arg->kind == HD_ARG_BYTES ? arg->size : (size_t)kind_size(arg->kind));
     }
     return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", p->name, index, parameter,
@@ -72,7 +73,7 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
                         p->name, index, param->name);
     }
     uint32_t access = arg->access;
-    if (__builtin_expect(access != param->access, 0)) {
+    if (__builtin_expect(access != param->access || access == 0, 0)) {
         if (access == 0 || access > 3) {
             return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->name, index,
                             param->name, access);
@@ -83,8 +84,9 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
         }
     }
     if (__builtin_expect(arg->offset >= b->bytes || arg->size > b->bytes - arg->offset, 0)) {
-        return hdi_fail(HD_ERROR_RANGE, "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
-                        p->name, index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
+        return hdi_fail(HD_ERROR_RANGE,
+                        "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu", p->name,
+                        index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
         return hdi_reach_failed(device->runtime, device->index, b->owner, "hd_launch");
@@ -127,7 +129,7 @@ static hd_status pack_value_with_care(packer *p, size_t index, const hdi_param *
 
 static inline hd_status pack_value(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
 {
-    if (__builtin_expect(arg->kind == param->kind && arg->kind != HD_ARG_BYTES, 1)) {
+    if (__builtin_expect(arg->kind == param->kind && arg->kind != HD_ARG_BYTES && arg->kind != HD_ARG_NONE, 1)) {
         if (param->size == 4) {
             memcpy(p->block + param->offset, &arg->value, 4);
             return HD_OK;
@@ -146,7 +148,8 @@ static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_a
     for (size_t i = 0; i < n_args; i++, param++) {
         hd_status status;
         if (args[i].kind == HD_ARG_BUFFER) {
-            if (__builtin_expect(param->kind != HD_ARG_BUFFER && !(param->kind == HD_ARG_NONE && param->size == 8), 0)) {
+            if (__builtin_expect(param->kind != HD_ARG_BUFFER && !(param->kind == HD_ARG_NONE && param->size == 8),
+                                 0)) {
                 return argument_failed(p, HD_ERROR_ARGUMENT, i, param, &args[i]);
             }
             if (__builtin_expect(p->n_uses == USES_MAX, 0)) {
@@ -169,22 +172,24 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims gr
     const hdi_limits *limits = &device->limits;
     const char *name = kernel_name(device->runtime, kernel);
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: none may be 0",
-                        name, grid.x, grid.y, grid.z, block.x, block.y, block.z);
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: none may be 0", name, grid.x,
+                        grid.y, grid.z, block.x, block.y, block.z);
     }
     if (grid.x > limits->grid[0] || grid.y > limits->grid[1] || grid.z > limits->grid[2]) {
-        return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': grid %u x %u x %u, device %d allows %u x %u x %u", name,
-                        grid.x, grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
+        return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': grid %u x %u x %u, device %d allows %u x %u x %u",
+                        name, grid.x, grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
     }
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
     uint32_t most = kernel->max_threads[device->index];
     if (block.x > limits->block[0] || block.y > limits->block[1] || block.z > limits->block[2] || threads > most) {
-        return hdi_fail(HD_ERROR_LIMIT,
-                        "hd_launch: kernel '%s': block %u x %u x %u, device %d allows %u x %u x %u and %u threads in all",
-                        name, block.x, block.y, block.z, device->index, limits->block[0], limits->block[1],
-                        limits->block[2], most);
+        return hdi_fail(
+            HD_ERROR_LIMIT,
+            "hd_launch: kernel '%s': block %u x %u x %u, device %d allows %u x %u x %u and %u threads in all", name,
+            block.x, block.y, block.z, device->index, limits->block[0], limits->block[1], limits->block[2], most);
     }
-    if (__builtin_expect(shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire), 0)) {
+    if (__builtin_expect(
+            shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire), 0)) {
         return hdi_kernel_allow_shared(kernel, device, shared_bytes);
     }
     return HD_OK;
@@ -214,15 +219,19 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     if (__builtin_expect(!args && n_args, 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: args is null");
     }
+    /* Counted in units from here on, so that what is checked is what the driver is asked for. */
+    shared_bytes = shared_bytes > UINT32_MAX ? UINT32_MAX
+                                             : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     packer p = {.lane = lane, .kernel = kernel, .name = kernel_name(device->runtime, kernel)};
     if (__builtin_expect(n_args != kernel->n_params, 0)) {
         return kernel->described
                    ? hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s' takes %u arguments, got %zu", p.name,
                               kernel->n_params, n_args)
-                   : hdi_fail(HD_ERROR_UNSUPPORTED,
-                              "hd_launch: the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
-                              "not tell them for a cubin or fatbin; load PTX or a kernel file",
-                              p.name);
+                   : hdi_fail(
+                         HD_ERROR_UNSUPPORTED,
+                         "hd_launch: the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
+                         "not tell them for a cubin or fatbin; load PTX or a kernel file",
+                         p.name);
     }
     if (__builtin_expect(!shape_is_plain(&device->limits, kernel, device->index, grid, block, shared_bytes), 0)) {
         hd_status status = check_shape(lane, kernel, grid, block, shared_bytes);
@@ -249,7 +258,7 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     c->launch.grid_z = (uint16_t)grid.z;
     c->launch.block = hdi_block_pack(block.x, block.y, block.z);
     c->launch.argument_bytes = (uint16_t)bytes;
-    c->launch.shared_units = (uint16_t)((shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT);
+    c->launch.shared_units = (uint16_t)(shared_bytes / HDI_SHARED_UNIT);
     c->launch.reserved = 0;
     return hdi_submit(lane, uses, p.n_uses, command, "hd_launch", out);
 }

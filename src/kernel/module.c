@@ -17,7 +17,7 @@
 struct hdi_modules {
     pthread_mutex_t lock;
     struct hd_module *loaded;
-    struct hd_module *unloaded;       /* still in use by submitted work */
+    struct hd_module *unloaded; /* still in use by submitted work */
     struct hd_module *free_modules;
     struct hd_kernel *free_kernels;
     struct hd_kernel *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
@@ -42,6 +42,17 @@ static struct hd_module *module_from_handle(const hd_module *handle)
 
 /* ---- structures ---- */
 
+/* Both under the registry's lock, or before anybody else knows the structure. */
+static void set_live(hdi_handle_head *head, uint32_t magic, int live)
+{
+    hdi_handle_set(head, magic, hdi_handle_head_generation(head), live);
+}
+
+static void end_handles(hdi_handle_head *head, uint32_t magic)
+{
+    hdi_handle_set(head, magic, (uint16_t)(hdi_handle_head_generation(head) + 1), 0);
+}
+
 /* Makes another block of kernel structures with their entries for the engines. Registry lock held. */
 static bool add_kernels(hd_runtime *rt)
 {
@@ -58,7 +69,7 @@ static bool add_kernels(hd_runtime *rt)
         return false;
     }
     for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
-        kernels[i].head.magic = HDI_KERNEL_MAGIC;
+        hdi_handle_set(&kernels[i].head, HDI_KERNEL_MAGIC, 0, 0);
         kernels[i].number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
         kernels[i].next = reg->free_kernels;
         reg->free_kernels = &kernels[i];
@@ -89,7 +100,7 @@ static void give_kernel(hd_runtime *rt, struct hd_kernel *k)
     free(k->params);
     k->params = NULL;
     k->module = NULL;
-    k->head.live = false;
+    set_live(&k->head, HDI_KERNEL_MAGIC, 0);
     pthread_mutex_lock(&rt->modules->lock);
     k->next = rt->modules->free_kernels;
     rt->modules->free_kernels = k;
@@ -109,7 +120,7 @@ static struct hd_module *take_module(hd_runtime *rt)
         m = calloc(1, sizeof *m);
     }
     if (m) {
-        m->head.magic = HDI_MODULE_MAGIC;
+        set_live(&m->head, HDI_MODULE_MAGIC, 0);
         m->runtime = rt;
         m->next = NULL;
     }
@@ -137,7 +148,7 @@ static void give_module(struct hd_module *m, bool driver_usable)
     free(m->marks);
     m->marks = NULL;
     m->n_marks = 0;
-    m->head.live = false;
+    set_live(&m->head, HDI_MODULE_MAGIC, 0);
     pthread_mutex_lock(&rt->modules->lock);
     m->next = rt->modules->free_modules;
     rt->modules->free_modules = m;
@@ -165,11 +176,14 @@ static void reap(hd_runtime *rt)
         }
     }
     pthread_mutex_unlock(&reg->lock);
+    hd_error before; /* a module that cannot be unloaded is nothing that the caller asked about */
+    hdi_error_save(&before);
     while (done) {
         struct hd_module *next = done->next;
         give_module(done, true);
         done = next;
     }
+    hdi_error_restore(&before);
 }
 
 void hdi_modules_release(hd_runtime *rt, bool driver_usable)
@@ -203,11 +217,6 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
 static hd_status load_on(struct hd_module *m, hdi_device *device, const void *code)
 {
     const hdi_driver *driver = device->runtime->driver;
-    int lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire);
-    if (lost) {
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "hd_module_load: device %d is lost: %s",
-                               device->index, hdi_driver_code_name(lost));
-    }
     hdi_scope scope;
     hd_status status = hdi_scope_enter(device, "hd_module_load", &scope);
     if (status) {
@@ -249,8 +258,15 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
     bool host = strcmp(rt->driver->provider, "host") == 0;
     const void *code = NULL;
     hd_status status = hdi_image_open(image, bytes, host, &m->image, &code);
+    int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = load_on(m, rt->devices[i], code);
+        if (!atomic_load_explicit(&rt->devices[i]->engine->lost, memory_order_acquire)) {
+            status = load_on(m, rt->devices[i], code);
+            alive++;
+        }
+    }
+    if (!status && !alive) {
+        status = hdi_fail(HD_ERROR_DEVICE_LOST, "hd_module_load: all devices are lost");
     }
     if (status) {
         hd_error cause;
@@ -260,7 +276,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         return status;
     }
     pthread_mutex_lock(&rt->modules->lock);
-    m->head.live = true;
+    set_live(&m->head, HDI_MODULE_MAGIC, 1);
     m->next = rt->modules->loaded;
     rt->modules->loaded = m;
     pthread_mutex_unlock(&rt->modules->lock);
@@ -271,7 +287,10 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
 hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_module **out)
 {
     if (!image || !out || !bytes) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_load: %s", !out ? "out is null" : !image ? "image is null" : "bytes is 0");
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_load: %s",
+                        !out     ? "out is null"
+                        : !image ? "image is null"
+                                 : "bytes is 0");
     }
     if (!hdi_runtime_is_open(rt)) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_module_load: not an open runtime");
@@ -279,7 +298,7 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
     struct hd_module *m;
     hd_status status = load(rt, image, bytes, &m);
     if (!status) {
-        *out = hdi_handle_make(m, m->head.generation);
+        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
     return status;
 }
@@ -298,12 +317,13 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->cold);
     if (!rt->modules->builtin) {
-        status = load(rt, hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &rt->modules->builtin);
+        status =
+            load(rt, hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &rt->modules->builtin);
     }
     struct hd_module *m = rt->modules->builtin;
     pthread_mutex_unlock(&rt->cold);
     if (!status) {
-        *out = hdi_handle_make(m, m->head.generation);
+        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
     return status;
 }
@@ -338,7 +358,7 @@ void hd_module_unload(hd_module *handle)
     bool ours = false;
     pthread_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->loaded; *link && !ours;) {
-        if (*link == m && m != reg->builtin && m->head.live) {
+        if (*link == m && m != reg->builtin && hdi_handle_head_live(&m->head)) {
             *link = m->next;
             ours = true;
         } else {
@@ -346,11 +366,9 @@ void hd_module_unload(hd_module *handle)
         }
     }
     if (ours) {
-        m->head.live = false;
-        m->head.generation++;
+        end_handles(&m->head, HDI_MODULE_MAGIC);
         for (struct hd_kernel *k = m->kernels; k; k = k->next) {
-            k->head.live = false;
-            k->head.generation++;
+            end_handles(&k->head, HDI_KERNEL_MAGIC);
         }
     }
     pthread_mutex_unlock(&reg->lock);
@@ -377,13 +395,15 @@ void hd_module_unload(hd_module *handle)
 
 /* ---- kernels ---- */
 
-static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdcu_result r, const char *entry, const char *name)
+static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdcu_result r, const char *entry,
+                                const char *name)
 {
     if (r == HDCU_ERROR_NOT_FOUND) {
         char names[256] = "";
         hdi_image_kernel_names(&m->image, names, sizeof names);
         return hdi_fail_driver(HD_ERROR_NOT_FOUND, r, entry, device->index,
-                               "hd_kernel_get: the module has no kernel '%.100s'%s%s", name, names[0] ? "; it has " : "", names);
+                               "hd_kernel_get: the module has no kernel '%.100s'%s%s", name,
+                               names[0] ? "; it has " : "", names);
     }
     return hdi_driver_failed(device, r, entry, "hd_kernel_get");
 }
@@ -408,7 +428,7 @@ static hd_status resolve_on(struct hd_module *m, struct hd_kernel *k, hdi_device
     if (r == HDCU_SUCCESS) {
         r = driver->cuFuncGetAttribute(&shared, HDCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function);
     }
-    if (r == HDCU_SUCCESS && d == 0 && !k->described) {
+    if (r == HDCU_SUCCESS && !k->described) {
         status = hdi_image_describe_by_driver(driver, function, k);
     }
     hdi_scope_leave(&scope);
@@ -416,8 +436,8 @@ static hd_status resolve_on(struct hd_module *m, struct hd_kernel *k, hdi_device
         return driver_said_no(m, device, r, entry, name);
     }
     hdi_kernel_at(device->runtime, k->number)->function[d] = function;
-    k->max_threads[d] = (uint32_t)threads < device->limits.threads_per_block ? (uint32_t)threads
-                                                                             : device->limits.threads_per_block;
+    k->max_threads[d] =
+        (uint32_t)threads < device->limits.threads_per_block ? (uint32_t)threads : device->limits.threads_per_block;
     k->static_shared[d] = (uint32_t)shared;
     size_t usual = device->limits.shared_default;
     uint32_t dynamic = usual > (size_t)shared ? (uint32_t)(usual - (size_t)shared) : 0;
@@ -441,11 +461,15 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
     snprintf(entry->name, sizeof entry->name, "%s", name);
     hd_status status = hdi_image_describe(&m->image, name, k);
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = resolve_on(m, k, rt->devices[i], name);
+        /* Launches on a device that is lost are refused, so it needs no function. */
+        if (m->loaded[i] && !atomic_load_explicit(&rt->devices[i]->engine->lost, memory_order_acquire)) {
+            status = resolve_on(m, k, rt->devices[i], name);
+        }
     }
     if (!status && k->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
-        status = hdi_fail(HD_ERROR_LIMIT, "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported",
-                          name, k->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
+        status =
+            hdi_fail(HD_ERROR_LIMIT, "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported",
+                     name, k->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
     }
     if (status) {
         give_kernel(rt, k);
@@ -465,6 +489,10 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
     }
     hd_runtime *rt = m->runtime;
+    if (strlen(name) >= sizeof hdi_kernel_at(rt, 0)->name) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: no kernel has a name of more than %zu characters here",
+                        sizeof hdi_kernel_at(rt, 0)->name - 1);
+    }
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->cold);
     struct hd_kernel *k = m->kernels;
@@ -475,7 +503,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         status = make_kernel(m, name, &k);
         if (!status) {
             pthread_mutex_lock(&rt->modules->lock);
-            k->head.live = true;
+            set_live(&k->head, HDI_KERNEL_MAGIC, 1);
             k->next = m->kernels;
             m->kernels = k;
             pthread_mutex_unlock(&rt->modules->lock);
@@ -483,7 +511,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     }
     pthread_mutex_unlock(&rt->cold);
     if (!status) {
-        *out = hdi_handle_make(k, k->head.generation);
+        *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
     return status;
 }
@@ -495,9 +523,10 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, 
     hdi_kernel_code *entry = hdi_kernel_at(rt, kernel->number);
     size_t most = device->limits.shared_max - kernel->static_shared[d];
     if (kernel->static_shared[d] > device->limits.shared_max || bytes > most) {
-        return hdi_fail(HD_ERROR_LIMIT,
-                        "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
-                        entry->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
+        return hdi_fail(
+            HD_ERROR_LIMIT,
+            "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
+            entry->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
     }
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->cold);

@@ -25,11 +25,11 @@ struct hd_kernel {
     hdi_param *params;
     uint32_t n_params;
     uint32_t argument_bytes;
-    bool described;                          /* the parameters are known at all */
-    uint32_t max_threads[HDI_DEVICES_MAX];   /* per block */
+    bool described;                        /* the parameters are known at all */
+    uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
     uint32_t static_shared[HDI_DEVICES_MAX];
     _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX]; /* allowed so far without asking the driver */
-    struct hd_kernel *next;                  /* of the same module, or on the free list */
+    struct hd_kernel *next;                           /* of the same module, or on the free list */
 };
 
 struct hd_module {
@@ -38,9 +38,9 @@ struct hd_module {
     hdcu_module loaded[HDI_DEVICES_MAX];
     hdi_image image;
     struct hd_kernel *kernels;
-    hdi_mark *marks;               /* unloaded: work that may still use it */
+    hdi_mark *marks; /* unloaded: work that may still use it */
     size_t n_marks;
-    struct hd_module *next;        /* list of all, of unloaded ones, or free list */
+    struct hd_module *next; /* list of all, of unloaded ones, or free list */
 };
 
 /* NULL: not a kernel, or its module was unloaded. */

@@ -25,7 +25,7 @@ typedef struct variable {
 typedef struct scanner {
     const char *at, *end;
     unsigned line;
-    word now;          /* the word at hand; at is behind it */
+    word now; /* the word at hand; at is behind it */
     hdi_ptx *out;
     variable *shared;
     size_t n_shared;
@@ -140,10 +140,10 @@ static uint32_t type_size(word w, char *letter)
         uint32_t size;
         char letter;
     } types[] = {
-        {".b8", 1, 'b'},   {".u8", 1, 'u'},   {".s8", 1, 's'},     {".b16", 2, 'b'},     {".u16", 2, 'u'},
-        {".s16", 2, 's'},  {".f16", 2, 'f'},  {".bf16", 2, 'f'},   {".b32", 4, 'b'},     {".u32", 4, 'u'},
-        {".s32", 4, 's'},  {".f32", 4, 'f'},  {".f16x2", 4, 'b'},  {".tf32", 4, 'f'},    {".bf16x2", 4, 'b'},
-        {".b64", 8, 'b'},  {".u64", 8, 'u'},  {".s64", 8, 's'},    {".f64", 8, 'f'},     {".b128", 16, 'b'},
+        {".b8", 1, 'b'},     {".u8", 1, 'u'},         {".s8", 1, 's'},      {".b16", 2, 'b'},  {".u16", 2, 'u'},
+        {".s16", 2, 's'},    {".f16", 2, 'f'},        {".bf16", 2, 'f'},    {".b32", 4, 'b'},  {".u32", 4, 'u'},
+        {".s32", 4, 's'},    {".f32", 4, 'f'},        {".f16x2", 4, 'b'},   {".tf32", 4, 'f'}, {".bf16x2", 4, 'b'},
+        {".b64", 8, 'b'},    {".u64", 8, 'u'},        {".s64", 8, 's'},     {".f64", 8, 'f'},  {".b128", 16, 'b'},
         {".texref", 8, 'b'}, {".samplerref", 8, 'b'}, {".surfref", 8, 'b'},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {

@@ -15,7 +15,7 @@
 typedef struct hdi_ptx_param {
     uint32_t offset; /* in the parameter block */
     uint32_t size;
-    char type;       /* 'b', 'u', 's', 'f' as in .b32 .u64 .s16 .f32; 'a' for an array (a structure by value) */
+    char type; /* 'b', 'u', 's', 'f' as in .b32 .u64 .s16 .f32; 'a' for an array (a structure by value) */
 } hdi_ptx_param;
 
 typedef struct hdi_ptx_entry {

@@ -10,7 +10,7 @@
 
 static hd_status fail_pin(hdcu_result code, const char *entry_point, size_t bytes)
 {
-    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY     ? HD_ERROR_HOST_MEMORY
+    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY
                        : hdi_driver_code_is_fatal(code) ? HD_ERROR_DEVICE_LOST
                                                         : HD_ERROR_DRIVER;
     return hdi_fail_driver(status, code, entry_point, -1, "pinned memory: %zu bytes cannot be pinned", bytes);

@@ -54,9 +54,9 @@ static hd_status register_words(hdi_device *device)
     hdi_scope scope;
     hd_status status = hdi_scope_enter(device, "hd_open", &scope);
     if (!status) {
-        hdcu_result r = device->runtime->driver->cuMemHostRegister(
-            device->channel.words, device->channel.words_bytes,
-            HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
+        hdcu_result r =
+            device->runtime->driver->cuMemHostRegister(device->channel.words, device->channel.words_bytes,
+                                                       HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
         if (r != HDCU_SUCCESS) {
             status = hdi_driver_failed(device, r, "cuMemHostRegister", "hd_open");
         }

@@ -209,6 +209,8 @@ static hd_status provider_table(const char *provider, const hdi_driver **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: driver '%s' is neither nvidia nor host", provider);
     }
     if (!provider || strcmp(provider, "nvidia") == 0) {
+        hd_error before;
+        hdi_error_save(&before);
         hd_status status = hdi_driver_nvidia(out);
         int count = 0;
         if (!status && (provider || ((*out)->cuInit(0) == HDCU_SUCCESS &&
@@ -218,6 +220,7 @@ static hd_status provider_table(const char *provider, const hdi_driver **out)
         if (provider) {
             return status;
         }
+        hdi_error_restore(&before); /* no GPU is no failure here */
     }
     hd_status status = hdi_driver_host(out);
     if (!status) {

@@ -95,28 +95,42 @@ static bool drain(hdi_device *device, int64_t deadline)
     return drained;
 }
 
+#define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets this long in any case */
+
+/* False: an engine is stuck in a driver call. `hung`: which devices have work that did not end. */
+static bool stop_engines(hd_runtime *rt, bool *hung)
+{
+    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
+    for (int i = 0; i < rt->n_devices; i++) {
+        hung[i] = rt->devices[i] && !drain(rt->devices[i], deadline);
+    }
+    bool stopped = true;
+    int64_t least = hdi_deadline(STOP_LEAST_NS);
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (rt->devices[i] && !hdi_engine_stop(rt->devices[i], deadline > least ? deadline : least)) {
+            stopped = false;
+        }
+    }
+    return stopped;
+}
+
 /* Everything that hd_open made, in reverse; also of a runtime that is only half made. */
 static void tear_down(hd_runtime *rt)
 {
-    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
     bool hung[HDI_DEVICES_MAX] = {false};
+    if (!stop_engines(rt, hung)) {
+        return; /* the stuck engine comes back to all of this, if it ever comes back */
+    }
     bool any_hung = false;
     for (int i = 0; i < rt->n_devices; i++) {
-        if (rt->devices[i]) {
-            hung[i] = !drain(rt->devices[i], deadline);
-            any_hung |= hung[i];
-        }
-    }
-    for (int i = 0; i < rt->n_devices; i++) {
-        if (rt->devices[i]) {
-            hdi_engine_stop(rt->devices[i]);
-        }
+        any_hung |= hung[i];
     }
     hdi_modules_release(rt, !any_hung);
     hdi_buffers_release(rt, !any_hung);
     hdi_staging_release(rt);
     for (int i = 0; i < rt->n_devices; i++) {
-        hdi_device_destroy(rt->devices[i], hung[i]);
+        /* What hangs on one device may still use what the others own. */
+        hdi_device_destroy(rt->devices[i], any_hung);
     }
     release_kernels(rt);
     if (!any_hung) {
@@ -152,7 +166,8 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: out is null");
     }
     if (options && options->size < sizeof *options) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: options.size is %zu, expected %zu", options->size, sizeof *options);
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: options.size is %zu, expected %zu", options->size,
+                        sizeof *options);
     }
     hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!rt) {

@@ -450,8 +450,8 @@ static void cubin_and_fatbin(void **state)
         FILE *file = fopen(path, "w");
         CONF_TRUE(file != NULL && fputs(cuda_source, file) >= 0 && fclose(file) == 0);
         snprintf(command, sizeof command,
-                 "PATH=$PATH:/usr/local/cuda/bin; cd %s && nvcc -arch=native -%s -o k.bin k.cu >/dev/null 2>&1", directory,
-                 kinds[i]);
+                 "PATH=$PATH:/usr/local/cuda/bin; cd %s && nvcc -arch=native -%s -o k.bin k.cu >/dev/null 2>&1",
+                 directory, kinds[i]);
         CONF_EQUAL(system(command), 0);
         snprintf(path, sizeof path, "%s/k.bin", directory);
         file = fopen(path, "rb");

@@ -11,11 +11,11 @@ static void every_combination_has_its_route(void **state)
         hdi_route_kind kind;
         int device;
     } table[] = {
-        {{-1, -1, false, false}, HDI_ROUTE_HOST, 0},      {{-1, 2, false, false}, HDI_ROUTE_TO_DEVICE, 2},
-        {{3, -1, false, false}, HDI_ROUTE_TO_HOST, 3},    {{1, 1, false, false}, HDI_ROUTE_ON_DEVICE, 1},
-        {{1, 1, true, true}, HDI_ROUTE_ON_DEVICE, 1},     {{0, 1, true, true}, HDI_ROUTE_PEER, 0},
-        {{0, 1, true, false}, HDI_ROUTE_PEER, 0},         {{0, 1, false, true}, HDI_ROUTE_PEER, 1},
-        {{0, 1, false, false}, HDI_ROUTE_STAGED, 0},      {{5, 4, false, false}, HDI_ROUTE_STAGED, 5},
+        {{-1, -1, false, false}, HDI_ROUTE_HOST, 0},   {{-1, 2, false, false}, HDI_ROUTE_TO_DEVICE, 2},
+        {{3, -1, false, false}, HDI_ROUTE_TO_HOST, 3}, {{1, 1, false, false}, HDI_ROUTE_ON_DEVICE, 1},
+        {{1, 1, true, true}, HDI_ROUTE_ON_DEVICE, 1},  {{0, 1, true, true}, HDI_ROUTE_PEER, 0},
+        {{0, 1, true, false}, HDI_ROUTE_PEER, 0},      {{0, 1, false, true}, HDI_ROUTE_PEER, 1},
+        {{0, 1, false, false}, HDI_ROUTE_STAGED, 0},   {{5, 4, false, false}, HDI_ROUTE_STAGED, 5},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         hdi_route route = hdi_route_plan(&table[i].facts);

@@ -81,6 +81,7 @@ static void records_say_what_a_model_of_bytes_says(void **state)
                 low = 0;
                 high = BYTES;
             }
+            hdi_uses_tidy(rt, &u);
             assert_true(hdi_uses_prepare(rt, &u, low, high));
             hdi_mark mark = {lane, ++position[lane]};
             hdi_uses_commit(&u, low, high, write, mark);

@@ -416,7 +416,9 @@ HD_KERNEL(layout, HD_VALUE(uint8_t, a), HD_VALUE(struct mixed, b), HD_VALUE(int1
     out[0] = a + b.d + b.c + c + (double)d;
 }
 
-HD_KERNEL(empty) {}
+HD_KERNEL(empty)
+{
+}
 
 static void arguments_and_descriptions(void **unused)
 {

@@ -11,8 +11,11 @@ extern const unsigned char hdi_builtin_image[];
 extern const unsigned char hdi_builtin_image_end[];
 
 static const hdi_kernel_param scale_params[] = {
-    {"y", HD_ARG_BUFFER, HD_READ_WRITE, 0, 8}, {"factor", HD_ARG_F32, 0, 8, 4}, {"pad", HD_ARG_U8, 0, 12, 1},
-    {"n", HD_ARG_U64, 0, 16, 8},               {"rest", HD_ARG_BYTES, 0, 24, 12},
+    {"y", HD_ARG_BUFFER, HD_READ_WRITE, 0, 8},
+    {"factor", HD_ARG_F32, 0, 8, 4},
+    {"pad", HD_ARG_U8, 0, 12, 1},
+    {"n", HD_ARG_U64, 0, 16, 8},
+    {"rest", HD_ARG_BYTES, 0, 24, 12},
 };
 static hdi_kernel_entry sample_kernels[] = {
     {"scale", scale_params, 5, 36, 4096, 256},
@@ -274,8 +277,8 @@ static void build_checks_that_the_parts_fit(void **unused)
     assert_ok(hdi_kernel_file_parse(hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &f));
     const void *images[] = {f.cpu[0].image, f.cpu[0].image};
     size_t sizes[] = {f.cpu[0].bytes, f.cpu[0].bytes};
-    hd_kernel_file_parts parts = {.size = sizeof parts, .ptx = f.ptx, .ptx_bytes = f.ptx_bytes, .cpu = images,
-                                  .cpu_bytes = sizes, .n_cpu = 1};
+    hd_kernel_file_parts parts = {
+        .size = sizeof parts, .ptx = f.ptx, .ptx_bytes = f.ptx_bytes, .cpu = images, .cpu_bytes = sizes, .n_cpu = 1};
     void *out = NULL;
     size_t bytes = 0;
     assert_ok(hd_kernel_file_build(&parts, &out, &bytes));
@@ -317,14 +320,10 @@ static void build_checks_that_the_parts_fit(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(every_cut_is_refused),
-        cmocka_unit_test(every_changed_byte_is_refused),
-        cmocka_unit_test(no_forged_byte_does_harm),
-        cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(the_built_in_file_is_complete),
-        cmocka_unit_test(damaged_cpu_code_is_read_safely),
-        cmocka_unit_test(build_checks_that_the_parts_fit),
+        cmocka_unit_test(what_is_written_is_read_back),    cmocka_unit_test(every_cut_is_refused),
+        cmocka_unit_test(every_changed_byte_is_refused),   cmocka_unit_test(no_forged_byte_does_harm),
+        cmocka_unit_test(contradictions_are_refused),      cmocka_unit_test(the_built_in_file_is_complete),
+        cmocka_unit_test(damaged_cpu_code_is_read_safely), cmocka_unit_test(build_checks_that_the_parts_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,36 +7,35 @@
 extern const unsigned char hdi_builtin_image[];
 extern const unsigned char hdi_builtin_image_end[];
 
-static const char sample[] =
-    "// a comment with .entry wrong(.param .u64 x)\n"
-    ".version 7.0\n.target sm_80\n.address_size 64\n"
-    "/* .entry also_wrong() { } */\n"
-    ".extern .shared .align 16 .b8 dynamic[];\n"
-    ".shared .align 8 .b8 module_wide[100];\n"
-    ".shared .align 4 .b8 unused[1000];\n"
-    ".global .align 4 .u32 table[2] = {1, 2};\n"
-    ".const .align 1 .b8 text[4] = {46, 101, 110, 0};\n"
-    ".func (.param .b32 result) helper(.param .b32 a)\n{\n\tret;\n}\n"
-    ".visible .entry first(\n"
-    "\t.param .u64 first_param_0,\n"
-    "\t.param .u8 first_param_1,\n"
-    "\t.param .align 8 .b8 first_param_2[24],\n"
-    "\t.param .u64 .ptr .global .align 4 first_param_3,\n"
-    "\t.param .f32 first_param_4,\n"
-    "\t.param .v4 .f32 first_param_5,\n"
-    "\t.param .u16 first_param_6\n"
-    ")\n.maxntid 16, 8, 2\n.minnctapersm 2\n{\n"
-    "\t.reg .b32 %r<3>;\n"
-    "\t// demoted variable\n"
-    "\t.shared .align 4 .b8 tile[4224];\n"
-    "\t{ .shared .align 16 .v2 .f32 inner; }\n"
-    "\tld.shared.u32 %r1, [module_wide+4];\n"
-    "\tst.shared::cta.u32 [module_wide], %r1;\n"
-    "\tatom.shared.add.u32 %r2, [tile], 1;\n"
-    "\tbar.sync 0;\n\tret;\n}\n"
-    ".visible .entry declared_only(.param .u64 a);\n"
-    ".weak .entry $second_()\n.reqntid 32\n{ ret; }\n"
-    ".entry third { ret; }\n";
+static const char sample[] = "// a comment with .entry wrong(.param .u64 x)\n"
+                             ".version 7.0\n.target sm_80\n.address_size 64\n"
+                             "/* .entry also_wrong() { } */\n"
+                             ".extern .shared .align 16 .b8 dynamic[];\n"
+                             ".shared .align 8 .b8 module_wide[100];\n"
+                             ".shared .align 4 .b8 unused[1000];\n"
+                             ".global .align 4 .u32 table[2] = {1, 2};\n"
+                             ".const .align 1 .b8 text[4] = {46, 101, 110, 0};\n"
+                             ".func (.param .b32 result) helper(.param .b32 a)\n{\n\tret;\n}\n"
+                             ".visible .entry first(\n"
+                             "\t.param .u64 first_param_0,\n"
+                             "\t.param .u8 first_param_1,\n"
+                             "\t.param .align 8 .b8 first_param_2[24],\n"
+                             "\t.param .u64 .ptr .global .align 4 first_param_3,\n"
+                             "\t.param .f32 first_param_4,\n"
+                             "\t.param .v4 .f32 first_param_5,\n"
+                             "\t.param .u16 first_param_6\n"
+                             ")\n.maxntid 16, 8, 2\n.minnctapersm 2\n{\n"
+                             "\t.reg .b32 %r<3>;\n"
+                             "\t// demoted variable\n"
+                             "\t.shared .align 4 .b8 tile[4224];\n"
+                             "\t{ .shared .align 16 .v2 .f32 inner; }\n"
+                             "\tld.shared.u32 %r1, [module_wide+4];\n"
+                             "\tst.shared::cta.u32 [module_wide], %r1;\n"
+                             "\tatom.shared.add.u32 %r2, [tile], 1;\n"
+                             "\tbar.sync 0;\n\tret;\n}\n"
+                             ".visible .entry declared_only(.param .u64 a);\n"
+                             ".weak .entry $second_()\n.reqntid 32\n{ ret; }\n"
+                             ".entry third { ret; }\n";
 
 static void declarations_are_read(void **unused)
 {
@@ -109,7 +108,9 @@ static void nonsense_is_refused_with_a_line(void **unused)
         assert_status(hdi_ptx_scan(cases[i].text, strlen(cases[i].text), &ptx), HD_ERROR_IMAGE);
         assert_message_has(cases[i].message);
     }
-    assert_false(hdi_ptx_detect("\x7f" "ELF", 4));
+    assert_false(hdi_ptx_detect("\x7f"
+                                "ELF",
+                                4));
     assert_false(hdi_ptx_detect("", 0));
     assert_true(hdi_ptx_detect("/* c */ // d\n .version", 22));
     hdi_ptx none;

@@ -9,18 +9,18 @@
 #include "driver/host/cpu_run.h"
 
 typedef struct hdi_core {
-    hdi_fiber_set set;        /* first: a fiber's set is its core */
-    struct hdi_core *next;    /* for the owner's list of spare ones */
+    hdi_fiber_set set;     /* first: a fiber's set is its core */
+    struct hdi_core *next; /* for the owner's list of spare ones */
     struct hdi_core *all_next, *all_previous;
-    void *shared;             /* dynamic shared memory */
+    void *shared; /* dynamic shared memory */
     size_t shared_bytes;
     /* the block at hand */
     const hdi_cpu_launch *launch;
     const void *arguments;
-    hd_kernel_thread model;   /* what all threads of the block have in common */
+    hd_kernel_thread model; /* what all threads of the block have in common */
     uint32_t n_threads;
-    uint32_t started;         /* threads that have begun: taken in this order, as `multiplier` and `offset` change it */
-    uint32_t x, y, z;         /* the next thread, where the order is not perturbed */
+    uint32_t started; /* threads that have begun: taken in this order, as `multiplier` and `offset` change it */
+    uint32_t x, y, z; /* the next thread, where the order is not perturbed */
     uint32_t multiplier, offset;
     uint64_t random;
     hdi_fiber **arrived, **ready; /* waiting at this barrier; passed the one before and to be continued */

@@ -181,7 +181,7 @@ __asm__(".text\n"
 
 static void fill_frame(void **frame, void (*run)(void *), void *argument)
 {
-    frame[0] = argument; /* x19 */
+    frame[0] = argument;                 /* x19 */
     memcpy(&frame[1], &run, sizeof run); /* x20 */
     void (*start)(void) = hdi_context_start;
     memcpy(&frame[11], &start, sizeof start); /* x30 */

@@ -15,9 +15,9 @@
 #include "driver/host/cpu_context.h"
 
 typedef struct hdi_fault_frame {
-    hdi_context *resume;    /* continues here after a fault */
-    volatile int armed;     /* code under the frame runs */
-    volatile int signal;    /* the fault that was caught, 0: none */
+    hdi_context *resume; /* continues here after a fault */
+    volatile int armed;  /* code under the frame runs */
+    volatile int signal; /* the fault that was caught, 0: none */
     volatile uintptr_t address;
 } hdi_fault_frame;
 

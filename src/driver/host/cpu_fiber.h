@@ -41,15 +41,15 @@ typedef struct hdi_fiber {
     hdi_context context;
     char *stack;
     size_t stack_bytes;
-    void *fake_stack;      /* address sanitizer's, while the fiber is not running */
+    void *fake_stack; /* address sanitizer's, while the fiber is not running */
 } hdi_fiber;
 
 typedef struct hdi_fiber_set {
-    hdi_fiber main;        /* stands for the worker's own stack */
-    hdi_fiber **fibers;    /* [0..owned) */
-    uint32_t owned, used;  /* fibers[0..used) run or wait in the block at hand */
+    hdi_fiber main;       /* stands for the worker's own stack */
+    hdi_fiber **fibers;   /* [0..owned) */
+    uint32_t owned, used; /* fibers[0..used) run or wait in the block at hand */
     hdi_fault_frame frame;
-    bool entering;         /* the switch under way leaves the worker's own stack */
+    bool entering; /* the switch under way leaves the worker's own stack */
     void *tsan_main, *tsan_fibers;
 } hdi_fiber_set;
 

@@ -20,33 +20,33 @@
 #include "base/wait.h"
 #include "driver/host/cpu_block.h"
 
-#define SPARE_CORES 16     /* kept for callers to come */
-#define TURN_BLOCKS 32     /* after so many a worker sees whether another launch needs help */
+#define SPARE_CORES 16 /* kept for callers to come */
+#define TURN_BLOCKS 32 /* after so many a worker sees whether another launch needs help */
 #define ARGUMENT_BYTES 4096
 
 typedef struct job {
-    struct job *next, *previous;    /* the list; under lock */
-    uint32_t helpers;               /* workers inside; under lock */
+    struct job *next, *previous; /* the list; under lock */
+    uint32_t helpers;            /* workers inside; under lock */
     const hdi_cpu_launch *launch;
     const void *arguments;
     uint64_t n_blocks;
-    uint64_t run_blocks;            /* blocks handed out at a time */
-    uint64_t multiplier, offset;    /* perturb the order of blocks; multiplier 0: not */
-    _Atomic uint64_t next_block;    /* handed out so far; relaxed: the job was published under lock */
-    _Atomic int result;             /* the first failure; relaxed as a hint, read after `helpers` is 0 under lock */
-    uintptr_t fault_address;        /* of that failure; written by who set `result` */
+    uint64_t run_blocks;         /* blocks handed out at a time */
+    uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: not */
+    _Atomic uint64_t next_block; /* handed out so far; relaxed: the job was published under lock */
+    _Atomic int result;          /* the first failure; relaxed as a hint, read after `helpers` is 0 under lock */
+    uintptr_t fault_address;     /* of that failure; written by who set `result` */
 } job;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER; /* a job was added */
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* a job's last helper has left */
-static job *jobs;                 /* circular, NULL when empty */
+static job *jobs;                                      /* circular, NULL when empty */
 static uint32_t n_idle;
 static bool started;
 static hdi_core *all_cores; /* so that a forked child, and a leak checker, still find them */
 static hdi_core *spare;
 static uint32_t n_spare;
-static _Atomic uint32_t n_jobs;   /* changed under lock; read without it as a hint */
+static _Atomic uint32_t n_jobs;    /* changed under lock; read without it as a hint */
 static _Atomic uint32_t n_workers; /* 0 until started; changed under lock, read without it as a hint */
 
 static void list_add(job *j)
@@ -113,9 +113,8 @@ static void work_on(hdi_core *core, job *j, uint64_t most_blocks)
             uintptr_t address = 0;
             hdcu_result result = run_block(core, j, b, &address);
             int none = 0;
-            if (result != HDCU_SUCCESS && atomic_compare_exchange_strong_explicit(&j->result, &none, result,
-                                                                                  memory_order_relaxed,
-                                                                                  memory_order_relaxed)) {
+            if (result != HDCU_SUCCESS && atomic_compare_exchange_strong_explicit(
+                                              &j->result, &none, result, memory_order_relaxed, memory_order_relaxed)) {
                 j->fault_address = address;
             }
             hdi_fibers_yield(&core->set, false);

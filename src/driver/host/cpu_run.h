@@ -23,11 +23,11 @@ struct hd_cpu_kernel; /* heddle/kernel.h */
 
 typedef struct hdi_cpu_launch {
     const struct hd_cpu_kernel *kernel;
-    const void *arguments;       /* packed as the kernel's parameters are; copied unless aligned to 16 bytes */
+    const void *arguments; /* packed as the kernel's parameters are; copied unless aligned to 16 bytes */
     uint32_t grid[3], block[3];
     size_t dynamic_shared_bytes;
-    uint64_t schedule;           /* non-zero: a seed that perturbs the order of blocks and threads */
-    volatile int *cancel;        /* may be NULL; once non-zero, blocks that have not started are skipped */
+    uint64_t schedule;    /* non-zero: a seed that perturbs the order of blocks and threads */
+    volatile int *cancel; /* may be NULL; once non-zero, blocks that have not started are skipped */
 } hdi_cpu_launch;
 
 /* HDCU_SUCCESS (also when cancelled), or HDCU_ERROR_ILLEGAL_ADDRESS (SIGSEGV, SIGBUS), HDCU_ERROR_ILLEGAL_INSTRUCTION
