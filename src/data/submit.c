@@ -85,6 +85,19 @@ static gathered gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool s
     return add_wait(lane, n, mark, source) ? GATHERED : GATHERED_TOO_MANY;
 }
 
+static void forget_writer(hd_runtime *rt, hdi_segment *s)
+{
+    if (!s->writer.position) {
+        return;
+    }
+    const hdi_lane_shared *lane = hdi_lane_shared_of(rt, s->writer.lane);
+    /* `done` before the failures, as in gather_mark */
+    if (atomic_load_explicit(&lane->done, memory_order_acquire) >= s->writer.position &&
+        atomic_load_explicit(&lane->failures, memory_order_acquire) == 0) {
+        s->writer.position = 0;
+    }
+}
+
 static gathered gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, const hdi_use *use, uint32_t *n,
                                const char *who)
 {
@@ -93,6 +106,13 @@ static gathered gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, co
         const hdi_mark *readers = hdi_segment_readers(s);
         for (uint32_t i = 0; i < s->n_readers && !result; i++) {
             result = gather_mark(rt, lane, readers[i], false, n, who);
+        }
+    }
+    /* What is finished and went well says nothing any more; without it the next submission may take the short way. */
+    if (!result) {
+        forget_writer(rt, s);
+        if (s->n_readers) {
+            hdi_segment_forget_readers(rt, s);
         }
     }
     return result;

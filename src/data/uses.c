@@ -36,7 +36,7 @@ void hdi_uses_release(hdi_uses *u)
     memset(u, 0, sizeof *u);
 }
 
-static void drop_finished(hd_runtime *rt, hdi_segment *s)
+void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s)
 {
     hdi_mark *readers = hdi_segment_readers(s);
     uint32_t kept = 0;
@@ -54,7 +54,7 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     if (s->n_readers < room) {
         return true;
     }
-    drop_finished(rt, s);
+    hdi_segment_forget_readers(rt, s);
     if (s->n_readers < room) {
         return true;
     }
@@ -98,7 +98,7 @@ static void join(hd_runtime *rt, hdi_uses *u)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < u->count; i++) {
-        drop_finished(rt, &u->more[i]);
+        hdi_segment_forget_readers(rt, &u->more[i]);
         if (kept && same_marks(&u->more[kept - 1], &u->more[i])) {
             u->more[kept - 1].high = u->more[i].high;
             release_segment(&u->more[i]);

@@ -57,6 +57,9 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, uint64_t low, u
     return hdi_uses_prepare_parts(rt, u, low, high);
 }
 
+/* Forgets the readers of a segment that are finished. */
+void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s);
+
 /* The first segment that reaches behind `low`. */
 hdi_segment *hdi_uses_find(hdi_uses *u, uint64_t low);
 

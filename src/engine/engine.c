@@ -93,15 +93,24 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, int64_t nap)
     atomic_store_explicit(&engine->asleep, 0, memory_order_seq_cst);
 }
 
+/* The last thing that the thread does: hdi_engine_stop may join it without waiting for the driver. */
+static void end_thread(hdi_engine *engine)
+{
+    atomic_store_explicit(&engine->started, HDI_ENGINE_ENDED, memory_order_release);
+    hdi_futex_wake(&engine->started, 1);
+}
+
 static void *engine_thread(void *argument)
 {
     hdi_engine *engine = argument;
     hd_runtime *rt = engine->device->runtime;
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
     /* pairs with the acquire load in start_thread */
-    atomic_store_explicit(&engine->started, r == HDCU_SUCCESS ? HDI_ENGINE_RUNS : (uint32_t)r, memory_order_release);
+    engine->start_code = r;
+    atomic_store_explicit(&engine->started, HDI_ENGINE_RUNS, memory_order_release);
     hdi_futex_wake(&engine->started, 1);
     if (r != HDCU_SUCCESS) {
+        end_thread(engine);
         return NULL;
     }
     int64_t quiet_since = 0;
@@ -132,6 +141,7 @@ static void *engine_thread(void *argument)
         }
     }
     rt->driver->cuCtxSetCurrent(NULL);
+    end_thread(engine);
     return NULL;
 }
 
@@ -190,12 +200,12 @@ static hd_status start_thread(hdi_engine *engine)
                         device->index, error);
     }
     engine->has_thread = true;
-    uint32_t started;
     /* pairs with the release store in engine_thread */
-    while ((started = atomic_load_explicit(&engine->started, memory_order_acquire)) == 0) {
+    while (atomic_load_explicit(&engine->started, memory_order_acquire) == 0) {
         hdi_futex_wait(&engine->started, 0, INT64_MAX);
     }
-    return started == HDI_ENGINE_RUNS ? HD_OK : hdi_driver_failed(device, (int)started, "cuCtxSetCurrent", "hd_open");
+    int code = engine->start_code;
+    return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent", "hd_open");
 }
 
 hd_status hdi_engine_create(hdi_device *device)
@@ -224,13 +234,13 @@ bool hdi_engine_stop(hdi_device *device, int64_t deadline)
     }
     atomic_store_explicit(&engine->stop, true, memory_order_seq_cst);
     hdi_engine_ring(engine);
-    struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
-    int error = deadline == INT64_MAX ? pthread_join(engine->thread, NULL)
-                                      : pthread_clockjoin_np(engine->thread, NULL, CLOCK_MONOTONIC, &limit);
-    if (error) {
-        pthread_detach(engine->thread);
-        return false;
+    for (uint32_t state; (state = atomic_load_explicit(&engine->started, memory_order_acquire)) != HDI_ENGINE_ENDED;) {
+        if (!hdi_futex_wait(&engine->started, state, deadline)) {
+            pthread_detach(engine->thread);
+            return false;
+        }
     }
+    pthread_join(engine->thread, NULL);
     engine->has_thread = false;
     return true;
 }

@@ -95,7 +95,9 @@ typedef struct hdi_feed {
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_feed;
 
-#define HDI_ENGINE_RUNS UINT32_MAX
+/* States of an engine thread; 0: not started yet. */
+#define HDI_ENGINE_RUNS 1
+#define HDI_ENGINE_ENDED 2
 
 typedef struct hdi_engine {
     hdi_device *device;
@@ -106,7 +108,8 @@ typedef struct hdi_engine {
     _Atomic int lost;                         /* driver code that killed the device; 0: alive */
     _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
     _Atomic bool stop;
-    _Atomic uint32_t started; /* futex word: 0 not yet, HDI_ENGINE_RUNS, or the driver code of a failed start */
+    _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
+    int start_code;           /* what the driver said at the start */
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t running; /* placement inline: who runs the engine */

@@ -540,7 +540,7 @@ static void transfers_time_out(void **state)
     CONF_OK(hd_fill(x, 0, 5, 4096, NULL));
     CONF_OK(hd_fill(pinned, 0, 6, 4096, NULL));
     CONF_OK(hd_buffer_wait(pinned, HD_READ, 60 * CONF_SECOND));
-    conf_slow_run(&slow, lane, NULL, 0, 300, NULL);
+    conf_slow_run(&slow, lane, NULL, 0, 1500, NULL);
     conf_kernels k = conf_builtins(runtime);
     CONF_OK(conf_fill(lane, k, x, 0, 1024, 7, NULL));
     CONF_OK(conf_fill(lane, k, pinned, 0, 1024, 8, NULL));
