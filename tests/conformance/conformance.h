@@ -147,7 +147,7 @@ CONF_UNUSED static void conf_fails_at(hd_status status, hd_status expected, cons
 
 /* ----------------------------------------------------------------------------------------------------- watchdog -- */
 
-static char conf_watched[128];
+static char conf_watched[256];
 
 CONF_UNUSED static void conf_watchdog_barks(int number)
 {
