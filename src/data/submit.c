@@ -11,6 +11,7 @@
  */
 #include "data/submit.h"
 
+#include <assert.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
@@ -300,6 +301,21 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
     return HD_OK;
 }
 
+#ifdef HDI_DEBUG
+/* What always holds of a lane and of the records of a submission, just before it is published. Locks held. */
+static void check_structures(hd_lane *lane, const hdi_use *uses, size_t n_uses)
+{
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    assert(done <= issued && issued <= lane->head);
+    assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
+    for (size_t i = 0; i < n_uses; i++) {
+        assert(uses[i].low < uses[i].high && uses[i].high <= uses[i].buffer->bytes);
+        assert(hdi_uses_check(&uses[i].buffer->uses, uses[i].buffer->bytes));
+    }
+}
+#endif
+
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out)
 {
@@ -321,6 +337,9 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
             return status;
         }
     }
+#ifdef HDI_DEBUG
+    check_structures(lane, uses, n_uses);
+#endif
     uint64_t position = lane->head;
     /* Publishes the slots (pairs with the engine's acquire load), and is sequentially consistent with the looks of
      * hdi_engine_notify behind it. */

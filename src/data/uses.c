@@ -252,3 +252,28 @@ size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, hdi_mark *marks, size_t roo
     }
     return n;
 }
+
+static bool check_segment(const hdi_segment *s)
+{
+    const hdi_mark *readers = s->room ? s->readers.many : s->readers.few;
+    bool good = s->low < s->high && s->n_readers <= (s->room ? s->room : HDI_READERS_FEW);
+    for (uint32_t i = 0; good && i < s->n_readers; i++) {
+        good = readers[i].position != 0;
+        for (uint32_t j = 0; good && j < i; j++) {
+            good = readers[i].lane != readers[j].lane;
+        }
+    }
+    return good;
+}
+
+bool hdi_uses_check(const hdi_uses *u, uint64_t bytes)
+{
+    const hdi_segment *segments = u->count == 1 ? &u->whole : u->more;
+    uint64_t at = 0;
+    bool good = u->count >= 1;
+    for (uint32_t i = 0; good && i < u->count; i++) {
+        good = segments[i].low == at && check_segment(&segments[i]);
+        at = segments[i].high;
+    }
+    return good && at == bytes;
+}

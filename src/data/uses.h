@@ -87,6 +87,9 @@ static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_mark mar
     s->n_readers = !write;
 }
 
+/* Whether the record is what uses.c says it always is. Time grows with its size: for debug builds and tests. */
+bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
+
 /* Adds a reader of everything, as a fresh buffer needs it for the former uses of its memory. False: no memory. */
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark);
 

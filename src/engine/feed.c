@@ -10,6 +10,7 @@
  */
 #include "engine/engine.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
@@ -514,6 +515,20 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
     return any;
 }
 
+#ifdef HDI_DEBUG
+/* What always holds of a feed between two visits. */
+static void check_feed(hdi_engine *engine, const hdi_feed *feed, uint64_t head)
+{
+    assert(feed->done <= feed->passed && feed->passed <= feed->issued && feed->issued <= head);
+    assert(feed->published <= feed->issued && feed->event_last <= feed->issued);
+    assert(head - feed->done <= engine->device->channel.slots);
+    assert(feed->first_dependency <= feed->n_dependencies && feed->n_dependencies <= feed->dependencies_room);
+    for (uint32_t i = feed->first_dependency + 1; i < feed->n_dependencies; i++) {
+        assert(feed->dependencies[i - 1].position <= feed->dependencies[i].position);
+    }
+}
+#endif
+
 void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
@@ -550,6 +565,9 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         pass->progress |= feed->issued != head || feed->done != head;
         drop(engine, feed, head);
     }
+#ifdef HDI_DEBUG
+    check_feed(engine, feed, head);
+#endif
     if (feed->done == head) {
         /* Nothing left. Cleared before the last look at `head`, see hdi_engine_notify. */
         uint64_t bit = (uint64_t)1 << (feed->number % 64);

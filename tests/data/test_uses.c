@@ -98,6 +98,7 @@ static void records_say_what_a_model_of_bytes_says(void **state)
                 _Atomic uint64_t *done = &rt->devices[0]->channel.lanes[ahead].done;
                 atomic_store(done, *done + (uint64_t)rand() % (position[ahead] - *done + 1));
             }
+            assert_true(hdi_uses_check(&u, BYTES));
             for (uint64_t at = 0; at < BYTES; at++) {
                 check_byte(rt, &u, model, at);
             }
