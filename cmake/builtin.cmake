@@ -12,7 +12,7 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/src/kernel/elf.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
-    ${PROJECT_SOURCE_DIR}/src/base/error.c)
+    ${PROJECT_SOURCE_DIR}/src/base/error.c ${PROJECT_SOURCE_DIR}/src/base/handle.c)
 set_target_properties(heddle_pack PROPERTIES OUTPUT_NAME heddle-pack RUNTIME_OUTPUT_DIRECTORY ${builtin_build})
 target_include_directories(heddle_pack PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(heddle_pack PRIVATE heddle_flags)

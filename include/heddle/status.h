@@ -48,7 +48,7 @@ typedef enum hd_status {
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
-    int driver_code;    /* the driver's own code (a CUresult), 0 when no driver call failed */
+    int driver_code;    /* the driver's own code (a CUresult), 0 when the driver reported nothing */
     int device;         /* device index in the runtime */
     int lane;           /* lane number on that device */
     uint64_t ticket;    /* sequence number of the failed operation in that lane */

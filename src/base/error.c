@@ -4,6 +4,7 @@
  * zero-terminated line, and only a failure (or hdi_error_restore) changes it.
  */
 #include "base/error.h"
+#include "base/handle.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ hd_status hdi_fail_driver(hd_status status, int driver_code, const char *entry_p
                           ...)
 {
     hd_error e = hdi_error_blank(status);
-    e.driver_code = driver_code;
+    e.driver_code = driver_code > 0 ? driver_code : 0;
     e.device = device;
     snprintf(e.operation, sizeof e.operation, "%s", entry_point != NULL ? entry_point : "");
 
@@ -68,7 +69,7 @@ hd_status hdi_fail_driver(hd_status status, int driver_code, const char *entry_p
     va_start(arguments, format);
     int length = vsnprintf(e.message, sizeof e.message, format, arguments);
     va_end(arguments);
-    if (length >= 0 && (size_t)length < sizeof e.message) {
+    if (driver_code >= 0 && length >= 0 && (size_t)length < sizeof e.message) {
         char where[32] = "";
         if (device >= 0) {
             snprintf(where, sizeof where, " on device %d", device);
@@ -86,6 +87,11 @@ hd_status hdi_fail_error(const hd_error *error)
     copy.operation[sizeof copy.operation - 1] = '\0';
     copy.kernel[sizeof copy.kernel - 1] = '\0';
     copy.message[sizeof copy.message - 1] = '\0';
+    if (copy.status == HD_ERROR_HANDLE && hdi_handle_salt != 0) {
+        size_t length = strlen(copy.message);
+        snprintf(copy.message + length, sizeof copy.message - length,
+                 " (what was made before fork() belongs to the parent process)");
+    }
     one_line(copy.message);
     *state() = copy;
     return copy.status;

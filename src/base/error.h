@@ -13,7 +13,8 @@
 hd_status hdi_fail(hd_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same with the driver's code and the entry point that returned it, e.g.
- *     return hdi_fail_driver(HD_ERROR_MEMORY, 2, "cuMemCreate", device, "hd_alloc: no physical memory left"); */
+ *     return hdi_fail_driver(HD_ERROR_MEMORY, 2, "cuMemCreate", device, "hd_alloc: no physical memory left");
+ * A code below 0 is not the driver's: it is left out of the fields and of the text. */
 hd_status hdi_fail_driver(hd_status status, int driver_code, const char *entry_point, int device, const char *format,
                           ...) __attribute__((format(printf, 5, 6)));
 

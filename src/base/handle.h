@@ -2,7 +2,7 @@
  *
  * A handle is the object's address with a 16-bit generation in the bits above it. Objects live in slabs that stay mapped as long as
  * their runtime is open, so a stale handle finds an object with another generation and is refused; it is never followed
- * into memory that is gone. User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
+ * into memory that is gone. Handles that a process made before it was forked are stale in the child. User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
  * Any thread; no locks.
  */
 #ifndef HDI_BASE_HANDLE_H
@@ -19,15 +19,29 @@ typedef struct hdi_handle_head {
     _Atomic uint64_t word;
 } hdi_handle_head;
 
-static inline uint64_t hdi_handle_word(uint32_t magic, uint16_t generation, int live)
+/* States of a handle. */
+enum {
+    HDI_HANDLE_DEAD = 0,
+    HDI_HANDLE_LIVE = 1,
+    HDI_HANDLE_LOST = 2 /* the object is there, what it stood for is not: it can only be given back */
+};
+
+/* Goes into every head and every comparison, and is another number in each process that was forked. Changes only in the child of a
+ * fork, before anything else runs there. */
+extern uint32_t hdi_handle_salt;
+
+/* Makes handles of now stale in children that this process forks. Any thread; once is enough. */
+void hdi_handle_guard_forks(void);
+
+static inline uint64_t hdi_handle_word(uint32_t magic, uint16_t generation, int state)
 {
-    return (uint64_t)(live != 0) << 48 | (uint64_t)generation << 32 | magic;
+    return (uint64_t)state << 48 | (uint64_t)generation << 32 | (magic ^ hdi_handle_salt);
 }
 
-static inline void hdi_handle_set(hdi_handle_head *head, uint32_t magic, uint16_t generation, int live)
+static inline void hdi_handle_set(hdi_handle_head *head, uint32_t magic, uint16_t generation, int state)
 {
     /* pairs with the acquire loads below: the object is complete before it is seen live */
-    atomic_store_explicit(&head->word, hdi_handle_word(magic, generation, live), memory_order_release);
+    atomic_store_explicit(&head->word, hdi_handle_word(magic, generation, state), memory_order_release);
 }
 
 static inline uint16_t hdi_handle_head_generation(const hdi_handle_head *head)
@@ -35,14 +49,19 @@ static inline uint16_t hdi_handle_head_generation(const hdi_handle_head *head)
     return (uint16_t)(atomic_load_explicit(&head->word, memory_order_acquire) >> 32);
 }
 
+static inline int hdi_handle_head_state(const hdi_handle_head *head)
+{
+    return (int)(atomic_load_explicit(&head->word, memory_order_acquire) >> 48 & 3);
+}
+
 static inline int hdi_handle_head_live(const hdi_handle_head *head)
 {
-    return (int)(atomic_load_explicit(&head->word, memory_order_acquire) >> 48 & 1);
+    return hdi_handle_head_state(head) == HDI_HANDLE_LIVE;
 }
 
 static inline int hdi_handle_head_is(const hdi_handle_head *head, uint32_t magic)
 {
-    return (uint32_t)atomic_load_explicit(&head->word, memory_order_acquire) == magic;
+    return (uint32_t)atomic_load_explicit(&head->word, memory_order_acquire) == (magic ^ hdi_handle_salt);
 }
 
 static inline void *hdi_handle_make(void *object, uint16_t generation)
@@ -64,7 +83,14 @@ static inline uint16_t hdi_handle_generation(const void *handle)
 static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *head, uint32_t magic)
 {
     return atomic_load_explicit(&head->word, memory_order_acquire) ==
-           hdi_handle_word(magic, hdi_handle_generation(handle), 1);
+           hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
+}
+
+/* Whether a handle leads to an object of the kind and of its own generation whose state is HDI_HANDLE_LOST. */
+static inline int hdi_handle_fits_lost(const void *handle, const hdi_handle_head *head, uint32_t magic)
+{
+    return atomic_load_explicit(&head->word, memory_order_acquire) ==
+           hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LOST);
 }
 
 #endif

@@ -287,7 +287,7 @@ static hd_status apply_settings(const char *settings, hdi_options *out)
     return status;
 }
 
-hd_status hdi_options_parse(const char *settings, hdi_options *out)
+static hd_status parse(const char *settings, bool environment, hdi_options *out)
 {
     hdi_options options;
     memset(&options, 0, sizeof options);
@@ -295,7 +295,7 @@ hd_status hdi_options_parse(const char *settings, hdi_options *out)
     for (int i = 0; i < COUNT && status == HD_OK; i++) {
         status = set(&options, i, table[i].row.default_text, false);
     }
-    for (int i = 0; i < COUNT && status == HD_OK; i++) {
+    for (int i = 0; environment && i < COUNT && status == HD_OK; i++) {
         /* an empty variable is one that is not set */
         const char *value = getenv(table[i].row.environment);
         if (value != NULL && value[0] != '\0') {
@@ -313,6 +313,16 @@ hd_status hdi_options_parse(const char *settings, hdi_options *out)
     return HD_OK;
 }
 
+hd_status hdi_options_parse(const char *settings, hdi_options *out)
+{
+    return parse(settings, true, out);
+}
+
+hd_status hdi_options_parse_settings(const char *settings, hdi_options *out)
+{
+    return parse(settings, false, out);
+}
+
 void hdi_options_release(hdi_options *options)
 {
     for (int i = 0; i < COUNT; i++) {
@@ -324,4 +334,24 @@ void hdi_options_release(hdi_options *options)
 const hdi_option_row *hdi_option_row_at(int index)
 {
     return index >= 0 && index < COUNT ? &table[index].row : NULL;
+}
+
+bool hdi_options_format(const hdi_options *options, char *out, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < COUNT; i++) {
+        const char *text = options->text[i];
+        if (strcmp(table[i].row.name, "worker") == 0) {
+            continue;
+        }
+        if (strchr(text, '"')) {
+            return false;
+        }
+        int n = snprintf(out + used, bytes - used, "%s=\"%s\" ", table[i].row.name, text);
+        if (n < 0 || (size_t)n >= bytes - used) {
+            return false;
+        }
+        used += (size_t)n;
+    }
+    return true;
 }

@@ -15,8 +15,8 @@
 #define HDI_OPTION_MAP(X)                                                                                              \
     X(driver, "HEDDLE_DRIVER", CHOICE, "auto", "auto|nvidia|host", 0,                                                  \
       "provider of the driver entry points; auto: nvidia where it works, else host")                                   \
-    X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", "inline|thread", 0,                                             \
-      "where the engines run: on the caller, or on a thread per device")                                               \
+    X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", "inline|thread|process", 0,                                     \
+      "where the engines run: on the caller, on a thread per device, or in a worker process per device")               \
     X(devices, "HEDDLE_DEVICES", TEXT, "all", 0, 0, "devices to open: all, or a list such as 0,2,3")                   \
     X(lane_slots, "HEDDLE_LANE_SLOTS", INTEGER, "1024", 64, 65536,                                                     \
       "64-byte command slots in a lane's ring, a power of two; bounds the work in flight")                             \
@@ -28,6 +28,14 @@
       "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")              \
     X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
       "milliseconds that hd_close waits for work in flight")                                                           \
+    X(watchdog, "HEDDLE_WATCHDOG", INTEGER, "0", 0, 86400000,                                                          \
+      "milliseconds that an operation at the front of its lane may take before its device counts as lost; 0: no "      \
+      "limit")                                                                                                         \
+    X(worker, "HEDDLE_WORKER", TEXT, "", 0, 0,                                                                         \
+      "path of the worker program for placement=process; empty: heddle-worker beside the library")                     \
+    X(worker_timeout, "HEDDLE_WORKER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                        \
+      "milliseconds that a worker may be stopped, stay in one driver call, or leave a request unanswered "             \
+      "(10 times that behind much unfinished work, or for code)")                                                      \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
     X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", 1 << 21, (int64_t)1 << 46, "memory of each host device")         \
     X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", "all|none|ring", 0,                                              \
@@ -57,7 +65,13 @@ typedef struct hdi_options {
  * be quoted with "..." to hold separators. On failure nothing is owned by the caller. Errors: OPTION (unknown name, or a value
  * out of its range; the message names option, value and what is allowed), HOST_MEMORY. */
 hd_status hdi_options_parse(const char *settings, hdi_options *out);
+/* The same without the environment. */
+hd_status hdi_options_parse_settings(const char *settings, hdi_options *out);
 void hdi_options_release(hdi_options *options);
+
+/* The settings as hdi_options_parse takes them, for a worker process: name="value" for every option but the worker's own path. False:
+ * they need more than `bytes`, or a value holds quotes. */
+bool hdi_options_format(const hdi_options *options, char *out, size_t bytes);
 
 typedef struct hdi_option_row {
     const char *name, *environment, *default_text, *help;

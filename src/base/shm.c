@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
 
@@ -23,7 +24,8 @@ static hd_status fail(const char *what, const char *name, size_t bytes, int desc
     return hdi_fail(status, "shared memory \"%s\" of %zu bytes: %s: %s", name, bytes, what, strerror(code));
 }
 
-hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out)
+/* A file of this size, sealed. */
+static hd_status make_file(const char *name, size_t bytes, int *out)
 {
     int descriptor = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0) {
@@ -35,14 +37,74 @@ hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out)
     if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return fail("fcntl(F_ADD_SEALS)", name, bytes, descriptor);
     }
+    *out = descriptor;
+    return HD_OK;
+}
+
+hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out)
+{
+    int descriptor = -1;
+    hd_status status = make_file(name, bytes, &descriptor);
+    if (status != HD_OK) {
+        return status;
+    }
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (base == MAP_FAILED) {
         return fail("mmap", name, bytes, descriptor);
     }
-    out->base = base;
-    out->bytes = bytes;
-    out->descriptor = descriptor;
+    *out = (hdi_shm){.base = base, .bytes = bytes, .descriptor = descriptor};
     return HD_OK;
+}
+
+hd_status hdi_shm_create_at(const char *name, size_t bytes, void *address, hdi_shm *out)
+{
+    int descriptor = -1;
+    hd_status status = make_file(name, bytes, &descriptor);
+    if (status != HD_OK) {
+        return status;
+    }
+    void *base = mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
+    if (base == MAP_FAILED) {
+        return fail("mmap", name, bytes, descriptor);
+    }
+    *out = (hdi_shm){.base = base, .bytes = bytes, .descriptor = descriptor, .keeps_addresses = true};
+    return HD_OK;
+}
+
+hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out)
+{
+    struct stat facts;
+    int seals = fcntl(descriptor, F_GET_SEALS);
+    if (seals < 0 || fstat(descriptor, &facts) != 0) {
+        return fail("fcntl(F_GET_SEALS), fstat", "from another process", bytes, descriptor);
+    }
+    if (!(seals & F_SEAL_SHRINK) || facts.st_size != (off_t)bytes) {
+        errno = EINVAL;
+        return fail("size or seals", "from another process", bytes, descriptor);
+    }
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (base == MAP_FAILED) {
+        return fail("mmap", "from another process", bytes, descriptor);
+    }
+    *out = (hdi_shm){.base = base, .bytes = bytes, .descriptor = descriptor};
+    return HD_OK;
+}
+
+/* Inaccessible addresses that cost nothing. */
+static void *take_addresses(void *address, size_t bytes, int how)
+{
+    return mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | how, -1, 0);
+}
+
+bool hdi_shm_reserve(void *address, size_t bytes)
+{
+    void *base = take_addresses(address, bytes, MAP_FIXED_NOREPLACE);
+    if (base != MAP_FAILED && base != address) { /* a system that takes the address for a hint */
+        munmap(base, bytes);
+        errno = EEXIST;
+        return false;
+    }
+    return base != MAP_FAILED;
 }
 
 void hdi_shm_release(hdi_shm *shm)
@@ -50,9 +112,17 @@ void hdi_shm_release(hdi_shm *shm)
     if (shm->base == NULL) {
         return;
     }
-    munmap(shm->base, shm->bytes);
+    if (shm->keeps_addresses) {
+        take_addresses(shm->base, shm->bytes, MAP_FIXED);
+    } else {
+        munmap(shm->base, shm->bytes);
+    }
     close(shm->descriptor);
-    shm->base = NULL;
-    shm->bytes = 0;
-    shm->descriptor = -1;
+    *shm = (hdi_shm){.descriptor = -1};
+}
+
+void hdi_shm_bury(hdi_shm *shm)
+{
+    shm->keeps_addresses = true;
+    hdi_shm_release(shm);
 }

@@ -5,6 +5,7 @@
 #ifndef HDI_BASE_SHM_H
 #define HDI_BASE_SHM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <heddle/status.h>
 
@@ -12,10 +13,24 @@ typedef struct hdi_shm {
     void *base;
     size_t bytes;
     int descriptor;
+    bool keeps_addresses; /* its addresses stay taken when it is released */
 } hdi_shm;
 
 /* `name` shows in /proc/PID/maps. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out);
+/* Maps the file that another process made with hdi_shm_create. Takes the descriptor over, also on failure. Errors: SYSTEM (also
+ * when it has another size or could be shortened), HOST_MEMORY. */
+hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out);
+/* hdi_shm_create at this address: whole pages inside a range that the caller has reserved (hdi_shm_reserve), whose addresses stay
+ * reserved when the memory is released. Nothing is changed on failure. Errors: SYSTEM, HOST_MEMORY. */
+hd_status hdi_shm_create_at(const char *name, size_t bytes, void *address, hdi_shm *out);
+
 void hdi_shm_release(hdi_shm *shm); /* zeroed or released: ignored */
+/* Gives the memory back, but not its addresses: nothing else comes to lie there. Zeroed or released: ignored. */
+void hdi_shm_bury(hdi_shm *shm);
+
+/* Takes an address range without memory behind it. False: something is there already, or the system has no room for it; errno
+ * says which (EEXIST, ENOMEM). Given back with munmap. */
+bool hdi_shm_reserve(void *address, size_t bytes);
 
 #endif

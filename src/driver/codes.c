@@ -5,9 +5,34 @@
 #include <stdio.h>
 #include "driver/driver.h"
 
+static const char *gone_name(hdcu_result code, char *text, size_t bytes)
+{
+    switch (code) {
+    case HDI_GONE_STUCK:
+        return "its worker process gave no sign of life for the option worker_timeout (stopped, or inside a driver "
+               "call)";
+    case HDI_GONE_UNANSWERED:
+        return "its worker process did not answer a request within the option worker_timeout";
+    case HDI_GONE_WATCHDOG:
+        return "an operation did not finish within the option watchdog";
+    case HDI_GONE_CLOSED:
+        return "it has no worker process";
+    default:
+        if (code <= HDI_GONE_SIGNAL) {
+            snprintf(text, bytes, "its worker process was killed by signal %d", HDI_GONE_SIGNAL - code);
+        } else {
+            snprintf(text, bytes, "its worker process ended with status %d", HDI_GONE_EXIT - code);
+        }
+        return text;
+    }
+}
+
 const char *hdi_driver_code_name(hdcu_result code)
 {
-    static _Thread_local char unknown[32];
+    static _Thread_local char unknown[96];
+    if (code < 0) {
+        return gone_name(code, unknown, sizeof unknown);
+    }
     switch (code) {
 #define CODE_CASE(name, value)                                                                                         \
     case value:                                                                                                        \
@@ -22,6 +47,9 @@ const char *hdi_driver_code_name(hdcu_result code)
 
 bool hdi_driver_code_is_fatal(hdcu_result code)
 {
+    if (code < 0) {
+        return true;
+    }
     switch (code) {
     case HDCU_ERROR_DEINITIALIZED:
     case HDCU_ERROR_ECC_UNCORRECTABLE:

@@ -24,9 +24,16 @@ typedef struct hdi_driver {
 
 /* Opens the provider that the options name, calls cuInit, and wraps it when the options `fault` or `delay` say so. `auto`
  * takes nvidia where libcuda opens and shows a device, else host. The table lives until hdi_driver_close.
- * Errors: NO_DRIVER (the message says what was tried and what came back), OPTION, HOST_MEMORY. */
+ * Errors: NO_DRIVER (the message says what was tried and what came back), OPTION, HOST_MEMORY, UNSUPPORTED (in a process
+ * that was forked from one that uses the driver). */
 hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out);
 void hdi_driver_close(const hdi_driver *driver); /* NULL is ignored */
+
+/* True in a process that was forked from one in which hdi_driver_open had succeeded or was under way; not after an exec.
+ * No driver survives a fork: hdi_driver_open fails there with UNSUPPORTED, hdi_driver_close does nothing, entry points of
+ * the host provider return NOT_INITIALIZED without taking a lock (those that only tell the driver's version and the
+ * names of codes work), and those of nvidia must not be called. */
+bool hdi_driver_was_forked(void);
 
 /* The unwrapped table of one provider; fails as hdi_driver_open. Process-wide, made once, never closed. */
 hd_status hdi_driver_nvidia(const hdi_driver **out);
@@ -36,10 +43,23 @@ hd_status hdi_driver_host(const hdi_driver **out);
  * runtime is open. Called by hdi_driver_open before cuInit. */
 hd_status hdi_host_configure(const hdi_options *options);
 
-/* "CUDA_ERROR_ILLEGAL_ADDRESS"; for unknown codes "CUDA_ERROR_<number>". Thread-local storage for the latter. */
+/* Codes below 0 stand where a driver's code would, when the driver could not say what happened. They stay inside the library:
+ * hd_error.driver_code is 0 for them. */
+enum {
+    HDI_GONE_STUCK = -1,      /* the worker process is stopped, or stays in one driver call */
+    HDI_GONE_UNANSWERED = -2, /* the worker process did not answer a request in time */
+    HDI_GONE_WATCHDOG = -3,   /* an operation did not finish within the option watchdog */
+    HDI_GONE_CLOSED = -4,     /* there is no worker process (any more) */
+    HDI_GONE_EXIT = -1000,    /* minus the exit status: the worker process ended */
+    HDI_GONE_SIGNAL = -2000   /* minus the signal: the worker process was killed */
+};
+
+/* "CUDA_ERROR_ILLEGAL_ADDRESS"; for unknown codes "CUDA_ERROR_<number>"; for codes below 0 what happened, in words.
+ * Thread-local storage where a number is part of it. */
 const char *hdi_driver_code_name(hdcu_result code);
 
-/* True for the codes after which a context does no more work (700, 702, 709, 710, 714..719, 214, 220 and the like). */
+/* True for the codes after which a context does no more work (700, 702, 709, 710, 714..719, 214, 220 and the like), and for
+ * all below 0. */
 bool hdi_driver_code_is_fatal(hdcu_result code);
 
 /* Fault wrapper: calls made through the wrapped table since it was opened, and calls failed on purpose. 0 for an unwrapped table. */

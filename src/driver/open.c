@@ -1,13 +1,42 @@
-/* open.c - chooses the provider, starts it and wraps it: hdi_driver_open.
+/* open.c - chooses the provider, starts it and wraps it: hdi_driver_open; and knows what fork does to all that.
  *
  * Any thread, no locks of its own. Always: what `auto` finds out by trying is done on the unwrapped table, so that
- * the counts of the options fault and delay start with the chosen provider's cuInit, whichever it is.
+ * the counts of the options fault and delay start with the chosen provider's cuInit, whichever it is. A process that
+ * was forked while a driver was started, or being started, knows that it was, before fork returns in it; it calls no
+ * driver and takes none of the driver layer's locks, which threads that it does not have may hold.
  */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "driver/driver.h"
 #include "driver/faults.h"
+
+/* Opens that have succeeded or are under way. Relaxed: the handler runs on the thread that forked, which has seen its
+ * own opens and those it waited for; one that another thread begins meanwhile may count or not. */
+static _Atomic unsigned starts;
+/* Set in the forked child, while it has one thread; never cleared. */
+static _Atomic bool forked;
+
+static void in_forked_child(void)
+{
+    if (atomic_load_explicit(&starts, memory_order_relaxed) > 0) {
+        atomic_store_explicit(&forked, true, memory_order_relaxed);
+    }
+}
+
+bool hdi_driver_was_forked(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
+static int watch_result;
+
+static void watch_forks(void)
+{
+    watch_result = pthread_atfork(NULL, NULL, in_forked_child);
+}
 
 /* The provider `nvidia` if it can be loaded, starts and shows a device. On failure the message says which of these. */
 static hd_status nvidia_that_works(const hdi_driver **out)
@@ -71,7 +100,7 @@ static hd_status choose(const hdi_options *options, const hdi_driver **out)
     return status;
 }
 
-hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
+static hd_status open_and_start(const hdi_options *options, const hdi_driver **out)
 {
     const hdi_driver *d;
     hd_status status = choose(options, &d);
@@ -92,9 +121,31 @@ hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
     return HD_OK;
 }
 
+hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (hdi_driver_was_forked()) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED,
+                        "driver=%s: this process was forked from one that uses the driver, and the driver does not "
+                        "survive fork; use placement=process, or start the program anew with exec",
+                        options->driver);
+    }
+    pthread_once(&once, watch_forks);
+    if (watch_result != 0) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "driver=%s: no host memory to note that forks have to be watched",
+                        options->driver);
+    }
+    atomic_fetch_add_explicit(&starts, 1, memory_order_relaxed);
+    hd_status status = open_and_start(options, out);
+    if (status != HD_OK) {
+        atomic_fetch_sub_explicit(&starts, 1, memory_order_relaxed);
+    }
+    return status;
+}
+
 void hdi_driver_close(const hdi_driver *driver)
 {
-    if (driver) {
+    if (driver && !hdi_driver_was_forked()) {
         hdi_faults_unwrap(driver);
     }
 }

@@ -1,10 +1,12 @@
-/* test_shm.c - shared memory: zero, shared through the descriptor, sealed, named, and failures. */
+/* test_shm.c - shared memory: zero, shared through the descriptor, sealed, named, at an address, buried, and failures. */
 #include "support/check.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/shm.h"
+#include "memory/addresses.h"
 
 static void is_shared_and_sealed(void **unused)
 {
@@ -64,12 +66,109 @@ static void failures_leave_nothing(void **unused)
     hdi_shm_release(&shm);
 }
 
+static void maps_what_another_made(void **unused)
+{
+    (void)unused;
+    hdi_shm made, mapped = {0};
+    assert_ok(hdi_shm_create("heddle-test", 8192, &made));
+    ((char *)made.base)[4097] = 7;
+    assert_ok(hdi_shm_map(dup(made.descriptor), 8192, &mapped));
+    assert_ptr_not_equal(mapped.base, made.base);
+    assert_int_equal(((char *)mapped.base)[4097], 7);
+    hdi_shm_release(&mapped);
+    assert_status(hdi_shm_map(dup(made.descriptor), 4096, &mapped), HD_ERROR_SYSTEM); /* another size */
+    hdi_shm_release(&made);
+    int unsealed = memfd_create("unsealed", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(unsealed, 4096), 0);
+    assert_status(hdi_shm_map(unsealed, 4096, &mapped), HD_ERROR_SYSTEM);
+    assert_int_equal(close(unsealed), -1); /* taken over */
+    assert_null(mapped.base);
+}
+
+/* Whether something is mapped somewhere in these addresses. */
+static bool is_taken(void *address, size_t bytes)
+{
+    if (!hdi_shm_reserve(address, bytes)) {
+        assert_int_equal(errno, EEXIST);
+        return true;
+    }
+    assert_int_equal(munmap(address, bytes), 0);
+    return false;
+}
+
+/* Whether the addresses can be looked at: the kernel is asked, so that nothing faults. */
+static bool is_readable(const void *address)
+{
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    bool readable = write(pipes[1], address, 1) == 1;
+    assert_true(readable || errno == EFAULT);
+    close(pipes[0]);
+    close(pipes[1]);
+    return readable;
+}
+
+static void lies_in_a_reservation(void **unused)
+{
+    (void)unused;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *window = (char *)(uintptr_t)HDI_WINDOWS_AT; /* which nothing uses */
+    assert_true(hdi_shm_reserve(window, 8 * page));
+    assert_false(hdi_shm_reserve(window + 2 * page, page));
+    assert_int_equal(errno, EEXIST);
+    assert_false(is_readable(window + 2 * page));
+
+    hdi_shm a, b;
+    assert_ok(hdi_shm_create_at("heddle-at", 2 * page, window + 2 * page, &a));
+    assert_ok(hdi_shm_create_at("heddle-at", page, window + 4 * page, &b));
+    assert_ptr_equal(a.base, window + 2 * page);
+    memset(a.base, 1, a.bytes);
+    assert_int_equal(*(char *)b.base, 0);
+    assert_false(is_readable(window + page));
+    assert_false(is_readable(window + 5 * page));
+
+    hdi_shm_release(&a);
+    assert_null(a.base);
+    hdi_shm_release(&a);
+    assert_false(is_readable(window + 2 * page));
+    assert_true(is_taken(window + 2 * page, 2 * page));
+    assert_ok(hdi_shm_create_at("heddle-again", 2 * page, window + 2 * page, &a));
+    assert_int_equal(*(char *)a.base, 0); /* other memory */
+    hdi_shm_release(&a);
+    hdi_shm_release(&b);
+    munmap(window, 8 * page);
+    assert_false(is_taken(window, 8 * page));
+
+    int next = dup(0);
+    close(next);
+    assert_status(hdi_shm_create_at("heddle-odd", page, window + 1, &a), HD_ERROR_SYSTEM);
+    assert_status(hdi_shm_create_at("heddle-none", 0, window, &a), HD_ERROR_SYSTEM);
+    assert_null(a.base);
+    int next_after = dup(0);
+    close(next_after);
+    assert_int_equal(next_after, next);
+}
+
+static void buried_addresses_stay_taken(void **unused)
+{
+    (void)unused;
+    hdi_shm shm;
+    assert_ok(hdi_shm_create("heddle-buried", 8192, &shm));
+    char *base = shm.base;
+    hdi_shm_bury(&shm);
+    assert_null(shm.base);
+    hdi_shm_bury(&shm);
+    assert_true(is_taken(base, 8192));
+    assert_false(is_readable(base));
+    munmap(base, 8192);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_shared_and_sealed),
-        cmocka_unit_test(shows_its_name),
-        cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(is_shared_and_sealed),   cmocka_unit_test(shows_its_name),
+        cmocka_unit_test(failures_leave_nothing), cmocka_unit_test(maps_what_another_made),
+        cmocka_unit_test(lies_in_a_reservation),  cmocka_unit_test(buried_addresses_stay_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

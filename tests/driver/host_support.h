@@ -2,7 +2,8 @@
  * host_kernels.c.
  *
  * Single-threaded, except where a test says so. HD_TEST_KERNELS is the path of host_kernels.c, compiled as a shared
- * object.
+ * object. Tests that need a second process start their own program again with a role: own memory, own threads, nothing
+ * inherited but one end of a socket pair.
  */
 #ifndef HD_TESTS_DRIVER_HOST_SUPPORT_H
 #define HD_TESTS_DRIVER_HOST_SUPPORT_H
@@ -16,9 +17,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/options.h"
 #include "base/wait.h"
 #include "driver/driver.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ADDRESS_SANITIZER 1
+#elif defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ADDRESS_SANITIZER 1
+#elif __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#endif
+#endif
 
 #define GRANULE ((size_t)2 << 20)
 #define OK(call) assert_int_equal((call), HDCU_SUCCESS)
@@ -127,6 +146,90 @@ static inline hdcu_result launch_add(hdcu_function add, hdcu_stream stream, hdcu
     return d->cuLaunchKernel(add, 1, 1, 1, n, 1, 1, 0, stream, parameters, NULL);
 }
 #endif
+
+/* ---- a second process ---- */
+
+enum { ROLE_SOCKET = 3, ROLE_SECONDS = 60 };
+
+typedef struct role_process {
+    pid_t pid;
+    int socket;
+} role_process;
+
+/* Starts this program again as `PROGRAM role settings`; its end of the socket pair is the descriptor ROLE_SOCKET. */
+static inline role_process role_start(const char *role, const char *settings)
+{
+    extern char **environ;
+    role_process p = {0};
+    int pair[2];
+    char *arguments[] = {(char *)(uintptr_t) "role", (char *)(uintptr_t)role, (char *)(uintptr_t)settings, NULL};
+    posix_spawn_file_actions_t actions;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    if (pair[1] == ROLE_SOCKET) { /* a copy onto itself would stay close-on-exec */
+        pair[1] = fcntl(ROLE_SOCKET, F_DUPFD_CLOEXEC, ROLE_SOCKET + 1);
+        close(ROLE_SOCKET);
+    }
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pair[1], ROLE_SOCKET);
+    assert_int_equal(posix_spawn(&p.pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(pair[1]);
+    p.socket = pair[0];
+    return p;
+}
+
+/* Waits for its end, kills it before when told so; returns waitpid's status. */
+static inline int role_end(role_process *p, bool kill_it)
+{
+    int status = 0;
+    if (kill_it) {
+        kill(p->pid, SIGKILL);
+    }
+    close(p->socket);
+    assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+    return status;
+}
+
+/* A few words, with a descriptor (-1: none), in one message. */
+typedef struct role_message {
+    uint64_t kind, a, b, c;
+} role_message;
+
+static inline bool role_send(int socket, role_message message, int descriptor)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {0};
+    struct iovec data = {&message, sizeof message};
+    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1};
+    if (descriptor >= 0) {
+        m.msg_control = control;
+        m.msg_controllen = sizeof control;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof descriptor);
+        memcpy(CMSG_DATA(c), &descriptor, sizeof descriptor);
+    }
+    return sendmsg(socket, &m, MSG_NOSIGNAL) == (ssize_t)sizeof message;
+}
+
+/* False: the other end is gone. */
+static inline bool role_receive(int socket, role_message *message, int *descriptor)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof *descriptor)] = {0};
+    struct iovec data = {message, sizeof *message};
+    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    if (recvmsg(socket, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof *message) {
+        return false;
+    }
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    if (descriptor) {
+        *descriptor = -1;
+        if (c && c->cmsg_type == SCM_RIGHTS) {
+            memcpy(descriptor, CMSG_DATA(c), sizeof *descriptor);
+        }
+    }
+    return true;
+}
 
 /* A host function that holds its stream until it is let go. */
 typedef struct gate {

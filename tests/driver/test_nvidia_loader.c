@@ -1,4 +1,5 @@
-/* test_nvidia_loader.c - the loader of NVIDIA's driver: complete where libcuda is, a clear failure where it is not. */
+/* test_nvidia_loader.c - the loader of NVIDIA's driver: complete where libcuda is, a clear failure where it is not, and
+ * in a forked child. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,8 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "base/options.h"
 #include "driver/driver.h"
 
@@ -90,6 +93,34 @@ static void a_device_answers(void **state)
     hdi_driver_close(d);
 }
 
+/* With NVIDIA's driver where there is one that starts, else with the host provider: the rule is the same. */
+static void a_forked_child_is_refused(void **state)
+{
+    (void)state;
+    const hdi_driver *d = NULL, *none = NULL;
+    hdi_options nvidia;
+    int status = -1;
+    assert_int_equal(open_driver("driver=auto", &d), HD_OK);
+    assert_int_equal(hdi_options_parse("driver=nvidia", &nvidia), HD_OK);
+    assert_false(hdi_driver_was_forked());
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        bool good = hdi_driver_was_forked() && hdi_driver_open(&nvidia, &none) == HD_ERROR_UNSUPPORTED && !none &&
+                    strstr(hd_message(), "does not survive fork");
+        hdi_driver_close(d);
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_false(hdi_driver_was_forked());
+    int count = 0;
+    assert_int_equal(d->cuDeviceGetCount(&count), HDCU_SUCCESS);
+    hdi_options_release(&nvidia);
+    hdi_driver_close(d);
+}
+
 int main(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -98,6 +129,7 @@ int main(void)
         cmocka_unit_test(a_missing_library_is_named),
         cmocka_unit_test(the_table_is_complete),
         cmocka_unit_test(a_device_answers),
+        cmocka_unit_test(a_forked_child_is_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed ? failed : have_libcuda ? 0 : 77; /* 77: skipped, there is no driver to load */

@@ -81,9 +81,12 @@ static hdi_host_mapping *block_at(uintptr_t address, hdi_host_memory_kind kind)
 }
 
 /* Waits for the work of the block's context, then releases it. */
-static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu_result if_unknown)
+static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu_result if_null, hdcu_result if_unknown)
 {
     hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && address == 0) {
+        return hdi_host_leave(if_null);
+    }
     if (r == HDCU_SUCCESS) {
         r = hdi_host_capture_forbids();
     }
@@ -147,7 +150,7 @@ hdcu_result hdi_host_cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
 
 hdcu_result hdi_host_cuMemFree(hdcu_deviceptr pointer)
 {
-    return pointer == 0 ? HDCU_SUCCESS : free_block(pointer, HDI_HOST_ALLOCATED, HDCU_ERROR_INVALID_VALUE);
+    return free_block(pointer, HDI_HOST_ALLOCATED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
 hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
@@ -172,7 +175,7 @@ hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags
 
 hdcu_result hdi_host_cuMemFreeHost(void *pointer)
 {
-    return !pointer ? HDCU_SUCCESS : free_block((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_ERROR_INVALID_VALUE);
+    return free_block((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
 hdcu_result hdi_host_cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
@@ -211,10 +214,8 @@ hdcu_result hdi_host_cuMemHostRegister(void *pointer, size_t bytes, unsigned fla
 
 hdcu_result hdi_host_cuMemHostUnregister(void *pointer)
 {
-    if (!pointer) {
-        return HDCU_ERROR_INVALID_VALUE;
-    }
-    return free_block((uintptr_t)pointer, HDI_HOST_REGISTERED, HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    return free_block((uintptr_t)pointer, HDI_HOST_REGISTERED, HDCU_ERROR_INVALID_VALUE,
+                      HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
 hdcu_result hdi_host_cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, void *pointer, unsigned flags)

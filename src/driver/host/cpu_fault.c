@@ -1,14 +1,17 @@
 /* cpu_fault.c - the signal handlers behind hdi_fault_frame.
  *
  * Threads: the handler runs on whichever thread faulted, on its alternate stack where it has one; it touches only
- * thread-local state in static TLS and `previous`, which is written before the handler can run. Locks: `install_lock`.
- * Always: the handler leaves by returning, also when it ends kernel code: it changes where the thread continues.
+ * thread-local state in static TLS, `spent`, and `previous`, which is written before the handler can run. Locks:
+ * `install_lock`.
+ * Always: the handler leaves by returning, also when it ends kernel code: it changes where the thread continues. The
+ * program's handlers may leave theirs with longjmp, so what is noted while they run may be stale.
  */
 #include "driver/host/cpu_fault.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,11 +25,21 @@ static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool have_thread_key; /* under install_lock */
 static pthread_key_t thread_key;
 static struct sigaction previous[N_SIGNALS]; /* written under install_lock, while ours is not in place */
+/* A handler that was to be called once (SA_RESETHAND) has been. Cleared as `previous` is written; relaxed, since it
+ * guards nothing. */
+static atomic_bool spent[N_SIGNALS];
 
 /* Static TLS: the handler must not be the one that allocates it. */
 static _Thread_local hdi_fault_frame *volatile current __attribute__((tls_model("initial-exec")));
 static _Thread_local bool prepared;
-static _Thread_local volatile int passing __attribute__((tls_model("initial-exec")));
+
+/* The signal that was last given to a handler of the program's, on this thread; nothing says when that is over. */
+typedef struct passed_signal {
+    uintptr_t frame; /* of on_signal; 0: there was none */
+    uintptr_t context;
+    int code;
+} passed_signal;
+static _Thread_local volatile passed_signal passed __attribute__((tls_model("initial-exec")));
 
 /* Lies at the upper end of the mapping. */
 struct alternate {
@@ -35,36 +48,68 @@ struct alternate {
     stack_t before;
 };
 
-static void pass_on(int signal, siginfo_t *info, void *context)
+/* Whether the program's handler, which was given a signal, calls ours in turn: it does when it was installed over ours
+ * and passes on what it does not want. Then `context` is the one from before, or anything where that handler knows a
+ * number only. A new signal, inside of that handler or after it left with longjmp, has a context of its own, right
+ * above our frame: below the one from before, or our frame is no deeper than then. */
+static bool is_passed_back(uintptr_t frame, uintptr_t context)
+{
+    bool is_new = context > frame && context < passed.context;
+    return passed.frame != 0 && frame < passed.frame && !is_new;
+}
+
+/* The default ends the process. A fault happens again when the handler returns; what was sent is sent again. */
+static void by_default(int signal, int code)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = SIG_DFL;
+    sigaction(signal, &action, NULL);
+    if (code <= 0) {
+        raise(signal);
+    }
+}
+
+/* As the system would call it. */
+static void call_handler(const struct sigaction *handler, int signal, siginfo_t *info, void *context)
+{
+    sigset_t mask, itself;
+    pthread_sigmask(SIG_BLOCK, &handler->sa_mask, &mask);
+    if (handler->sa_flags & SA_NODEFER) {
+        sigemptyset(&itself);
+        sigaddset(&itself, signal);
+        pthread_sigmask(SIG_UNBLOCK, &itself, NULL);
+    }
+    if (handler->sa_flags & SA_SIGINFO) {
+        handler->sa_sigaction(signal, info, context);
+    } else {
+        handler->sa_handler(signal);
+    }
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+static void pass_on(int signal, siginfo_t *info, void *context, uintptr_t frame)
 {
     size_t i = 0;
     while (i + 1 < N_SIGNALS && signals[i] != signal) {
         i++;
     }
     const struct sigaction *p = &previous[i];
-    bool simple = (p->sa_flags & SA_SIGINFO) == 0;
-    bool handles = !simple || (p->sa_handler != SIG_DFL && p->sa_handler != SIG_IGN);
-    if (handles && !passing) {
-        sigset_t mask;
-        passing = 1; /* that handler may pass on to us in turn, when it was installed over ours */
-        pthread_sigmask(SIG_BLOCK, &p->sa_mask, &mask);
-        if (simple) {
-            p->sa_handler(signal);
-        } else {
-            p->sa_sigaction(signal, info, context);
+    bool plain = (p->sa_flags & SA_SIGINFO) == 0;
+    if ((plain && p->sa_handler == SIG_DFL) || atomic_load_explicit(&spent[i], memory_order_relaxed)) {
+        by_default(signal, info->si_code);
+    } else if (plain && p->sa_handler == SIG_IGN) {
+        if (info->si_code > 0) { /* a fault cannot be ignored */
+            by_default(signal, info->si_code);
         }
-        pthread_sigmask(SIG_SETMASK, &mask, NULL);
-        passing = 0;
-    } else if (handles || p->sa_handler == SIG_DFL || info->si_code > 0) {
-        /* The default ends the process. A fault happens again when this returns; a signal that was sent is sent
-         * again. */
-        struct sigaction by_default;
-        memset(&by_default, 0, sizeof by_default);
-        by_default.sa_handler = SIG_DFL;
-        sigaction(signal, &by_default, NULL);
-        if (info->si_code <= 0) {
-            raise(signal);
-        }
+    } else {
+        passed_signal before = passed; /* when that one's handler faults itself */
+        atomic_store_explicit(&spent[i], (p->sa_flags & (int)SA_RESETHAND) != 0, memory_order_relaxed);
+        passed.frame = frame;
+        passed.context = (uintptr_t)context;
+        passed.code = info->si_code;
+        call_handler(p, signal, info, context);
+        passed = before;
     }
 }
 
@@ -72,13 +117,16 @@ static void on_signal(int signal, siginfo_t *info, void *context)
 {
     int saved_errno = errno;
     hdi_fault_frame *frame = current;
-    if (frame != NULL && frame->armed && info->si_code > 0) {
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (is_passed_back(here, (uintptr_t)context)) {
+        by_default(signal, passed.code);
+    } else if (frame != NULL && frame->armed && info->si_code > 0) {
         frame->armed = 0;
         frame->signal = signal;
         frame->address = (uintptr_t)info->si_addr;
         hdi_context_continue_after_signal(context, frame->resume);
     } else {
-        pass_on(signal, info, context);
+        pass_on(signal, info, context, here);
     }
     errno = saved_errno;
 }
@@ -113,6 +161,7 @@ static bool install(void)
         }
         if (!is_ours) {
             previous[i] = now;
+            atomic_store_explicit(&spent[i], false, memory_order_relaxed);
         }
         memset(&ours, 0, sizeof ours);
         ours.sa_sigaction = on_signal;
@@ -129,7 +178,6 @@ bool hdi_fault_prepare_thread(void)
     if (!install()) {
         return false;
     }
-    passing = 0; /* in case that handler left with longjmp */
     if (prepared) {
         return true;
     }

@@ -4,7 +4,8 @@
  * that). Each thread that runs kernels gets an alternate signal stack, so that an overflow of a fiber's stack is a
  * fault like the others. A signal outside a frame, or sent by kill(), goes to the handler that was there before, or has
  * its default effect. A handler that the program installs later takes ours away until the next launch, and is then the
- * one that gets what is not ours.
+ * one that gets what is not ours. Handlers of the program are called as the system would call them (their masks,
+ * SA_NODEFER, SA_RESETHAND), may leave with longjmp, and may pass on to ours, which then is the default's turn.
  * Threads: a frame belongs to one thread. Locks: one mutex, around installing.
  */
 #ifndef HDI_DRIVER_HOST_CPU_FAULT_H

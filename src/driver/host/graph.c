@@ -57,9 +57,13 @@ void hdi_host_graphs_release(void)
 
 /* ---------------------------------------------------------------------------------------------------- running -- */
 
-/* Nothing more is done in a context that has faulted or is being taken down. */
+/* Nothing more is done in a context that has faulted or is being taken down, or in the child of a host function that
+ * forked. */
 static void run_node(uint64_t random, const hdi_host_node *node)
 {
+    if (hdi_driver_was_forked()) {
+        return;
+    }
     const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
     if (context && context->error == HDCU_SUCCESS) {
         hdi_host_run(node->context, node->device, random, &node->op);

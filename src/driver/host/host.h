@@ -68,13 +68,14 @@ typedef struct hdi_host_state {
 
 extern hdi_host_state hdi_host;
 
+/* In a forked child (hdi_driver_was_forked) these do nothing. */
 void hdi_host_lock(void);
 /* Releases the lock, then whatever was discarded under it. */
 void hdi_host_unlock(void);
 /* As hdi_host_unlock, returning `result`: the end of every entry point. */
 hdcu_result hdi_host_leave(hdcu_result result);
-/* The lock is held when these return, also on failure. Failures: NOT_INITIALIZED, NOT_PERMITTED (inside a host
- * function). */
+/* The lock is held when these return, also on failure. Failures: NOT_INITIALIZED (also in a forked child, at once),
+ * NOT_PERMITTED (inside a host function). */
 hdcu_result hdi_host_enter(void);
 /* ... and INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the code of the current context's fault. */
 hdcu_result hdi_host_enter_context(hdi_host_context **context);
@@ -188,7 +189,8 @@ hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes);
 /* The descriptor of the memory file that physical memory without a file of its own lies in; -1 before its first use. */
 int hdi_host_memory_file(void);
 
-/* memory.c, alloc.c: everything a context that ends leaves behind; `all`: no context is left, reservations go too. */
+/* memory.c, alloc.c: everything a context that ends leaves behind; `all`: no context is left, imports and reservations
+ * go too. */
 void hdi_host_virtual_release(int device, bool all);
 void hdi_host_allocated_release(hdi_host_context *context);
 

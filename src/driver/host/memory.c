@@ -6,7 +6,13 @@
  *
  * Memory that may be exported has a file of its own, which says in its name whose it is; the rest lies in one common
  * file at offsets that are never used twice (its pages are given back, the file is sparse), so that many small pieces
- * do not need many descriptors.
+ * do not need many descriptors. A file of its own is open here as long as a handle lives, since only a handle can be
+ * mapped or exported; the mappings hold the pages by themselves.
+ *
+ * Imports: memory that another process's host provider made (or this one, and has released). It belongs to the device
+ * that its file names, is charged where it was made, and needs no context of that device here: it goes when it is
+ * released and unmapped, or with the last context of this process, whichever comes first. The pages live as long as
+ * anybody has them, whatever became of the process that made them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +32,9 @@ struct hdi_host_physical {
     unsigned handles, mappings;
     int device;
     size_t bytes, charged;
-    int descriptor; /* of its own file; -1: in the common one */
+    bool own_file; /* which `file_system` and `file` name; else in the common one, at `offset` */
+    bool imported;
+    int descriptor; /* of its own file; -1: no handle lives */
     off_t offset;
     dev_t file_system;
     ino_t file;
@@ -47,12 +55,24 @@ static void physical_release_if_unused(hdi_host_physical *p)
     }
     hdi_host.devices[p->device].used -= p->charged;
     p->garbage.descriptor = p->descriptor;
-    if (p->descriptor < 0) {
+    if (!p->own_file) {
         p->garbage.punch_offset = p->offset;
         p->garbage.punch_bytes = p->bytes;
     }
     p->garbage.self = p;
     hdi_host_discard(&p->garbage);
+}
+
+static void drop_handles(hdi_host_physical *p)
+{
+    hdi_host_handle_drop(p->handle);
+    p->handle = 0;
+    p->handles = 0;
+    if (p->descriptor >= 0 && p->mappings > 0) {
+        close(p->descriptor); /* no page goes with it: they are mapped */
+        p->descriptor = -1;
+    }
+    physical_release_if_unused(p);
 }
 
 /* Closes the hole with inaccessible addresses, so that nothing else can be placed there. */
@@ -75,17 +95,15 @@ void hdi_host_virtual_release(int device, bool all)
 {
     for (size_t i = hdi_host_mappings.count; i-- > 0;) {
         hdi_host_mapping *m = mapping_at(i);
-        if (m->kind == HDI_HOST_VIRTUAL && (all || m->physical->device == device)) {
+        if (m->kind == HDI_HOST_VIRTUAL && (all || (m->physical->device == device && !m->physical->imported))) {
             unmap(m);
         }
     }
     uint32_t position = 0;
     hdi_host_physical *p;
     while ((p = hdi_host_handle_next(HDI_HOST_PHYSICAL, &position))) {
-        if (all || p->device == device) {
-            hdi_host_handle_drop(p->handle);
-            p->handles = 0;
-            physical_release_if_unused(p);
+        if (all || (p->device == device && !p->imported)) {
+            drop_handles(p);
         }
     }
     while (all && hdi_host_reservations.count > 0) {
@@ -98,11 +116,38 @@ void hdi_host_virtual_release(int device, bool all)
 
 /* ---------------------------------------------------------------------------------------------------- addresses -- */
 
+/* Inaccessible addresses for `bytes` and a gap behind them, so that running over the end faults: at `wanted` where it
+ * is aligned and all of it is free in this process, else anywhere. */
+static bool take_addresses(hdi_host_reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    size_t total = bytes + HDI_HOST_GRANULE;
+    char *base = MAP_FAILED;
+    if (wanted != 0 && wanted % alignment == 0) {
+        /* The system takes this for a hint, too, and never replaces anything. MAP_FIXED_NOREPLACE would do no more, but
+         * thread sanitizer turns it into an attempt at address 0 where it does not like the address. */
+        base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
+        if (base != MAP_FAILED && (uintptr_t)base != wanted) {
+            munmap(base, total);
+            base = MAP_FAILED;
+        }
+    }
+    if (base == MAP_FAILED) {
+        total += alignment;
+        base = mmap(NULL, total, PROT_NONE, flags, -1, 0);
+    }
+    if (base == MAP_FAILED) {
+        return false;
+    }
+    v->span.start = ((uintptr_t)base + alignment - 1) & ~(uintptr_t)(alignment - 1);
+    v->span.bytes = bytes;
+    v->garbage = (hdi_host_garbage){.map = base, .map_bytes = total, .descriptor = -1, .self = v};
+    return true;
+}
+
 hdcu_result hdi_host_cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, size_t alignment,
                                          hdcu_deviceptr address, unsigned long long flags)
 {
-    /* A hint only, as the driver has it; there is no need to honour it. */
-    (void)address;
     hdcu_result r = hdi_host_enter();
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
@@ -113,19 +158,12 @@ hdcu_result hdi_host_cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, 
     if (alignment < HDI_HOST_GRANULE) {
         alignment = HDI_HOST_GRANULE;
     }
-    size_t total = bytes + alignment + HDI_HOST_GRANULE; /* the last part stays free: a gap behind every reservation */
-    hdi_host_reservation *v = total > bytes ? calloc(1, sizeof *v) : NULL;
-    if (!v) {
-        return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
-    }
-    char *base = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
+    bool fits = bytes <= SIZE_MAX - HDI_HOST_GRANULE - alignment;
+    hdi_host_reservation *v = fits ? calloc(1, sizeof *v) : NULL;
+    if (!v || !take_addresses(v, address, bytes, alignment)) {
         free(v);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
     }
-    v->span.start = ((uintptr_t)base + alignment - 1) & ~(uintptr_t)(alignment - 1);
-    v->span.bytes = bytes;
-    v->garbage = (hdi_host_garbage){.map = base, .map_bytes = total, .descriptor = -1, .self = v};
     if (!hdi_host_set_insert(&hdi_host_reservations, &v->span)) {
         hdi_host_discard(&v->garbage);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
@@ -193,6 +231,7 @@ static bool own_file(hdi_host_physical *p)
         close(p->descriptor);
         return false;
     }
+    p->own_file = true;
     p->file_system = facts.st_dev;
     p->file = facts.st_ino;
     return true;
@@ -277,9 +316,7 @@ hdcu_result hdi_host_cuMemRelease(hdcu_memhandle handle)
         if (!p) {
             r = HDCU_ERROR_INVALID_VALUE;
         } else if (--p->handles == 0) {
-            hdi_host_handle_drop(p->handle);
-            p->handle = 0;
-            physical_release_if_unused(p);
+            drop_handles(p);
         }
     }
     return hdi_host_leave(r);
@@ -291,7 +328,7 @@ hdcu_result hdi_host_cuMemExportToShareableHandle(void *shareable, hdcu_memhandl
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
         hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
-        if (!p || !shareable || p->descriptor < 0 || handle_type != HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        if (!p || !shareable || !p->own_file || handle_type != HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
             flags != 0) {
             r = HDCU_ERROR_INVALID_VALUE;
         } else {
@@ -321,31 +358,55 @@ static int imported_device(int descriptor)
     return sscanf(name, "/memfd:" OWN_FILE_NAME "%d", &device) == 1 ? device : -1;
 }
 
-/* The live physical memory behind this file; NULL: another process made it, or it is released and unmapped here. */
+static bool is_file(const hdi_host_physical *p, const struct stat *facts)
+{
+    return p && p->own_file && p->file == facts->st_ino && p->file_system == facts->st_dev;
+}
+
+/* The live physical memory behind this file; NULL: it is new to this process, or is released and unmapped here. */
 static hdi_host_physical *physical_of_file(const struct stat *facts)
 {
     uint32_t position = 0;
     hdi_host_physical *p;
     while ((p = hdi_host_handle_next(HDI_HOST_PHYSICAL, &position))) {
-        if (p->descriptor >= 0 && p->file == facts->st_ino && p->file_system == facts->st_dev) {
+        if (is_file(p, facts)) {
             return p;
         }
     }
     for (size_t i = 0; i < hdi_host_mappings.count; i++) {
         p = mapping_at(i)->physical;
-        if (p && p->descriptor >= 0 && p->file == facts->st_ino && p->file_system == facts->st_dev) {
+        if (is_file(p, facts)) {
             return p;
         }
     }
     return NULL;
 }
 
+/* Gives memory that has no handle one, and keeps its file open with it. */
+static hdcu_result give_handle(hdi_host_physical *p, int descriptor)
+{
+    p->descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (p->descriptor < 0) {
+        return HDCU_ERROR_OPERATING_SYSTEM;
+    }
+    p->handle = hdi_host_handle_make(HDI_HOST_PHYSICAL, p);
+    if (p->handle == 0) {
+        close(p->descriptor);
+        p->descriptor = -1;
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    return HDCU_SUCCESS;
+}
+
 static hdcu_result import(int descriptor, hdcu_memhandle *handle)
 {
     struct stat facts;
     int device = imported_device(descriptor);
-    if (!hdi_host_device_valid(device) || fstat(descriptor, &facts) != 0) {
+    if (device < 0 || fstat(descriptor, &facts) != 0) {
         return HDCU_ERROR_INVALID_VALUE;
+    }
+    if (!hdi_host_device_valid(device)) {
+        return HDCU_ERROR_NOT_SUPPORTED; /* made where there are more devices */
     }
     hdi_host_physical *p = physical_of_file(&facts);
     if (!p) {
@@ -354,20 +415,17 @@ static hdcu_result import(int descriptor, hdcu_memhandle *handle)
             return HDCU_ERROR_OUT_OF_MEMORY;
         }
         p->device = device;
-        p->bytes = (size_t)facts.st_size; /* charged where it was created */
+        p->bytes = (size_t)facts.st_size; /* charged where it was made */
+        p->own_file = p->imported = true;
+        p->descriptor = -1;
         p->file = facts.st_ino;
         p->file_system = facts.st_dev;
-        p->descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-        if (p->descriptor < 0) {
-            free(p);
-            return HDCU_ERROR_OPERATING_SYSTEM;
-        }
     }
     if (p->handles == 0) {
-        p->handle = hdi_host_handle_make(HDI_HOST_PHYSICAL, p);
-        if (p->handle == 0) {
+        hdcu_result r = give_handle(p, descriptor);
+        if (r != HDCU_SUCCESS) {
             physical_release_if_unused(p);
-            return HDCU_ERROR_OUT_OF_MEMORY;
+            return r;
         }
     }
     p->handles++;
@@ -418,7 +476,7 @@ hdcu_result hdi_host_cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offse
     }
     p->mappings++;
     if (mmap((void *)(uintptr_t)pointer, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-             p->descriptor >= 0 ? p->descriptor : common_file, p->offset) == MAP_FAILED) {
+             p->own_file ? p->descriptor : common_file, p->offset) == MAP_FAILED) {
         r = errno == ENOMEM ? HDCU_ERROR_OUT_OF_MEMORY : HDCU_ERROR_OPERATING_SYSTEM;
         unmap(m);
     }

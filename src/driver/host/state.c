@@ -1,7 +1,9 @@
 /* state.c - the host provider's process-wide state: settings, the host lock, what is released after it, cuInit.
  *
  * Any thread. Takes the host lock. Always: settings change only while no primary context is live, so that everything
- * made under one configuration ends under it.
+ * made under one configuration ends under it. In a process that was forked from one with the driver started, the lock
+ * is never touched, since a thread that is not there may hold it: entry points end before they look at anything, and
+ * what locks and unlocks on the way to that does neither.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,11 +22,16 @@ static _Thread_local bool in_function;
 
 void hdi_host_lock(void)
 {
-    pthread_mutex_lock(&lock);
+    if (!hdi_driver_was_forked()) {
+        pthread_mutex_lock(&lock);
+    }
 }
 
 void hdi_host_unlock(void)
 {
+    if (hdi_driver_was_forked()) {
+        return;
+    }
     hdi_host_garbage *g = garbage_list;
     garbage_list = NULL;
     int memory_file = g ? hdi_host_memory_file() : -1;
@@ -73,7 +80,7 @@ void hdi_host_set_in_function(bool inside)
 hdcu_result hdi_host_enter(void)
 {
     hdi_host_lock();
-    if (!hdi_host.initialised) {
+    if (hdi_driver_was_forked() || !hdi_host.initialised) {
         return HDCU_ERROR_NOT_INITIALIZED;
     }
     return in_function ? HDCU_ERROR_NOT_PERMITTED : HDCU_SUCCESS;
@@ -145,6 +152,9 @@ hd_status hdi_host_configure(const hdi_options *options)
 
 hdcu_result hdi_host_cuInit(unsigned flags)
 {
+    if (hdi_driver_was_forked()) {
+        return HDCU_ERROR_NOT_INITIALIZED;
+    }
     if (flags != 0) {
         return HDCU_ERROR_INVALID_VALUE;
     }

@@ -163,6 +163,9 @@ static void *stream_main(void *argument)
         }
         hdi_host_item *item = pop(s);
         run_item(s, item);
+        if (hdi_driver_was_forked()) {
+            return NULL; /* a host function forked and came back: this thread is all that the child has, and ends it */
+        }
         hdi_host_op_release(&item->op, s->context->error);
         s->completed++;
         give_item(item);
