@@ -1,7 +1,8 @@
 /* channel.h - the shared mapping of one device: everything that both the application's side and the engine touch.
  *
  * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same code.
- * Layout: lanes (state of each lane), words (one cache line per lane that the device itself writes), rings.
+ * Layout: engine (what concerns the device as a whole), lanes (state of each lane), words (one cache line per lane that the
+ * device itself writes), rings.
  * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
@@ -14,8 +15,8 @@
 #include "engine/command.h"
 
 #define HDI_LANES_MAX 256 /* per device */
-/* Remembered per lane; after that the newest record is widened, over what succeeded in between, rather than one forgotten. */
-#define HDI_FAILURES_MAX 1024
+/* Remembered per lane; after that the two oldest records are joined, over what succeeded between them, rather than one forgotten. */
+#define HDI_FAILURES_MAX 4096
 #define HDI_LINE 64
 
 /* Operations at positions from..to failed. */
@@ -28,10 +29,25 @@ typedef struct hdi_failure {
     uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
     uint8_t inherited; /* this lane's operation read the result of the one to blame */
+    uint8_t last_op;   /* of a lost device: the last operation that the lane had given to the driver; 0: none */
+    uint32_t last_kernel;
+    uint64_t last_position;
 } hdi_failure;
 
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
+
+/* The engine as the others see it. */
+typedef struct hdi_engine_shared {
+    /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
+    _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
+    _Atomic uint32_t asleep;                  /* the engine sleeps, or is about to: ring the bell */
+    _Atomic int32_t lost;                     /* code that ended the device; 0: it works. See hdi_device_lost */
+    _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
+    _Alignas(HDI_LINE) _Atomic uint64_t beat; /* engine: moves with every pass, so that others see that it lives */
+    _Atomic int32_t ending; /* worker process: the code for which it ends itself; `lost` follows when it is gone */
+    _Atomic uint64_t operations, waits, events, publishes, sleeps;
+} hdi_engine_shared;
 
 typedef struct hdi_lane_shared {
     /* Submitters, under the device's order lock. */
@@ -48,6 +64,7 @@ typedef struct hdi_lane_shared {
     /* Anybody, only ever raised. */
     _Alignas(HDI_LINE) _Atomic uint64_t wanted_host; /* a thread waits for this position: publish it without delay */
     _Atomic uint64_t wanted_event; /* another lane waits for this position: record an event behind it */
+    _Atomic uint32_t watchers;     /* bit per device whose engine, in another process, sleeps until `done` moves */
 
     /* Engine: changes only on failure. Submitters read `failed` on each submission, so it has a quiet line. */
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
@@ -64,6 +81,7 @@ typedef struct hdi_word {
 
 typedef struct hdi_channel {
     hdi_shm memory;
+    hdi_engine_shared *engine;
     hdi_lane_shared *lanes; /* HDI_LANES_MAX */
     hdi_word *words;        /* HDI_LANES_MAX, page-aligned */
     size_t words_bytes;
@@ -73,15 +91,33 @@ typedef struct hdi_channel {
 
 /* Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
+/* Maps the channel that another process made; takes the descriptor over, also on failure. Errors: SYSTEM, HOST_MEMORY. */
+hd_status hdi_channel_map(int descriptor, uint32_t slots, hdi_channel *out);
 void hdi_channel_release(hdi_channel *channel);
+
+/* The command at a position of a lane. */
+static inline hdi_command *hdi_command_at(const hdi_channel *channel, uint32_t lane, uint64_t position)
+{
+    return &channel->rings[(size_t)lane * channel->slots + (position & (channel->slots - 1))];
+}
 
 /* The failure that covers `position` in a lane, or false. Any thread; `done` or `issued` must have passed the position. */
 _Bool hdi_failure_find(const hdi_lane_shared *lane, uint64_t position, hdi_failure *out);
 
-/* Engine only: adds a record; when there is no room, widens the newest one so that it covers the failure, too. */
+/* Engine only (or when there is none any more): adds a record. */
 void hdi_failure_add(hdi_lane_shared *lane, const hdi_failure *failure);
 
 /* Engine only: the newest record now reaches to `to`. */
 void hdi_failure_extend(hdi_lane_shared *lane, uint64_t to);
+
+/* The last position that any record covers, 0 without one. Any thread. */
+uint64_t hdi_failure_end(const hdi_lane_shared *lane);
+
+/* The engine's process has ended, perhaps in the middle of writing a record: lets readers go. What is half written either
+ * does not count yet, or says something between the old and the new. */
+void hdi_failure_repair(hdi_lane_shared *lane);
+
+/* Nobody runs the engine: a record that has no end now ends at `to`, or goes where that is before its begin. */
+void hdi_failure_close(hdi_lane_shared *lane, uint64_t to);
 
 #endif

@@ -17,7 +17,7 @@
 #define NAP_LAST_NS 500000
 #define SPINS_PER_LOOK 4
 
-void hdi_engine_ring(hdi_engine *engine)
+void hdi_engine_ring(hdi_engine_shared *engine)
 {
     atomic_fetch_add_explicit(&engine->bell, 1, memory_order_seq_cst);
     hdi_futex_wake(&engine->bell, 1);
@@ -27,8 +27,11 @@ void hdi_engine_ring(hdi_engine *engine)
 static hdi_pass run_pass(hdi_engine *engine)
 {
     hdi_pass pass = {.now = hdi_clock_ns()};
+    /* one writer; relaxed: who looks at it waits far longer than a store takes to be seen */
+    atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
-        uint64_t bits = atomic_load_explicit(&engine->active[w], memory_order_seq_cst);
+        uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
@@ -42,7 +45,7 @@ static hdi_pass run_pass(hdi_engine *engine)
 static bool has_new_work(hdi_engine *engine)
 {
     for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
-        uint64_t bits = atomic_load_explicit(&engine->active[w], memory_order_seq_cst);
+        uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
@@ -60,7 +63,7 @@ static bool has_new_work(hdi_engine *engine)
 static bool has_wishes(hdi_engine *engine)
 {
     for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
-        uint64_t bits = atomic_load_explicit(&engine->active[w], memory_order_seq_cst);
+        uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
@@ -77,20 +80,20 @@ static bool has_wishes(hdi_engine *engine)
 
 static void sleep_until_needed(hdi_engine *engine, bool in_flight, int64_t nap)
 {
-    uint32_t bell = atomic_load_explicit(&engine->bell, memory_order_seq_cst);
+    uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_seq_cst);
     /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
-    atomic_store_explicit(&engine->asleep, 1, memory_order_seq_cst);
+    atomic_store_explicit(&engine->shared->asleep, 1, memory_order_seq_cst);
     bool idle = true;
     for (uint32_t w = 0; !in_flight && w < HDI_LANES_MAX / 64; w++) {
-        idle &= atomic_load_explicit(&engine->active[w], memory_order_seq_cst) == 0;
+        idle &= atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst) == 0;
     }
     bool needed = !idle || has_new_work(engine) || (nap == NAP_FIRST_NS && has_wishes(engine)) ||
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
-        atomic_fetch_add_explicit(&engine->sleeps, 1, memory_order_relaxed);
-        hdi_futex_wait(&engine->bell, bell, in_flight ? hdi_clock_ns() + nap : INT64_MAX);
+        atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
+        hdi_futex_wait(&engine->shared->bell, bell, in_flight ? hdi_clock_ns() + nap : INT64_MAX);
     }
-    atomic_store_explicit(&engine->asleep, 0, memory_order_seq_cst);
+    atomic_store_explicit(&engine->shared->asleep, 0, memory_order_seq_cst);
 }
 
 /* The last thing that the thread does: hdi_engine_stop may join it without waiting for the driver. */
@@ -131,9 +134,9 @@ static void *engine_thread(void *argument)
             }
             continue;
         }
-        uint32_t bell = atomic_load_explicit(&engine->bell, memory_order_relaxed);
+        uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
         sleep_until_needed(engine, pass.in_flight, nap);
-        if (!pass.in_flight || bell != atomic_load_explicit(&engine->bell, memory_order_relaxed)) {
+        if (!pass.in_flight || bell != atomic_load_explicit(&engine->shared->bell, memory_order_relaxed)) {
             quiet_since = 0;
             nap = NAP_FIRST_NS;
         } else {
@@ -214,7 +217,11 @@ hd_status hdi_engine_create(hdi_device *device)
     if (!engine) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the engine of device %d", device->index);
     }
-    *engine = (hdi_engine){.device = device};
+    *engine = (hdi_engine){
+        .device = device,
+        .shared = device->channel.engine,
+        .watchdog_ns = device->runtime->options.watchdog * 1000000,
+    };
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         engine->feeds[i].number = i;
     }
@@ -233,7 +240,7 @@ bool hdi_engine_stop(hdi_device *device, int64_t deadline)
         return true;
     }
     atomic_store_explicit(&engine->stop, true, memory_order_seq_cst);
-    hdi_engine_ring(engine);
+    hdi_engine_ring(engine->shared);
     for (uint32_t state; (state = atomic_load_explicit(&engine->started, memory_order_acquire)) != HDI_ENGINE_ENDED;) {
         if (!hdi_futex_wait(&engine->started, state, deadline)) {
             pthread_detach(engine->thread);

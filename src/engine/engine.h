@@ -14,13 +14,13 @@ hd_status hdi_engine_create(hdi_device *device); /* hd_open: the thread runs whe
  * everything that it can reach must stay. */
 bool hdi_engine_stop(hdi_device *device, int64_t deadline);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
-void hdi_engine_ring(hdi_engine *engine); /* wakes it; call only when `asleep` was seen set */
+void hdi_engine_ring(hdi_engine_shared *engine); /* wakes it; call only when `asleep` was seen set */
 void hdi_engine_run_inline(
     hdi_device *device); /* placement inline: one pass on the caller, unless another thread is at it */
 
 /* Tells the engine that a lane has new commands or new wishes. Call after `head` (or a wish) was stored with a sequentially
  * consistent operation. */
-static inline void hdi_engine_notify(hdi_engine *engine, uint32_t lane)
+static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
 {
     uint64_t bit = (uint64_t)1 << (lane % 64);
     /* Sequentially consistent with the engine's clear of the bit followed by its look at `head`: one of the two sees the other. */
@@ -44,6 +44,44 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
 void hdi_engine_lose(hdi_engine *engine,
                      int driver_code); /* the device is dead: fails everything that is not finished */
 
+/* Makes the engine's side of a lane, which goes on from where the channel says that it is done. Any thread, once per lane, before
+ * its first command. */
+hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure);
+
+/* attach.c: a device through the driver of this process. */
+hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
+hd_status hdi_device_attach(hdi_device *device);                         /* context, words, port; the channel exists */
+/* With the engine, which has stopped. `hung`: work never ended; the driver is not called. */
+void hdi_device_detach(hdi_device *device, bool hung);
+
+/* loss.c: devices that are lost. */
+hd_status hdi_losses_create(hd_runtime *rt);
+void hdi_losses_release(hd_runtime *rt);
+/* The first operation of a lane in [position, limit), and where it ends; NULL: there is none. */
+const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
+                                      uint64_t *end);
+/* Whether a WAIT in [from, to) of a lane, in front of its first operation there, is for another lane that is not there yet. */
+bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, uint64_t to);
+/* Whoever runs the engine, or may be sure that nobody does: records that everything of a lane that is not done fails, now and later. */
+void hdi_lane_lose(hdi_device *device, uint32_t number, int code);
+/* The device's worker process is gone: fails everything that is not finished, and lets all waits go, those for work that waits for other
+ * devices as soon as that is finished (hdi_device_end). Any thread. */
+void hdi_device_lose(hdi_device *device, int code);
+/* How far the lane of a lost device is finished: to the first WAIT for a lane that is not there yet. */
+uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head);
+/* A device of a worker that is gone: lets go what no longer waits for living lanes; to be called until it says that all is. One thread
+ * at a time. */
+bool hdi_device_end(hdi_device *device);
+bool hdi_device_ended(const hdi_device *device); /* any thread */
+/* A fresh engine is there: lanes accept work again. Nobody submits meanwhile, since the device counts as lost until the end. */
+void hdi_device_revive(hdi_device *device);
+/* Tells whoever wants to know (hd_loss_next) that a device is lost; after its `lost` was set. */
+void hdi_loss_note(hdi_device *device, int code);
+/* Fails with DEVICE_LOST: "WHO: WHAT: " and how the device was lost the last time. */
+hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what);
+/* Wakes the engines in other processes that wait for this lane's `done`. After it was moved. */
+void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
+
 /* ticket.c: waiting for positions. */
 /* Raises a wish to at least `position`. */
 void hdi_want(_Atomic uint64_t *wish, uint64_t position);
@@ -51,6 +89,8 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position);
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* The failure that covers a finished position as a status with message, HD_OK if there is none. */
 hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who);
+/* The line that says how a device was lost: `who`, cause, the operations to blame. */
+void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const char *who, hd_error *out);
 /* What is wrong with a lane or device that refuses work. */
 hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
 
@@ -93,7 +133,12 @@ typedef struct hdi_scope {
 hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope);
 void hdi_scope_leave(hdi_scope *scope);
 
-/* The status that a driver code means to the caller of a cold call, with a message. */
+/* A request was answered with a code below 0: why the worker is gone. That is known a moment after its sockets have closed, which this
+ * waits for, at most a second. */
+int hdi_device_gone(hdi_device *device, int code);
+/* The status that an answer other than success means to the caller of a cold call, with a message. */
+hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer, const char *who);
+/* The same for a driver code. */
 hd_status hdi_driver_failed(hdi_device *device, int driver_code, const char *entry_point, const char *who);
 
 #endif

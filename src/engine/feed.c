@@ -28,27 +28,7 @@ static void count(_Atomic uint64_t *counter)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-static hdi_command *command_at(const hdi_channel *channel, uint32_t lane, uint64_t position)
-{
-    return &channel->rings[(size_t)lane * channel->slots + (position & (channel->slots - 1))];
-}
-
 /* ---- failure ---- */
-
-/* The first operation of a lane at or behind `position`: what an error without an address is blamed on. */
-static const hdi_command *first_operation(hdi_engine *engine, const hdi_feed *feed, uint64_t position, uint64_t head,
-                                          uint64_t *end)
-{
-    while (position < head) {
-        const hdi_command *c = command_at(&engine->device->channel, feed->number, position);
-        position += c->slots;
-        if (c->op == HDI_OP_LAUNCH || c->op == HDI_OP_COPY || c->op == HDI_OP_FILL) {
-            *end = position;
-            return c;
-        }
-    }
-    return NULL;
-}
 
 static void blame(hdi_engine *engine, const hdi_feed *feed, const hdi_command *c, uint64_t end, int code,
                   hdi_failure *cause)
@@ -77,36 +57,33 @@ static void record_failure(hdi_engine *engine, hdi_feed *feed, uint64_t from, ui
 }
 
 /* Everything of the lane that is not done fails, now and later, once. */
-static void record_loss(hdi_engine *engine, hdi_feed *feed, uint64_t head, int code)
+static void record_loss(hdi_engine *engine, hdi_feed *feed, int code)
 {
-    if (feed->loss_recorded) {
-        return;
+    if (!feed->loss_recorded) {
+        feed->loss_recorded = true;
+        feed->failed = true;
+        hdi_lane_lose(engine->device, feed->number, code);
     }
-    feed->loss_recorded = true;
-    uint64_t end = feed->done;
-    const hdi_command *c = first_operation(engine, feed, feed->done, head, &end);
-    blame(engine, feed, c, end, code, &feed->cause);
-    feed->cause.lost = 1;
-    record_failure(engine, feed, feed->done + 1, UINT64_MAX);
-    atomic_store_explicit(&engine->device->channel.lanes[feed->number].failed, 1, memory_order_release);
 }
 
 void hdi_engine_lose(hdi_engine *engine, int code)
 {
-    if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+    if (engine->device->runtime->end_process) {
+        engine->device->runtime->end_process(engine->device, code);
         return;
     }
-    hdi_device *device = engine->device;
+    if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
+        return;
+    }
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_feed *feed = &engine->feeds[i];
-        if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
-            continue;
+        if (atomic_load_explicit(&feed->made, memory_order_acquire)) {
+            record_loss(engine, feed, code);
         }
-        hdi_lane_shared *shared = &device->channel.lanes[i];
-        record_loss(engine, feed, atomic_load_explicit(&shared->head, memory_order_acquire), code);
     }
-    /* pairs with the loads in the submit path and in hdi_position_status */
-    atomic_store_explicit(&engine->lost, code, memory_order_release);
+    /* pairs with the acquire load in hdi_device_lost */
+    atomic_store_explicit(&engine->shared->lost, code, memory_order_release);
+    hdi_loss_note(engine->device, code);
 }
 
 /* A driver call for this lane failed without killing the device: the command ending at `end` did not happen. */
@@ -142,6 +119,7 @@ static void store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
         atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
         hdi_futex_wake(&shared->wake, INT32_MAX);
     }
+    hdi_lane_ring_watchers(engine->device->runtime, shared);
 }
 
 /* The lane read the result of a lane that failed: so has it, from behind the wait on. */
@@ -154,7 +132,7 @@ static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_depende
     bool failed = feed->failed;
     uint64_t end = feed->issued;
     /* The operation that reads may not have been issued yet: then it is still to be passed over. */
-    bool issued = first_operation(engine, feed, d->position, feed->issued, &end) != NULL;
+    bool issued = hdi_lane_operation(&engine->device->channel, feed->number, d->position, feed->issued, &end) != NULL;
     end = feed->keeps_failure ? feed->issued : end;
     inherit_failure(engine, feed, &failure, d->position + 1, end);
     feed->failed = failed || feed->keeps_failure || !issued;
@@ -223,7 +201,7 @@ static void publish(hdi_engine *engine, hdi_feed *feed)
     hdcu_result r = device->runtime->driver->cuMemsetD32Async(word, (unsigned)feed->issued, 1, feed->stream);
     feed->published = feed->issued;
     if (r == HDCU_SUCCESS) {
-        count(&engine->publishes);
+        count(&engine->shared->publishes);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
@@ -290,7 +268,7 @@ static void record_event(hdi_engine *engine, hdi_feed *feed)
         /* pairs with the acquire load in find_event: the event is recorded before its position is seen */
         atomic_store_explicit(&feed->event_position[i], feed->issued, memory_order_release);
         feed->event_next = (i + 1) % HDI_EVENTS_PER_LANE;
-        count(&engine->events);
+        count(&engine->shared->events);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
@@ -335,6 +313,57 @@ static bool room_for_dependency(hdi_feed *feed)
     return true;
 }
 
+/* The other lane's engine is in another process, whose events mean nothing here: this lane goes on when that one is done. Its
+ * `done` moves and rings our bell also when its device is lost. */
+static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target)
+{
+    hd_runtime *rt = engine->device->runtime;
+    /* Sequentially consistent with the other engine's store of `done` followed by its look at `watchers`. */
+    atomic_fetch_or_explicit(&other->watchers, (uint32_t)1 << engine->device->index, memory_order_seq_cst);
+    if (atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < target) {
+        hdi_want(&other->wanted_host, target);
+        hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
+    }
+    return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
+}
+
+/* The driver makes the lane's stream wait for the other lane. False: it does not take the wait now. */
+static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, uint64_t source)
+{
+    hd_runtime *rt = engine->device->runtime;
+    uint32_t lane = c->wait.lane;
+    hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
+    hdi_device *owner = hdi_lane_owner(rt, lane);
+    hdcu_event event = find_event(&owner->engine->feeds[lane % HDI_LANES_MAX], c->wait.position);
+    if (!event) {
+        return false;
+    }
+    if (source && !room_for_dependency(feed)) {
+        hdi_want(&other->wanted_host, c->wait.position);
+        return false; /* no memory just now: the lane goes on when the other one is done */
+    }
+    hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
+    if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+        return true;
+    }
+    if (r != HDCU_SUCCESS) {
+        /* The driver does not take the wait: then this lane goes on when the other one is done. */
+        hdi_want(&other->wanted_host, c->wait.position);
+        hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
+        return false;
+    }
+    count(&engine->shared->waits);
+    if (source) {
+        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+        if (owner->engine != engine) {
+            hdi_want(&other->wanted_host, source);
+            hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
+        }
+    }
+    return true;
+}
+
 /* True when the lane may go on behind the wait. */
 static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
@@ -343,11 +372,17 @@ static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     uint64_t target = c->wait.position;
     uint64_t source = feed->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
-    hdi_engine *other_engine = hdi_lane_owner(rt, lane)->engine;
-    hdi_feed *other_feed = &other_engine->feeds[lane % HDI_LANES_MAX];
-    bool self = other_feed == feed;
+    hdi_device *owner = hdi_lane_owner(rt, lane);
+    bool self = owner == engine->device && lane % HDI_LANES_MAX == feed->number;
 
     bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= target;
+    if (!done && !owner->engine) {
+        done = wait_for_host(engine, other, lane, target);
+        if (!done) {
+            return false;
+        }
+        count(&engine->shared->waits);
+    }
     /* pairs with the release store of `issued`: failures found while issuing are recorded before it */
     if (!done && !self && atomic_load_explicit(&other->issued, memory_order_acquire) < target) {
         return false;
@@ -364,43 +399,15 @@ static bool issue_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         }
         feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
     }
-    if (done || self) {
-        return true;
-    }
-    hdcu_event event = find_event(other_feed, target);
-    if (!event) {
-        return false;
-    }
-    if (source && !room_for_dependency(feed)) {
-        hdi_want(&other->wanted_host, target);
-        return false; /* no memory just now: the lane goes on when the other one is done */
-    }
-    hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
-    if (hdi_driver_code_is_fatal(r)) {
-        hdi_engine_lose(engine, r);
-        return true;
-    }
-    if (r != HDCU_SUCCESS) {
-        /* The driver does not take the wait: then this lane goes on when the other one is done. */
-        hdi_want(&other->wanted_host, target);
-        hdi_engine_notify(other_engine, lane % HDI_LANES_MAX);
-        return false;
-    }
-    count(&engine->waits);
-    if (source) {
-        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
-        if (other_engine != engine) {
-            hdi_want(&other->wanted_host, source);
-            hdi_engine_notify(other_engine, lane % HDI_LANES_MAX);
-        }
-    }
-    return true;
+    return done || self || wait_for_event(engine, feed, c, source);
 }
 
 static hdcu_result issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
     hdi_device *device = engine->device;
-    hdcu_function function = hdi_kernel_at(device->runtime, c->kernel)->function[device->index];
+    /* pairs with the release store of the port, which in a worker process is on another thread */
+    hdcu_function function =
+        atomic_load_explicit(&hdi_kernel_at(device->runtime, c->kernel)->function[device->index], memory_order_acquire);
     size_t bytes = c->launch.argument_bytes;
     void *extra[] = {HDCU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)c->launch.arguments,
                      HDCU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HDCU_LAUNCH_PARAM_END};
@@ -460,7 +467,7 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     default:
         return true;
     }
-    count(&engine->operations);
+    count(&engine->shared->operations);
     if (__builtin_expect(r != HDCU_SUCCESS, 0)) {
         command_failed(engine, feed, c, feed->issued, r);
         if (!feed->keeps_failure) {
@@ -470,33 +477,38 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     return true;
 }
 
-/* A lost device: everything is finished, without success. */
-static void drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
+/* A lost device: everything is finished, without success, as far as it does not wait for others. True when something moved. */
+static bool drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* A lane that was made while the device was being lost. */
-    record_loss(engine, feed, head, atomic_load_explicit(&engine->lost, memory_order_relaxed));
+    record_loss(engine, feed, atomic_load_explicit(&engine->shared->lost, memory_order_relaxed));
+    bool moved = feed->issued != head;
     feed->issued = feed->passed = feed->published = head;
     feed->first_dependency = feed->n_dependencies = 0;
     atomic_store_explicit(&shared->issued, head, memory_order_release);
-    if (feed->done < head) {
-        store_done(engine, feed, head);
+    uint64_t reach = hdi_lane_reach(engine->device, feed->number, feed->done, head);
+    if (feed->done < reach) {
+        store_done(engine, feed, reach);
+        moved = true;
     }
+    return moved;
 }
 
 /* Gives the driver what it can take. True when something was issued. */
 static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, uint64_t head)
 {
-    uint64_t publish_every = engine->device->channel.slots / 8;
+    /* The watchdog has to see every operation end. */
+    uint64_t publish_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
     bool any = false;
     atomic_store_explicit(&feed->blocked, false, memory_order_relaxed);
     for (int i = 0; i < COMMANDS_PER_VISIT && feed->issued != head; i++) {
-        const hdi_command *c = command_at(&engine->device->channel, feed->number, feed->issued);
+        const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
         if (!issue(engine, feed, c)) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
         }
-        if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+        if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
             return true;
         }
         feed->issued += c->slots;
@@ -515,6 +527,21 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
     return any;
 }
 
+/* An operation that has been at the front of its lane for too long: its device is of no more use. */
+static void watch(hdi_engine *engine, hdi_feed *feed, const hdi_pass *pass)
+{
+    if (feed->issued == feed->done || feed->front != feed->done || !feed->front_since) {
+        feed->front = feed->done;
+        feed->front_since = feed->issued == feed->done ? 0 : pass->now;
+    } else if (pass->now - feed->front_since > engine->watchdog_ns) {
+        if (hdi_lane_waits(engine->device, feed->number, feed->done, feed->issued)) {
+            feed->front_since = pass->now;
+        } else {
+            hdi_engine_lose(engine, HDI_GONE_WATCHDOG);
+        }
+    }
+}
+
 #ifdef HDI_DEBUG
 /* What always holds of a feed between two visits. */
 static void check_feed(hdi_engine *engine, const hdi_feed *feed, uint64_t head)
@@ -531,10 +558,13 @@ static void check_feed(hdi_engine *engine, const hdi_feed *feed, uint64_t head)
 
 void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
+    if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
+        return; /* never: pairs with the release store in hdi_feed_make, which is before the lane's first command */
+    }
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
-    if (!atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
         if (feed->issued != head) {
             if (feed->issued == feed->done) {
                 feed->checked = pass->now;
@@ -560,10 +590,12 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
             }
         }
         reap(engine, feed, pass);
+        if (__builtin_expect(engine->watchdog_ns != 0, 0)) {
+            watch(engine, feed, pass);
+        }
     }
-    if (atomic_load_explicit(&engine->lost, memory_order_relaxed)) {
-        pass->progress |= feed->issued != head || feed->done != head;
-        drop(engine, feed, head);
+    if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
+        pass->progress |= drop(engine, feed, head);
     }
 #ifdef HDI_DEBUG
     check_feed(engine, feed, head);
@@ -571,12 +603,42 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     if (feed->done == head) {
         /* Nothing left. Cleared before the last look at `head`, see hdi_engine_notify. */
         uint64_t bit = (uint64_t)1 << (feed->number % 64);
-        atomic_fetch_and_explicit(&engine->active[feed->number / 64], ~bit, memory_order_seq_cst);
+        atomic_fetch_and_explicit(&engine->shared->active[feed->number / 64], ~bit, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->head, memory_order_seq_cst) != head) {
-            atomic_fetch_or_explicit(&engine->active[feed->number / 64], bit, memory_order_seq_cst);
+            atomic_fetch_or_explicit(&engine->shared->active[feed->number / 64], bit, memory_order_seq_cst);
             pass->progress = true;
         }
     } else {
         pass->in_flight = true;
     }
+}
+
+hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure)
+{
+    hdi_device *device = engine->device;
+    hdi_feed *feed = &engine->feeds[number];
+    hdi_current current;
+    hdi_answer answer = {.call = ""};
+    answer.code = hdi_current_enter(device->runtime->driver, device->context, &current, &answer.call);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    if (!feed->stream) {
+        answer.call = "cuStreamCreate";
+        answer.code = device->runtime->driver->cuStreamCreate(&feed->stream, HDCU_STREAM_NON_BLOCKING);
+    }
+    hdi_current_leave(&current);
+    if (!hdi_answered(answer)) {
+        feed->stream = NULL;
+        return answer;
+    }
+    /* Not 0 where an engine before this one was lost. */
+    uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
+    feed->number = number;
+    feed->issued = feed->done = feed->passed = feed->published = feed->event_last = position;
+    atomic_store_explicit(&device->channel.words[number].position, (uint32_t)position, memory_order_relaxed);
+    feed->keeps_failure = keeps_failure;
+    /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
+    atomic_store_explicit(&feed->made, true, memory_order_release);
+    return answer;
 }

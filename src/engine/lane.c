@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* A lane that has never been used: its memory, its stream. lanes_lock held. */
-static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, hd_lane **out)
+static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failure, const char *who, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
@@ -25,17 +25,8 @@ static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, 
         free(waits);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for lane %u of device %d", who, number, device->index);
     }
-    hdi_feed *feed = &device->engine->feeds[number];
-    hdi_scope scope;
-    hd_status status = hdi_scope_enter(device, who, &scope);
-    if (!status) {
-        hdcu_result r = rt->driver->cuStreamCreate(&feed->stream, HDCU_STREAM_NON_BLOCKING);
-        if (r != HDCU_SUCCESS) {
-            feed->stream = NULL;
-            status = hdi_driver_failed(device, r, "cuStreamCreate", who);
-        }
-        hdi_scope_leave(&scope);
-    }
+    hdi_answer answer = device->port->calls->lane(device->port, number, keeps_failure);
+    hd_status status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, who);
     if (status) {
         free(lane);
         free(seen);
@@ -54,8 +45,14 @@ static hd_status new_lane(hdi_device *device, uint32_t number, const char *who, 
         .waits = waits,
         .waits_room = (uint32_t)n_lanes,
     };
+    /* Not from 0 where the lane's first owner never came to use it. */
+    lane->head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, 0, 0);
+    /* Who ends the lanes of a lost device goes through them under this lock. */
+    hdi_lock_take(&device->order);
     device->lanes[number] = lane;
+    hdi_lock_release(&device->order);
+    atomic_store_explicit(&device->lanes_made, number + 1, memory_order_release);
     *out = lane;
     return HD_OK;
 }
@@ -74,7 +71,7 @@ static bool is_drained(const hd_lane *lane)
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out)
 {
-    int lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire);
+    int lost = hdi_device_lost(device);
     if (lost) {
         return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "%s: device %d is lost: %s", who,
                                device->index, hdi_driver_code_name(lost));
@@ -87,7 +84,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane && !status; i++) {
         hd_lane *candidate = device->lanes[i];
         if (!candidate) {
-            status = new_lane(device, i, who, &lane);
+            status = new_lane(device, i, keeps_failure, who, &lane);
             break;
         }
         hdi_lock_take(&device->order);
@@ -108,25 +105,26 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
                           device->index);
     }
     if (!status) {
-        hdi_feed *feed = &device->engine->feeds[lane->number];
         hdi_lock_take(&device->order);
-        lane->is_default = is_default;
-        lane->keeps_failure = keeps_failure;
-        hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
-        if (resume) {
-            hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
+        /* Under the lock: behind it the lanes of a lost device have been ended, and nothing more is done in them. */
+        int gone = hdi_device_lost(device);
+        if (!gone) {
+            lane->is_default = is_default;
+            lane->keeps_failure = keeps_failure;
+            hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
+            if (resume) {
+                hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
+            }
         }
         hdi_lock_release(&device->order);
-        if (!atomic_load_explicit(&feed->made, memory_order_relaxed)) {
-            feed->keeps_failure = keeps_failure;
-            /* pairs with the acquire load in hdi_engine_lose */
-            atomic_store_explicit(&feed->made, true, memory_order_release);
-        }
+        status = gone ? hdi_driver_failed(device, gone, "", who) : HD_OK;
+    }
+    if (!status) {
         *out = lane;
     }
     pthread_mutex_unlock(&device->lanes_lock);
     if (resume && !status) {
-        hdi_engine_notify(device->engine, lane->number);
+        hdi_engine_notify(device->channel.engine, lane->number);
         hdi_wait_position(device->runtime, lane->global, lane->head, INT64_MAX);
     }
     return status;
@@ -316,7 +314,7 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
                         lane->number, lane->device->index, (long long)timeout_ns);
     }
     hd_status status = hdi_position_status(rt, lane->global, head, "hd_lane_wait");
-    if (!status && atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
+    if (!status && hdi_device_lost(lane->device)) {
         status = hdi_lane_refuses(lane, "hd_lane_wait");
     }
     return status;
@@ -333,17 +331,18 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
-        if (atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
-            return hdi_lane_refuses(lane, "hd_lane_reset");
-        }
         /* Not drained: another thread's commands came in before it could see the failure. Then they are waited for first. */
         hdi_lock_take(&lane->device->order);
-        if (is_drained(lane)) {
+        bool lost = hdi_device_lost(lane->device) != 0; /* under the lock, as in hdi_lane_make */
+        if (!lost && is_drained(lane)) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
         }
         head = lane->head;
         hdi_lock_release(&lane->device->order);
-        hdi_engine_notify(lane->device->engine, lane->number);
+        if (lost) {
+            return hdi_lane_refuses(lane, "hd_lane_reset");
+        }
+        hdi_engine_notify(lane->device->channel.engine, lane->number);
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
     }
     if (!in_time) {

@@ -4,11 +4,13 @@
  *   hdi_device    one device: context, limits, the shared channel, the order lock, its lanes and its engine
  *   hd_lane       the application's side of a lane: where the next command goes, what has been waited for
  *   hdi_feed      the engine's side of a lane: its stream, its events, how far it is
- *   hdi_engine    feeds one device: its feeds, and how it sleeps and is woken
+ *   hdi_engine    feeds one device: its feeds, and how it sleeps and is woken. In the placement process it is in the worker
+ *   hdi_port      what is asked of a device beside its lanes (port.h)
  *
  * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_feed belong to whoever runs the engine
  * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
- * Lock order: lanes_lock, order locks of devices by rising number, nothing else below them.
+ * Lock order: restarting, cold, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
+ * from these the buffers' pool, then order locks of devices by rising number, then the losses'; nothing else below them.
  */
 #ifndef HDI_ENGINE_RUNTIME_H
 #define HDI_ENGINE_RUNTIME_H
@@ -23,6 +25,7 @@
 #include "driver/driver.h"
 #include "engine/channel.h"
 #include "engine/mark.h"
+#include "engine/port.h"
 
 #define HDI_DEVICES_MAX 32
 #define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
@@ -52,9 +55,11 @@ struct hd_lane {
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
-    uint64_t mask;         /* slots - 1 */
-    uint64_t head;         /* where the next command goes */
-    uint64_t done_seen;    /* `done` as last looked at, for the space check */
+    uint64_t mask;      /* slots - 1 */
+    uint64_t head;      /* where the next command goes */
+    uint64_t done_seen; /* `done` as last looked at, for the space check */
+    uint64_t failed_to; /* the lane's first `failures_known` failures concern nothing behind this position */
+    uint32_t failures_known;
     uint64_t *seen;        /* per lane of the runtime: the position that this lane has waited for */
     uint64_t *seen_source; /* likewise: the last position whose result it has waited for */
     hdi_wait_entry *waits; /* scratch of the submission under way */
@@ -85,12 +90,14 @@ typedef struct hdi_feed {
     bool keeps_failure;
     _Atomic bool blocked; /* at a wait whose event does not exist yet; written by whoever runs the engine */
     hdi_failure cause;    /* of `failed` */
-    int64_t idle_since;   /* clock when the lane ran empty, 0: not empty */
-    int64_t checked;      /* clock of the last progress, or of the last look at the stream's status */
-    uint64_t passed;      /* the device is known to be this far; `done` follows once the dependencies are */
-    bool loss_recorded;   /* of the device */
-    bool word_missing;    /* the word could not be asked for: look at the stream's status instead */
-    uint32_t bad_looks;   /* looks at the status in a row that failed without killing the device */
+    uint64_t front;       /* watchdog: `done` as it was at `front_since` */
+    int64_t front_since;
+    int64_t idle_since; /* clock when the lane ran empty, 0: not empty */
+    int64_t checked;    /* clock of the last progress, or of the last look at the stream's status */
+    uint64_t passed;    /* the device is known to be this far; `done` follows once the dependencies are */
+    bool loss_recorded; /* of the device */
+    bool word_missing;  /* the word could not be asked for: look at the stream's status instead */
+    uint32_t bad_looks; /* looks at the status in a row that failed without killing the device */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_feed;
@@ -101,12 +108,9 @@ typedef struct hdi_feed {
 
 typedef struct hdi_engine {
     hdi_device *device;
+    hdi_engine_shared *shared; /* the channel's */
     hdi_feed feeds[HDI_LANES_MAX];
-    /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
-    _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    _Atomic uint32_t asleep;                  /* the engine sleeps, or is about to: ring the bell */
-    _Atomic int lost;                         /* driver code that killed the device; 0: alive */
-    _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
+    int64_t watchdog_ns; /* 0: none */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* what the driver said at the start */
@@ -114,41 +118,40 @@ typedef struct hdi_engine {
     pthread_t thread;
     pthread_mutex_t running; /* placement inline: who runs the engine */
     uint32_t bad_entries;    /* placement inline: refusals of the context in a row */
-    _Atomic uint64_t operations, waits, events, publishes, sleeps;
 } hdi_engine;
-
-typedef struct hdi_limits {
-    uint32_t threads_per_block;
-    uint32_t block[3], grid[3];
-    size_t shared_default, shared_max;
-} hdi_limits;
 
 struct hdi_arena;
 
 struct hdi_device {
     hd_runtime *runtime;
-    int index;   /* in the runtime */
-    int ordinal; /* in the driver */
-    hdcu_device handle;
+    int index;          /* in the runtime */
+    int ordinal;        /* in the driver */
+    hdcu_device handle; /* these two where the driver is in this process */
     hdcu_context context;
-    hdi_limits limits;
+    hdi_port *port;
+    hdi_facts facts;
+    hdi_limits limits; /* as in `facts`, cut to what a command can say */
     hdi_channel channel;
     hdcu_deviceptr words_address; /* the channel's words as the device sees them */
     bool words_registered;
     _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */
     _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* making lanes, giving them out */
     hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */
+    _Atomic uint32_t lanes_made;                   /* the first ones */
     _Atomic uint8_t reach[HDI_DEVICES_MAX];        /* HDI_PEERS_*: may kernels of this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
     struct hdi_arena *arena;
+    uint64_t range_at, range_bytes; /* placement process: its address range, the same in every process */
     _Atomic uint64_t ring_stalls, buffers_live, bytes_live;
-    hdi_engine *engine;
+    hdi_engine *engine; /* NULL: in a worker process */
+    _Atomic uint64_t losses, restarts;
+    _Atomic bool returning; /* lost, but its port leads to a fresh worker already */
 };
 
 /* What an engine needs to know to launch a kernel. */
 typedef struct hdi_kernel_code {
-    char name[128];
-    hdcu_function function[HDI_DEVICES_MAX];
+    char name[HDI_KERNEL_NAME_BYTES];
+    _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
 } hdi_kernel_code;
 
 #define HDI_KERNEL_CHUNK 256
@@ -158,8 +161,10 @@ struct hd_runtime {
     uint32_t magic;
     uint64_t id; /* never used again in this process */
     hdi_options options;
-    const hdi_driver *driver;
-    bool is_inline;
+    const hdi_driver *driver; /* NULL: in the worker processes */
+    const char *provider;     /* "nvidia" or "host"; static */
+    int driver_version;
+    bool is_inline, is_process;
     int64_t spin_ns;
     int n_devices;
     hdi_device *devices[HDI_DEVICES_MAX];
@@ -167,9 +172,19 @@ struct hd_runtime {
     pthread_mutex_t cold;                                  /* peers, kernels, modules, staging: everything rare */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers; /* src/data */
-    struct hdi_staging *staging; /* src/data */
-    struct hdi_modules *modules; /* src/kernel */
+    struct hdi_buffers *buffers;    /* src/data */
+    struct hdi_staging *staging;    /* src/data */
+    struct hdi_modules *modules;    /* src/kernel */
+    struct hdi_pinned_pool *pinned; /* src/memory */
+    struct hdi_shares *shares;      /* src/memory; placement process */
+    pthread_mutex_t restarting;     /* one device at a time comes back */
+    struct hdi_workers *workers;    /* src/worker; placement process */
+    struct hdi_losses *losses;
+    hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */
+    /* In a worker process: ends it, instead of declaring the device lost. Does not return. */
+    void (*end_process)(hdi_device *device, int code);
+    /* After a device was lost, by whoever noticed; marks its buffers. */
+    void (*on_loss)(hd_runtime *rt, hdi_device *device);
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */
@@ -186,6 +201,14 @@ static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)
     return &chunk[number % HDI_KERNEL_CHUNK];
 }
 
+/* The name of a kernel, by a number that may be nonsense. */
+static inline const char *hdi_kernel_name(hd_runtime *rt, uint32_t number)
+{
+    uint32_t chunk = number / HDI_KERNEL_CHUNK;
+    bool known = chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire);
+    return known ? hdi_kernel_at(rt, number)->name : "?";
+}
+
 static inline hdi_device *hdi_lane_owner(hd_runtime *rt, uint32_t global)
 {
     return rt->devices[global / HDI_LANES_MAX];
@@ -194,6 +217,13 @@ static inline hdi_device *hdi_lane_owner(hd_runtime *rt, uint32_t global)
 static inline hdi_lane_shared *hdi_lane_shared_of(hd_runtime *rt, uint32_t global)
 {
     return &hdi_lane_owner(rt, global)->channel.lanes[global % HDI_LANES_MAX];
+}
+
+/* The code that ended the device, 0 while it works. */
+static inline int hdi_device_lost(const hdi_device *device)
+{
+    /* pairs with the release store behind the records of what failed */
+    return atomic_load_explicit(&device->channel.engine->lost, memory_order_acquire);
 }
 
 /* Whether everything up to a mark is finished. One load. */

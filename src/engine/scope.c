@@ -3,12 +3,33 @@
  *
  * Threads: any. Locks: none.
  */
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "engine/engine.h"
+
+#define GONE_NS 1000000000
+#define NAP_NS 1000000
+
+int hdi_device_gone(hdi_device *device, int code)
+{
+    bool watched = device->runtime->workers != NULL;
+    int64_t deadline = hdi_deadline(GONE_NS);
+    while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
+        hdi_nap(NAP_NS);
+    }
+    int lost = hdi_device_lost(device);
+    return lost ? lost : code;
+}
 
 hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point, const char *who)
 {
     hd_status status = HD_ERROR_DRIVER;
+    if (code < 0) {
+        code = hdi_device_gone(device, code);
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "%s: device %d is lost: %s", who,
+                               device->index, hdi_driver_code_name(code));
+    }
     if (hdi_driver_code_is_fatal(code)) {
         status = HD_ERROR_DEVICE_LOST;
     } else if (code == HDCU_ERROR_OUT_OF_MEMORY) {
@@ -16,6 +37,11 @@ hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_poin
     }
     return hdi_fail_driver(status, code, entry_point, device->index, "%s: %s on device %d: %s", who, entry_point,
                            device->index, hdi_driver_code_name(code));
+}
+
+hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer, const char *who)
+{
+    return hdi_driver_failed(device, answer.code, answer.call, who);
 }
 
 hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope)

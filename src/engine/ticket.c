@@ -78,7 +78,7 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
     if (rt->is_inline) {
         return wait_inline(rt, shared, position, deadline);
     }
-    hdi_engine_notify(hdi_lane_owner(rt, lane)->engine, lane % HDI_LANES_MAX);
+    hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
     int64_t start = hdi_clock_ns();
     int64_t spin_end = start + rt->spin_ns < deadline ? start + rt->spin_ns : deadline;
     for (int64_t now = start; now < spin_end; now = hdi_clock_ns()) {
@@ -106,38 +106,70 @@ static const char *operation_name(uint8_t op)
     }
 }
 
-static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, const char *who)
+/* "the launch of kernel 'x'", "a copy" */
+static void name_operation(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes)
+{
+    if (op == HDI_OP_LAUNCH) {
+        snprintf(out, bytes, "the launch of kernel '%.100s'", hdi_kernel_name(rt, kernel));
+    } else if (op) {
+        snprintf(out, bytes, "a %s", operation_name(op));
+    } else {
+        snprintf(out, bytes, "an operation");
+    }
+}
+
+/* The fields that say which operation is to blame. */
+static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
 {
     hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
-    error.driver_code = f->driver_code;
+    error.driver_code = f->driver_code > 0 ? f->driver_code : 0;
     error.device = (int)(f->lane / HDI_LANES_MAX);
     error.lane = (int)(f->lane % HDI_LANES_MAX);
     error.ticket = f->position;
     snprintf(error.operation, sizeof error.operation, "%s", operation_name(f->op));
-    char what[192] = "an operation";
     if (f->op == HDI_OP_LAUNCH) {
-        snprintf(error.kernel, sizeof error.kernel, "%s", hdi_kernel_at(rt, f->kernel)->name);
-        snprintf(what, sizeof what, "the launch of kernel '%s'", error.kernel);
-    } else if (f->op) {
-        snprintf(what, sizeof what, "a %s", error.operation);
+        snprintf(error.kernel, sizeof error.kernel, "%s", hdi_kernel_name(rt, f->kernel));
     }
-    const char *code = hdi_driver_code_name(f->driver_code);
-    if (!f->lost) {
-        snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who,
-                 what, error.device, error.lane, (unsigned long long)error.ticket, code,
-                 f->inherited ? "; this operation reads what that one should have written" : "");
-    } else if (f->op) {
-        snprintf(error.message, sizeof error.message,
-                 "%s: device %d is lost: %s; first unfinished there: %s (lane %d, ticket %llu)%s%s", who, error.device,
-                 code, what, error.lane, (unsigned long long)error.ticket,
-                 f->inherited ? "; this operation reads its result" : "",
-                 strcmp(rt->driver->provider, "nvidia") == 0 && rt->n_devices > 1
-                     ? "; the driver takes a process's other GPUs down with it"
-                     : "");
+    return error;
+}
+
+void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const char *who, hd_error *out)
+{
+    hd_error error = blamed(rt, f);
+    char first[160], last[160], operations[400];
+    name_operation(rt, f->op, f->kernel, first, sizeof first);
+    name_operation(rt, f->last_op, f->last_kernel, last, sizeof last);
+    if (!f->op) {
+        snprintf(operations, sizeof operations, "nothing was unfinished in lane %d", error.lane);
+    } else if (!f->last_op || f->last_position == f->position) {
+        snprintf(operations, sizeof operations, "%s: %s (lane %d, ticket %llu)",
+                 f->last_op ? "last and only unfinished there" : "first unfinished there", first, error.lane,
+                 (unsigned long long)f->position);
     } else {
-        snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; nothing was unfinished in lane %d",
-                 who, error.device, code, error.lane);
+        snprintf(operations, sizeof operations, "unfinished in lane %d: from %s (ticket %llu) to %s (ticket %llu)",
+                 error.lane, first, (unsigned long long)f->position, last, (unsigned long long)f->last_position);
     }
+    bool takes_others = !rt->is_process && rt->n_devices > 1 && strcmp(rt->provider, "nvidia") == 0;
+    snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; %s%s%s", who, error.device,
+             hdi_driver_code_name(f->driver_code), operations,
+             f->inherited && f->op ? "; this operation reads its result" : "",
+             takes_others ? "; the driver takes a process's other GPUs down with it" : "");
+    *out = error;
+}
+
+static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, const char *who)
+{
+    hd_error error;
+    if (f->lost) {
+        hdi_loss_describe(rt, f, who, &error);
+        return hdi_fail_error(&error);
+    }
+    char what[160];
+    error = blamed(rt, f);
+    name_operation(rt, f->op, f->kernel, what, sizeof what);
+    snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who, what,
+             error.device, error.lane, (unsigned long long)error.ticket, hdi_driver_code_name(f->driver_code),
+             f->inherited ? "; this operation reads what that one should have written" : "");
     return hdi_fail_error(&error);
 }
 
@@ -155,7 +187,7 @@ hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, 
 hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
 {
     hd_runtime *rt = lane->device->runtime;
-    int lost = atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire);
+    int lost = hdi_device_lost(lane->device);
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
@@ -195,7 +227,7 @@ hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
 {
     hd_lane *lane = hdi_lane_any(ticket.lane);
     if (!lane) {
-        return HD_OK;
+        return ticket.lane ? hdi_fail(HD_ERROR_HANDLE, "hd_wait: not a ticket") : HD_OK;
     }
     hd_runtime *rt = lane->device->runtime;
     if (!is_done(lane->shared, ticket.sequence) &&

@@ -3,6 +3,7 @@
 #include "support/check.h"
 
 #include <pthread.h>
+#include <unistd.h>
 #include "engine/channel.h"
 
 static hdi_failure failure(uint64_t from, uint64_t to, int code)
@@ -48,10 +49,60 @@ static void no_failure_is_forgotten(void **state)
     for (uint64_t i = 1; i <= HDI_FAILURES_MAX + 30; i++) {
         assert_true(hdi_failure_find(lane, 10 * i, &found));
         assert_true(hdi_failure_find(lane, 10 * i + 1, &found));
-        assert_int_equal(found.driver_code, i < HDI_FAILURES_MAX ? i : HDI_FAILURES_MAX);
+        assert_int_equal(found.driver_code, i < 31 ? 31 : i); /* the oldest ones have become one */
     }
-    assert_false(hdi_failure_find(lane, 15, &found));
+    assert_true(hdi_failure_find(lane, 15, &found));
+    assert_false(hdi_failure_find(lane, 325, &found));
+    assert_int_equal(hdi_failure_end(lane), 10 * (HDI_FAILURES_MAX + 30) + 1);
     assert_false(hdi_failure_find(lane, 10 * (HDI_FAILURES_MAX + 30) + 2, &found));
+    hdi_channel_release(&channel);
+}
+
+static void a_record_without_end_is_closed(void **state)
+{
+    (void)state;
+    hdi_channel channel;
+    assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
+    hdi_lane_shared *lane = &channel.lanes[3];
+    hdi_failure found;
+    hdi_failure_close(lane, 5); /* there is none */
+    hdi_failure f = failure(3, UINT64_MAX, 1);
+    hdi_failure_add(lane, &f);
+    assert_true(hdi_failure_find(lane, UINT64_MAX, &found));
+    hdi_failure_close(lane, 7);
+    assert_true(hdi_failure_find(lane, 3, &found));
+    assert_true(hdi_failure_find(lane, 7, &found));
+    assert_false(hdi_failure_find(lane, 8, &found));
+    assert_false(hdi_failure_find(lane, UINT64_MAX, &found));
+    hdi_failure_close(lane, 9); /* it has an end already */
+    assert_false(hdi_failure_find(lane, 9, &found));
+    /* nothing was unfinished: it covers nothing, and so not what comes next */
+    f = failure(20, UINT64_MAX, 2);
+    hdi_failure_add(lane, &f);
+    hdi_failure_close(lane, 19);
+    assert_false(hdi_failure_find(lane, 19, &found));
+    assert_false(hdi_failure_find(lane, 20, &found));
+    hdi_channel_release(&channel);
+}
+
+static void another_mapping_shows_the_same(void **state)
+{
+    (void)state;
+    hdi_channel channel, other;
+    assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
+    assert_int_equal(hdi_channel_map(dup(channel.memory.descriptor), 128, &other), HD_OK);
+    assert_ptr_not_equal(channel.engine, other.engine);
+    atomic_store(&channel.engine->lost, 700);
+    atomic_store(&channel.lanes[255].head, 77);
+    hdi_command_at(&channel, 255, 130)->op = HDI_OP_FILL;
+    assert_int_equal(atomic_load(&other.engine->lost), 700);
+    assert_int_equal(atomic_load(&other.lanes[255].head), 77);
+    assert_int_equal(hdi_command_at(&other, 255, 2)->op, HDI_OP_FILL);
+    hdi_channel_release(&other);
+    /* one of another size is not taken, and its descriptor is closed */
+    int descriptor = dup(channel.memory.descriptor);
+    assert_int_equal(hdi_channel_map(descriptor, 256, &other), HD_ERROR_SYSTEM);
+    assert_int_equal(close(descriptor), -1);
     hdi_channel_release(&channel);
 }
 
@@ -92,8 +143,8 @@ static void a_reader_never_sees_half_a_record(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_position_finds_its_failure),
-        cmocka_unit_test(no_failure_is_forgotten),
+        cmocka_unit_test(a_position_finds_its_failure),      cmocka_unit_test(no_failure_is_forgotten),
+        cmocka_unit_test(a_record_without_end_is_closed),    cmocka_unit_test(another_mapping_shows_the_same),
         cmocka_unit_test(a_reader_never_sees_half_a_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

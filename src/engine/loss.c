@@ -1,0 +1,440 @@
+/* loss.c - devices that are lost: what happens to their lanes, who is told, and how their lanes come back.
+ *
+ * Threads: hdi_lane_lose and hdi_loss_note run where the loss is noticed: on the engine, or, for a worker process that is gone, on
+ * the thread that watches it; hd_loss_* on any. Locks: the order lock of the device while the lanes of a dead worker are
+ * ended, so that no submission comes in between; the losses' own mutex while a loss is noted and lanes are ended, nothing is taken
+ * under it.
+ * Always: a position is failed before it is done; a loss is told once.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "base/wait.h"
+#include "engine/engine.h"
+
+typedef struct loss {
+    int code;       /* 0: nothing to tell */
+    uint64_t order; /* which of several came first */
+    uint64_t losses;
+    hd_error error;
+} loss;
+
+struct hdi_losses {
+    pthread_mutex_t lock;
+    int descriptor; /* readable while there is something to tell */
+    uint64_t order;
+    loss of[HDI_DEVICES_MAX];
+};
+
+hd_status hdi_losses_create(hd_runtime *rt)
+{
+    struct hdi_losses *losses = calloc(1, sizeof *losses);
+    if (!losses) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    losses->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (losses->descriptor < 0) {
+        free(losses);
+        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: no descriptor is left");
+    }
+    pthread_mutex_init(&losses->lock, NULL);
+    rt->losses = losses;
+    return HD_OK;
+}
+
+void hdi_losses_release(hd_runtime *rt)
+{
+    if (rt->losses) {
+        close(rt->losses->descriptor);
+        pthread_mutex_destroy(&rt->losses->lock);
+        free(rt->losses);
+        rt->losses = NULL;
+    }
+}
+
+/* ---- lanes ---- */
+
+const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane, uint64_t position, uint64_t limit,
+                                      uint64_t *end)
+{
+    while (position < limit) {
+        const hdi_command *c = hdi_command_at(channel, lane, position);
+        if (c->slots == 0) {
+            return NULL; /* a dead process left it half written */
+        }
+        position += c->slots;
+        if (c->op == HDI_OP_LAUNCH || c->op == HDI_OP_COPY || c->op == HDI_OP_FILL) {
+            *end = position;
+            return c;
+        }
+    }
+    return NULL;
+}
+
+/* Whether a WAIT of a lane is for another lane that is not there yet. */
+static bool waits(const hdi_device *device, uint32_t number, const hdi_command *c)
+{
+    uint32_t own = (uint32_t)device->index * HDI_LANES_MAX + number;
+    bool another = c->wait.lane != own && c->wait.lane < (uint32_t)device->runtime->n_devices * HDI_LANES_MAX;
+    return another && !hdi_mark_done(device->runtime, (hdi_mark){c->wait.lane, c->wait.position});
+}
+
+bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, uint64_t to)
+{
+    for (uint64_t at = from; at < to;) {
+        const hdi_command *c = hdi_command_at(&device->channel, number, at);
+        if (c->op == HDI_OP_WAIT) {
+            if (waits(device, number, c)) {
+                return true;
+            }
+        } else if (c->slots == 0 || c->op != HDI_OP_SKIP) {
+            return false;
+        }
+        at += c->slots;
+    }
+    return false;
+}
+
+static uint32_t kernel_of(const hdi_command *c)
+{
+    return c->op == HDI_OP_LAUNCH ? c->kernel : 0;
+}
+
+/* The engine's process has ended, perhaps by writing anywhere: positions that cannot be are replaced by ones that can, the careful way.
+ * Order lock held. */
+static void mend_positions(hdi_device *device, uint32_t number)
+{
+    hdi_lane_shared *lane = &device->channel.lanes[number];
+    uint64_t head = device->lanes[number]->head;
+    uint64_t slots = device->channel.slots;
+    uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
+    atomic_store_explicit(&lane->head, head, memory_order_release);
+    if (head - done > slots) {
+        done = head > slots ? head - slots : 0;
+        atomic_store_explicit(&lane->done, done, memory_order_release);
+    }
+    if (issued - done > head - done) {
+        atomic_store_explicit(&lane->issued, head, memory_order_release);
+    }
+}
+
+void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
+{
+    const hdi_channel *channel = &device->channel;
+    hdi_lane_shared *lane = &channel->lanes[number];
+    uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
+    uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
+    hdi_failure failure;
+    if (hdi_failure_find(lane, UINT64_MAX, &failure)) {
+        return; /* recorded before */
+    }
+    failure = (hdi_failure){
+        .from = done + 1,
+        .to = UINT64_MAX,
+        .position = done,
+        .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
+        .driver_code = code,
+        .lost = 1,
+    };
+    uint64_t end = done;
+    const hdi_command *c = hdi_lane_operation(channel, number, done, head, &end);
+    if (c) {
+        failure.op = c->op;
+        failure.kernel = kernel_of(c);
+        failure.position = end;
+    }
+    for (const hdi_command *next; (next = hdi_lane_operation(channel, number, end, issued, &end)) != NULL;) {
+        c = next;
+    }
+    if (c && failure.position <= issued) {
+        failure.last_op = c->op;
+        failure.last_kernel = kernel_of(c);
+        failure.last_position = end;
+    }
+    hdi_failure_add(lane, &failure);
+    /* pairs with the load in the submit path */
+    atomic_store_explicit(&lane->failed, 1, memory_order_release);
+}
+
+void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
+{
+    /* Sequentially consistent: behind the store of `done`, see wait_for_host in feed.c. */
+    if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
+        return;
+    }
+    uint32_t devices = atomic_exchange_explicit(&lane->watchers, 0, memory_order_seq_cst);
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (devices >> i & 1 && rt->devices[i]) {
+            hdi_engine_ring(rt->devices[i]->channel.engine);
+        }
+    }
+}
+
+uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head)
+{
+    while (from < head) {
+        const hdi_command *c = hdi_command_at(&device->channel, number, from);
+        if (c->slots == 0) {
+            return head; /* a dead process left it half written */
+        }
+        if (c->op == HDI_OP_WAIT && waits(device, number, c)) {
+            return from;
+        }
+        from += c->slots;
+    }
+    return head;
+}
+
+/* What is unfinished in a dead lane is finished, without success, as far as that does not wait for a living one: whoever comes next
+ * may rely on it that everything before is over. True when something moved. */
+static bool end_lane(hdi_device *device, uint32_t number)
+{
+    hdi_lane_shared *lane = &device->channel.lanes[number];
+    uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
+    uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
+    uint64_t reach = hdi_lane_reach(device, number, done, head);
+    atomic_store_explicit(&lane->issued, head, memory_order_release);
+    if (reach == done) {
+        return false;
+    }
+    /* as store_done in feed.c */
+    atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
+    hdi_futex_wake(&lane->wake, INT32_MAX);
+    hdi_lane_ring_watchers(device->runtime, lane);
+    return true;
+}
+
+bool hdi_device_ended(const hdi_device *device)
+{
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    for (uint32_t i = 0; i < made; i++) {
+        const hdi_lane_shared *lane = &device->channel.lanes[i];
+        if (atomic_load_explicit(&lane->done, memory_order_acquire) !=
+            atomic_load_explicit(&lane->head, memory_order_acquire)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool hdi_device_end(hdi_device *device)
+{
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    for (bool moved = true; moved;) { /* dead lanes wait for each other, too */
+        moved = false;
+        for (uint32_t i = 0; i < made; i++) {
+            moved |= end_lane(device, i);
+        }
+    }
+    return hdi_device_ended(device);
+}
+
+/* ---- telling ---- */
+
+/* Whether the first unfinished operation of a lane waits for another lane. */
+static bool waits_for_another(const hdi_device *device, uint32_t number)
+{
+    const hdi_lane_shared *lane = &device->channel.lanes[number];
+    return hdi_lane_waits(device, number, atomic_load_explicit(&lane->done, memory_order_acquire),
+                          atomic_load_explicit(&lane->head, memory_order_acquire));
+}
+
+/* How much a lane may have had to do with the loss. */
+static int suspicion(const hdi_device *device, uint32_t number, const hdi_failure *f)
+{
+    return f->op == 0 ? 0 : waits_for_another(device, number) ? 1 : f->last_op ? 3 : 2;
+}
+
+/* The failure of the lane that is the most likely to blame. */
+static void blame(hdi_device *device, int code, hdi_failure *out)
+{
+    *out = (hdi_failure){.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
+    int most = -1;
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_failure failure;
+        if (hdi_failure_find(&device->channel.lanes[i], UINT64_MAX, &failure) &&
+            suspicion(device, i, &failure) > most) {
+            most = suspicion(device, i, &failure);
+            *out = failure;
+        }
+    }
+}
+
+/* Notes a loss, and ends the lanes where that is ours to do: under the lock, so that whoever has waited for a ticket is told of the
+ * loss, and whoever was told finds all tickets done. */
+static void note(hdi_device *device, int code, bool ends_lanes)
+{
+    hd_runtime *rt = device->runtime;
+    struct hdi_losses *losses = rt->losses;
+    uint64_t count = atomic_fetch_add_explicit(&device->losses, 1, memory_order_acq_rel) + 1;
+    hdi_failure failure;
+    blame(device, code, &failure);
+    if (rt->on_loss) {
+        rt->on_loss(rt, device);
+    }
+    pthread_mutex_lock(&losses->lock);
+    loss *l = &losses->of[device->index];
+    l->code = code;
+    l->order = ++losses->order;
+    l->losses = count;
+    hdi_loss_describe(rt, &failure, "heddle", &l->error);
+    if (ends_lanes) {
+        hdi_device_end(device);
+    }
+    uint64_t one = 1;
+    ssize_t written = write(losses->descriptor, &one, sizeof one);
+    (void)written; /* it fails only when the descriptor is readable already */
+    pthread_mutex_unlock(&losses->lock);
+}
+
+void hdi_loss_note(hdi_device *device, int code)
+{
+    note(device, code, false);
+}
+
+void hdi_device_lose(hdi_device *device, int code)
+{
+    hdi_engine_shared *engine = device->channel.engine;
+    /* Before the lock: a submitter that has it may be reading a record which a dead engine left half written. */
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    for (uint32_t i = 0; i < made; i++) {
+        hdi_failure_repair(&device->channel.lanes[i]);
+    }
+    /* Nobody submits under the lock, and behind it everybody sees `lost`. */
+    hdi_lock_take(&device->order);
+    bool first = atomic_load_explicit(&engine->lost, memory_order_relaxed) == 0;
+    if (first) {
+        for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+            if (device->lanes[i]) {
+                mend_positions(device, i);
+                hdi_lane_lose(device, i, code);
+            }
+        }
+        /* pairs with the acquire load in hdi_device_lost */
+        atomic_store_explicit(&engine->lost, code, memory_order_release);
+    }
+    hdi_lock_release(&device->order);
+    if (!first) {
+        return;
+    }
+    note(device, code, true);
+    for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
+        atomic_store_explicit(&engine->active[i], 0, memory_order_seq_cst);
+    }
+}
+
+void hdi_device_revive(hdi_device *device)
+{
+    hdi_engine_shared *engine = device->channel.engine;
+    hdi_lock_take(&device->order);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        if (device->lanes[i]) {
+            hdi_lane_shared *lane = &device->channel.lanes[i];
+            hdi_failure_close(lane, atomic_load_explicit(&lane->head, memory_order_relaxed));
+            atomic_store_explicit(&lane->failed, 0, memory_order_release);
+            /* The waits that stood in the ring have not happened. */
+            size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
+            memset(device->lanes[i]->seen, 0, n_lanes * sizeof device->lanes[i]->seen[0]);
+            memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
+        }
+    }
+    atomic_store_explicit(&engine->lost, 0, memory_order_release);
+    hdi_lock_release(&device->order);
+    atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
+}
+
+hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what)
+{
+    hd_error error = hdi_error_blank(HD_ERROR_DEVICE_LOST);
+    struct hdi_losses *losses = rt->losses;
+    pthread_mutex_lock(&losses->lock);
+    if (losses->of[device].losses) {
+        error = losses->of[device].error;
+    }
+    pthread_mutex_unlock(&losses->lock);
+    char cause[sizeof error.message];
+    memcpy(cause, error.message, sizeof cause);
+    error.device = device;
+    const char *colon = strchr(cause, ':');
+    snprintf(error.message, sizeof error.message, "%s: %s%.400s", who, what, colon ? colon : "");
+    return hdi_fail_error(&error);
+}
+
+static hd_status check(hd_runtime *rt, const void *out, const char *who)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+    }
+    return hdi_runtime_is_open(rt) ? HD_OK : hdi_fail(HD_ERROR_HANDLE, "%s: not an open runtime", who);
+}
+
+hd_status hd_loss_descriptor(hd_runtime *rt, int *out)
+{
+    hd_status status = check(rt, out, "hd_loss_descriptor");
+    if (!status) {
+        *out = rt->losses->descriptor;
+    }
+    return status;
+}
+
+static hd_loss_cause cause_of(int code)
+{
+    switch (code) {
+    case HDI_GONE_WATCHDOG:
+        return HD_LOSS_WATCHDOG;
+    case HDI_GONE_STUCK:
+    case HDI_GONE_UNANSWERED:
+        return HD_LOSS_WORKER_STUCK;
+    default:
+        return code < 0 ? HD_LOSS_WORKER_ENDED : HD_LOSS_DRIVER;
+    }
+}
+
+hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
+{
+    hd_status status = check(rt, out, "hd_loss_next");
+    if (status) {
+        return status;
+    }
+    if (out->size < sizeof *out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_loss_next: size is %zu, expected %zu", out->size, sizeof *out);
+    }
+    struct hdi_losses *losses = rt->losses;
+    loss *oldest = NULL;
+    int waiting = 0;
+    hd_device_loss told = {.size = out->size};
+    pthread_mutex_lock(&losses->lock);
+    for (int i = 0; i < rt->n_devices; i++) {
+        loss *l = &losses->of[i];
+        if (l->code) {
+            waiting++;
+            oldest = !oldest || l->order < oldest->order ? l : oldest;
+        }
+    }
+    if (oldest) {
+        told.device = (int)(oldest - losses->of);
+        told.cause = cause_of(oldest->code);
+        told.driver_code = oldest->code > 0 ? oldest->code : 0;
+        told.signal = oldest->code <= HDI_GONE_SIGNAL ? HDI_GONE_SIGNAL - oldest->code : 0;
+        told.losses = oldest->losses;
+        memcpy(told.message, oldest->error.message, sizeof told.message);
+        oldest->code = 0;
+    }
+    if (waiting <= 1) {
+        uint64_t count;
+        ssize_t n = read(losses->descriptor, &count, sizeof count);
+        (void)n; /* it fails when there was nothing */
+    }
+    pthread_mutex_unlock(&losses->lock);
+    if (!oldest) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_loss_next: no device was lost since it last told of one");
+    }
+    *out = told;
+    return HD_OK;
+}

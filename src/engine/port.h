@@ -1,0 +1,139 @@
+/* port.h - what the application's side asks of a device beside its lanes: everything that is rare.
+ *
+ * Facts, lanes, mapping memory, pinning, modules, kernels. The engine's hot path does not come by here. Two ports exist:
+ * the local one calls the driver on the calling thread (placements inline and thread, and inside a worker process);
+ * the remote one sends the request to the device's worker process and waits for its reply (src/worker). Both do the same.
+ *
+ * Threads: any, also at the same time. Blocking: as long as the driver takes; a remote port has a time limit, after
+ * which its device is lost. Locks: the port's own, never held by anything that submits.
+ * Always: a request that failed has changed nothing, except where its comment says otherwise; outputs are written
+ * on success only.
+ */
+#ifndef HDI_ENGINE_PORT_H
+#define HDI_ENGINE_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "driver/driver.h"
+
+/* What became of a request. */
+typedef struct hdi_answer {
+    int code;         /* 0, the driver's code, or below 0 one of HDI_GONE_* (driver.h): the driver could not be asked */
+    const char *call; /* the entry point that said so, "" where there is none to name; static */
+} hdi_answer;
+
+static inline bool hdi_answered(hdi_answer answer)
+{
+    return answer.code == HDCU_SUCCESS;
+}
+
+typedef struct hdi_limits {
+    uint32_t threads_per_block;
+    uint32_t block[3], grid[3];
+    uint64_t shared_default, shared_max; /* bytes per block: without opting in, at most */
+} hdi_limits;
+
+/* What does not change while a device is open. Plain data: it travels between processes. */
+typedef struct hdi_facts {
+    hdi_limits limits;
+    char name[128], bus_id[32];
+    uint8_t uuid[16];
+    int32_t compute_major, compute_minor, multiprocessors;
+    int32_t virtual_memory; /* whether it has virtual memory management */
+    uint64_t memory_bytes;  /* physical */
+    uint64_t granule;       /* bytes; what is mapped is a multiple */
+    uint64_t peers;         /* bit j: the driver says that it can access the memory of the runtime's device j */
+} hdi_facts;
+
+/* Code to load. The bytes are the port's only during the call. `descriptor`: an anonymous file whose bytes [offset, offset + bytes)
+ * are the same code, for a port into another process; -1: there is none. */
+typedef struct hdi_code {
+    const void *bytes;
+    size_t size;
+    int descriptor;
+    uint64_t offset;
+} hdi_code;
+
+#define HDI_CODE_LOG_BYTES 2048
+#define HDI_KERNEL_NAME_BYTES 128
+#define HDI_FUNCTION_PARAMS_MAX 2048
+
+typedef struct hdi_kernel_facts {
+    uint32_t max_threads;   /* per block, as the driver says */
+    uint32_t static_shared; /* bytes */
+    uint32_t n_params;      /* of `params`, UINT32_MAX: the driver does not tell */
+    struct {
+        uint16_t offset, size;
+    } params[HDI_FUNCTION_PARAMS_MAX];
+} hdi_kernel_facts;
+
+typedef struct hdi_port hdi_port;
+
+typedef struct hdi_port_calls {
+    /* ---- facts ---- */
+    hdi_answer (*facts)(hdi_port *port, hdi_facts *out);
+    hdi_answer (*memory_free)(hdi_port *port, uint64_t *out); /* bytes, now */
+
+    /* ---- lanes: makes the engine's side of lane `number`, whose positions go on from the channel's `done` ---- */
+    hdi_answer (*lane)(hdi_port *port, uint32_t number, bool keeps_failure);
+
+    /* ---- device memory; addresses and sizes are multiples of the granule ---- */
+    /* An address range, at `wanted` if that is not 0 and free there (a caller that needs it there looks at *out). */
+    hdi_answer (*reserve)(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out);
+    /* Gives the range back with all that is mapped in it. Goes on past errors and tells the first one. */
+    hdi_answer (*unreserve)(hdi_port *port, uint64_t at, uint64_t bytes);
+    /* Physical memory of the device, mapped at an address inside a reserved range, which the device may read and write. What
+     * cannot be undone after a failure is kept in mind and undone before the next `map`. */
+    hdi_answer (*map)(hdi_port *port, uint64_t at, uint64_t bytes);
+    /* Undoes exactly one `map` or `import`. */
+    hdi_answer (*unmap)(hdi_port *port, uint64_t at, uint64_t bytes);
+
+    /* ---- device memory that another device uses, for one `map` of the owner ---- */
+    /* Local ports: the owner lets the device `peer` (number in the runtime) use it. */
+    hdi_answer (*grant)(hdi_port *owner, int peer, uint64_t at, uint64_t bytes);
+    /* Between processes: the owner's memory as a descriptor, which the caller closes, and where another device maps that
+     * memory, at the same address, in a range that it has reserved for it. */
+    hdi_answer (*export)(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor);
+    hdi_answer (*import)(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes);
+
+    /* ---- pinned memory: `base` is whole pages of a shared mapping of this process, whose file is `descriptor` ---- */
+    /* *address: where devices see it. A remote port gives the worker the file, which maps it at the same address. */
+    hdi_answer (*pin)(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address);
+    hdi_answer (*unpin)(hdi_port *port, void *base, uint64_t bytes);
+
+    /* ---- code ---- */
+    /* *out: the module's number for the calls below, never 0. `log` (HDI_CODE_LOG_BYTES) gets the compiler's words, also on failure. */
+    hdi_answer (*load)(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
+    hdi_answer (*unload)(hdi_port *port, uint64_t module);
+    /* Looks a kernel up and makes it what the engine launches under `number` (of the runtime's table). */
+    hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
+    /* Lets launches of the kernel ask for up to `bytes` of dynamic shared memory. */
+    hdi_answer (*kernel_shared)(hdi_port *port, uint32_t number, uint32_t bytes);
+} hdi_port_calls;
+
+struct hdi_port {
+    const hdi_port_calls *calls;
+};
+
+/* port_local.c */
+struct hdi_engine;
+struct hd_runtime;
+typedef struct hdi_local_port_config {
+    const hdi_driver *driver;
+    hdcu_device device;
+    hdcu_context context;       /* the device's primary context; need not be current anywhere */
+    int index;                  /* of the device in the runtime */
+    int n_devices;              /* of the runtime, and their handles, for `peers` and `grant` */
+    const hdcu_device *devices; /* may be NULL: no peers; else valid as long as the port */
+    struct hd_runtime *runtime; /* whose table `kernel` fills; NULL: lane and kernel calls are not made */
+} hdi_local_port_config;
+
+/* NULL: no host memory. */
+hdi_port *hdi_local_port_create(const hdi_local_port_config *config);
+/* The engine whose lanes `lane` makes; before the first such call. */
+void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine);
+/* Forgets everything without calling the driver. NULL is ignored. */
+void hdi_local_port_destroy(hdi_port *port);
+
+#endif

@@ -1,0 +1,534 @@
+/* port_local.c - the port to a driver in this process: facts, memory, pinning. Lanes and code are in port_code.c.
+ *
+ * Threads, locks: see port_local.h.
+ * Always: the table has every mapping and every handle that this port got from the driver and has not given back, also those
+ * that it could not give back: these are `doomed`, and cleared before the next `map` or `import`, or by another `unmap`.
+ */
+#include "engine/port_local.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRANULE_LEAST ((size_t)2 << 20)
+
+static const hdi_answer good = {HDCU_SUCCESS, ""};
+
+/* The first of two failures. */
+static hdi_answer first_of(hdi_answer a, hdi_answer b)
+{
+    return hdi_answered(a) ? b : a;
+}
+
+/* ---- facts: the context is current ---- */
+
+static hdi_answer attribute(const hdi_local_port *p, int which, int32_t *out)
+{
+    int value = 0;
+    hdi_answer answer = hdi_local_answer(p->config.driver->cuDeviceGetAttribute(&value, which, p->config.device),
+                                         "cuDeviceGetAttribute");
+    if (hdi_answered(answer)) {
+        *out = value;
+    }
+    return answer;
+}
+
+static hdi_answer ask_attributes(const hdi_local_port *p, hdi_facts *f)
+{
+    int32_t threads = 0, block[3] = {0}, grid[3] = {0}, shared = 0, shared_max = 0;
+    const struct {
+        int which;
+        int32_t *value;
+    } wanted[] = {
+        {HDCU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &threads},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, &block[0]},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, &block[1]},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, &block[2]},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, &grid[0]},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, &grid[1]},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, &grid[2]},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, &shared},
+        {HDCU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared_max},
+        {HDCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &f->compute_major},
+        {HDCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &f->compute_minor},
+        {HDCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &f->multiprocessors},
+        {HDCU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &f->virtual_memory},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        hdi_answer answer = attribute(p, wanted[i].which, wanted[i].value);
+        if (!hdi_answered(answer)) {
+            return answer;
+        }
+    }
+    f->limits.threads_per_block = (uint32_t)threads;
+    for (int i = 0; i < 3; i++) {
+        f->limits.block[i] = (uint32_t)block[i];
+        f->limits.grid[i] = (uint32_t)grid[i];
+    }
+    f->limits.shared_default = (uint64_t)shared;
+    f->limits.shared_max = (uint64_t)(shared_max > shared ? shared_max : shared);
+    return good;
+}
+
+static hdi_answer ask_identity(const hdi_local_port *p, hdi_facts *f)
+{
+    const hdi_driver *driver = p->config.driver;
+    hdcu_device device = p->config.device;
+    hdi_answer answer = hdi_local_answer(driver->cuDeviceGetName(f->name, sizeof f->name, device), "cuDeviceGetName");
+    if (hdi_answered(answer)) {
+        answer =
+            hdi_local_answer(driver->cuDeviceGetPCIBusId(f->bus_id, sizeof f->bus_id, device), "cuDeviceGetPCIBusId");
+    }
+    hdcu_uuid uuid;
+    if (hdi_answered(answer)) {
+        answer = hdi_local_answer(driver->cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
+    }
+    if (hdi_answered(answer)) {
+        memcpy(f->uuid, uuid.bytes, sizeof f->uuid);
+        size_t bytes = 0;
+        answer = hdi_local_answer(driver->cuDeviceTotalMem(&bytes, device), "cuDeviceTotalMem");
+        f->memory_bytes = bytes;
+    }
+    return answer;
+}
+
+/* A pair that the driver says nothing about counts as not connected. */
+static uint64_t ask_peers(const hdi_local_port *p)
+{
+    uint64_t peers = 0;
+    for (int j = 0; p->config.devices != NULL && j < p->config.n_devices && j < 64; j++) {
+        int can = 0;
+        if (j != p->config.index &&
+            p->config.driver->cuDeviceCanAccessPeer(&can, p->config.device, p->config.devices[j]) == HDCU_SUCCESS &&
+            can) {
+            peers |= (uint64_t)1 << j;
+        }
+    }
+    return peers;
+}
+
+/* What physical memory is made with: asked for once. Lock held. */
+static hdi_answer know_memory(hdi_local_port *p)
+{
+    if (p->prop.type != 0) {
+        return good;
+    }
+    int32_t descriptors = 0;
+    hdi_answer answer = attribute(p, HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    hdcu_mem_prop prop = {
+        .type = HDCU_MEM_ALLOCATION_TYPE_PINNED,
+        .requested_handle_types = descriptors ? HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : HDCU_MEM_HANDLE_TYPE_NONE,
+        .location = {HDCU_MEM_LOCATION_TYPE_DEVICE, p->config.device},
+    };
+    size_t granule = 0;
+    answer =
+        hdi_local_answer(p->config.driver->cuMemGetAllocationGranularity(&granule, &prop, HDCU_MEM_GRANULARITY_MINIMUM),
+                         "cuMemGetAllocationGranularity");
+    if (hdi_answered(answer)) {
+        p->granule = granule > GRANULE_LEAST ? granule : GRANULE_LEAST;
+        p->prop = prop;
+    }
+    return answer;
+}
+
+static hdi_answer facts(hdi_port *port, hdi_facts *out)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_facts f;
+    memset(&f, 0, sizeof f);
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    answer = ask_attributes(p, &f);
+    if (hdi_answered(answer)) {
+        answer = ask_identity(p, &f);
+    }
+    if (hdi_answered(answer) && f.virtual_memory) {
+        pthread_mutex_lock(&p->lock);
+        answer = know_memory(p);
+        f.granule = p->granule;
+        pthread_mutex_unlock(&p->lock);
+    }
+    if (hdi_answered(answer)) {
+        f.peers = ask_peers(p);
+        *out = f;
+    }
+    hdi_current_leave(&current);
+    return answer;
+}
+
+static hdi_answer memory_free(hdi_port *port, uint64_t *out)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (hdi_answered(answer)) {
+        size_t free_bytes = 0, total = 0;
+        answer = hdi_local_answer(p->config.driver->cuMemGetInfo(&free_bytes, &total), "cuMemGetInfo");
+        hdi_current_leave(&current);
+        if (hdi_answered(answer)) {
+            *out = free_bytes;
+        }
+    }
+    return answer;
+}
+
+/* ---- the table of mappings: lock held ---- */
+
+/* A new entry; NULL: no host memory. */
+static hdi_local_mapping *mapping_add(hdi_local_port *p, uint64_t at, uint64_t bytes)
+{
+    if (p->n_mappings == p->mappings_room) {
+        size_t room = p->mappings_room == 0 ? 16 : p->mappings_room * 2;
+        hdi_local_mapping *mappings = realloc(p->mappings, room * sizeof *mappings);
+        if (mappings == NULL) {
+            return NULL;
+        }
+        p->mappings = mappings;
+        p->mappings_room = room;
+    }
+    hdi_local_mapping *m = &p->mappings[p->n_mappings++];
+    *m = (hdi_local_mapping){.at = at, .bytes = bytes};
+    return m;
+}
+
+static hdi_local_mapping *mapping_find(hdi_local_port *p, uint64_t at, uint64_t bytes)
+{
+    for (size_t i = 0; i < p->n_mappings; i++) {
+        if (p->mappings[i].at == at && p->mappings[i].bytes == bytes) {
+            return &p->mappings[i];
+        }
+    }
+    return NULL;
+}
+
+/* Unmaps and releases as far as the driver lets us. What is left dooms the entry; without a rest it is gone, and the last
+ * entry has taken its place. */
+static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
+{
+    const hdi_driver *driver = p->config.driver;
+    hdi_answer first = good;
+    if (m->mapped) {
+        first = hdi_local_answer(driver->cuMemUnmap(m->at, m->bytes), "cuMemUnmap");
+        m->mapped = !hdi_answered(first);
+    }
+    if (m->held) {
+        /* also where unmapping failed: the mapping keeps the memory until it ends itself */
+        hdi_answer answer = hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease");
+        m->held = !hdi_answered(answer);
+        first = first_of(first, answer);
+    }
+    m->doomed = m->mapped || m->held;
+    if (!m->doomed) {
+        *m = p->mappings[--p->n_mappings];
+    }
+    return first;
+}
+
+/* From the last to the first, so that the entry that takes the place of a cleared one has been looked at. */
+static hdi_answer clear_doomed(hdi_local_port *p)
+{
+    hdi_answer first = good;
+    for (size_t i = p->n_mappings; i-- > 0;) {
+        if (p->mappings[i].doomed) {
+            first = first_of(first, mapping_clear(p, &p->mappings[i]));
+        }
+    }
+    return first;
+}
+
+/* ---- device memory ---- */
+
+static hdi_answer set_access(const hdi_local_port *p, hdcu_device who, uint64_t at, uint64_t bytes)
+{
+    hdcu_mem_access_desc desc = {{HDCU_MEM_LOCATION_TYPE_DEVICE, who}, HDCU_MEM_ACCESS_READWRITE};
+    return hdi_local_answer(p->config.driver->cuMemSetAccess(at, bytes, &desc, 1), "cuMemSetAccess");
+}
+
+/* Maps the memory of an entry that holds a handle, with access for this device. Undone on failure. */
+static hdi_answer mapping_map(hdi_local_port *p, hdi_local_mapping *m)
+{
+    hdi_answer answer = hdi_local_answer(p->config.driver->cuMemMap(m->at, m->bytes, 0, m->handle, 0), "cuMemMap");
+    if (hdi_answered(answer)) {
+        m->mapped = true;
+        answer = set_access(p, p->config.device, m->at, m->bytes);
+    }
+    if (!hdi_answered(answer)) {
+        mapping_clear(p, m);
+    }
+    return answer;
+}
+
+/* Takes the lock and makes the context current; what could not be undone before is cleared. */
+static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
+{
+    pthread_mutex_lock(&p->lock);
+    hdi_answer answer = hdi_local_enter(p, current);
+    if (hdi_answered(answer)) {
+        answer = clear_doomed(p);
+        if (!hdi_answered(answer)) {
+            hdi_current_leave(current);
+        }
+    }
+    if (!hdi_answered(answer)) {
+        pthread_mutex_unlock(&p->lock);
+    }
+    return answer;
+}
+
+static hdi_answer end_mapping(hdi_local_port *p, hdi_current *current, hdi_answer answer)
+{
+    hdi_current_leave(current);
+    pthread_mutex_unlock(&p->lock);
+    return answer;
+}
+
+static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    pthread_mutex_lock(&p->lock);
+    answer = know_memory(p);
+    size_t alignment = p->granule;
+    pthread_mutex_unlock(&p->lock);
+    if (hdi_answered(answer)) {
+        hdcu_deviceptr at = 0;
+        answer = hdi_local_answer(p->config.driver->cuMemAddressReserve(&at, bytes, alignment, wanted, 0),
+                                  "cuMemAddressReserve");
+        if (hdi_answered(answer)) {
+            *out = at;
+        }
+    }
+    hdi_current_leave(&current);
+    return answer;
+}
+
+static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    pthread_mutex_lock(&p->lock);
+    hdi_current current;
+    hdi_answer first = hdi_local_enter(p, &current);
+    bool entered = hdi_answered(first);
+    /* Without the context the calls are made all the same: they name addresses and handles, which belong to the process. */
+    for (size_t i = p->n_mappings; i-- > 0;) {
+        hdi_local_mapping *m = &p->mappings[i];
+        if (m->at >= at && m->at - at < bytes) {
+            first = first_of(first, mapping_clear(p, m));
+        }
+    }
+    first = first_of(first, hdi_local_answer(p->config.driver->cuMemAddressFree(at, bytes), "cuMemAddressFree"));
+    if (entered) {
+        hdi_current_leave(&current);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return first;
+}
+
+static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = begin_mapping(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    answer = know_memory(p);
+    if (!hdi_answered(answer)) {
+        return end_mapping(p, &current, answer);
+    }
+    hdi_local_mapping *m = mapping_add(p, at, bytes);
+    if (m == NULL) {
+        return end_mapping(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
+    }
+    answer = hdi_local_answer(p->config.driver->cuMemCreate(&m->handle, bytes, &p->prop, 0), "cuMemCreate");
+    if (hdi_answered(answer)) {
+        m->held = true;
+        answer = mapping_map(p, m);
+    } else {
+        p->n_mappings--;
+    }
+    return end_mapping(p, &current, answer);
+}
+
+static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    pthread_mutex_lock(&p->lock);
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    hdi_local_mapping *m = mapping_find(p, at, bytes);
+    if (hdi_answered(answer)) {
+        answer = m != NULL ? mapping_clear(p, m) : hdi_local_answer(HDCU_ERROR_NOT_MAPPED, "cuMemUnmap");
+        hdi_current_leave(&current);
+    } else if (m != NULL) {
+        m->doomed = true;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return answer;
+}
+
+static hdi_answer grant(hdi_port *owner, int peer, uint64_t at, uint64_t bytes)
+{
+    hdi_local_port *p = hdi_local_port_of(owner);
+    if (p->config.devices == NULL || peer < 0 || peer >= p->config.n_devices) {
+        return hdi_local_answer(HDCU_ERROR_INVALID_DEVICE, "cuMemSetAccess");
+    }
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (hdi_answered(answer)) {
+        answer = set_access(p, p->config.devices[peer], at, bytes);
+        hdi_current_leave(&current);
+    }
+    return answer;
+}
+
+static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
+{
+    hdi_local_port *p = hdi_local_port_of(owner);
+    pthread_mutex_lock(&p->lock);
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        pthread_mutex_unlock(&p->lock);
+        return answer;
+    }
+    const hdi_local_mapping *m = mapping_find(p, at, bytes);
+    int file = -1;
+    if (m == NULL || m->doomed) {
+        answer.code = HDCU_ERROR_NOT_MAPPED;
+    } else {
+        answer.code = p->config.driver->cuMemExportToShareableHandle(&file, m->handle,
+                                                                     HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    }
+    answer.call = "cuMemExportToShareableHandle";
+    if (hdi_answered(answer)) {
+        fcntl(file, F_SETFD, FD_CLOEXEC); /* no program that another thread starts inherits it */
+        *descriptor = file;
+    }
+    return end_mapping(p, &current, answer);
+}
+
+static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_current current;
+    hdi_answer answer = begin_mapping(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    hdi_local_mapping *m = mapping_add(p, at, bytes);
+    if (m == NULL) {
+        return end_mapping(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
+    }
+    answer = hdi_local_answer(p->config.driver->cuMemImportFromShareableHandle(
+                                  &m->handle, (void *)(intptr_t)descriptor, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                              "cuMemImportFromShareableHandle");
+    if (hdi_answered(answer)) {
+        m->held = true;
+        answer = mapping_map(p, m);
+    } else {
+        p->n_mappings--;
+    }
+    return end_mapping(p, &current, answer);
+}
+
+/* ---- pinned memory ---- */
+
+static hdi_answer pin(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address)
+{
+    (void)descriptor;
+    hdi_local_port *p = hdi_local_port_of(port);
+    const hdi_driver *driver = p->config.driver;
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    answer = hdi_local_answer(
+        driver->cuMemHostRegister(base, bytes, HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP),
+        "cuMemHostRegister");
+    if (hdi_answered(answer)) {
+        hdcu_deviceptr seen = 0;
+        answer = hdi_local_answer(driver->cuMemHostGetDevicePointer(&seen, base, 0), "cuMemHostGetDevicePointer");
+        if (hdi_answered(answer)) {
+            *address = seen;
+        } else {
+            /* Where this fails, too, `unpin` still finds it. */
+            driver->cuMemHostUnregister(base);
+        }
+    }
+    hdi_current_leave(&current);
+    return answer;
+}
+
+static hdi_answer unpin(hdi_port *port, void *base, uint64_t bytes)
+{
+    (void)bytes;
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_current current;
+    bool entered = hdi_answered(hdi_local_enter(p, &current));
+    /* Tried without the context as well: it is what makes sure that no device uses the memory any more. */
+    hdi_answer answer = hdi_local_answer(p->config.driver->cuMemHostUnregister(base), "cuMemHostUnregister");
+    if (entered) {
+        hdi_current_leave(&current);
+    }
+    return answer;
+}
+
+/* ---- the port ---- */
+
+static const hdi_port_calls calls = {
+    .facts = facts,
+    .memory_free = memory_free,
+    .lane = hdi_local_lane,
+    .reserve = reserve,
+    .unreserve = unreserve,
+    .map = map,
+    .unmap = unmap,
+    .grant = grant,
+    .export = export_memory,
+    .import = import_memory,
+    .pin = pin,
+    .unpin = unpin,
+    .load = hdi_local_load,
+    .unload = hdi_local_unload,
+    .kernel = hdi_local_kernel,
+    .kernel_shared = hdi_local_kernel_shared,
+};
+
+hdi_port *hdi_local_port_create(const hdi_local_port_config *config)
+{
+    hdi_local_port *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        return NULL;
+    }
+    p->port.calls = &calls;
+    p->config = *config;
+    pthread_mutex_init(&p->lock, NULL);
+    return &p->port;
+}
+
+void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine)
+{
+    hdi_local_port_of(port)->engine = engine;
+}
+
+void hdi_local_port_destroy(hdi_port *port)
+{
+    if (port != NULL) {
+        hdi_local_port *p = hdi_local_port_of(port);
+        pthread_mutex_destroy(&p->lock);
+        free(p->mappings);
+        free(p);
+    }
+}

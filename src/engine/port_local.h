@@ -1,0 +1,62 @@
+/* port_local.h - the inside of the local port, for port_local.c (facts, memory, pinning) and port_code.c (lanes, modules,
+ * kernels).
+ *
+ * Threads: any. Locks: `lock` of the port around its table of mappings, held across the driver calls that change it; the rest
+ * takes none. Always: every driver call is made with the device's context current.
+ */
+#ifndef HDI_ENGINE_PORT_LOCAL_H
+#define HDI_ENGINE_PORT_LOCAL_H
+
+#include <pthread.h>
+#include "driver/current.h"
+#include "engine/port.h"
+
+/* Memory that this port mapped. One that was to go and could not is `doomed`: it is cleared before anything more is mapped. */
+typedef struct hdi_local_mapping {
+    uint64_t at, bytes;
+    hdcu_memhandle handle;
+    bool held, mapped; /* the handle is ours; it is mapped */
+    bool doomed;
+} hdi_local_mapping;
+
+typedef struct hdi_local_port {
+    hdi_port port; /* first: an hdi_port of this kind is an hdi_local_port */
+    hdi_local_port_config config;
+    struct hdi_engine *engine;
+
+    pthread_mutex_t lock;
+    hdi_local_mapping *mappings; /* under lock, like all below; in no order */
+    size_t n_mappings, mappings_room;
+    hdcu_mem_prop prop; /* of physical memory; type 0: not asked for yet */
+    size_t granule;
+} hdi_local_port;
+
+static inline hdi_local_port *hdi_local_port_of(hdi_port *port)
+{
+    return (hdi_local_port *)(void *)port;
+}
+
+static inline hdi_answer hdi_local_answer(hdcu_result code, const char *call)
+{
+    return (hdi_answer){code, call};
+}
+
+/* Makes the device's context current. Unless it succeeds, nothing is to be left (hdi_current_leave). */
+static inline hdi_answer hdi_local_enter(const hdi_local_port *p, hdi_current *current)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    answer.code = hdi_current_enter(p->config.driver, p->config.context, current, &answer.call);
+    return answer;
+}
+
+/* port_code.c: the calls of hdi_port_calls with these names */
+hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool keeps_failure);
+hdi_answer hdi_local_load(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
+hdi_answer hdi_local_unload(hdi_port *port, uint64_t module);
+hdi_answer hdi_local_kernel(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
+hdi_answer hdi_local_kernel_shared(hdi_port *port, uint32_t number, uint32_t bytes);
+
+/* Makes sure that the runtime's table of kernels has an entry for `number`. False: no memory, or no such number. Any thread. */
+bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number);
+
+#endif
