@@ -1,0 +1,64 @@
+/* children.h - what the files that start, greet and watch worker processes share.
+ *
+ * Fields of hdi_child are under the workers' mutex, except `ours`: whoever starts the worker has them to itself, until the port takes
+ * them over or it hangs up. (Should the worker end meanwhile, the other ends close.)
+ */
+#ifndef HDI_WORKER_CHILDREN_H
+#define HDI_WORKER_CHILDREN_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include "engine/engine.h"
+#include "worker/remote.h"
+#include "worker/wire.h"
+#include "worker/workers.h"
+
+#define HDI_LINGERING_MAX 64
+
+typedef enum hdi_child_state {
+    HDI_CHILD_NONE,
+    HDI_CHILD_WANTED,  /* the watcher is to start it */
+    HDI_CHILD_FRESH,   /* runs, but its device is not ours to lose yet */
+    HDI_CHILD_DRIVING, /* its end is the device's loss */
+    HDI_CHILD_GONE     /* has ended; its device is being declared lost */
+} hdi_child_state;
+
+typedef struct hdi_child {
+    hdi_child_state state;
+    pid_t pid;              /* 0: none */
+    int pidfd;              /* -1: none */
+    int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once handed on */
+    int spawn_error;        /* errno */
+    int code;               /* why the last one ended: HDI_GONE_* or the driver's */
+    int condemned;          /* why it was killed, 0: it was not */
+    int64_t condemned_at;
+    uint64_t connection; /* of its port, 0: none yet */
+    uint64_t beat;       /* of its engine, and since when it is the same */
+    int64_t beat_at;
+    bool ending;        /* the device is lost, but some of its work waits for others */
+    int64_t stopped_at; /* 0: it is not stopped */
+} hdi_child;
+
+/* With the mutex: waits until there is no process, at most until the deadline. */
+bool hdi_child_await_none(hdi_workers *workers, hdi_child *c, int64_t deadline);
+
+/* Closes what is left of `ours`. */
+void hdi_child_hang_up(hdi_child *c);
+
+struct hdi_workers {
+    hd_runtime *rt;
+    char program[PATH_MAX];
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* some child's state */
+    int bell;               /* eventfd that wakes the watcher */
+    bool closing;
+    int64_t closing_at;
+    hdi_child of[HDI_DEVICES_MAX];
+    pid_t lingering[HDI_LINGERING_MAX]; /* killed, but not gone in time */
+    int n_lingering;
+};
+
+#endif

@@ -1,0 +1,185 @@
+/* greet.c - the first words between the application and a fresh worker process, until the device's port takes over.
+ *
+ * Threads: hd_open and hd_device_restart, one at a time per device. Locks: the workers' mutex for states only. Blocking: up to
+ * the option worker_timeout per message.
+ * Always: after a failure over there the process is being killed and its sockets are closed; after one on this side the caller
+ * dismisses it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "worker/children.h"
+#include "worker/message.h"
+
+static int64_t deadline_of(hd_runtime *rt)
+{
+    return hdi_option_deadline(rt->options.worker_timeout);
+}
+
+/* Waits until a process that is on its way out is gone, and says why it went. */
+static int wait_gone(hd_runtime *rt, int index)
+{
+    hdi_workers *workers = rt->workers;
+    pthread_mutex_lock(&workers->lock);
+    hdi_child *c = &workers->of[index];
+    hdi_child_await_none(workers, c, deadline_of(rt));
+    int code = c->code;
+    pthread_mutex_unlock(&workers->lock);
+    return code;
+}
+
+void hdi_worker_dismiss(hd_runtime *rt, int index)
+{
+    hdi_worker_condemn(rt, index, 0, HDI_GONE_CLOSED);
+    hdi_child_hang_up(&rt->workers->of[index]);
+    wait_gone(rt, index);
+}
+
+/* The start did not work out: `result` of a send or a receive. */
+static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result, const char *who)
+{
+    if (result != HDI_WIRE_CLOSED) {
+        hdi_worker_condemn(rt, index, 0, HDI_GONE_UNANSWERED);
+    }
+    hdi_child_hang_up(&rt->workers->of[index]);
+    int code = wait_gone(rt, index);
+    if (result == HDI_WIRE_CLOSED) {
+        return hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s for device %d did not start its work: %s", who,
+                        rt->workers->program, index, hdi_driver_code_name(code));
+    }
+    return hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s for device %d %s", who, rt->workers->program, index,
+                    result == HDI_WIRE_TIMEOUT ? "did not answer within the option worker_timeout"
+                                               : "said something that is not of this version of Heddle");
+}
+
+static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n, const char *who)
+{
+    hdi_child *c = &rt->workers->of[index];
+    size_t bytes = hdi_message_bytes(m->header.kind);
+    hdi_wire_result result = hdi_wire_send(c->ours[0], m, bytes, descriptors, n, deadline_of(rt));
+    return result == HDI_WIRE_OK ? HD_OK : start_failed(rt, index, result, who);
+}
+
+/* The reply to a PROBE or a HELLO; a failure over there becomes one here. */
+static hd_status hear(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, const char *who)
+{
+    hdi_child *c = &rt->workers->of[index];
+    size_t bytes = 0;
+    int n = 0;
+    hdi_wire_result result = hdi_wire_receive(c->ours[0], m, sizeof *m, &bytes, NULL, 0, &n, deadline_of(rt));
+    if (result == HDI_WIRE_OK &&
+        (hdi_message_check(m, bytes, n) != HDI_MESSAGE_GOOD || m->header.kind != (kind | HDI_MESSAGE_REPLY))) {
+        result = HDI_WIRE_BROKEN;
+    }
+    if (result != HDI_WIRE_OK) {
+        return start_failed(rt, index, result, who);
+    }
+    const hdi_message_welcome *w = &m->payload.welcome;
+    if (w->status == HD_OK) {
+        return HD_OK;
+    }
+    hdi_worker_dismiss(rt, index);
+    hd_error error = hdi_error_blank(w->status < 0 ? (hd_status)w->status : HD_ERROR_SYSTEM);
+    error.driver_code = m->header.code;
+    error.device = index;
+    memcpy(error.operation, m->header.call, sizeof m->header.call);
+    error.operation[sizeof m->header.call - 1] = 0;
+    snprintf(error.message, sizeof error.message, "%s", w->text);
+    return hdi_fail_error(&error);
+}
+
+static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, size_t bytes)
+{
+    if (!hdi_options_format(&rt->options, out, bytes)) {
+        return hdi_fail(HD_ERROR_OPTION, "hd_open: placement=process: the options are too long, or one holds quotes");
+    }
+    size_t used = strlen(out);
+    int n = snprintf(out + used, bytes - used, "driver=%s", provider);
+    return n > 0 && (size_t)n < bytes - used
+               ? HD_OK
+               : hdi_fail(HD_ERROR_OPTION, "hd_open: placement=process: the options are too long");
+}
+
+hd_status hdi_worker_probe(hd_runtime *rt, int index, hdi_probe *out)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    hdi_message_begin(m, HDI_MESSAGE_PROBE, 1);
+    m->payload.probe.protocol = HDI_MESSAGE_PROTOCOL;
+    hd_status status = settings_of(rt, rt->options.driver, m->payload.probe.settings, sizeof m->payload.probe.settings);
+    status = status ? status : say(rt, index, m, NULL, 0, "hd_open");
+    status = status ? status : hear(rt, index, HDI_MESSAGE_PROBE, m, "hd_open");
+    if (!status) {
+        const hdi_message_welcome *w = &m->payload.welcome;
+        *out = (hdi_probe){
+            .provider = strcmp(w->provider, "nvidia") == 0 ? "nvidia" : "host",
+            .driver_version = w->driver_version,
+            .device_count = w->device_count,
+        };
+    }
+    free(m);
+    return status;
+}
+
+hd_status hdi_worker_greet(hd_runtime *rt, int index, const char *who)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+    }
+    hdi_message_begin(m, HDI_MESSAGE_HELLO, 2);
+    hdi_message_hello *h = &m->payload.hello;
+    int descriptors[HDI_DEVICES_MAX];
+    h->protocol = HDI_MESSAGE_PROTOCOL;
+    h->index = (uint32_t)index;
+    h->n_devices = (uint32_t)rt->n_devices;
+    h->lane_slots = (uint32_t)rt->options.lane_slots;
+    for (int i = 0; i < rt->n_devices; i++) {
+        h->ordinals[i] = rt->devices[i]->ordinal;
+        h->channel_bytes[i] = rt->devices[i]->channel.memory.bytes;
+        descriptors[i] = rt->devices[i]->channel.memory.descriptor;
+    }
+    snprintf(h->version, sizeof h->version, "%s", hd_version());
+    hd_status status = settings_of(rt, rt->provider, h->settings, sizeof h->settings);
+    status = status ? status : say(rt, index, m, descriptors, rt->n_devices, who);
+    free(m);
+    return status;
+}
+
+hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+    }
+    hd_status status = hear(rt, index, HDI_MESSAGE_HELLO, m, who);
+    if (!status) {
+        hdi_device *device = rt->devices[index];
+        hdi_child *c = &rt->workers->of[index];
+        if (!device->facts.memory_bytes) {
+            device->facts = m->payload.welcome.facts; /* they do not change, and are read without a lock */
+        }
+        pthread_mutex_lock(&rt->workers->lock);
+        int memory = c->ours[0], code = c->ours[1];
+        c->ours[0] = c->ours[1] = -1;
+        bool alive = c->state == HDI_CHILD_FRESH;
+        if (alive) {
+            /* Under the mutex: should it end now, the port is cut after this. */
+            c->connection = hdi_remote_port_connect(device->port, memory, code);
+            c->state = HDI_CHILD_DRIVING;
+            c->beat_at = 0;
+        } else {
+            hdi_wire_close((int[]){memory, code}, 2);
+        }
+        pthread_mutex_unlock(&rt->workers->lock);
+        status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED, who);
+    }
+    free(m);
+    return status;
+}

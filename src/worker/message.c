@@ -1,0 +1,130 @@
+/* message.c - sizes of messages, and what is checked when one is received. Threads, locks and what always holds: see message.h. */
+#include "worker/message.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include "worker/wire.h"
+
+_Static_assert(sizeof(hdi_message_header) == 64, "no padding: it goes to another process");
+_Static_assert(sizeof(hdi_message_kernel) == 16 + HDI_KERNEL_NAME_BYTES, "likewise");
+_Static_assert(sizeof(hdi_message) <= HDI_WIRE_BYTES, "a message is sent as one");
+_Static_assert(HDI_MESSAGE_DEVICES <= HDI_WIRE_DESCRIPTORS, "all channels go with one HELLO");
+
+#define ONE_PER_DEVICE (-1)
+
+typedef struct shape {
+    bool exists;
+    uint16_t request, reply; /* bytes of the payloads */
+    int8_t descriptors;      /* that come with the request */
+} shape;
+
+static const shape shapes[HDI_MESSAGE_KINDS] = {
+    [HDI_MESSAGE_FACTS] = {true, 0, sizeof(hdi_facts), 0},
+    [HDI_MESSAGE_MEMORY_FREE] = {true, 0, sizeof(hdi_message_value), 0},
+    [HDI_MESSAGE_LANE] = {true, sizeof(hdi_message_lane), 0, 0},
+    [HDI_MESSAGE_RESERVE] = {true, sizeof(hdi_message_reserve), sizeof(hdi_message_value), 0},
+    [HDI_MESSAGE_UNRESERVE] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_MAP] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_UNMAP] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_EXPORT] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_IMPORT] = {true, sizeof(hdi_message_range), 0, 1},
+    [HDI_MESSAGE_PIN] = {true, sizeof(hdi_message_range), sizeof(hdi_message_value), 1},
+    [HDI_MESSAGE_UNPIN] = {true, sizeof(hdi_message_range), 0, 0},
+    [HDI_MESSAGE_LOAD] = {true, sizeof(hdi_message_load), sizeof(hdi_message_loaded), 1},
+    [HDI_MESSAGE_UNLOAD] = {true, sizeof(hdi_message_value), 0, 0},
+    [HDI_MESSAGE_KERNEL] = {true, sizeof(hdi_message_kernel), sizeof(hdi_kernel_facts), 0},
+    [HDI_MESSAGE_KERNEL_SHARED] = {true, sizeof(hdi_message_kernel_shared), 0, 0},
+    [HDI_MESSAGE_PROBE] = {true, sizeof(hdi_message_probe), sizeof(hdi_message_welcome), 0},
+    [HDI_MESSAGE_HELLO] = {true, sizeof(hdi_message_hello), sizeof(hdi_message_welcome), ONE_PER_DEVICE},
+};
+
+static const shape *shape_of(uint32_t kind)
+{
+    uint32_t request = kind & ~HDI_MESSAGE_REPLY;
+    return request < HDI_MESSAGE_KINDS && shapes[request].exists ? &shapes[request] : NULL;
+}
+
+size_t hdi_message_bytes(uint32_t kind)
+{
+    const shape *s = shape_of(kind);
+    if (s == NULL) {
+        return 0;
+    }
+    return sizeof(hdi_message_header) + (kind & HDI_MESSAGE_REPLY ? s->reply : s->request);
+}
+
+void hdi_message_begin(hdi_message *message, uint32_t kind, uint64_t serial)
+{
+    size_t bytes = hdi_message_bytes(kind);
+    memset(message, 0, bytes != 0 ? bytes : sizeof message->header);
+    message->header.magic = HDI_MESSAGE_MAGIC;
+    message->header.kind = kind;
+    message->header.serial = serial;
+}
+
+void hdi_message_answer(hdi_message *message, hdi_answer answer)
+{
+    message->header.code = answer.code;
+    snprintf(message->header.call, sizeof message->header.call, "%s", answer.call != NULL ? answer.call : "");
+}
+
+#define END(text) ((text)[sizeof(text) - 1] = '\0')
+
+static void end_facts(hdi_facts *facts)
+{
+    END(facts->name);
+    END(facts->bus_id);
+}
+
+static bool request_is_good(hdi_message_payload *p, uint32_t kind, const shape *s, int n_descriptors)
+{
+    if (kind == HDI_MESSAGE_KERNEL) {
+        END(p->kernel.name);
+    } else if (kind == HDI_MESSAGE_PROBE) {
+        END(p->probe.settings);
+    } else if (kind == HDI_MESSAGE_HELLO) {
+        END(p->hello.version);
+        END(p->hello.settings);
+        return p->hello.n_devices <= HDI_MESSAGE_DEVICES && p->hello.index < p->hello.n_devices &&
+               n_descriptors == (int)p->hello.n_devices;
+    }
+    return n_descriptors == s->descriptors;
+}
+
+static bool reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n_descriptors)
+{
+    if (kind == HDI_MESSAGE_FACTS) {
+        end_facts(&p->facts);
+    } else if (kind == HDI_MESSAGE_LOAD) {
+        END(p->loaded.log);
+    } else if (kind == HDI_MESSAGE_PROBE || kind == HDI_MESSAGE_HELLO) {
+        END(p->welcome.provider);
+        END(p->welcome.text);
+        end_facts(&p->welcome.facts);
+    } else if (kind == HDI_MESSAGE_KERNEL) {
+        uint32_t n = p->kernel_facts.n_params;
+        if (n > HDI_FUNCTION_PARAMS_MAX && n != UINT32_MAX) {
+            return false;
+        }
+    }
+    int expected = kind == HDI_MESSAGE_EXPORT && code == HDCU_SUCCESS ? 1 : 0;
+    return n_descriptors == expected && code >= 0; /* below 0 says that nobody answered */
+}
+
+hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors)
+{
+    hdi_message_header *header = &message->header;
+    if (bytes < sizeof *header || header->magic != HDI_MESSAGE_MAGIC) {
+        return HDI_MESSAGE_FOREIGN;
+    }
+    END(header->call);
+    const shape *s = shape_of(header->kind);
+    if (s == NULL || bytes != hdi_message_bytes(header->kind)) {
+        return HDI_MESSAGE_BAD;
+    }
+    uint32_t kind = header->kind & ~HDI_MESSAGE_REPLY;
+    bool good = header->kind & HDI_MESSAGE_REPLY ? reply_is_good(&message->payload, kind, header->code, n_descriptors)
+                                                 : request_is_good(&message->payload, kind, s, n_descriptors);
+    return good ? HDI_MESSAGE_GOOD : HDI_MESSAGE_BAD;
+}

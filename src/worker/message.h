@@ -1,0 +1,165 @@
+/* message.h - what a device's worker process and the application say to each other: the shape of every message.
+ *
+ * A request is a header and the payload of its kind, its reply a header with the kind | HDI_MESSAGE_REPLY and the same serial.
+ * The size of a message follows from its kind, so a receiver checks it before it looks inside. Plain data without pointers;
+ * both ends are built from this file, and HELLO and PROBE compare HDI_MESSAGE_PROTOCOL.
+ *
+ * Threads: any; a message belongs to whoever fills it in. Locks: none.
+ * Always: after hdi_message_check said GOOD, every string inside has an end, every count is within its array, and the
+ * descriptors that came along are as many as the kind has. Nothing else about a message may be trusted.
+ */
+#ifndef HDI_WORKER_MESSAGE_H
+#define HDI_WORKER_MESSAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "engine/port.h"
+
+#define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
+#define HDI_MESSAGE_PROTOCOL 1u       /* raised with every change of this file or of what it includes */
+#define HDI_MESSAGE_REPLY 0x100u
+
+#define HDI_MESSAGE_DEVICES 32
+#define HDI_MESSAGE_SETTINGS_BYTES 16384
+#define HDI_MESSAGE_VERSION_BYTES 64
+#define HDI_MESSAGE_TEXT_BYTES 512
+
+/* Numbers stay as they are once given out. */
+enum {
+    HDI_MESSAGE_FACTS = 1,
+    HDI_MESSAGE_MEMORY_FREE = 2,
+    HDI_MESSAGE_LANE = 3,
+    HDI_MESSAGE_RESERVE = 4,
+    HDI_MESSAGE_UNRESERVE = 5,
+    HDI_MESSAGE_MAP = 6,
+    HDI_MESSAGE_UNMAP = 7,
+    HDI_MESSAGE_EXPORT = 8, /* descriptor with a reply of success: the memory */
+    HDI_MESSAGE_IMPORT = 9, /* descriptor: the memory */
+    HDI_MESSAGE_PIN = 10,   /* descriptor: the file whose first bytes are to be mapped at `at` and pinned */
+    HDI_MESSAGE_UNPIN = 11,
+    HDI_MESSAGE_LOAD = 12, /* descriptor: the file with the code */
+    HDI_MESSAGE_UNLOAD = 13,
+    HDI_MESSAGE_KERNEL = 14,
+    HDI_MESSAGE_KERNEL_SHARED = 15,
+    /* between the worker's main program and whoever started it; hdi_serve refuses them */
+    HDI_MESSAGE_PROBE = 32,
+    HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
+    HDI_MESSAGE_KINDS = 34
+};
+
+typedef struct hdi_message_header {
+    uint32_t magic; /* HDI_MESSAGE_MAGIC */
+    uint32_t kind;
+    uint64_t serial; /* of the request, counted by the sender; a reply has its request's */
+    int32_t code;    /* reply: hdi_answer.code; request: 0 */
+    uint32_t unused;
+    char call[40]; /* reply: hdi_answer.call; request: "" */
+} hdi_message_header;
+
+/* ---- requests; kinds that are not listed have no payload ---- */
+
+typedef struct hdi_message_lane {
+    uint32_t number, keeps_failure;
+} hdi_message_lane;
+
+typedef struct hdi_message_reserve {
+    uint64_t wanted, bytes;
+} hdi_message_reserve;
+
+/* UNRESERVE, MAP, UNMAP, EXPORT, IMPORT, PIN, UNPIN */
+typedef struct hdi_message_range {
+    uint64_t at, bytes;
+} hdi_message_range;
+
+typedef struct hdi_message_load {
+    uint64_t offset, size; /* in the file */
+} hdi_message_load;
+
+typedef struct hdi_message_kernel {
+    uint64_t module;
+    uint32_t number, unused;
+    char name[HDI_KERNEL_NAME_BYTES];
+} hdi_message_kernel;
+
+typedef struct hdi_message_kernel_shared {
+    uint32_t number, bytes;
+} hdi_message_kernel_shared;
+
+typedef struct hdi_message_probe {
+    uint32_t protocol, unused;
+    char settings[HDI_MESSAGE_SETTINGS_BYTES]; /* as hdi_options_parse takes them: name=value, all options */
+} hdi_message_probe;
+
+typedef struct hdi_message_hello {
+    uint32_t protocol;
+    uint32_t index;     /* of the worker's device in the runtime, below n_devices */
+    uint32_t n_devices; /* of the runtime, 1..HDI_MESSAGE_DEVICES */
+    uint32_t lane_slots;
+    int32_t ordinals[HDI_MESSAGE_DEVICES];       /* in the driver */
+    uint64_t channel_bytes[HDI_MESSAGE_DEVICES]; /* size of each channel's file */
+    char version[HDI_MESSAGE_VERSION_BYTES];     /* of the library */
+    char settings[HDI_MESSAGE_SETTINGS_BYTES];   /* as in a PROBE */
+} hdi_message_hello;
+
+/* ---- replies; kinds that are not listed have no payload. Without success a payload is zeros, except where it says otherwise ---- */
+
+/* MEMORY_FREE: bytes; RESERVE, PIN: an address; LOAD: the module's number */
+typedef struct hdi_message_value {
+    uint64_t value;
+} hdi_message_value;
+
+typedef struct hdi_message_loaded {
+    uint64_t module;
+    char log[HDI_CODE_LOG_BYTES]; /* also without success */
+} hdi_message_loaded;
+
+/* PROBE and HELLO; FACTS of a PROBE's are zeros */
+typedef struct hdi_message_welcome {
+    int32_t status; /* hd_status; other than HD_OK: only `text` is meant */
+    int32_t driver_version, device_count;
+    uint32_t unused;
+    char provider[16];
+    char text[HDI_MESSAGE_TEXT_BYTES];
+    hdi_facts facts;
+} hdi_message_welcome;
+
+typedef union hdi_message_payload {
+    hdi_message_lane lane;
+    hdi_message_reserve reserve;
+    hdi_message_range range;
+    hdi_message_load load;
+    hdi_message_kernel kernel;
+    hdi_message_kernel_shared kernel_shared;
+    hdi_message_value value; /* and UNLOAD: the module's number */
+    hdi_message_probe probe;
+    hdi_message_hello hello;
+    hdi_facts facts;
+    hdi_message_loaded loaded;
+    hdi_kernel_facts kernel_facts;
+    hdi_message_welcome welcome;
+} hdi_message_payload;
+
+typedef struct hdi_message {
+    hdi_message_header header;
+    hdi_message_payload payload;
+} hdi_message;
+
+typedef enum hdi_message_state {
+    HDI_MESSAGE_GOOD,
+    HDI_MESSAGE_BAD,    /* has a header of ours, but not the shape of its kind */
+    HDI_MESSAGE_FOREIGN /* is not one of ours */
+} hdi_message_state;
+
+/* Bytes of a whole message of this kind, 0 for kinds that there are not. */
+size_t hdi_message_bytes(uint32_t kind);
+
+/* Makes the header, and a payload of zeros. An unknown kind: no payload. */
+void hdi_message_begin(hdi_message *message, uint32_t kind, uint64_t serial);
+
+/* Puts an answer into a reply's header. */
+void hdi_message_answer(hdi_message *message, hdi_answer answer);
+
+/* What was received: `bytes` of a message and a number of descriptors. Also puts an end to every string in it. */
+hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors);
+
+#endif

@@ -1,0 +1,37 @@
+/* remote.h - the port of a device whose engine and driver are in a worker process: every call is a request over a socket.
+ *
+ * There are two lines, so that a slow module load does not hold up memory: facts, lanes, memory and pinning go over one, code
+ * (load, unload, kernel, kernel_shared) over the other. A line carries one request at a time.
+ *
+ * Threads: any, for everything but create and destroy. Blocking: requests for their turn and up to the time limit, the rest not. Locks: each
+ * line has a turn, held from a request to its reply; nothing is held while `broken` runs.
+ * Always: a request ends with what the worker said, or with a code below 0; after the first such code on a line every
+ * later request there has one, too, until the port is connected again. No request goes on to another worker than that
+ * it was begun for.
+ */
+#ifndef HDI_WORKER_REMOTE_H
+#define HDI_WORKER_REMOTE_H
+
+#include <stdint.h>
+#include "engine/port.h"
+
+/* Not connected: every request says HDI_GONE_CLOSED. `time_limit_ns` is for one request, from its turn to its reply, ten times
+ * as long for one about code, and longer for one about many bytes (250 MB/s); below 0: none.
+ * `broken` (may be NULL) is told which connection it is about, as hdi_remote_port_connect numbered it, since another may have come
+ * meanwhile; it runs on the requesting thread, at most once per connection: HDI_GONE_UNANSWERED when a reply was late or
+ * made no sense, HDI_GONE_CLOSED when the worker closed a line. It also runs whenever the driver over there answers with a code after
+ * which it does no more work. It may call hdi_remote_port_cut and _connect.
+ * NULL: no host memory. */
+hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),
+                                 void *context);
+
+/* Takes both sockets over, and returns the number of the connection. A connection that there is gets cut, and its requests end first. */
+uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_socket);
+
+/* Ends the connection: requests under way and later ones say HDI_GONE_CLOSED, `broken` is not called. Does not wait for them. */
+void hdi_remote_port_cut(hdi_port *port);
+
+/* No request may be under way. NULL is ignored. */
+void hdi_remote_port_destroy(hdi_port *port);
+
+#endif

@@ -1,0 +1,73 @@
+/* workers.h - the worker processes of a runtime as the application sees them: started, watched, ended.
+ *
+ * One thread per runtime, the watcher, starts all worker processes and lives as long as they do: the kernel kills a worker
+ * when the thread that started it ends, so no worker outlives the application, however that ends. It notices when
+ * a worker ends, is stopped, or makes no step while it has work, and then declares its device lost.
+ *
+ * Threads: any, unless said otherwise. Locks: one mutex, around the states of the processes, also while one is started or a port is
+ * connected (whose own locks are the only ones taken under it); not held while a device is declared lost.
+ * Always: a device of a dead worker is declared lost only when the process is gone, so that nothing of it can write any
+ * more to memory that is shared with it (a process that cannot be killed for 5 seconds counts as gone).
+ */
+#ifndef HDI_WORKER_WORKERS_H
+#define HDI_WORKER_WORKERS_H
+
+#include "engine/runtime.h"
+
+typedef struct hdi_workers hdi_workers;
+
+/* Finds the worker program and starts the watcher. Errors: SYSTEM (also: no worker program, the message says where was looked), HOST_MEMORY. */
+hd_status hdi_workers_create(hd_runtime *rt);
+
+/* Ends all workers and the watcher; nobody may use their ports meanwhile. NULL runtime->workers is ignored. */
+void hdi_workers_release(hd_runtime *rt);
+
+/* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
+hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who);
+
+typedef struct hdi_probe {
+    const char *provider; /* static */
+    int driver_version, device_count;
+} hdi_probe;
+
+/* Asks a fresh process what the driver shows. Errors: what hdi_driver_open fails with over there; SYSTEM. */
+hd_status hdi_worker_probe(hd_runtime *rt, int index, hdi_probe *out);
+
+/* Tells a fresh process which device it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
+hd_status hdi_worker_greet(hd_runtime *rt, int index, const char *who);
+
+/* Waits until the greeted process drives its device, fills in the device's facts, and connects the device's port. From here
+ * on the worker is watched. Errors: what the set-up over there fails with; SYSTEM. */
+hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who);
+
+/* Kills the process for the reason `code` (HDI_GONE_*, or what its driver said); its device is lost as soon as it is gone.
+ * `connection`: only if its port has this one; 0: in any case. */
+void hdi_worker_condemn(hd_runtime *rt, int index, uint64_t connection, int code);
+
+/* Ends the process of a device that is not wanted after all, and waits until it is gone. */
+void hdi_worker_dismiss(hd_runtime *rt, int index);
+
+/* A device was declared lost by somebody else than the watcher, which sees to the rest of it (hdi_device_end). */
+void hdi_worker_end_device(hd_runtime *rt, int index);
+
+/* Whether the process that drives the device is there. Once false, its end will not be noticed as a loss any more. */
+bool hdi_worker_drives(hd_runtime *rt, int index);
+
+/* The process of device `index`, 0: there is none. */
+int hdi_worker_pid(hd_runtime *rt, int index);
+
+/* program.c: the path of the worker program. Errors: SYSTEM. */
+hd_status hdi_worker_find(const char *option, char *out, size_t bytes);
+
+/* service.c: what a worker process does with its two sockets until they are closed. Returns its exit status. */
+int hdi_worker_service(int memory_socket, int code_socket);
+
+/* Exit statuses of the worker program, beside 0. */
+#define HDI_WORKER_EXIT_USAGE 2
+#define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `ending` says why */
+
+/* Descriptors that a worker process starts with. */
+#define HDI_WORKER_MEMORY_SOCKET 3
+#define HDI_WORKER_CODE_SOCKET 4
+
+#endif
