@@ -1,50 +1,329 @@
-/* pinned.c - pinned host memory. Threads, locks and what always holds: see pinned.h. */
+/* pinned.c - pinned host memory. Threads, locks and what always holds: see pinned.h.
+ *
+ * What a process of its own (`everywhere`) had registered ends with it, so its failures to let go count only while it lives. The
+ * driver of this process lives on when a device is lost, so there every doubt costs the addresses.
+ */
 #include "memory/pinned.h"
 
-#include <stdint.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "driver/current.h"
+#include "memory/addresses.h"
+#include "memory/blocks.h"
 
-static hd_status fail_pin(hdcu_result code, const char *entry_point, size_t bytes)
+typedef struct hdi_pinned_record {
+    struct hdi_pinned_record *before, *after; /* in the pool's list */
+    hdi_pinned_pool *pool;
+    hdi_shm shm;
+    uint64_t by; /* bit per device whose port has registered it */
+} record;
+
+struct hdi_pinned_pool {
+    hdi_pinned_config config; /* constant, like the next line */
+    uint64_t window_at, window_bytes;
+
+    pthread_mutex_t lock;
+    record *first;      /* under lock, also every record; everything that is alive */
+    hdi_blocks *blocks; /* under lock; of the window, by offset */
+    uint64_t away; /* under lock; everywhere: bit per device whose port said that it is lost, until it is repinned */
+};
+
+static const hdi_answer good = {HDCU_SUCCESS, ""};
+
+static uint64_t bit_of(int device)
 {
-    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY
-                       : hdi_driver_code_is_fatal(code) ? HD_ERROR_DEVICE_LOST
-                                                        : HD_ERROR_DRIVER;
-    return hdi_fail_driver(status, code, entry_point, -1, "pinned memory: %zu bytes cannot be pinned", bytes);
+    return (uint64_t)1 << device;
 }
 
-/* Gives the pages back and keeps the addresses from being used again. */
-static void bury(hdi_shm *shm)
+/* NULL: the device is lost. Lock held. */
+static hdi_port *port_of(const hdi_pinned_pool *pool, int device)
 {
-    mmap(shm->base, shm->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    close(shm->descriptor);
-    memset(shm, 0, sizeof *shm);
+    return pool->away & bit_of(device) ? NULL : pool->config.port(pool->config.context, device);
 }
 
-/* Registers the mapping and asks for its device address; the context is current. */
-static hd_status pin(hdi_pinned *p)
+/* Whether the answer says that the device's process is of no use any more; then it is not asked again. Lock held. */
+static bool note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 {
-    const hdi_driver *driver = p->driver;
-    hdcu_result code = driver->cuMemHostRegister(p->shm.base, p->shm.bytes,
-                                                 HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
-    if (code != HDCU_SUCCESS) {
-        return fail_pin(code, "cuMemHostRegister", p->shm.bytes);
+    bool lost = pool->config.everywhere && hdi_driver_code_is_fatal(answer.code);
+    pool->away |= lost ? bit_of(device) : 0;
+    return lost;
+}
+
+/* ---- the pool --------------------------------------------------------------------------------------------------- */
+
+/* The window holds no work, so nobody needs to wait for any. */
+static bool always_finished(void *context, hdi_mark mark)
+{
+    (void)context;
+    (void)mark;
+    return true;
+}
+
+static bool take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t bytes)
+{
+    if (!hdi_shm_reserve((void *)(uintptr_t)at, bytes)) {
+        return false;
     }
-    code = driver->cuMemHostGetDevicePointer(&p->device, p->shm.base, 0);
-    if (code != HDCU_SUCCESS) {
-        hd_status status = fail_pin(code, "cuMemHostGetDevicePointer", p->shm.bytes);
-        if (driver->cuMemHostUnregister(p->shm.base) != HDCU_SUCCESS) {
-            bury(&p->shm);
+    pool->window_at = at;
+    pool->window_bytes = bytes;
+    return true;
+}
+
+/* The first slot that is free; where the system has no room for a window of this size, a smaller one. */
+static bool find_window(hdi_pinned_pool *pool, uint64_t bytes)
+{
+    do {
+        for (uint64_t slot = 0; slot < HDI_WINDOWS; slot++) {
+            if (take_window(pool, HDI_WINDOWS_AT + slot * HDI_WINDOW_BYTES, bytes)) {
+                return true;
+            }
+            if (errno != EEXIST) {
+                break;
+            }
         }
+        bytes /= 2;
+    } while (bytes >= HDI_WINDOW_BYTES_MIN);
+    return false;
+}
+
+static hd_status make_window(hdi_pinned_pool *pool)
+{
+    const hdi_pinned_config *c = &pool->config;
+    uint64_t bytes = c->window_bytes != 0 ? c->window_bytes : HDI_WINDOW_BYTES;
+    if (!(c->window_at != 0 ? take_window(pool, c->window_at, bytes) : find_window(pool, bytes))) {
+        return hdi_fail(
+            HD_ERROR_SYSTEM,
+            "pinned memory: no addresses that are the same in all processes: mmap: %s; is the address space "
+            "limited (ulimit -v), or are many runtimes open?",
+            strerror(errno));
+    }
+    hdi_blocks_config config = {.limit = pool->window_bytes, .finished = always_finished};
+    hd_status status = hdi_blocks_create(&config, &pool->blocks);
+    return status != HD_OK ? status : hdi_blocks_grow(pool->blocks, pool->window_bytes);
+}
+
+hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_pool **out)
+{
+    if (config->n_devices < 1 || config->n_devices > HDI_PINNED_DEVICES_MAX) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "pinned memory: for %d devices, at most %d", config->n_devices,
+                        HDI_PINNED_DEVICES_MAX);
+    }
+    hdi_pinned_pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory for the pool");
+    }
+    pool->config = *config;
+    pthread_mutex_init(&pool->lock, NULL);
+    hd_status status = config->everywhere ? make_window(pool) : HD_OK;
+    if (status != HD_OK) {
+        hdi_pinned_pool_destroy(pool);
         return status;
     }
+    *out = pool;
     return HD_OK;
 }
 
-hd_status hdi_pinned_alloc(const hdi_driver *driver, hdcu_context context, size_t bytes, hdi_pinned *out)
+void hdi_pinned_pool_destroy(hdi_pinned_pool *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    for (record *r = pool->first, *next; r != NULL; r = next) {
+        next = r->after;
+        hdi_shm_bury(&r->shm);
+        free(r);
+    }
+    if (pool->window_bytes != 0) {
+        munmap((void *)(uintptr_t)pool->window_at, pool->window_bytes);
+    }
+    hdi_blocks_destroy(pool->blocks);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t *bytes)
+{
+    *at = pool->window_at;
+    *bytes = pool->window_bytes;
+}
+
+/* ---- memory and its addresses: lock held ------------------------------------------------------------------------ */
+
+static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
+{
+    if (pool->blocks == NULL) {
+        return hdi_shm_create("heddle-pinned", bytes, out);
+    }
+    size_t offset;
+    hdi_marks none;
+    hd_status status = hdi_blocks_alloc(pool->blocks, bytes, 0, &offset, &none);
+    if (status == HD_ERROR_NOT_FOUND) {
+        hdi_blocks_info info;
+        hdi_blocks_get_info(pool->blocks, &info);
+        return hdi_fail(HD_ERROR_HOST_MEMORY,
+                        "pinned memory: %zu bytes: live %zu, largest free block %zu of the %zu bytes of addresses that "
+                        "all processes share",
+                        bytes, info.live_bytes, info.largest_free, info.managed_bytes);
+    }
+    if (status == HD_OK) {
+        status = hdi_shm_create_at("heddle-pinned", bytes, (void *)(uintptr_t)(pool->window_at + offset), out);
+        if (status != HD_OK) {
+            hdi_blocks_free(pool->blocks, offset, NULL, 0);
+        }
+    }
+    return status;
+}
+
+/* `kept`: a driver may have it registered, so the addresses stay taken. */
+static void give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
+{
+    size_t offset = (size_t)((uintptr_t)shm->base - pool->window_at);
+    if (kept) {
+        hdi_shm_bury(shm);
+    } else {
+        hdi_shm_release(shm);
+        if (pool->blocks != NULL) {
+            hdi_blocks_free(pool->blocks, offset, NULL, 0);
+        }
+    }
+}
+
+/* ---- registering: lock held ------------------------------------------------------------------------------------- */
+
+static hd_status fail_pin(const hdi_pinned_pool *pool, hdi_answer answer, int device, size_t bytes)
+{
+    hd_status status = answer.code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_HOST_MEMORY
+                       : hdi_driver_code_is_fatal(answer.code) ? HD_ERROR_DEVICE_LOST
+                                                               : HD_ERROR_DRIVER;
+    bool gone = answer.code < 0;
+    return hdi_fail_driver(status, answer.code, answer.call, pool->config.everywhere ? device : -1,
+                           "pinned memory: %zu bytes cannot be pinned%s%s", bytes, gone ? ": " : "",
+                           gone ? hdi_driver_code_name(answer.code) : "");
+}
+
+static hd_status fail_address(const record *r, int device, uint64_t seen)
+{
+    return hdi_fail(HD_ERROR_UNSUPPORTED,
+                    "pinned memory: device %d has memory of address 0x%llx at 0x%llx; placement=process needs devices "
+                    "that use the host's addresses",
+                    device, (unsigned long long)(uintptr_t)r->shm.base, (unsigned long long)seen);
+}
+
+/* Whether a driver may have it registered after this answer of `unpin`. */
+static bool may_be_kept(hdi_answer answer)
+{
+    return !hdi_answered(answer) && answer.code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* Registers with one device's port, once more if it proves to be registered there already. After a failure it is not, unless
+ * `*kept` is set. */
+static hdi_answer pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
+                           bool *kept)
+{
+    const hdi_shm *shm = &r->shm;
+    for (int attempt = 0;; attempt++) {
+        hdi_answer answer = port->calls->pin(port, shm->base, shm->bytes, shm->descriptor, seen);
+        if (hdi_answered(answer) || note_loss(pool, device, answer)) {
+            return answer;
+        }
+        /* The port could have failed at undoing it; or it was pinned when the device came back, before the rest was. */
+        hdi_answer undone = port->calls->unpin(port, shm->base, shm->bytes);
+        if (!hdi_answered(undone) || attempt > 0) {
+            bool gone = note_loss(pool, device, undone);
+            *kept = *kept || (!gone && may_be_kept(undone));
+            return answer;
+        }
+    }
+}
+
+/* Unregisters with every port that has it, past failures; the first one that says something. */
+static hdi_answer unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
+{
+    hdi_answer first = good;
+    for (int d = 0; d < pool->config.n_devices; d++) {
+        if (!(r->by & bit_of(d))) {
+            continue;
+        }
+        hdi_port *port = port_of(pool, d);
+        bool own = port != NULL;
+        /* The driver of this process has it: any device that still works may let it go. */
+        for (int other = 0; port == NULL && !pool->config.everywhere && other < pool->config.n_devices; other++) {
+            port = port_of(pool, other);
+        }
+        if (port == NULL) {
+            *kept = *kept || !pool->config.everywhere;
+            continue;
+        }
+        hdi_answer answer = port->calls->unpin(port, r->shm.base, r->shm.bytes);
+        if (!note_loss(pool, d, answer) && (own ? may_be_kept(answer) : !hdi_answered(answer))) {
+            *kept = true;
+            first = hdi_answered(first) ? answer : first;
+        }
+    }
+    r->by = 0;
+    return first;
+}
+
+/* Registers with all ports that need it, see hdi_pinned_alloc. Undone on failure, except that `*kept` may be set. */
+static hd_status pin_all(hdi_pinned_pool *pool, record *r, uint64_t *address, bool *kept)
+{
+    hdi_answer lost = {HDI_GONE_CLOSED, ""};
+    int lost_device = -1;
+    hd_status status = HD_OK;
+    for (int d = 0; d < pool->config.n_devices && status == HD_OK && (pool->config.everywhere || r->by == 0); d++) {
+        hdi_port *port = port_of(pool, d);
+        if (port == NULL) {
+            continue;
+        }
+        uint64_t seen = 0;
+        hdi_answer answer = pin_with(pool, d, port, r, &seen, kept);
+        if (hdi_answered(answer)) {
+            r->by |= bit_of(d);
+            *address = seen;
+            if (pool->config.everywhere && seen != (uintptr_t)r->shm.base) {
+                status = fail_address(r, d, seen);
+            }
+        } else if (hdi_driver_code_is_fatal(answer.code)) {
+            lost = answer;
+            lost_device = d;
+        } else {
+            status = fail_pin(pool, answer, d, r->shm.bytes);
+        }
+    }
+    if (status == HD_OK && r->by == 0) {
+        status = lost_device >= 0 ? fail_pin(pool, lost, lost_device, r->shm.bytes)
+                                  : hdi_fail(HD_ERROR_DEVICE_LOST, "pinned memory: all devices are lost");
+    }
+    if (status != HD_OK) {
+        unpin_all(pool, r, kept);
+    }
+    return status;
+}
+
+/* ---- pinned memory ---------------------------------------------------------------------------------------------- */
+
+static void link_record(hdi_pinned_pool *pool, record *r)
+{
+    r->after = pool->first;
+    if (r->after != NULL) {
+        r->after->before = r;
+    }
+    pool->first = r;
+}
+
+static void unlink_record(hdi_pinned_pool *pool, record *r)
+{
+    *(r->before != NULL ? &r->before->after : &pool->first) = r->after;
+    if (r->after != NULL) {
+        r->after->before = r->before;
+    }
+}
+
+hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes == 0) {
@@ -53,55 +332,105 @@ hd_status hdi_pinned_alloc(const hdi_driver *driver, hdcu_context context, size_
     if (bytes > (size_t)PTRDIFF_MAX - page) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: %zu bytes are more than a process can address", bytes);
     }
-    hdi_pinned p = {.driver = driver, .context = context};
-    hd_status status = hdi_shm_create("heddle-pinned", (bytes + page - 1) / page * page, &p.shm);
+    record *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory to note what is pinned");
+    }
+    r->pool = pool;
+    uint64_t address = 0;
+    pthread_mutex_lock(&pool->lock);
+    hd_status status = take_memory(pool, (bytes + page - 1) / page * page, &r->shm);
+    if (status == HD_OK) {
+        bool kept = false;
+        status = pin_all(pool, r, &address, &kept);
+        if (status == HD_OK) {
+            link_record(pool, r);
+        } else {
+            give_memory(pool, &r->shm, kept);
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
     if (status != HD_OK) {
+        free(r);
         return status;
     }
-    const char *entry_point = "";
-    hdi_current current;
-    hdcu_result code = hdi_current_enter(driver, context, &current, &entry_point);
-    if (code == HDCU_SUCCESS) {
-        status = pin(&p);
-        hdi_current_leave(&current);
-    } else {
-        status = fail_pin(code, entry_point, p.shm.bytes);
-    }
-    if (status != HD_OK) {
-        hdi_shm_release(&p.shm);
-        return status;
-    }
-    *out = p;
+    *out = (hdi_pinned){.shm = r->shm, .device = address, .record = r};
     return HD_OK;
 }
 
 hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
 {
-    if (pinned->shm.base == NULL) {
+    record *r = pinned->record;
+    if (r == NULL) {
         return HD_OK;
     }
-    hd_status status = HD_OK;
+    hdi_pinned_pool *pool = r->pool;
+    hdi_answer answer = good;
+    bool kept = abandoned;
+    pthread_mutex_lock(&pool->lock);
     if (!abandoned) {
-        const char *entry_point = "";
-        hdi_current current;
-        hdcu_result code = hdi_current_enter(pinned->driver, pinned->context, &current, &entry_point);
-        bool entered = code == HDCU_SUCCESS;
-        /* Tried without its context as well: it is what makes sure that no device uses the memory any more. */
-        code = pinned->driver->cuMemHostUnregister(pinned->shm.base);
-        entry_point = "cuMemHostUnregister";
-        if (entered) {
-            hdi_current_leave(&current);
-        }
-        if (code != HDCU_SUCCESS) {
-            status = hdi_fail_driver(HD_ERROR_DRIVER, code, entry_point, -1,
-                                     "pinned memory: %zu bytes could not be unpinned", pinned->shm.bytes);
-        }
+        answer = unpin_all(pool, r, &kept);
     }
-    if (abandoned || status != HD_OK) {
-        bury(&pinned->shm);
-    } else {
-        hdi_shm_release(&pinned->shm);
+    unlink_record(pool, r);
+    give_memory(pool, &r->shm, kept);
+    pthread_mutex_unlock(&pool->lock);
+    hd_status status = HD_OK;
+    if (!hdi_answered(answer)) {
+        status = hdi_fail_driver(HD_ERROR_DRIVER, answer.code, answer.call, -1,
+                                 "pinned memory: %zu bytes could not be unpinned", pinned->shm.bytes);
     }
+    free(r);
     memset(pinned, 0, sizeof *pinned);
+    return status;
+}
+
+/* Registers everything with a fresh port; `by` says how far it came. */
+static hd_status repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
+{
+    for (record *r = pool->first; r != NULL; r = r->after) {
+        uint64_t seen = 0;
+        bool kept = false; /* in a process that is given up */
+        hdi_answer answer = pin_with(pool, device, port, r, &seen, &kept);
+        if (!hdi_answered(answer)) {
+            return fail_pin(pool, answer, device, r->shm.bytes);
+        }
+        r->by |= bit_of(device);
+        if (seen != (uintptr_t)r->shm.base) {
+            return fail_address(r, device, seen);
+        }
+    }
+    return HD_OK;
+}
+
+/* Nothing is registered with the port, as far as it goes; also forgets what the process before had. */
+static void unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
+{
+    for (record *r = pool->first; r != NULL; r = r->after) {
+        if (r->by & bit_of(device)) {
+            port->calls->unpin(port, r->shm.base, r->shm.bytes);
+            r->by &= ~bit_of(device);
+        }
+    }
+    pool->away |= bit_of(device);
+}
+
+hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
+{
+    if (!pool->config.everywhere) {
+        return HD_OK;
+    }
+    hd_status status;
+    pthread_mutex_lock(&pool->lock);
+    hdi_port *port = pool->config.port(pool->config.context, device);
+    if (port == NULL) {
+        status = hdi_fail(HD_ERROR_DEVICE_LOST, "pinned memory: device %d is lost", device);
+    } else {
+        pool->away &= ~bit_of(device);
+        status = repin_all(pool, device, port);
+        if (status != HD_OK) {
+            unpin_from(pool, device, port);
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "fake_driver.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static char context_object;
 const hdcu_context fake_context = (hdcu_context)(void *)&context_object;
-#define BASE ((hdcu_deviceptr)0x700000000000)
 
 static _Thread_local hdcu_context stack[16];
 static _Thread_local int depth;
@@ -159,8 +159,46 @@ static hdcu_result get_attribute(int *value, int attribute, hdcu_device device)
 {
     (void)device;
     BEGIN("cuDeviceGetAttribute");
-    *value = attribute == HDCU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ? !fake.no_virtual_memory
-                                                                                    : !fake.no_file_descriptors;
+    switch (attribute) {
+    case HDCU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *value = !fake.no_virtual_memory;
+        break;
+    case HDCU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+        *value = !fake.no_file_descriptors;
+        break;
+    default:
+        *value = 1;
+        break;
+    }
+    return end(HDCU_SUCCESS);
+}
+
+static hdcu_result get_name(char *name, int length, hdcu_device device)
+{
+    (void)device;
+    BEGIN("cuDeviceGetName");
+    snprintf(name, (size_t)length, "fake");
+    return end(HDCU_SUCCESS);
+}
+
+static hdcu_result get_bus_id(char *bus_id, int length, hdcu_device device)
+{
+    BEGIN("cuDeviceGetPCIBusId");
+    snprintf(bus_id, (size_t)length, "fake:%d", device);
+    return end(HDCU_SUCCESS);
+}
+
+static hdcu_result get_uuid(hdcu_uuid *uuid, hdcu_device device)
+{
+    BEGIN("cuDeviceGetUuid");
+    memset(uuid->bytes, device, sizeof uuid->bytes);
+    return end(HDCU_SUCCESS);
+}
+
+static hdcu_result can_access_peer(int *can, hdcu_device device, hdcu_device peer)
+{
+    BEGIN("cuDeviceCanAccessPeer");
+    *can = device != peer;
     return end(HDCU_SUCCESS);
 }
 
@@ -178,10 +216,10 @@ static hdcu_result address_reserve(hdcu_deviceptr *pointer, size_t bytes, size_t
 {
     BEGIN("cuMemAddressReserve");
     if (fake.base != 0 || bytes == 0 || bytes % fake.granularity != 0 || alignment % fake.granularity != 0 ||
-        address != 0 || flags != 0) {
+        address % fake.granularity != 0 || flags != 0 || fake_top() != fake_context) {
         return misuse();
     }
-    *pointer = fake.base = BASE;
+    *pointer = fake.base = address != 0 && !fake.elsewhere ? address : FAKE_BASE;
     fake.reserved = bytes;
     return end(HDCU_SUCCESS);
 }
@@ -255,8 +293,8 @@ static hdcu_result map(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu
 {
     BEGIN("cuMemMap");
     if (handle == 0 || handle > FAKE_CHUNKS || !fake.chunks[handle - 1].held || fake.chunks[handle - 1].at != 0 ||
-        fake.chunks[handle - 1].bytes != bytes || offset != 0 || flags != 0 || fake.base == 0 || pointer < fake.base ||
-        pointer + bytes > fake.base + fake.reserved) {
+        fake_top() != fake_context || fake.chunks[handle - 1].bytes != bytes || offset != 0 || flags != 0 ||
+        fake.base == 0 || pointer < fake.base || pointer + bytes > fake.base + fake.reserved) {
         return misuse();
     }
     for (int i = 0; i < FAKE_CHUNKS; i++) {
@@ -295,7 +333,7 @@ static hdcu_result set_access(hdcu_deviceptr pointer, size_t bytes, const hdcu_m
 {
     BEGIN("cuMemSetAccess");
     fake_chunk *c = mapped_at(pointer, bytes);
-    if (c == NULL || count == 0) {
+    if (c == NULL || count == 0 || fake_top() != fake_context) {
         return misuse();
     }
     for (size_t i = 0; i < count; i++) {
@@ -320,19 +358,32 @@ static hdcu_result host_register(void *pointer, size_t bytes, unsigned flags)
         flags != (HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP)) {
         return misuse();
     }
-    fake.n_registered++;
-    return end(HDCU_SUCCESS);
+    for (int i = 0; i < FAKE_REGISTERED; i++) {
+        if (fake.registered[i] == NULL) {
+            fake.registered[i] = pointer;
+            fake.n_registered++;
+            return end(HDCU_SUCCESS);
+        }
+    }
+    return misuse();
 }
 
 static hdcu_result host_unregister(void *pointer)
 {
     BEGIN("cuMemHostUnregister");
-    if (fake.n_registered == 0 || fake_top() != fake_context) {
+    if (fake_top() != fake_context) {
         return misuse();
     }
-    *(volatile char *)pointer = 1; /* still mapped */
-    fake.n_registered--;
-    return end(HDCU_SUCCESS);
+    for (int i = 0; i < FAKE_REGISTERED; i++) {
+        if (fake.registered[i] == pointer) {
+            *(volatile char *)pointer = 1; /* still mapped */
+            fake.registered[i] = NULL;
+            fake.n_registered--;
+            return end(HDCU_SUCCESS);
+        }
+    }
+    fake.not_registered++;
+    return end(HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
 static hdcu_result host_device_pointer(hdcu_deviceptr *device_pointer, void *pointer, unsigned flags)
@@ -341,7 +392,7 @@ static hdcu_result host_device_pointer(hdcu_deviceptr *device_pointer, void *poi
     if (flags != 0) {
         return misuse();
     }
-    *device_pointer = (hdcu_deviceptr)(uintptr_t)pointer + BASE;
+    *device_pointer = (hdcu_deviceptr)(uintptr_t)pointer + FAKE_BASE;
     return end(HDCU_SUCCESS);
 }
 
@@ -354,6 +405,10 @@ const hdi_driver fake_driver = {
     .cuCtxPopCurrent = pop_current,
     .cuDeviceTotalMem = total_mem,
     .cuDeviceGetAttribute = get_attribute,
+    .cuDeviceGetName = get_name,
+    .cuDeviceGetPCIBusId = get_bus_id,
+    .cuDeviceGetUuid = get_uuid,
+    .cuDeviceCanAccessPeer = can_access_peer,
     .cuMemGetAllocationGranularity = get_granularity,
     .cuMemAddressReserve = address_reserve,
     .cuMemAddressFree = address_free,

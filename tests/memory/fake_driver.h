@@ -1,4 +1,5 @@
-/* fake_driver.h - the few driver entry points that the memory layer calls, with books kept and failures on order.
+/* fake_driver.h - the few driver entry points that the memory layer calls through a local port, with books kept and failures on
+ * order.
  *
  * Threads: any; its own lock covers the books. One fake at a time: fake_reset starts a fresh one.
  */
@@ -12,6 +13,8 @@
 #define FAKE_MIB ((size_t)1 << 20)
 #define FAKE_CHUNKS 1024
 #define FAKE_DEVICES 4
+#define FAKE_REGISTERED 16
+#define FAKE_BASE ((hdcu_deviceptr)0x700000000000) /* of ranges that may lie anywhere */
 
 typedef struct fake_chunk {
     size_t bytes;
@@ -26,12 +29,15 @@ typedef struct fake_books {
     size_t granularity;
     int no_virtual_memory, no_file_descriptors; /* attributes */
     int unreachable;                            /* a device that cannot be granted access; -1: none */
+    bool elsewhere;                             /* ranges lie where the driver likes, not where they are wanted */
 
     hdcu_deviceptr base; /* 0: nothing reserved */
     size_t reserved, created;
     fake_chunk chunks[FAKE_CHUNKS];
+    void *registered[FAKE_REGISTERED]; /* host memory; NULL: free */
     int n_registered;
-    int misuses; /* calls that a real driver would refuse or punish */
+    int not_registered; /* calls that were to unregister something else */
+    int misuses;        /* calls that a real driver would refuse or punish */
 
     long calls;         /* since the last fake_fail */
     long fail_at;       /* the call with this number fails; 0: none */

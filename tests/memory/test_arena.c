@@ -1,5 +1,5 @@
-/* test_arena.c - the arena on the fake driver and on the host provider: growth and its limits, every failing call,
- * peers, threads. */
+/* test_arena.c - the arena over a local port to the fake driver and to the host provider: growth and its limits, every failing
+ * call, addresses, peers, threads. Restarts are in test_restart.c. */
 #include "support/check.h"
 
 #include <pthread.h>
@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "fake_driver.h"
+#include "engine/port.h"
+#include "memory/addresses.h"
 #include "memory/arena.h"
 
 #define MIB FAKE_MIB
@@ -19,26 +21,41 @@ static bool finished(void *context, hdi_mark mark)
     return mark.position <= atomic_load_explicit(&finished_to[mark.lane], memory_order_acquire);
 }
 
+/* The runtime's devices, as the fake driver calls them. The arena under test is device 3, which is its device 1. */
+static const hdcu_device handles[] = {0, 2, 3, 1};
+static hdi_port *port;
+
 static hdi_arena_config config_of(size_t limit)
 {
-    return (hdi_arena_config){.driver = &fake_driver,
-                              .device = 1,
-                              .context = fake_context,
-                              .index = 3,
-                              .limit_bytes = limit,
-                              .finished = finished};
+    const hdi_local_port_config config = {
+        .driver = &fake_driver, .device = 1, .context = fake_context, .index = 3, .n_devices = 4, .devices = handles};
+    hdi_local_port_destroy(port); /* of a test that failed */
+    port = hdi_local_port_create(&config);
+    assert_non_null(port);
+    return (hdi_arena_config){.port = port, .index = 3, .limit_bytes = limit, .finished = finished};
+}
+
+static hdi_arena *make_from(const hdi_arena_config *config)
+{
+    for (int i = 0; i < 64; i++) {
+        atomic_store(&finished_to[i], 0);
+    }
+    hdi_arena *arena = NULL;
+    assert_ok(hdi_arena_create(config, &arena));
+    return arena;
 }
 
 static hdi_arena *make(size_t total, size_t limit)
 {
     fake_reset(total);
-    for (int i = 0; i < 64; i++) {
-        atomic_store(&finished_to[i], 0);
-    }
     hdi_arena_config config = config_of(limit);
-    hdi_arena *arena = NULL;
-    assert_ok(hdi_arena_create(&config, &arena));
-    return arena;
+    return make_from(&config);
+}
+
+static void drop_port(void)
+{
+    hdi_local_port_destroy(port);
+    port = NULL;
 }
 
 static void check(hdi_arena *arena)
@@ -70,6 +87,7 @@ static void end(hdi_arena *arena)
 {
     check(arena);
     assert_ok(hdi_arena_destroy(arena, false));
+    drop_port();
     assert_true(fake_is_clean());
     assert_int_equal(fake_depth(), 0);
 }
@@ -201,6 +219,58 @@ static void says_what_is_missing(void **unused)
     assert_ok(hdi_arena_destroy(NULL, false));
 }
 
+static void lies_where_it_is_wanted(void **unused)
+{
+    (void)unused;
+    const uint64_t wanted = hdi_device_range(3, 1, 64 * MIB, 4);
+    fake_reset(64 * MIB);
+    hdi_arena_config config = config_of(0);
+    config.address = wanted;
+    hdi_arena *arena = make_from(&config);
+    assert_int_equal(hdi_arena_base(arena), wanted);
+    hdcu_deviceptr at;
+    assert_ok(take(arena, 1, &at));
+    assert_int_equal(at, wanted);
+    end(arena);
+
+    fake_reset(64 * MIB);
+    fake.elsewhere = true;
+    config = config_of(0);
+    config.address = wanted;
+    arena = make_from(&config); /* a wish */
+    assert_int_equal(hdi_arena_base(arena), FAKE_BASE);
+    end(arena);
+
+    fake_reset(64 * MIB);
+    fake.elsewhere = true;
+    config = config_of(0);
+    config.address = wanted;
+    config.fixed = true;
+    arena = NULL;
+    assert_status(hdi_arena_create(&config, &arena), HD_ERROR_UNSUPPORTED);
+    assert_message_has("device 3 must lie at address 0x");
+    assert_null(arena);
+    assert_true(fake_is_clean());
+    drop_port();
+}
+
+static void asks_for_no_facts_that_are_known(void **unused)
+{
+    (void)unused;
+    fake_reset(64 * MIB);
+    hdi_arena_config config = config_of(0);
+    hdi_facts facts;
+    assert_int_equal(port->calls->facts(port, &facts).code, 0);
+    assert_int_equal(facts.memory_bytes, 64 * MIB);
+    config.total_bytes = facts.memory_bytes;
+    config.granule = facts.granule;
+    fake_fail(NULL, 0, false, 0);
+    hdi_arena *arena = make_from(&config);
+    assert_int_equal(fake.calls, 4); /* the context's three and the range */
+    assert_int_equal(info_of(arena).reserved_bytes, 64 * MIB);
+    end(arena);
+}
+
 static void grants_access_now_and_later(void **unused)
 {
     (void)unused;
@@ -208,10 +278,12 @@ static void grants_access_now_and_later(void **unused)
     hdcu_deviceptr a, b;
     assert_ok(take(arena, 64 * MIB, &a));
     assert_ok(take(arena, 64 * MIB, &b));
-    assert_ok(hdi_arena_grant(arena, 1)); /* the owner itself */
-    assert_ok(hdi_arena_grant(arena, 2));
     long calls = fake.calls;
-    assert_ok(hdi_arena_grant(arena, 2));
+    assert_ok(hdi_arena_grant(arena, 3)); /* the owner itself */
+    assert_int_equal(fake.calls, calls);
+    assert_ok(hdi_arena_grant(arena, 1)); /* which the driver calls 2 */
+    calls = fake.calls;
+    assert_ok(hdi_arena_grant(arena, 1));
     assert_int_equal(fake.calls, calls);
     assert_true(fake_is_mapped(a, 128 * MIB, 2));
     assert_true(fake_is_mapped(a, 128 * MIB, 1));
@@ -220,18 +292,115 @@ static void grants_access_now_and_later(void **unused)
     assert_true(fake_is_mapped(c, 64 * MIB, 2));
     assert_false(fake_is_mapped(c, 64 * MIB, 0));
 
-    /* a grant that fails half-way is undone, and does not stand in the way of growth */
+    /* a grant that fails half-way does not stand in the way of growth, and the next one goes on where it stopped */
     fake_fail("cuMemSetAccess", 2, false, HDCU_ERROR_UNKNOWN);
     assert_status(hdi_arena_grant(arena, 0), HD_ERROR_DRIVER);
     assert_message_has("cuMemSetAccess");
+    assert_message_has("device 3 cannot be made accessible to device 0");
     fake_fail(NULL, 0, false, 0);
-    assert_false(fake_is_mapped(a, 256, 0));
     fake.unreachable = 3;
-    assert_status(hdi_arena_grant(arena, 3), HD_ERROR_DRIVER);
+    assert_status(hdi_arena_grant(arena, 2), HD_ERROR_DRIVER);
+    assert_status(hdi_arena_grant(arena, 4), HD_ERROR_DRIVER);
+    check(arena);
     assert_ok(take(arena, 64 * MIB, &b));
     assert_true(fake_is_mapped(b, 64 * MIB, 2));
+    assert_false(fake_is_mapped(b, 64 * MIB, 0));
+    fake_fail("cuMemSetAccess", 0, false, 0);
     assert_ok(hdi_arena_grant(arena, 0));
+    assert_int_equal(fake.calls, 3); /* of four */
     assert_true(fake_is_mapped(a, 256 * MIB, 0));
+    end(arena);
+}
+
+static void a_revoked_peer_can_be_granted_again(void **unused)
+{
+    (void)unused;
+    hdi_arena *arena = make(300 * MIB, 0);
+    hdcu_deviceptr at;
+    assert_ok(hdi_arena_grant(arena, 0));
+    assert_ok(hdi_arena_grant(arena, 1));
+    assert_ok(take(arena, 64 * MIB, &at));
+    long calls = fake.calls;
+    hdi_arena_revoke(arena, 0);
+    hdi_arena_revoke(arena, 0);
+    hdi_arena_revoke(arena, 2);
+    assert_int_equal(fake.calls, calls);
+    check(arena);
+    assert_ok(take(arena, 64 * MIB, &at));
+    assert_true(fake_is_mapped(at, 64 * MIB, 2));
+    assert_false(fake_is_mapped(at, 64 * MIB, 0));
+    fake_fail("cuMemSetAccess", 0, false, 0);
+    assert_ok(hdi_arena_grant(arena, 0));
+    assert_int_equal(fake.calls, 2); /* all over again */
+    assert_true(fake_is_mapped(at, 64 * MIB, 0));
+    end(arena);
+}
+
+/* What the sharing hooks were asked for, and when they fail. */
+typedef struct sharing {
+    int shared[4], unshared[4]; /* calls per peer */
+    uint64_t last_at, last_bytes;
+    int fails; /* this peer; -1: none */
+    int code;
+} sharing;
+
+static hdi_answer give(void *context, int peer, uint64_t at, uint64_t bytes)
+{
+    sharing *s = context;
+    assert_true(fake_is_mapped(at, bytes, 1));
+    s->shared[peer]++;
+    s->last_at = at;
+    s->last_bytes = bytes;
+    return peer == s->fails ? (hdi_answer){s->code, "cuMemImportFromShareableHandle"} : (hdi_answer){0, ""};
+}
+
+static void take_back(void *context, int peer, uint64_t at, uint64_t bytes)
+{
+    sharing *s = context;
+    assert_true(fake_is_mapped(at, bytes, 1)); /* still */
+    assert_int_equal(at, s->last_at);
+    s->unshared[peer]++;
+}
+
+/* Memory that a peer cannot be given is not handed out. */
+static void growth_that_cannot_be_shared_is_undone(void **unused)
+{
+    (void)unused;
+    fake_reset(300 * MIB);
+    sharing s = {.fails = -1};
+    hdi_arena_config config = config_of(0);
+    config.share = give;
+    config.unshare = take_back;
+    config.share_context = &s;
+    hdi_arena *arena = make_from(&config);
+    hdcu_deviceptr at = 7;
+    for (int peer = 0; peer < 3; peer++) {
+        assert_ok(hdi_arena_grant(arena, peer));
+    }
+    for (int from_worker = 0; from_worker < 2; from_worker++) {
+        memset(&s, 0, sizeof s);
+        s.fails = 1;
+        s.code = from_worker ? HDI_GONE_UNANSWERED : HDCU_ERROR_OUT_OF_MEMORY;
+        assert_status(take(arena, MIB, &at), from_worker ? HD_ERROR_DEVICE_LOST : HD_ERROR_MEMORY);
+        assert_message_has("device 3: new memory cannot be shared with device 1");
+        assert_message_has(from_worker ? "did not answer" : "cuMemImportFromShareableHandle");
+        hd_error error = {.size = sizeof error};
+        hd_last_error(&error);
+        assert_int_equal(error.driver_code, from_worker ? 0 : HDCU_ERROR_OUT_OF_MEMORY);
+        assert_int_equal(s.shared[0], 1);
+        assert_int_equal(s.unshared[0], 1);
+        assert_int_equal(s.shared[1], 1);
+        assert_int_equal(s.unshared[1] + s.shared[2] + s.unshared[2], 0);
+        assert_int_equal(s.last_bytes, 64 * MIB);
+        assert_int_equal(info_of(arena).mapped_bytes, 0);
+        assert_int_equal(fake.created, 0);
+        check(arena);
+    }
+    s.fails = -1;
+    assert_ok(take(arena, MIB, &at));
+    assert_int_equal(s.shared[1], 2);
+    assert_int_equal(s.shared[2], 1);
+    assert_int_equal(s.unshared[2], 0);
     end(arena);
 }
 
@@ -244,8 +413,8 @@ static void sweep(bool for_good, int code, hd_status expected)
     for (long n = 1;; n++) {
         fake_reset(300 * MIB);
         fake_set_stack(mine);
-        fake_fail(NULL, n, for_good, code);
         hdi_arena_config config = config_of(0);
+        fake_fail(NULL, n, for_good, code);
         hdi_arena *arena = NULL;
         hdcu_deviceptr at[4];
         hd_status status = hdi_arena_create(&config, &arena);
@@ -254,7 +423,7 @@ static void sweep(bool for_good, int code, hd_status expected)
             status = take(arena, 64 * MIB, &at[i]);
             check(arena);
             if (status == HD_OK && i == 0) {
-                status = hdi_arena_grant(arena, 2);
+                status = hdi_arena_grant(arena, 1);
             } else if (status != HD_OK) {
                 assert_int_equal(info_of(arena).mapped_bytes, before.mapped_bytes);
                 assert_int_equal(info_of(arena).blocks.live_bytes, before.blocks.live_bytes);
@@ -275,6 +444,7 @@ static void sweep(bool for_good, int code, hd_status expected)
             check(arena);
             assert_ok(hdi_arena_destroy(arena, false));
         }
+        drop_port();
         /* with every call failing for good, an arena that was never handed out can only be left behind */
         assert_true(fake_is_clean() || (for_good && arena == NULL));
         assert_int_equal(fake.misuses, 0);
@@ -343,12 +513,14 @@ static void destroy_goes_on_past_errors(void **unused)
     assert_message_has("cuMemRelease");
     assert_int_equal(fake.created, 64 * MIB);
     assert_int_equal(fake.base, 0);
+    drop_port();
 
     arena = make(300 * MIB, 0);
     assert_ok(take(arena, 1, &at));
     fake_fail(NULL, 0, false, 0);
     assert_ok(hdi_arena_destroy(arena, true));
     assert_int_equal(fake.calls, 0);
+    drop_port();
 }
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
@@ -486,18 +658,23 @@ static void works_on_the_host_provider(void **unused)
     const hdi_driver *driver;
     assert_ok(hdi_options_parse("driver=host host_devices=2 host_memory=256M", &options));
     assert_ok(hdi_driver_open(&options, &driver));
-    hdi_arena_config config = {.driver = driver, .finished = finished};
-    hdcu_device peer;
-    assert_int_equal(driver->cuDeviceGet(&config.device, 1), 0);
-    assert_int_equal(driver->cuDeviceGet(&peer, 0), 0);
-    assert_int_equal(driver->cuDevicePrimaryCtxRetain(&config.context, config.device), 0);
+    hdcu_device devices[2];
+    hdcu_context context;
+    assert_int_equal(driver->cuDeviceGet(&devices[0], 0), 0);
+    assert_int_equal(driver->cuDeviceGet(&devices[1], 1), 0);
+    assert_int_equal(driver->cuDevicePrimaryCtxRetain(&context, devices[1]), 0);
+    const hdi_local_port_config local = {
+        .driver = driver, .device = devices[1], .context = context, .index = 1, .n_devices = 2, .devices = devices};
+    port = hdi_local_port_create(&local);
+    assert_non_null(port);
+    hdi_arena_config config = {.port = port, .index = 1, .finished = finished};
 
     hdi_arena *arena;
     assert_ok(hdi_arena_create(&config, &arena));
     run_threads(arena);
     hdcu_deviceptr at;
     assert_ok(take(arena, 200 * MIB, &at));
-    assert_int_equal(driver->cuCtxPushCurrent(config.context), 0);
+    assert_int_equal(driver->cuCtxPushCurrent(context), 0);
     uint32_t wrote = 0x12345678, read = 0;
     assert_int_equal(driver->cuMemcpyHtoD(at + 150 * MIB, &wrote, sizeof wrote), 0);
     assert_int_equal(driver->cuMemcpyDtoH(&read, at + 150 * MIB, sizeof read), 0);
@@ -507,7 +684,8 @@ static void works_on_the_host_provider(void **unused)
     assert_status(take(arena, 100 * MIB, &at), HD_ERROR_MEMORY);
     check(arena);
     assert_ok(hdi_arena_destroy(arena, false));
-    driver->cuDevicePrimaryCtxRelease(config.device);
+    drop_port();
+    driver->cuDevicePrimaryCtxRelease(devices[1]);
     hdi_driver_close(driver);
     hdi_options_release(&options);
 }
@@ -520,7 +698,11 @@ int main(void)
         cmocka_unit_test(keeps_to_its_limit),
         cmocka_unit_test(hands_on_marks),
         cmocka_unit_test(says_what_is_missing),
+        cmocka_unit_test(lies_where_it_is_wanted),
+        cmocka_unit_test(asks_for_no_facts_that_are_known),
         cmocka_unit_test(grants_access_now_and_later),
+        cmocka_unit_test(a_revoked_peer_can_be_granted_again),
+        cmocka_unit_test(growth_that_cannot_be_shared_is_undone),
         cmocka_unit_test(any_call_may_fail_once),
         cmocka_unit_test(any_call_may_fail_for_good),
         cmocka_unit_test(what_cannot_be_undone_is_cleared_later),

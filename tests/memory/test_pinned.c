@@ -1,4 +1,5 @@
-/* test_pinned.c - pinned host memory on the fake driver: what comes back, and every failure undone. */
+/* test_pinned.c - pinned host memory through one local port to the fake driver: what comes back, every failure undone, and lost
+ * devices. Memory that every port registers is in test_pinned_window.c. */
 #include "support/check.h"
 
 #include <sys/mman.h>
@@ -6,13 +7,44 @@
 #include "fake_driver.h"
 #include "memory/pinned.h"
 
+enum { DEVICES = 3 };
+static hdi_port *ports[DEVICES]; /* NULL: lost */
+static hdi_port *port;           /* all lead to the same driver, so one will do */
+
+static hdi_port *port_of(void *context, int device)
+{
+    assert_ptr_equal(context, ports);
+    return ports[device];
+}
+
+static hdi_pinned_pool *make(void)
+{
+    const hdi_local_port_config config = {.driver = &fake_driver, .device = 1, .context = fake_context};
+    port = hdi_local_port_create(&config);
+    assert_non_null(port);
+    for (int i = 0; i < DEVICES; i++) {
+        ports[i] = port;
+    }
+    fake_reset(0);
+    const hdi_pinned_config pool_config = {.n_devices = DEVICES, .port = port_of, .context = ports};
+    hdi_pinned_pool *pool = NULL;
+    assert_ok(hdi_pinned_pool_create(&pool_config, &pool));
+    return pool;
+}
+
+static void end(hdi_pinned_pool *pool)
+{
+    hdi_pinned_pool_destroy(pool);
+    hdi_local_port_destroy(port);
+}
+
 static void gives_zeroed_pages(void **unused)
 {
     (void)unused;
-    fake_reset(0);
+    hdi_pinned_pool *pool = make();
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     hdi_pinned p;
-    assert_ok(hdi_pinned_alloc(&fake_driver, fake_context, page + 1, &p));
+    assert_ok(hdi_pinned_alloc(pool, page + 1, &p));
     assert_int_equal(p.shm.bytes, 2 * page);
     assert_int_equal((uintptr_t)p.shm.base % page, 0);
     assert_int_not_equal(p.device, 0);
@@ -26,19 +58,30 @@ static void gives_zeroed_pages(void **unused)
     assert_ok(hdi_pinned_release(&p, false));
     assert_null(p.shm.base);
     assert_true(fake_is_clean());
+    assert_int_equal(fake.not_registered, 0);
     assert_int_equal(fake_depth(), 0);
+    uint64_t at = 1, bytes_there = 1;
+    hdi_pinned_pool_window(pool, &at, &bytes_there);
+    assert_int_equal(at + bytes_there, 0);
+    assert_ok(hdi_pinned_repin(pool, 0)); /* nothing to do */
+    end(pool);
+    hdi_pinned_pool_destroy(NULL);
 }
 
 static void refuses_bad_sizes(void **unused)
 {
     (void)unused;
-    fake_reset(0);
+    hdi_pinned_pool *pool = make();
     hdi_pinned p = {.device = 7};
-    assert_status(hdi_pinned_alloc(&fake_driver, fake_context, 0, &p), HD_ERROR_ARGUMENT);
-    assert_status(hdi_pinned_alloc(&fake_driver, fake_context, SIZE_MAX, &p), HD_ERROR_HOST_MEMORY);
-    assert_status(hdi_pinned_alloc(&fake_driver, fake_context, SIZE_MAX / 2, &p), HD_ERROR_HOST_MEMORY);
+    assert_status(hdi_pinned_alloc(pool, 0, &p), HD_ERROR_ARGUMENT);
+    assert_status(hdi_pinned_alloc(pool, SIZE_MAX, &p), HD_ERROR_HOST_MEMORY);
+    assert_status(hdi_pinned_alloc(pool, SIZE_MAX / 2, &p), HD_ERROR_HOST_MEMORY);
     assert_int_equal(p.device, 7);
     assert_true(fake_is_clean());
+    end(pool);
+    const hdi_pinned_config none = {.n_devices = 0}, many = {.n_devices = HDI_PINNED_DEVICES_MAX + 1};
+    assert_status(hdi_pinned_pool_create(&none, &pool), HD_ERROR_ARGUMENT);
+    assert_status(hdi_pinned_pool_create(&many, &pool), HD_ERROR_ARGUMENT);
 }
 
 /* Number of open descriptors, to see that none is left. */
@@ -58,12 +101,12 @@ static void failures_are_undone(void **unused)
     const hdcu_context mine = (hdcu_context)(void *)&other;
     for (int from_good = 0; from_good < 2; from_good++) {
         for (long n = 1;; n++) {
-            fake_reset(0);
+            hdi_pinned_pool *pool = make();
             fake_set_stack(mine);
             int before = descriptors();
             hdi_pinned p = {.device = 7};
             fake_fail(NULL, n, from_good != 0, n % 2 == 0 ? HDCU_ERROR_OUT_OF_MEMORY : HDCU_ERROR_UNKNOWN);
-            hd_status status = hdi_pinned_alloc(&fake_driver, fake_context, 100, &p);
+            hd_status status = hdi_pinned_alloc(pool, 100, &p);
             bool hit = fake.failed != NULL;
             fake_fail(NULL, 0, false, 0);
             if (status == HD_OK) {
@@ -77,6 +120,7 @@ static void failures_are_undone(void **unused)
             assert_int_equal(descriptors(), before);
             assert_true((from_good && hit) || fake_top() == mine);
             assert_int_equal(fake.misuses, 0);
+            end(pool);
             if (!hit) {
                 assert_true(n > 4);
                 break;
@@ -90,9 +134,9 @@ static void keeps_the_addresses_when_unpinning_fails(void **unused)
 {
     (void)unused;
     for (int abandoned = 0; abandoned < 2; abandoned++) {
-        fake_reset(0);
+        hdi_pinned_pool *pool = make();
         hdi_pinned p;
-        assert_ok(hdi_pinned_alloc(&fake_driver, fake_context, 1, &p));
+        assert_ok(hdi_pinned_alloc(pool, 1, &p));
         void *base = p.shm.base;
         size_t bytes = p.shm.bytes;
         if (abandoned) {
@@ -109,6 +153,59 @@ static void keeps_the_addresses_when_unpinning_fails(void **unused)
         void *there = mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
         assert_ptr_equal(there, MAP_FAILED);
         munmap(base, bytes);
+        end(pool);
+    }
+}
+
+/* What a local port registered belongs to this process, so it outlives the device; another device can let it go. */
+static void outlives_the_device_that_pinned_it(void **unused)
+{
+    (void)unused;
+    hdi_pinned_pool *pool = make();
+    hdi_pinned p;
+    ports[0] = NULL;
+    assert_ok(hdi_pinned_alloc(pool, 1, &p));
+    assert_int_equal(fake.n_registered, 1);
+    ports[1] = NULL;
+    assert_ok(hdi_pinned_release(&p, false));
+    assert_int_equal(fake.n_registered, 0);
+
+    /* nobody is left to let it go: the driver keeps it, and it keeps its addresses */
+    assert_ok(hdi_pinned_alloc(pool, 1, &p));
+    ports[2] = NULL;
+    void *base = p.shm.base;
+    size_t bytes = p.shm.bytes;
+    assert_ok(hdi_pinned_release(&p, false));
+    assert_int_equal(fake.n_registered, 1);
+    assert_false(hdi_shm_reserve(base, bytes));
+    munmap(base, bytes);
+    assert_status(hdi_pinned_alloc(pool, 1, &p), HD_ERROR_DEVICE_LOST);
+    assert_message_has("all devices are lost");
+
+    /* a device that says that it is lost is passed over */
+    ports[1] = ports[2] = port;
+    fake_fail("cuMemHostRegister", 1, false, HDCU_ERROR_LAUNCH_FAILED);
+    assert_ok(hdi_pinned_alloc(pool, 1, &p));
+    assert_ok(hdi_pinned_release(&p, false));
+    fake_fail("cuMemHostRegister", 1, true, HDCU_ERROR_LAUNCH_FAILED);
+    assert_status(hdi_pinned_alloc(pool, 1, &p), HD_ERROR_DEVICE_LOST);
+    assert_message_has("cuMemHostRegister");
+    end(pool);
+}
+
+static void what_is_left_is_given_back(void **unused)
+{
+    (void)unused;
+    hdi_pinned_pool *pool = make();
+    hdi_pinned p[2];
+    int before = descriptors();
+    assert_ok(hdi_pinned_alloc(pool, 1, &p[0]));
+    assert_ok(hdi_pinned_alloc(pool, 1, &p[1]));
+    end(pool);
+    assert_int_equal(descriptors(), before);
+    for (int i = 0; i < 2; i++) {
+        assert_false(hdi_shm_reserve(p[i].shm.base, p[i].shm.bytes));
+        munmap(p[i].shm.base, p[i].shm.bytes);
     }
 }
 
@@ -119,6 +216,8 @@ int main(void)
         cmocka_unit_test(refuses_bad_sizes),
         cmocka_unit_test(failures_are_undone),
         cmocka_unit_test(keeps_the_addresses_when_unpinning_fails),
+        cmocka_unit_test(outlives_the_device_that_pinned_it),
+        cmocka_unit_test(what_is_left_is_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,181 @@
+/* share.c - which worker process has whose device memory mapped. See share.h for threads, locks and what always holds. */
+#include "memory/share.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "engine/engine.h"
+
+/* An owner's range as a peer's worker has it. */
+typedef struct view {
+    uint64_t at, bytes; /* bytes 0: none */
+} view;
+
+/* A view of memory whose owner was lost. */
+typedef struct retired {
+    struct retired *next;
+    int peer;
+    view view;
+    size_t n_marks; /* work of the peer that may use it */
+    hdi_mark marks[];
+} retired;
+
+struct hdi_shares {
+    pthread_mutex_t lock;
+    view of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* [peer][owner] */
+    retired *retired;
+};
+
+hd_status hdi_shares_create(hd_runtime *rt)
+{
+    rt->shares = calloc(1, sizeof *rt->shares);
+    if (!rt->shares) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&rt->shares->lock, NULL);
+    return HD_OK;
+}
+
+void hdi_shares_release(hd_runtime *rt)
+{
+    struct hdi_shares *shares = rt->shares;
+    if (!shares) {
+        return;
+    }
+    while (shares->retired) {
+        retired *r = shares->retired;
+        shares->retired = r->next;
+        free(r);
+    }
+    pthread_mutex_destroy(&shares->lock);
+    free(shares);
+    rt->shares = NULL;
+}
+
+static view get_view(struct hdi_shares *shares, int peer, int owner)
+{
+    pthread_mutex_lock(&shares->lock);
+    view v = shares->of[peer][owner];
+    pthread_mutex_unlock(&shares->lock);
+    return v;
+}
+
+/* The owner's range in the peer's worker. Only under the owner's arena lock, so nobody else makes the same view. */
+static hdi_answer open_view(const hdi_device *owner, hdi_device *peer)
+{
+    struct hdi_shares *shares = owner->runtime->shares;
+    if (get_view(shares, peer->index, owner->index).bytes) {
+        return (hdi_answer){0, ""};
+    }
+    uint64_t at = 0;
+    hdi_answer answer = peer->port->calls->reserve(peer->port, owner->range_at, owner->range_bytes, &at);
+    if (hdi_answered(answer) && at != owner->range_at) {
+        peer->port->calls->unreserve(peer->port, at, owner->range_bytes);
+        return (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"}; /* the address is taken over there */
+    }
+    if (hdi_answered(answer)) {
+        pthread_mutex_lock(&shares->lock);
+        shares->of[peer->index][owner->index] = (view){at, owner->range_bytes};
+        pthread_mutex_unlock(&shares->lock);
+    }
+    return answer;
+}
+
+hdi_answer hdi_share(void *context, int peer_index, uint64_t at, uint64_t bytes)
+{
+    hdi_device *owner = context;
+    hdi_device *peer = owner->runtime->devices[peer_index];
+    hdi_shares_reap(owner->runtime);
+    int descriptor = -1;
+    hdi_answer answer = owner->port->calls->export(owner->port, at, bytes, &descriptor);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    answer = open_view(owner, peer);
+    if (hdi_answered(answer)) {
+        answer = peer->port->calls->import(peer->port, descriptor, at, bytes);
+    }
+    close(descriptor);
+    /* A peer that is lost is no trouble of the owner's: it is given everything again after its restart. */
+    return hdi_driver_code_is_fatal(answer.code) ? (hdi_answer){0, ""} : answer;
+}
+
+void hdi_unshare(void *context, int peer_index, uint64_t at, uint64_t bytes)
+{
+    hdi_device *owner = context;
+    hdi_device *peer = owner->runtime->devices[peer_index];
+    peer->port->calls->unmap(peer->port, at, bytes);
+}
+
+/* The view goes when everything submitted to the peer so far is finished. */
+static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
+{
+    retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->marks[0]);
+    if (!r) {
+        return; /* it stays mapped until the peer's worker ends */
+    }
+    *r = (retired){.peer = peer->index, .view = v};
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_lane_shared *lane = &peer->channel.lanes[i];
+        uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
+        if (atomic_load_explicit(&lane->done, memory_order_acquire) < head) {
+            r->marks[r->n_marks++] = (hdi_mark){(uint32_t)peer->index * HDI_LANES_MAX + i, head};
+        }
+    }
+    r->next = shares->retired;
+    shares->retired = r;
+}
+
+void hdi_shares_retire(hd_runtime *rt, int device)
+{
+    struct hdi_shares *shares = rt->shares;
+    pthread_mutex_lock(&shares->lock);
+    for (retired **link = &shares->retired; *link;) {
+        retired *r = *link;
+        if (r->peer == device) {
+            *link = r->next;
+            free(r);
+        } else {
+            link = &r->next;
+        }
+    }
+    for (int i = 0; i < rt->n_devices; i++) {
+        shares->of[device][i] = (view){0, 0};
+        if (shares->of[i][device].bytes) {
+            retire(shares, rt->devices[i], shares->of[i][device]);
+            shares->of[i][device] = (view){0, 0};
+        }
+    }
+    pthread_mutex_unlock(&shares->lock);
+}
+
+bool hdi_shares_reap(hd_runtime *rt)
+{
+    struct hdi_shares *shares = rt->shares;
+    retired *unused = NULL;
+    pthread_mutex_lock(&shares->lock);
+    for (retired **link = &shares->retired; *link;) {
+        retired *r = *link;
+        bool busy = false;
+        for (size_t i = 0; i < r->n_marks && !busy; i++) {
+            busy = !hdi_mark_done(rt, r->marks[i]);
+        }
+        if (busy) {
+            link = &r->next;
+        } else {
+            *link = r->next;
+            r->next = unused;
+            unused = r;
+        }
+    }
+    pthread_mutex_unlock(&shares->lock);
+    bool any = unused != NULL;
+    while (unused) {
+        retired *r = unused;
+        unused = r->next;
+        hdi_port *port = rt->devices[r->peer]->port;
+        port->calls->unreserve(port, r->view.at, r->view.bytes);
+        free(r);
+    }
+    return any;
+}

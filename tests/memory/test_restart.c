@@ -1,0 +1,346 @@
+/* test_restart.c - an arena whose device is lost and comes back: what is forgotten, what is refused, and threads that go on
+ * allocating meanwhile. The port is made up: it keeps count of what it has mapped. */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+#include "engine/port.h"
+#include "memory/addresses.h"
+#include "memory/arena.h"
+
+#define MIB ((size_t)1 << 20)
+#define TOTAL (256 * MIB)
+
+/* A device behind a port, which may be gone. */
+typedef struct device {
+    hdi_port port; /* first */
+    _Atomic int gone;
+    bool elsewhere; /* ranges lie where nobody wanted them */
+    uint64_t base, mapped;
+    int requests, reserved, grants;
+    int wrong; /* requests that make no sense */
+} device;
+
+static hdi_answer answer_of(device *d, const char *call)
+{
+    d->requests++;
+    return (hdi_answer){atomic_load(&d->gone), call};
+}
+
+static hdi_answer facts(hdi_port *port, hdi_facts *out)
+{
+    memset(out, 0, sizeof *out);
+    out->virtual_memory = 1;
+    out->memory_bytes = TOTAL;
+    out->granule = 2 * MIB;
+    return answer_of((device *)(void *)port, "facts");
+}
+
+static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out)
+{
+    device *d = (device *)(void *)port;
+    hdi_answer answer = answer_of(d, "cuMemAddressReserve");
+    if (hdi_answered(answer)) {
+        d->wrong += d->base != 0 || bytes != TOTAL;
+        d->base = *out = wanted != 0 && !d->elsewhere ? wanted : 0x700000000000;
+        d->reserved++;
+    }
+    return answer;
+}
+
+static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    device *d = (device *)(void *)port;
+    d->wrong += at != d->base || bytes != TOTAL;
+    d->base = d->mapped = 0;
+    d->reserved--;
+    return answer_of(d, "cuMemAddressFree");
+}
+
+static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    device *d = (device *)(void *)port;
+    hdi_answer answer = answer_of(d, "cuMemCreate");
+    if (hdi_answered(answer)) {
+        d->wrong += at != d->base + d->mapped;
+        d->mapped += bytes;
+    }
+    return answer;
+}
+
+static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
+{
+    device *d = (device *)(void *)port;
+    d->mapped -= bytes;
+    d->wrong += at != d->base + d->mapped;
+    return answer_of(d, "cuMemUnmap");
+}
+
+static hdi_answer grant(hdi_port *port, int peer, uint64_t at, uint64_t bytes)
+{
+    (void)peer;
+    device *d = (device *)(void *)port;
+    d->wrong += at < d->base || at + bytes > d->base + d->mapped;
+    d->grants++;
+    return answer_of(d, "cuMemSetAccess");
+}
+
+static const hdi_port_calls calls = {
+    .facts = facts, .reserve = reserve, .unreserve = unreserve, .map = map, .unmap = unmap, .grant = grant};
+
+/* The device's process is new: nothing is there, and nothing is gone any more. */
+static void begin_afresh(device *d)
+{
+    d->base = d->mapped = 0;
+    d->reserved = 0;
+    atomic_store(&d->gone, 0);
+}
+
+static bool unfinished(void *context, hdi_mark mark)
+{
+    (void)context;
+    (void)mark;
+    return false;
+}
+
+static hdi_arena *make(device *d)
+{
+    *d = (device){.port = {&calls}};
+    const hdi_arena_config config = {.port = &d->port,
+                                     .index = 1,
+                                     .address = hdi_device_range(1, 0, TOTAL, 2),
+                                     .fixed = true,
+                                     .finished = unfinished};
+    hdi_arena *arena = NULL;
+    assert_ok(hdi_arena_create(&config, &arena));
+    assert_int_equal(hdi_arena_base(arena), config.address);
+    return arena;
+}
+
+static hd_status take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out, size_t *n_marks)
+{
+    hdi_marks marks;
+    hd_status status = hdi_arena_alloc(arena, 0, bytes, out, &marks);
+    if (status == HD_OK) {
+        *n_marks = marks.count;
+        hdi_marks_release(&marks);
+    }
+    return status;
+}
+
+static void check(hdi_arena *arena)
+{
+    char why[160] = "";
+    if (!hdi_arena_check(arena, why, sizeof why)) {
+        fail_msg("%s", why);
+    }
+}
+
+static hdi_arena_info info_of(hdi_arena *arena)
+{
+    hdi_arena_info info;
+    hdi_arena_get_info(arena, &info);
+    return info;
+}
+
+static void forgets_everything(void **unused)
+{
+    (void)unused;
+    device d;
+    hdi_arena *arena = make(&d);
+    hdcu_deviceptr at[3];
+    size_t marks;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(take(arena, 40 * MIB, &at[i], &marks));
+    }
+    assert_ok(hdi_arena_grant(arena, 0));
+    hdi_arena_free(arena, at[1], &(hdi_mark){7, 1}, 1);
+
+    atomic_store(&d.gone, HDI_GONE_SIGNAL - 9);
+    hdcu_deviceptr none = 5;
+    assert_status(take(arena, 120 * MIB, &none, &marks), HD_ERROR_DEVICE_LOST);
+    assert_message_has("killed by signal 9");
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    assert_int_equal(error.driver_code, 0);
+    assert_int_equal(error.device, 1);
+    assert_int_equal(none, 5);
+    check(arena);
+
+    begin_afresh(&d);
+    const uint64_t again = hdi_device_range(1, 1, TOTAL, 2);
+    int requests = d.requests, grants = d.grants;
+    assert_ok(hdi_arena_restart(arena, again));
+    assert_int_equal(d.requests, requests + 1); /* the range and nothing else */
+    assert_int_equal(hdi_arena_base(arena), again);
+    assert_int_equal(info_of(arena).mapped_bytes, 0);
+    assert_int_equal(info_of(arena).blocks.live_blocks, 0);
+    check(arena);
+    hdi_arena_free(arena, at[0], &(hdi_mark){7, 2}, 1); /* of before: nobody's business */
+    hdi_arena_free(arena, at[2], NULL, 0);
+    assert_ok(take(arena, TOTAL, &at[0], &marks));
+    assert_int_equal(at[0], again);
+    assert_int_equal(marks, 0);
+    assert_int_equal(d.grants, grants); /* peers are granted afresh */
+    assert_ok(hdi_arena_grant(arena, 0));
+    assert_int_equal(d.grants, grants + 1);
+    hdi_arena_free(arena, at[2], NULL, 0);
+    assert_int_equal(info_of(arena).blocks.live_blocks, 1);
+    check(arena);
+    assert_ok(hdi_arena_destroy(arena, false));
+    assert_int_equal(d.reserved, 0);
+    assert_int_equal(d.wrong, 0);
+}
+
+static void a_restart_that_fails_may_be_repeated(void **unused)
+{
+    (void)unused;
+    device d;
+    hdi_arena *arena = make(&d);
+    hdcu_deviceptr at, old;
+    size_t marks;
+    assert_ok(take(arena, MIB, &old, &marks));
+    for (int way = 0; way < 3; way++) {
+        begin_afresh(&d);
+        if (way == 0) {
+            atomic_store(&d.gone, HDI_GONE_CLOSED);
+            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 1, TOTAL, 2)), HD_ERROR_DEVICE_LOST);
+            assert_message_has("hd_device_restart: the memory of device 1 cannot be set up");
+        } else if (way == 1) {
+            atomic_store(&d.gone, HDCU_ERROR_OUT_OF_MEMORY);
+            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 2, TOTAL, 2)), HD_ERROR_MEMORY);
+        } else {
+            d.elsewhere = true;
+            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 3, TOTAL, 2)), HD_ERROR_UNSUPPORTED);
+            d.elsewhere = false;
+        }
+        assert_int_equal(d.reserved, 0);
+        int requests = d.requests;
+        assert_status(take(arena, 1, &at, &marks), HD_ERROR_DEVICE_LOST);
+        assert_message_has("device 1 was lost");
+        assert_status(hdi_arena_grant(arena, 0), HD_ERROR_DEVICE_LOST);
+        hdi_arena_revoke(arena, 0);
+        hdi_arena_free(arena, old, NULL, 0);
+        hdi_arena_free(arena, 0, NULL, 0);
+        assert_int_equal(hdi_arena_base(arena), 0);
+        assert_int_equal(info_of(arena).mapped_bytes, 0);
+        assert_int_equal(d.requests, requests);
+        check(arena);
+    }
+    begin_afresh(&d);
+    assert_ok(hdi_arena_restart(arena, hdi_device_range(1, 4, TOTAL, 2)));
+    assert_ok(take(arena, MIB, &at, &marks));
+    check(arena);
+    atomic_store(&d.gone, HDI_GONE_CLOSED);
+    assert_int_equal(hdi_arena_restart(arena, hdi_device_range(1, 5, TOTAL, 2)), HD_ERROR_DEVICE_LOST);
+    int requests = d.requests;
+    assert_ok(hdi_arena_destroy(arena, false)); /* there is nothing to give back */
+    assert_int_equal(d.requests, requests);
+    assert_int_equal(d.wrong, 0);
+}
+
+static void ranges_do_not_meet(void **unused)
+{
+    (void)unused;
+    const uint64_t bytes = (uint64_t)1 << 30;
+    uint64_t seen[32];
+    int n = 0;
+    for (unsigned epoch = 0; epoch < HDI_RANGE_EPOCHS; epoch++) {
+        for (int i = 0; i < 4; i++) {
+            uint64_t at = hdi_device_range(i, epoch, bytes, 4);
+            assert_true(at >= HDI_RANGES_AT && at + bytes <= HDI_RANGES_END);
+            assert_int_equal(at % (2 * MIB), 0);
+            for (int j = 0; j < n; j++) {
+                assert_true(at + bytes + HDI_RANGE_GAP <= seen[j] || seen[j] + bytes + HDI_RANGE_GAP <= at);
+            }
+            seen[n++] = at;
+        }
+    }
+    assert_int_equal(hdi_device_range(2, HDI_RANGE_EPOCHS + 3, bytes, 4), hdi_device_range(2, 3, bytes, 4));
+    assert_int_equal(hdi_device_range(0, 0, HDI_RANGES_END - HDI_RANGES_AT, 1), 0);
+    assert_int_equal(hdi_device_range(0, 0, UINT64_MAX, 1), 0);
+    assert_int_equal(hdi_device_range(0, 0, 0, 1), 0);
+    assert_int_equal(hdi_device_range(1, 0, 4096, 1), 0);
+    assert_int_equal(hdi_device_range(3, 7, (HDI_RANGES_END - HDI_RANGES_AT) / 8, 4), 0);
+    assert_true(hdi_device_range(0, 0, (HDI_RANGES_END - HDI_RANGES_AT) / 8, 4) != 0);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 3, ROUNDS = 4000, RESTARTS = 40 };
+
+typedef struct worker {
+    hdi_arena *arena;
+    _Atomic bool *over;
+    int errors, lost;
+} worker;
+
+static void *allocate_and_free(void *argument)
+{
+    worker *w = argument;
+    hdcu_deviceptr held[8] = {0};
+    for (int i = 0; i < ROUNDS || !atomic_load(w->over); i++) {
+        hdcu_deviceptr *at = &held[i % 8];
+        if (*at != 0) {
+            hdi_arena_free(w->arena, *at, NULL, 0);
+            *at = 0;
+        }
+        size_t marks = 0;
+        hd_status status = take(w->arena, (size_t)(1 + i % 5) * MIB, at, &marks);
+        w->lost += status == HD_ERROR_DEVICE_LOST;
+        w->errors += status != HD_OK && status != HD_ERROR_DEVICE_LOST;
+        w->errors += status == HD_OK && (*at < HDI_RANGES_AT || *at >= HDI_RANGES_END || marks != 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        hdi_arena_free(w->arena, held[i], NULL, 0);
+    }
+    return NULL;
+}
+
+static void threads_go_on(void **unused)
+{
+    (void)unused;
+    device d;
+    hdi_arena *arena = make(&d);
+    pthread_t threads[THREADS];
+    worker workers[THREADS];
+    _Atomic bool over = false;
+    for (int i = 0; i < THREADS; i++) {
+        workers[i] = (worker){.arena = arena, .over = &over};
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_free, &workers[i]), 0);
+    }
+    for (unsigned i = 1; i <= RESTARTS; i++) {
+        atomic_store(&d.gone, HDI_GONE_CLOSED);
+        assert_status(hdi_arena_restart(arena, hdi_device_range(1, i, TOTAL, 2)), HD_ERROR_DEVICE_LOST);
+        assert_int_equal(hdi_arena_base(arena), 0);
+        d.base = d.mapped = 0; /* nobody asks for anything until the next restart */
+        d.reserved = 0;
+        atomic_store(&d.gone, 0);
+        assert_ok(hdi_arena_restart(arena, hdi_device_range(1, i, TOTAL, 2)));
+        assert_ok(hdi_arena_grant(arena, 0));
+        hdi_arena_revoke(arena, (int)i % 2);
+        check(arena);
+        usleep(1000);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(workers[i].errors, 0);
+    }
+    check(arena);
+    assert_int_equal(info_of(arena).blocks.live_blocks, 0);
+    assert_ok(hdi_arena_destroy(arena, false));
+    assert_int_equal(d.wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forgets_everything),
+        cmocka_unit_test(a_restart_that_fails_may_be_repeated),
+        cmocka_unit_test(ranges_do_not_meet),
+        cmocka_unit_test(threads_go_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
