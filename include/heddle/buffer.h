@@ -10,7 +10,8 @@
  * A buffer on one device may be used in lanes of another device that can reach it (peer access); where it cannot, a
  * launch fails before it starts, with UNREACHABLE, and hd_copy moves the bytes another way.
  *
- * Reading a buffer whose last write failed fails with the failure of that write, until it is written again.
+ * Reading a buffer whose last write failed fails with the failure of that write, until it is written again. A buffer of a
+ * device that was lost fails with DEVICE_LOST whatever is done with it, except hd_free, also after hd_device_restart.
  */
 #ifndef HEDDLE_BUFFER_H
 #define HEDDLE_BUFFER_H
@@ -31,13 +32,39 @@ typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_acces
  * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
+typedef enum hd_alloc_flags {
+    HD_ALLOC_KEEP = 1 /* keep a copy in pinned host memory, see hd_buffer_save */
+} hd_alloc_flags;
+
+typedef struct hd_alloc_options {
+    size_t size;    /* sizeof(hd_alloc_options) */
+    unsigned flags; /* hd_alloc_flags, or 0 */
+} hd_alloc_options;
+
+/* hd_alloc with options; NULL: none. HD_ALLOC_KEEP takes twice the size in pinned host memory. Errors: as hd_alloc, and
+ * DRIVER, SYSTEM for the pinned memory. */
+HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
+
+/* Writes the content of a buffer that keeps a copy (HD_ALLOC_KEEP) back to that copy: one copy of the whole buffer, behind all
+ * writes submitted before, in the device's outward lane. Asynchronous, except that it waits (option transfer_timeout)
+ * for an earlier save of the same buffer to finish. *out (may be NULL) is its ticket.
+ *
+ * What is guaranteed: when hd_device_restart returns HD_OK, the buffer has exactly the content that the last save *finished
+ * before the loss* has written: a save counts from the moment in which hd_done says true for its ticket and hd_wait HD_OK. A
+ * save under way during the loss does not count and damages nothing, since saves alternate between two copies. Writes
+ * after that save are lost. A buffer never saved stays failed like any other. The buffer's device address may be another one
+ * after a restart. The copies live in this process: they do not survive it.
+ * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
+HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
+
 /* Allocates pinned host memory that every device of the runtime can use directly and the program can map. Slow (the
  * system pins the pages): allocate once, keep. Aligned to the page size.
- * Errors: ARGUMENT, HANDLE, HOST_MEMORY, DRIVER, SYSTEM. */
+ * Errors: ARGUMENT, HANDLE, HOST_MEMORY, DRIVER, SYSTEM, DEVICE_LOST (no device is left), UNSUPPORTED (placement process: a
+ * device has pinned memory at another address than the program). */
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
 /* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Device memory
- * never blocks; pinned memory that nobody uses any more is unpinned by the driver during the call. NULL is ignored, and so
+ * does not block, except while hd_device_restart restores this very buffer; pinned memory that nobody uses any more is unpinned by the driver during the call. NULL is ignored, and so
  * is a handle that was freed before. */
 HD_API void hd_free(hd_buffer *buffer);
 

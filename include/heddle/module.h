@@ -20,7 +20,8 @@ typedef struct hd_kernel hd_kernel;
 /* Loads an image on every device of the runtime that is not lost. `image` may be released on return; PTX text must end with a zero byte
  * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver; can take
  * long, and on a busy GPU as long as the running kernel, but work in lanes goes on meanwhile.
- * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
+ * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST,
+ * SYSTEM (placement process: no memory file). */
 HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
 
 /* Unloads a module once submitted launches of its kernels are finished. Does not wait for them: while work is in flight the
@@ -39,7 +40,7 @@ HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **
  *   hd_matmul_f32(out f32 *c, in f32 *a, in f32 *b, u32 m, u32 n, u32 k)
  *        c[m x n] = a[m x k] b[k x n], row-major; block 32 x 32, grid ceil(n/32) x ceil(m/32)
  *   hd_sum_f32(inout f32 *total, in f32 *x, u64 n)              *total += sum of x; block 256, any grid
- * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
+ * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_builtin_module(hd_runtime *runtime, hd_module **out);
 
 typedef struct hd_dims {

@@ -35,25 +35,52 @@ static hdi_mark mark_of(hd_ticket ticket)
 /* Refuses a lost device before anything is pinned or copied for it. */
 static hd_status check_alive(hd_lane *lane, const char *who)
 {
-    bool lost = atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire) != 0;
+    bool lost = hdi_device_lost(lane->device) != 0;
     return lost ? hdi_lane_refuses(lane, who) : HD_OK;
 }
 
-/* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
-static hd_status submit_copy(hd_lane *lane, uint8_t kind, struct hd_buffer *dst, uint64_t dst_offset,
-                             struct hd_buffer *src, uint64_t src_offset, uint64_t bytes, const char *who,
-                             hd_ticket *out)
+/* A buffer as it was when its handle was checked: all parts of a transfer go to the same memory, or fail. */
+typedef struct place {
+    struct hd_buffer *buffer;
+    uint64_t losses;
+} place;
+
+static place place_of(struct hd_buffer *buffer)
 {
+    return (place){buffer, hdi_buffer_losses(buffer)};
+}
+
+/* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
+static hd_status submit_copy(hd_lane *lane, uint8_t kind, place to, uint64_t dst_offset, place from,
+                             uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
+{
+    struct hd_buffer *dst = to.buffer, *src = from.buffer;
     hdi_use uses[2] = {
-        {.buffer = src, .low = src_offset, .high = src_offset + bytes, .read = true},
-        {.buffer = dst, .low = dst_offset, .high = dst_offset + bytes, .write = true},
+        {.buffer = src, .losses = from.losses, .low = src_offset, .high = src_offset + bytes, .read = true},
+        {.buffer = dst, .losses = to.losses, .low = dst_offset, .high = dst_offset + bytes, .write = true},
     };
+    if (to.losses == HDI_LOST || from.losses == HDI_LOST) {
+        struct hd_buffer *lost = to.losses == HDI_LOST ? dst : src;
+        return hdi_loss_fail(lost->runtime, lost->owner, who, "a buffer's content was lost meanwhile");
+    }
     hdi_command command = {.op = HDI_OP_COPY, .kind = kind, .slots = 1};
     /* Pinned memory by the address that the engine knows it under, not by the program's. */
     command.copy.src = src->address + src_offset;
     command.copy.dst = dst->address + dst_offset;
     command.copy.bytes = bytes;
     return hdi_submit(lane, uses, 2, &command, who, out);
+}
+
+hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
+{
+    return submit_copy(dst->runtime->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, place_of(dst), 0, place_of(src),
+                       0, dst->bytes, "hd_device_restart", out);
+}
+
+hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
+{
+    return submit_copy(src->runtime->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, place_of(dst), 0, place_of(src),
+                       0, src->bytes, "hd_buffer_save", out);
 }
 
 hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t bytes)
@@ -76,6 +103,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return status;
     }
     hd_runtime *rt = b->runtime;
+    place to = place_of(b);
     size_t step = chunk_bytes(bytes);
     status = check_alive(rt->devices[b->owner]->lane_in, "hd_write");
     for (size_t at = 0; at < bytes && !status; at += step) {
@@ -87,8 +115,8 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         }
         memcpy(chunk->buffer->host, (const unsigned char *)src + at, n);
         hd_ticket ticket = {NULL, 0};
-        status = submit_copy(rt->devices[b->owner]->lane_in, HDI_COPY_TO_DEVICE, b, offset + at, chunk->buffer, 0, n,
-                             "hd_write", &ticket);
+        status = submit_copy(rt->devices[b->owner]->lane_in, HDI_COPY_TO_DEVICE, to, offset + at,
+                             place_of(chunk->buffer), 0, n, "hd_write", &ticket);
         hdi_staging_give(rt, chunk, mark_of(ticket));
     }
     return status;
@@ -120,6 +148,7 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
         return status;
     }
     hd_runtime *rt = b->runtime;
+    place from = place_of(b);
     incoming queue[READ_AHEAD];
     status = check_alive(rt->devices[b->owner]->lane_out, "hd_read");
     size_t first = 0, pending = 0;
@@ -136,8 +165,8 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
                 break;
             }
             if (!status) {
-                status = submit_copy(rt->devices[b->owner]->lane_out, HDI_COPY_TO_HOST, in->chunk->buffer, 0, b,
-                                     offset + at, in->bytes, "hd_read", &in->ticket);
+                status = submit_copy(rt->devices[b->owner]->lane_out, HDI_COPY_TO_HOST, place_of(in->chunk->buffer), 0,
+                                     from, offset + at, in->bytes, "hd_read", &in->ticket);
                 if (status) {
                     hdi_staging_give(rt, in->chunk, (hdi_mark){0, 0});
                 } else {
@@ -166,9 +195,10 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
     return status;
 }
 
-static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_offset, struct hd_buffer *src,
-                             size_t src_offset, size_t bytes, hd_ticket *out)
+static hd_status copy_staged(hd_runtime *rt, place to, size_t dst_offset, place from, size_t src_offset, size_t bytes,
+                             hd_ticket *out)
 {
+    const struct hd_buffer *dst = to.buffer, *src = from.buffer;
     size_t step = chunk_bytes(bytes);
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
     hd_status status = check_alive(rt->devices[src->owner]->lane_out, "hd_copy");
@@ -181,11 +211,11 @@ static hd_status copy_staged(hd_runtime *rt, struct hd_buffer *dst, size_t dst_o
             break;
         }
         hd_ticket ticket = {NULL, 0};
-        status = submit_copy(rt->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, chunk->buffer, 0, src,
+        status = submit_copy(rt->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, place_of(chunk->buffer), 0, from,
                              src_offset + at, n, "hd_copy", &ticket);
         if (!status) {
-            status = submit_copy(rt->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset + at,
-                                 chunk->buffer, 0, n, "hd_copy", &ticket);
+            status = submit_copy(rt->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, to, dst_offset + at,
+                                 place_of(chunk->buffer), 0, n, "hd_copy", &ticket);
         }
         hdi_staging_give(rt, chunk, mark_of(ticket));
         *out = ticket;
@@ -214,6 +244,7 @@ hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handl
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
         hd_runtime *rt = dst->runtime;
+        place to = place_of(dst), from = place_of(src);
         hdi_route_facts facts = {.src = src->owner, .dst = dst->owner};
         if (src->owner >= 0 && dst->owner >= 0 && src->owner != dst->owner) {
             facts.src_reaches_dst = hdi_reach(rt, src->owner, dst->owner);
@@ -223,24 +254,24 @@ hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handl
         hdi_device *device = rt->devices[route.device];
         switch (route.kind) {
         case HDI_ROUTE_TO_DEVICE:
-            status = submit_copy(device->lane_in, HDI_COPY_TO_DEVICE, dst, dst_offset, src, src_offset, bytes,
+            status = submit_copy(device->lane_in, HDI_COPY_TO_DEVICE, to, dst_offset, from, src_offset, bytes,
                                  "hd_copy", &ticket);
             break;
         case HDI_ROUTE_TO_HOST:
-            status = submit_copy(device->lane_out, HDI_COPY_TO_HOST, dst, dst_offset, src, src_offset, bytes, "hd_copy",
+            status = submit_copy(device->lane_out, HDI_COPY_TO_HOST, to, dst_offset, from, src_offset, bytes, "hd_copy",
                                  &ticket);
             break;
         case HDI_ROUTE_ON_DEVICE:
         case HDI_ROUTE_PEER:
-            status = submit_copy(device->lane_on, HDI_COPY_ON_DEVICE, dst, dst_offset, src, src_offset, bytes,
+            status = submit_copy(device->lane_on, HDI_COPY_ON_DEVICE, to, dst_offset, from, src_offset, bytes,
                                  "hd_copy", &ticket);
             break;
         case HDI_ROUTE_HOST:
-            status = submit_copy(hdi_any_device(rt)->lane_on, HDI_COPY_HOST, dst, dst_offset, src, src_offset, bytes,
+            status = submit_copy(hdi_any_device(rt)->lane_on, HDI_COPY_HOST, to, dst_offset, from, src_offset, bytes,
                                  "hd_copy", &ticket);
             break;
         case HDI_ROUTE_STAGED:
-            status = copy_staged(rt, dst, dst_offset, src, src_offset, bytes, &ticket);
+            status = copy_staged(rt, to, dst_offset, from, src_offset, bytes, &ticket);
             break;
         }
     }
@@ -263,7 +294,11 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
         hdi_device *device = b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
-        hdi_use use = {.buffer = b, .low = offset, .high = offset + bytes, .write = true};
+        hdi_use use = {
+            .buffer = b, .losses = hdi_buffer_losses(b), .low = offset, .high = offset + bytes, .write = true};
+        if (use.losses == HDI_LOST) {
+            return hdi_buffer_refused(handle, "hd_fill");
+        }
         hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
         command.fill.dst = b->address + offset;
         command.fill.words = bytes / 4;

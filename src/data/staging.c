@@ -67,6 +67,32 @@ static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n)
     return unmade ? unmade : busy;
 }
 
+/* Waits until nobody uses a chunk any more. *free_now false: that would mean waiting, and the caller does not want to. */
+static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const char *who, bool *free_now)
+{
+    hd_error before;
+    hdi_error_save(&before);
+    /* By its use record, not by `last` alone: a lost device is done with it at once, while a healthy one may still be at the first half
+     * of a copy between the two. */
+    hd_status status =
+        hdi_buffer_settle(c->buffer, 0, c->buffer->bytes, HD_WRITE, deadline == HDI_STAGING_NOW ? 0 : deadline, who);
+    *free_now = !status;
+    if (status && deadline == HDI_STAGING_NOW) {
+        hdi_error_restore(&before);
+        return HD_OK;
+    }
+    if (status) {
+        return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+    }
+    hdi_failure failure;
+    if (hdi_failure_find(hdi_lane_shared_of(rt, c->last.lane), c->last.position, &failure) && failure.lost) {
+        /* A device that is lost may not have stopped writing: this memory is left alone until hd_close. A worker process has ended
+         * before its device counts as lost. */
+        c->made = rt->is_process;
+    }
+    return HD_OK;
+}
+
 hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out)
 {
     struct hdi_staging *pool = rt->staging;
@@ -94,14 +120,12 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
     pthread_mutex_unlock(&pool->lock);
     hd_status status = HD_OK;
     if (c->made && c->last.position) {
-        if (!hdi_wait_position(rt, c->last.lane, c->last.position, deadline)) {
+        bool free_now = false;
+        status = make_free(rt, c, deadline, who, &free_now);
+        if (status || !free_now) {
             hdi_staging_give(rt, c, c->last);
-            return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
-        }
-        hdi_failure failure;
-        if (hdi_failure_find(hdi_lane_shared_of(rt, c->last.lane), c->last.position, &failure) && failure.lost) {
-            /* A device that is lost may not have stopped writing: this memory is left alone until hd_close. */
-            c->made = false;
+            *out = status ? *out : NULL;
+            return status;
         }
     }
     if (!c->made) {

@@ -93,8 +93,10 @@ static void forget_writer(hd_runtime *rt, hdi_segment *s)
     }
     const hdi_lane_shared *lane = hdi_lane_shared_of(rt, s->writer.lane);
     /* `done` before the failures, as in gather_mark */
+    hdi_failure failure;
     if (atomic_load_explicit(&lane->done, memory_order_acquire) >= s->writer.position &&
-        atomic_load_explicit(&lane->failures, memory_order_acquire) == 0) {
+        (atomic_load_explicit(&lane->failures, memory_order_acquire) == 0 ||
+         !hdi_failure_find(lane, s->writer.position, &failure))) {
         s->writer.position = 0;
     }
 }
@@ -130,6 +132,17 @@ static gathered gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_
         }
     }
     return result;
+}
+
+/* The first buffer whose memory is not that of when the operation was checked: its device was lost since. NULL: all is well. */
+static struct hd_buffer *find_lost(const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        if (hdi_buffer_losses(uses[i].buffer) != uses[i].losses) {
+            return uses[i].buffer;
+        }
+    }
+    return NULL;
 }
 
 /* Splits and makes room in all records, so that noting the uses cannot fail. Joining comes first for all of them, since it
@@ -190,7 +203,7 @@ static hd_status make_room(hd_lane *lane, uint64_t locks, uint32_t n_waits, uint
     return HD_OK;
 }
 
-/* Asks the other lanes for events and puts the waits into the ring. */
+/* Asks the other lanes for events, or for being finished without delay, and puts the waits into the ring. */
 static void write_waits(hd_runtime *rt, hd_lane *lane, uint32_t n_waits)
 {
     for (uint32_t i = 0; i < n_waits; i++) {
@@ -203,11 +216,15 @@ static void write_waits(hd_runtime *rt, hd_lane *lane, uint32_t n_waits)
         c->wait.position = w->position;
         c->wait.source = w->source;
         lane->head++;
+        hdi_device *owner = hdi_lane_owner(rt, w->lane);
         if (w->lane != lane->global) {
+            hdi_lane_shared *other = &owner->channel.lanes[w->lane % HDI_LANES_MAX];
             lane->seen[w->lane] = lane->seen[w->lane] > w->position ? lane->seen[w->lane] : w->position;
             lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
-            hdi_want(&hdi_lane_shared_of(rt, w->lane)->wanted_event, w->position);
-            hdi_engine_notify(hdi_lane_owner(rt, w->lane)->engine, w->lane % HDI_LANES_MAX);
+            /* Events mean nothing to an engine in another process: it waits for `done`. */
+            bool by_event = !rt->is_process || owner == lane->device;
+            hdi_want(by_event ? &other->wanted_event : &other->wanted_host, w->position);
+            hdi_engine_notify(owner->channel.engine, w->lane % HDI_LANES_MAX);
         }
     }
 }
@@ -235,9 +252,11 @@ static inline void write_command(hd_lane *lane, const hdi_command *command, uint
  * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. */
 static inline bool submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command)
 {
-    bool alone = lane->keeps_failure & (atomic_load_explicit(&lane->shared->failures, memory_order_acquire) == 0);
+    bool alone = lane->keeps_failure &
+                 (atomic_load_explicit(&lane->shared->failures, memory_order_acquire) == lane->failures_known);
     for (size_t i = 0; i < n_uses; i++) {
-        alone &= uses[i].whole & hdi_uses_only_in(&uses[i].buffer->uses, lane->global);
+        alone &= uses[i].whole & (hdi_buffer_losses(uses[i].buffer) == uses[i].losses) &
+                 hdi_uses_only_in(&uses[i].buffer->uses, lane->global, lane->failed_to);
     }
     if (!alone || lane->head + 2 * (uint64_t)command->slots - lane->done_seen > lane->mask + 1) {
         return false;
@@ -252,6 +271,19 @@ static inline bool submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_use
     return true;
 }
 
+/* A lane that accepts work again after failures takes the short way again, too: nothing behind them is affected. */
+static void note_failures(hd_lane *lane)
+{
+    uint32_t failures = atomic_load_explicit(&lane->shared->failures, memory_order_acquire);
+    if (__builtin_expect(failures != lane->failures_known, 0)) {
+        uint64_t end = hdi_failure_end(lane->shared);
+        if (end <= lane->head) {
+            lane->failed_to = end;
+            lane->failures_known = failures;
+        }
+    }
+}
+
 /* Everything else. Locks held; on failure they are released. */
 static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                   uint64_t locks, const char *who)
@@ -261,10 +293,15 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
     uint32_t n_waits;
     uint64_t gap;
     for (;;) {
-        if (atomic_load_explicit(&lane->shared->failed, memory_order_acquire) ||
-            atomic_load_explicit(&lane->device->engine->lost, memory_order_acquire)) {
+        if (atomic_load_explicit(&lane->shared->failed, memory_order_acquire) || hdi_device_lost(lane->device)) {
             unlock_all(rt, locks);
             return hdi_lane_refuses(lane, who);
+        }
+        struct hd_buffer *lost = find_lost(uses, n_uses);
+        if (lost) {
+            int owner = lost->owner;
+            unlock_all(rt, locks);
+            return hdi_loss_fail(rt, owner, who, "a buffer's content was lost meanwhile");
         }
         if (!prepare(rt, uses, n_uses)) {
             unlock_all(rt, locks);
@@ -292,6 +329,7 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
             return status;
         }
     }
+    note_failures(lane);
     write_waits(rt, lane, n_waits);
     write_command(lane, command, gap);
     for (size_t i = 0; i < n_uses; i++) {
@@ -330,7 +368,7 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
                         command->slots, (unsigned)lane->mask + 1);
     }
     lock_all(rt, locks);
-    if (__builtin_expect(atomic_load_explicit(&device->engine->lost, memory_order_acquire) != 0, 0) ||
+    if (__builtin_expect(hdi_device_lost(device) != 0, 0) ||
         __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
         hd_status status = submit_with_care(lane, uses, n_uses, command, locks, who);
         if (status) {
@@ -345,7 +383,7 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
      * hdi_engine_notify behind it. */
     atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
     unlock_all(rt, locks);
-    hdi_engine_notify(device->engine, lane->number);
+    hdi_engine_notify(device->channel.engine, lane->number);
     if (out) {
         out->lane = hdi_lane_handle(lane);
         out->sequence = position;

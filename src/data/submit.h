@@ -10,13 +10,14 @@
 
 typedef struct hdi_use {
     struct hd_buffer *buffer;
+    uint64_t losses;    /* hdi_buffer_losses when the handle was good and the address taken */
     uint64_t low, high; /* bytes of the buffer */
     bool read, write;
     bool whole; /* low and high are all of it */
 } hdi_use;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.
- * Errors: FAILED or DEVICE_LOST (a buffer's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, LIMIT (a
+ * Errors: FAILED or DEVICE_LOST (a buffer's content was made by a failed operation, or is lost with its device), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, LIMIT (a
  * command longer than half the ring), TIMEOUT (option submit_timeout). */
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out);

@@ -66,13 +66,14 @@ hdi_segment *hdi_uses_find(hdi_uses *u, uint64_t low);
 /* Notes that `mark` reads or writes [low, high), prepared before. */
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark);
 
-/* The usual record: nobody but `lane` has unfinished business with any part of the buffer as far as the record says, and it has room
- * for one more reader. */
-static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane)
+/* The usual record: nobody but `lane` has unfinished business with any part of the buffer as far as the record says, it has room
+ * for one more reader, and its last writer is not among the operations up to `failed_to`, some of which failed. */
+static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t failed_to)
 {
     const hdi_segment *s = &u->whole;
     /* Bitwise, to be one branch: this runs for every buffer of every launch. */
-    return (u->count == 1) & (s->room == 0) & ((s->writer.lane == lane) | (s->writer.position == 0)) &
+    return (u->count == 1) & (s->room == 0) &
+           (((s->writer.lane == lane) & (s->writer.position > failed_to)) | (s->writer.position == 0)) &
            ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == lane)));
 }
 

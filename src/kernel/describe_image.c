@@ -14,7 +14,6 @@
 #include "kernel/ptx.h"
 
 #define FATBIN_MAGIC 0xba55ed50u
-#define PARAMS_MAX 4096
 
 const char *hdi_arg_kind_name(uint32_t kind)
 {
@@ -38,7 +37,7 @@ static hdi_image_kind recognise(const unsigned char *bytes, size_t size)
     return hdi_ptx_detect(bytes, size) ? HDI_IMAGE_PTX : HDI_IMAGE_NONE;
 }
 
-static hd_status code_of_file(const hdi_image *image, bool host, const void **code)
+static hd_status code_of_file(const hdi_image *image, bool host, const void **code, size_t *code_bytes)
 {
     hdi_kernel_file file;
     hd_status status = hdi_kernel_file_parse(image->bytes, image->size, &file);
@@ -53,12 +52,14 @@ static hd_status code_of_file(const hdi_image *image, bool host, const void **co
             hdi_fail(HD_ERROR_IMAGE, "hd_module_load: the kernel file holds no PTX, it was made for host devices only");
     } else {
         *code = host ? cpu->image : file.ptx;
+        *code_bytes = host ? cpu->bytes : file.ptx_bytes;
     }
     hdi_kernel_file_release(&file);
     return status;
 }
 
-hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *out, const void **code)
+hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *out, const void **code,
+                         size_t *code_bytes)
 {
     hdi_image image = {.kind = recognise(bytes, size), .size = size};
     if (image.kind == HDI_IMAGE_NONE) {
@@ -79,8 +80,9 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
     image.bytes[size] = 0; /* PTX without a terminating zero */
     hd_status status = HD_OK;
     *code = image.bytes;
+    *code_bytes = size + 1;
     if (image.kind == HDI_IMAGE_KERNEL_FILE) {
-        status = code_of_file(&image, host, code);
+        status = code_of_file(&image, host, code, code_bytes);
     }
     if (status) {
         free(image.bytes);
@@ -184,24 +186,18 @@ hd_status hdi_image_describe(const hdi_image *image, const char *name, struct hd
     }
 }
 
-hd_status hdi_image_describe_by_driver(const hdi_driver *driver, hdcu_function function, struct hd_kernel *k)
+hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, struct hd_kernel *k)
 {
-    if (!driver->cuFuncGetParamInfo) {
+    if (facts->n_params > HDI_FUNCTION_PARAMS_MAX) {
         return HD_OK;
     }
-    uint32_t n = 0;
-    size_t offset, size;
-    while (n < PARAMS_MAX && driver->cuFuncGetParamInfo(function, n, &offset, &size) == HDCU_SUCCESS) {
-        n++;
-    }
-    if (!make_params(k, n)) {
+    if (!make_params(k, facts->n_params)) {
         return out_of_memory();
     }
-    for (uint32_t i = 0; i < n; i++) {
-        if (driver->cuFuncGetParamInfo(function, i, &offset, &size) == HDCU_SUCCESS) {
-            k->params[i] = (hdi_param){.offset = (uint32_t)offset, .size = (uint32_t)size};
-            k->argument_bytes = (uint32_t)(offset + size);
-        }
+    for (uint32_t i = 0; i < facts->n_params; i++) {
+        uint32_t offset = facts->params[i].offset, size = facts->params[i].size;
+        k->params[i] = (hdi_param){.offset = offset, .size = size};
+        k->argument_bytes = offset + size;
     }
     return HD_OK;
 }

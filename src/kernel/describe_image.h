@@ -5,7 +5,7 @@
 #ifndef HDI_KERNEL_DESCRIBE_IMAGE_H
 #define HDI_KERNEL_DESCRIBE_IMAGE_H
 
-#include "driver/driver.h"
+#include "engine/port.h"
 #include <heddle/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,17 +25,18 @@ typedef struct hdi_image {
     size_t size;
 } hdi_image;
 
-/* Recognises an image; *code is what cuModuleLoadData takes: for `host` the CPU code of a kernel file, else its PTX, or the
+/* Recognises an image; *code (*code_bytes long) is what cuModuleLoadData takes: for `host` the CPU code of a kernel file, else its PTX, or the
  * image itself. *code stays valid with `image` and `out`. Errors: IMAGE, HOST_MEMORY. */
-hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code);
+hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *out, const void **code,
+                         size_t *code_bytes);
 void hdi_image_release(hdi_image *image);
 
 /* Fills in the parameters of the kernel when the image describes them (k->described). Errors: NOT_FOUND (the message lists the
  * kernels), HOST_MEMORY. */
 hd_status hdi_image_describe(const hdi_image *image, const char *name, struct hd_kernel *k);
 
-/* The same from the driver, for a cubin or fatbin; leaves k->described false where the driver does not tell. Errors: HOST_MEMORY. */
-hd_status hdi_image_describe_by_driver(const hdi_driver *driver, hdcu_function function, struct hd_kernel *k);
+/* The same from what the driver says, for a cubin or fatbin; leaves k->described false where it does not tell. Errors: HOST_MEMORY. */
+hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, struct hd_kernel *k);
 
 /* "a, b, c", cut to `bytes`; "" when the image does not say. */
 void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes);

@@ -5,6 +5,7 @@
  * Always: nothing is submitted unless every check has passed.
  */
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "data/submit.h"
@@ -64,8 +65,9 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
 {
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (__builtin_expect(!b, 0)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: kernel '%s', argument %zu (%s): the buffer %s", p->name, index,
-                        param->name, arg->value.buffer ? "was freed, or is not a buffer" : "is null");
+        char who[256];
+        snprintf(who, sizeof who, "hd_launch: kernel '%.100s', argument %zu (%s)", p->name, index, param->name);
+        return hdi_buffer_refused(arg->value.buffer, who);
     }
     hdi_device *device = p->lane->device;
     if (__builtin_expect(b->runtime != device->runtime, 0)) {
@@ -91,10 +93,14 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
     if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
         return hdi_reach_failed(device->runtime, device->index, b->owner, "hd_launch");
     }
-    uint64_t address = b->address + arg->offset;
-    memcpy(p->block + param->offset, &address, sizeof address);
     hdi_use *use = &p->uses[p->n_uses++];
     use->buffer = b;
+    use->losses = hdi_buffer_losses(b);
+    if (__builtin_expect(use->losses == HDI_LOST, 0)) {
+        return hdi_buffer_refused(arg->value.buffer, "hd_launch");
+    }
+    uint64_t address = b->address + arg->offset;
+    memcpy(p->block + param->offset, &address, sizeof address);
     use->low = arg->offset;
     use->high = arg->size ? arg->offset + arg->size : b->bytes;
     use->whole = use->high - use->low == b->bytes;
@@ -169,6 +175,9 @@ static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_a
 static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes)
 {
     hdi_device *device = lane->device;
+    if (hdi_device_lost(device)) {
+        return hdi_lane_refuses(lane, "hd_launch"); /* what follows is not known of a kernel that was looked up since */
+    }
     const hdi_limits *limits = &device->limits;
     const char *name = kernel_name(device->runtime, kernel);
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z) {

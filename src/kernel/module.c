@@ -1,6 +1,7 @@
 /* module.c - loading images on every device, kernels by name, unloading when nobody uses them any more.
  *
- * Threads: any. Locks: the registry's mutex around its lists, never held across a driver call; `cold` while a kernel is looked up.
+ * Threads: any. Locks, in this order: `restarting`, so that what is loaded reaches either a device or its restart; `cold` while a
+ * kernel is looked up; the registry's mutex around its lists, held across requests only while a device is restarted.
  * Always: a structure is used again only after every device has unloaded the module and all submitted launches are done; handles carry a
  * generation, so old ones are refused.
  */
@@ -11,8 +12,6 @@
 #include <string.h>
 #include "base/error.h"
 #include "engine/engine.h"
-
-#define JIT_LOG_BYTES 4096
 
 struct hdi_modules {
     pthread_mutex_t lock;
@@ -132,12 +131,11 @@ static void give_module(struct hd_module *m, bool driver_usable)
 {
     hd_runtime *rt = m->runtime;
     for (int i = 0; i < rt->n_devices; i++) {
-        hdi_scope scope;
-        if (m->loaded[i] && driver_usable && hdi_scope_enter(rt->devices[i], "hd_module_unload", &scope) == HD_OK) {
-            rt->driver->cuModuleUnload(m->loaded[i]);
-            hdi_scope_leave(&scope);
+        hdi_port *port = rt->devices[i]->port;
+        if (m->loaded[i] && driver_usable && !hdi_device_lost(rt->devices[i])) {
+            port->calls->unload(port, m->loaded[i]);
         }
-        m->loaded[i] = NULL;
+        m->loaded[i] = 0;
     }
     while (m->kernels) {
         struct hd_kernel *k = m->kernels;
@@ -145,6 +143,7 @@ static void give_module(struct hd_module *m, bool driver_usable)
         give_kernel(rt, k);
     }
     hdi_image_release(&m->image);
+    hdi_shm_release(&m->file);
     free(m->marks);
     m->marks = NULL;
     m->n_marks = 0;
@@ -214,25 +213,16 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
 
 /* ---- loading ---- */
 
-static hd_status load_on(struct hd_module *m, hdi_device *device, const void *code)
+static hd_status load_on(struct hd_module *m, hdi_device *device)
 {
-    const hdi_driver *driver = device->runtime->driver;
-    hdi_scope scope;
-    hd_status status = hdi_scope_enter(device, "hd_module_load", &scope);
-    if (status) {
-        return status;
-    }
-    char log[JIT_LOG_BYTES] = "";
-    int options[] = {HDCU_JIT_ERROR_LOG_BUFFER, HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    void *values[] = {log, (void *)(uintptr_t)sizeof log};
-    hdcu_result r = driver->cuModuleLoadDataEx(&m->loaded[device->index], code, 2, options, values);
-    hdi_scope_leave(&scope);
-    if (r == HDCU_SUCCESS) {
+    char log[HDI_CODE_LOG_BYTES] = "";
+    hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
+    if (hdi_answered(answer)) {
         return HD_OK;
     }
-    m->loaded[device->index] = NULL;
+    m->loaded[device->index] = 0;
     log[sizeof log - 1] = 0;
-    switch (r) {
+    switch (answer.code) {
     case HDCU_ERROR_INVALID_IMAGE:
     case HDCU_ERROR_NO_BINARY_FOR_GPU:
     case HDCU_ERROR_INVALID_PTX:
@@ -240,12 +230,31 @@ static hd_status load_on(struct hd_module *m, hdi_device *device, const void *co
     case HDCU_ERROR_INVALID_VALUE:
     case 221: /* no PTX compiler */
     case 222: /* PTX of a newer version than the driver's */
-        return hdi_fail_driver(HD_ERROR_IMAGE, r, "cuModuleLoadDataEx", device->index,
+        return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
                                "hd_module_load: device %d cannot load the image: %s%s%.300s", device->index,
-                               hdi_driver_code_name(r), log[0] ? ": " : "", log);
+                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
     default:
-        return hdi_driver_failed(device, r, "cuModuleLoadDataEx", "hd_module_load");
+        return hdi_answer_failed(device, answer, "hd_module_load");
     }
+}
+
+/* Opens the image and puts its code where all ports can have it. */
+static hd_status open_image(struct hd_module *m, const void *image, size_t bytes)
+{
+    hd_runtime *rt = m->runtime;
+    hd_status status =
+        hdi_image_open(image, bytes, strcmp(rt->provider, "host") == 0, &m->image, &m->code.bytes, &m->code.size);
+    m->code.descriptor = -1;
+    if (!status && rt->is_process) {
+        /* One file for all workers, now and after a restart. */
+        status = hdi_shm_create("heddle-code", m->code.size, &m->file);
+        if (!status) {
+            memcpy(m->file.base, m->code.bytes, m->code.size);
+            m->code.descriptor = m->file.descriptor;
+            m->code.offset = 0;
+        }
+    }
+    return status;
 }
 
 static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd_module **out)
@@ -255,14 +264,16 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_module_load: no memory");
     }
-    bool host = strcmp(rt->driver->provider, "host") == 0;
-    const void *code = NULL;
-    hd_status status = hdi_image_open(image, bytes, host, &m->image, &code);
+    hd_status status = open_image(m, image, bytes);
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        if (!atomic_load_explicit(&rt->devices[i]->engine->lost, memory_order_acquire)) {
-            status = load_on(m, rt->devices[i], code);
-            alive++;
+        if (!hdi_device_lost(rt->devices[i])) {
+            status = load_on(m, rt->devices[i]);
+            if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
+                status = HD_OK; /* lost just now: the others go on, and a restart loads it */
+            } else {
+                alive++;
+            }
         }
     }
     if (!status && !alive) {
@@ -296,7 +307,9 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
         return hdi_fail(HD_ERROR_HANDLE, "hd_module_load: not an open runtime");
     }
     struct hd_module *m;
+    pthread_mutex_lock(&rt->restarting);
     hd_status status = load(rt, image, bytes, &m);
+    pthread_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
@@ -315,6 +328,7 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
         return hdi_fail(HD_ERROR_HANDLE, "hd_builtin_module: not an open runtime");
     }
     hd_status status = HD_OK;
+    pthread_mutex_lock(&rt->restarting);
     pthread_mutex_lock(&rt->cold);
     if (!rt->modules->builtin) {
         status =
@@ -322,6 +336,7 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
     }
     struct hd_module *m = rt->modules->builtin;
     pthread_mutex_unlock(&rt->cold);
+    pthread_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
@@ -347,12 +362,8 @@ static bool note_users(struct hd_module *m)
     return m->marks != NULL;
 }
 
-void hd_module_unload(hd_module *handle)
+static void unload(struct hd_module *m)
 {
-    struct hd_module *m = module_from_handle(handle);
-    if (!m) {
-        return;
-    }
     hd_runtime *rt = m->runtime;
     struct hdi_modules *reg = rt->modules;
     bool ours = false;
@@ -393,55 +404,55 @@ void hd_module_unload(hd_module *handle)
     pthread_mutex_unlock(&reg->lock);
 }
 
+void hd_module_unload(hd_module *handle)
+{
+    struct hd_module *m = module_from_handle(handle);
+    if (!m) {
+        return;
+    }
+    hd_runtime *rt = m->runtime;
+    pthread_mutex_lock(&rt->restarting); /* a number means another module in a fresh worker */
+    unload(m);
+    pthread_mutex_unlock(&rt->restarting);
+}
+
 /* ---- kernels ---- */
 
-static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdcu_result r, const char *entry,
-                                const char *name)
+static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
 {
-    if (r == HDCU_ERROR_NOT_FOUND) {
+    if (answer.code == HDCU_ERROR_NOT_FOUND) {
         char names[256] = "";
         hdi_image_kernel_names(&m->image, names, sizeof names);
-        return hdi_fail_driver(HD_ERROR_NOT_FOUND, r, entry, device->index,
+        return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
                                "hd_kernel_get: the module has no kernel '%.100s'%s%s", name,
                                names[0] ? "; it has " : "", names);
     }
-    return hdi_driver_failed(device, r, entry, "hd_kernel_get");
+    return hdi_answer_failed(device, answer, "hd_kernel_get");
 }
 
 static hd_status resolve_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name)
 {
-    const hdi_driver *driver = device->runtime->driver;
-    hdi_scope scope;
-    hd_status status = hdi_scope_enter(device, "hd_kernel_get", &scope);
-    if (status) {
-        return status;
-    }
     int d = device->index;
-    hdcu_function function = NULL;
-    int threads = 0, shared = 0;
-    const char *entry = "cuModuleGetFunction";
-    hdcu_result r = driver->cuModuleGetFunction(&function, m->loaded[d], name);
-    if (r == HDCU_SUCCESS) {
-        entry = "cuFuncGetAttribute";
-        r = driver->cuFuncGetAttribute(&threads, HDCU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function);
+    hdi_kernel_facts *facts = malloc(sizeof *facts);
+    if (!facts) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory");
     }
-    if (r == HDCU_SUCCESS) {
-        r = driver->cuFuncGetAttribute(&shared, HDCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function);
+    hd_status status = HD_OK;
+    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], name, k->number, facts);
+    if (!hdi_answered(answer)) {
+        status = driver_said_no(m, device, answer, name);
+    } else if (!k->described) {
+        status = hdi_image_describe_by_driver(facts, k);
     }
-    if (r == HDCU_SUCCESS && !k->described) {
-        status = hdi_image_describe_by_driver(driver, function, k);
+    if (!status) {
+        uint32_t most = device->limits.threads_per_block;
+        k->max_threads[d] = facts->max_threads < most ? facts->max_threads : most;
+        k->static_shared[d] = facts->static_shared;
+        uint64_t usual = device->limits.shared_default;
+        uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
+        atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
     }
-    hdi_scope_leave(&scope);
-    if (r != HDCU_SUCCESS) {
-        return driver_said_no(m, device, r, entry, name);
-    }
-    hdi_kernel_at(device->runtime, k->number)->function[d] = function;
-    k->max_threads[d] =
-        (uint32_t)threads < device->limits.threads_per_block ? (uint32_t)threads : device->limits.threads_per_block;
-    k->static_shared[d] = (uint32_t)shared;
-    size_t usual = device->limits.shared_default;
-    uint32_t dynamic = usual > (size_t)shared ? (uint32_t)(usual - (size_t)shared) : 0;
-    atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
+    free(facts);
     return status;
 }
 
@@ -462,8 +473,11 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
     hd_status status = hdi_image_describe(&m->image, name, k);
     for (int i = 0; i < rt->n_devices && !status; i++) {
         /* Launches on a device that is lost are refused, so it needs no function. */
-        if (m->loaded[i] && !atomic_load_explicit(&rt->devices[i]->engine->lost, memory_order_acquire)) {
+        if (m->loaded[i] && !hdi_device_lost(rt->devices[i])) {
             status = resolve_on(m, k, rt->devices[i], name);
+            if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
+                status = HD_OK; /* a restart looks it up again */
+            }
         }
     }
     if (!status && k->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
@@ -494,6 +508,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
                         sizeof hdi_kernel_at(rt, 0)->name - 1);
     }
     hd_status status = HD_OK;
+    pthread_mutex_lock(&rt->restarting);
     pthread_mutex_lock(&rt->cold);
     struct hd_kernel *k = m->kernels;
     while (k && strcmp(hdi_kernel_at(rt, k->number)->name, name) != 0) {
@@ -510,6 +525,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         }
     }
     pthread_mutex_unlock(&rt->cold);
+    pthread_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
@@ -531,19 +547,43 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, 
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->cold);
     if (bytes > atomic_load_explicit(&kernel->dynamic_shared[d], memory_order_acquire)) {
-        hdi_scope scope;
-        status = hdi_scope_enter(device, "hd_launch", &scope);
-        if (!status) {
-            hdcu_result r = rt->driver->cuFuncSetAttribute(
-                entry->function[d], HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)most);
-            hdi_scope_leave(&scope);
-            if (r == HDCU_SUCCESS) {
-                atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
-            } else {
-                status = hdi_driver_failed(device, r, "cuFuncSetAttribute", "hd_launch");
-            }
+        hdi_answer answer = device->port->calls->kernel_shared(device->port, kernel->number, (uint32_t)most);
+        if (hdi_answered(answer)) {
+            atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
+        } else {
+            status = hdi_answer_failed(device, answer, "hd_launch");
         }
     }
+    pthread_mutex_unlock(&rt->cold);
+    return status;
+}
+
+/* ---- a device that comes back ---- */
+
+static hd_status restart_module(struct hd_module *m, hdi_device *device)
+{
+    m->loaded[device->index] = 0;
+    hd_status status = load_on(m, device);
+    for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
+        status = resolve_on(m, k, device, hdi_kernel_at(m->runtime, k->number)->name);
+    }
+    return status;
+}
+
+hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
+{
+    struct hdi_modules *reg = rt->modules;
+    hd_status status = HD_OK;
+    /* `cold` keeps kernels from being looked up, `lock` modules from going. Both are for what is rare, so waiting is no harm. */
+    pthread_mutex_lock(&rt->cold);
+    pthread_mutex_lock(&reg->lock);
+    for (struct hd_module *m = reg->unloaded; m; m = m->next) {
+        m->loaded[device->index] = 0; /* nothing of it runs there any more */
+    }
+    for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
+        status = restart_module(m, device);
+    }
+    pthread_mutex_unlock(&reg->lock);
     pthread_mutex_unlock(&rt->cold);
     return status;
 }

@@ -35,8 +35,10 @@ struct hd_kernel {
 struct hd_module {
     hdi_handle_head head;
     hd_runtime *runtime;
-    hdcu_module loaded[HDI_DEVICES_MAX];
+    uint64_t loaded[HDI_DEVICES_MAX]; /* the module's number on each device's port, 0: not there */
     hdi_image image;
+    hdi_code code; /* in the image: what is loaded */
+    hdi_shm file;  /* the code once more, for worker processes */
     struct hd_kernel *kernels;
     hdi_mark *marks; /* unloaded: work that may still use it */
     size_t n_marks;
@@ -55,6 +57,9 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, 
 
 hd_status hdi_modules_create(hd_runtime *rt);
 void hdi_modules_release(hd_runtime *rt, bool driver_usable);
+
+/* The device has a fresh worker process: loads everything there again. Errors: as hd_module_load and hd_kernel_get. */
+hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device);
 
 /* "f32", "buffer"; "bytes" for structures. Static. */
 const char *hdi_arg_kind_name(uint32_t kind);

@@ -1,0 +1,138 @@
+/* keep.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
+ *
+ * Threads: any. Locks: one mutex per kept buffer, held while a save is submitted, not while one is waited for.
+ * Always: there are two copies, and a save goes to the one that does not hold the last save that is known to have worked; so a
+ * save that does not finish damages nothing. A save begins only when the one before it is finished.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/buffer.h"
+#include "engine/engine.h"
+
+struct hdi_kept {
+    pthread_mutex_t lock;
+    struct hd_buffer *copy[2];
+    hdi_mark saved[2]; /* the last save into each; position 0: none */
+    bool good[2];      /* that save is known to have worked */
+    int newest;        /* where the last save went */
+};
+
+hd_status hdi_kept_create(struct hd_buffer *b)
+{
+    struct hdi_kept *kept = calloc(1, sizeof *kept);
+    if (!kept) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc_with: no memory");
+    }
+    pthread_mutex_init(&kept->lock, NULL);
+    for (int i = 0; i < 2; i++) {
+        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, "hd_alloc_with", &kept->copy[i]);
+        if (status) {
+            hd_error cause;
+            hdi_error_save(&cause);
+            kept->copy[i] = NULL;
+            hdi_kept_release(kept);
+            hdi_error_restore(&cause);
+            return status;
+        }
+    }
+    b->kept = kept;
+    return HD_OK;
+}
+
+void hdi_kept_forget(struct hdi_kept *kept)
+{
+    if (kept) {
+        pthread_mutex_destroy(&kept->lock);
+        free(kept);
+    }
+}
+
+void hdi_kept_release(struct hdi_kept *kept)
+{
+    for (int i = 0; kept && i < 2; i++) {
+        if (kept->copy[i]) {
+            hd_free(hdi_buffer_handle(kept->copy[i]));
+        }
+    }
+    hdi_kept_forget(kept);
+}
+
+static bool is_finished(hd_runtime *rt, hdi_mark mark)
+{
+    return mark.position == 0 || hdi_mark_done(rt, mark);
+}
+
+/* Finds out whether a finished save has worked. Lock held, or nobody saves. */
+static void settle(struct hdi_kept *kept, hd_runtime *rt, int i)
+{
+    hdi_failure failure;
+    hdi_mark mark = kept->saved[i];
+    if (mark.position && !kept->good[i] && hdi_mark_done(rt, mark) &&
+        !hdi_failure_find(hdi_lane_shared_of(rt, mark.lane), mark.position, &failure)) {
+        kept->good[i] = true;
+    }
+}
+
+struct hd_buffer *hdi_kept_newest(struct hdi_kept *kept, hd_runtime *rt)
+{
+    pthread_mutex_lock(&kept->lock);
+    int newest = kept->newest;
+    settle(kept, rt, newest);
+    int chosen = kept->good[newest] ? newest : 1 - newest;
+    struct hd_buffer *copy = kept->good[chosen] ? kept->copy[chosen] : NULL;
+    pthread_mutex_unlock(&kept->lock);
+    return copy;
+}
+
+/* Submits a save; *wait is one that has to finish first, or position 0. */
+static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
+{
+    struct hdi_kept *kept = b->kept;
+    hd_runtime *rt = b->runtime;
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&kept->lock);
+    int newest = kept->newest;
+    *wait = is_finished(rt, kept->saved[newest]) ? (hdi_mark){0, 0} : kept->saved[newest];
+    if (!wait->position) {
+        settle(kept, rt, newest);
+        int target = kept->good[newest] ? 1 - newest : newest;
+        hd_ticket ticket = {NULL, 0};
+        status = hdi_copy_out(kept->copy[target], b, &ticket);
+        if (!status) {
+            kept->good[target] = false;
+            kept->saved[target] = (hdi_mark){hdi_lane_any(ticket.lane)->global, ticket.sequence};
+            kept->newest = target;
+            *out = ticket;
+        }
+    }
+    pthread_mutex_unlock(&kept->lock);
+    return status;
+}
+
+hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
+{
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_save", &b);
+    if (!status && !b->kept) {
+        status = hdi_fail(HD_ERROR_ARGUMENT,
+                          "hd_buffer_save: the buffer keeps no copy: allocate it by hd_alloc_with and HD_ALLOC_KEEP");
+    }
+    if (status) {
+        return status;
+    }
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
+    hdi_mark wait;
+    hd_ticket ticket = {NULL, 0};
+    while (!(status = save(b, &wait, &ticket)) && wait.position) {
+        if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
+            return hdi_fail(HD_ERROR_TIMEOUT,
+                            "hd_buffer_save: the save before this one is not finished (option transfer_timeout)");
+        }
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}
