@@ -13,7 +13,7 @@
  * Kernel source includes heddle/kernel.h instead.
  *
  * Threads: every function may be called from any thread at any time unless its comment says otherwise.
- * Fork: a runtime does not survive fork() without exec; the child must not use it.
+ * Fork: see heddle/runtime.h.
  */
 #ifndef HEDDLE_H
 #define HEDDLE_H

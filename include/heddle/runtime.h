@@ -2,6 +2,15 @@
  *
  * A runtime owns its lanes, buffers and modules. hd_close releases all of them; handles are invalid from then on.
  * Several runtimes may be open at once; they share nothing but the GPUs.
+ *
+ * Placement (option `placement`) says where a device's engine runs: on the caller (inline), on a thread of this process
+ * (thread), or in a worker process of its own (process). With workers this process never starts the driver, a GPU that
+ * faults takes nothing but its worker with it, and hd_device_restart brings it back. Workers are gone within a second of the
+ * process that opened the runtime, however that ends.
+ *
+ * Fork: a runtime belongs to the process that opened it. In a child made by fork() every call on it, or on anything of
+ * it, fails with HANDLE (hd_close does nothing); the parent is not affected. The child may open a runtime of its own with
+ * placement=process, or, if the parent had no driver in its own process (placements inline and thread), with any.
  */
 #ifndef HEDDLE_RUNTIME_H
 #define HEDDLE_RUNTIME_H
@@ -27,7 +36,9 @@ typedef struct hd_options {
  * Blocks while the driver starts (the first use of a GPU can take a second).
  * At most 32 devices are opened (option devices).
  * Errors: ARGUMENT (out is null, size is wrong), OPTION, NO_DRIVER, NO_DEVICE, LIMIT (256 runtimes are open), MEMORY,
- * HOST_MEMORY, UNSUPPORTED (the device has no virtual memory management), DEVICE_LOST, DRIVER, SYSTEM. */
+ * HOST_MEMORY, UNSUPPORTED (the device has no virtual memory management; this process was forked from one that uses the
+ * driver), DEVICE_LOST, DRIVER, SYSTEM (also: a worker process cannot be started or did not answer in time; with
+ * placement=process about 60 runtimes have room for their pinned memory). */
 HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
 /* Waits for submitted work to finish, at most as long as the option `close_timeout` says, then releases everything. Where
@@ -57,15 +68,57 @@ typedef struct hd_device_info_t {
     int numa_node;                 /* -1 when unknown */
     uint64_t peers;                /* bit j: the driver says this device can access device j's memory */
     bool lost;
+    int worker_pid;    /* its worker process; 0: there is none (other placements, or it is lost) */
+    uint64_t losses;   /* how often it was lost since hd_open */
+    uint64_t restarts; /* how often hd_device_restart brought it back */
 } hd_device_info_t;
 
-/* Facts about one device. Errors: ARGUMENT, HANDLE, NO_DEVICE, MEMORY, DEVICE_LOST, DRIVER. */
+/* Facts about one device; of a lost one all but memory_free_bytes, which is 0. Errors: ARGUMENT, HANDLE, NO_DEVICE, MEMORY,
+ * DRIVER. */
 HD_API hd_status hd_device_info(hd_runtime *runtime, int device, hd_device_info_t *out);
+
+/* Why a device was lost. */
+typedef enum hd_loss_cause {
+    HD_LOSS_DRIVER = 1,   /* the driver reported an error that ends all work on the device, e.g. an illegal address */
+    HD_LOSS_WATCHDOG,     /* an operation did not finish within the option `watchdog` */
+    HD_LOSS_WORKER_ENDED, /* the worker process ended or was killed */
+    HD_LOSS_WORKER_STUCK /* the worker process was stopped, or stayed in one driver call, for the option worker_timeout */
+} hd_loss_cause;
+
+typedef struct hd_device_loss {
+    size_t size; /* set by the caller to sizeof(hd_device_loss) */
+    int device;
+    hd_loss_cause cause;
+    int driver_code;   /* the driver's code (a CUresult), 0 where the driver said nothing */
+    int signal;        /* that ended the worker, 0: none */
+    uint64_t losses;   /* of this device since hd_open, this one included */
+    char message[512]; /* one line: the device, the cause, the operations under way there */
+} hd_device_loss;
+
+/* A descriptor that poll() finds readable while there is a loss that hd_loss_next has not told yet. It belongs to the runtime
+ * (close-on-exec; not to be read, written or closed) and is valid until hd_close. Errors: ARGUMENT, HANDLE, SYSTEM. */
+HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
+
+/* The oldest loss not told yet; each is told once. Does not block. A device that is lost again before its last loss was
+ * told is told once, with the newer facts. Errors: ARGUMENT, HANDLE, NOT_FOUND (there is none). */
+HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
+
+/* Brings a lost device back, with a fresh worker process (placement process). Blocks until the device works: lanes accept work
+ * again, modules and their kernels are loaded, pinned memory is known to the device, and buffers with a kept copy
+ * (hd_alloc_with) have their content again. Peer mappings are made again when they are first needed.
+ * What stays failed: tickets from before, and all other buffers of the device; using one says DEVICE_LOST, hd_free it.
+ * Other devices go on working meanwhile. Calls from several threads take turns; a device that is not lost is left alone: HD_OK.
+ * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a driver that has lost a device is of no
+ * more use to its process), HOST_MEMORY, SYSTEM (the worker cannot be started or did not answer in time), NO_DRIVER, IMAGE,
+ * NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (lost again meanwhile), FAILED or TIMEOUT (a kept buffer could not be restored, or not
+ * within the option transfer_timeout; TIMEOUT also: work of other devices, which work of this one waited for, is not finished
+ * after ten times the option worker_timeout). On failure the device stays lost, and the call can be repeated. */
+HD_API hd_status hd_device_restart(hd_runtime *runtime, int device);
 
 typedef struct hd_runtime_info {
     size_t size;           /* set by the caller to sizeof(hd_runtime_info) */
     const char *driver;    /* "nvidia" or "host"; static */
-    const char *placement; /* "inline" or "thread"; static */
+    const char *placement; /* "inline", "thread" or "process"; static */
     int driver_version;    /* as the driver reports it: 13000 is 13.0 */
     int device_count;
 } hd_runtime_info;

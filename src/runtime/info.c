@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
+#include "worker/workers.h"
 
 static hd_status check(const hd_runtime *rt, int device, const void *out, const char *who)
 {
@@ -38,9 +39,9 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
     if (out->size < sizeof *out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_runtime_get_info: size is %zu, expected %zu", out->size, sizeof *out);
     }
-    out->driver = rt->driver->provider;
-    out->placement = rt->is_inline ? "inline" : "thread";
-    out->driver_version = rt->driver->version;
+    out->driver = rt->provider;
+    out->placement = rt->is_inline ? "inline" : rt->is_process ? "process" : "thread";
+    out->driver_version = rt->driver_version;
     out->device_count = rt->n_devices;
     return HD_OK;
 }
@@ -69,60 +70,6 @@ static int numa_node_of(const char *bus_id)
     return node;
 }
 
-static hd_status ask_driver(hdi_device *device, hd_device_info_t *info)
-{
-    const hdi_driver *driver = device->runtime->driver;
-    hdcu_device handle = device->handle;
-    hdcu_uuid uuid;
-    const char *entry = "cuDeviceGetName";
-    hdcu_result r = driver->cuDeviceGetName(info->name, sizeof info->name, handle);
-    if (r == HDCU_SUCCESS) {
-        entry = "cuDeviceGetPCIBusId";
-        r = driver->cuDeviceGetPCIBusId(info->bus_id, sizeof info->bus_id, handle);
-    }
-    if (r == HDCU_SUCCESS) {
-        entry = "cuDeviceGetUuid";
-        r = driver->cuDeviceGetUuid(&uuid, handle);
-    }
-    if (r == HDCU_SUCCESS) {
-        memcpy(info->uuid, uuid.bytes, sizeof info->uuid);
-        entry = "cuDeviceTotalMem";
-        r = driver->cuDeviceTotalMem(&info->memory_bytes, handle);
-    }
-    int attributes[] = {HDCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, HDCU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                        HDCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
-    int *values[] = {&info->compute_major, &info->compute_minor, &info->multiprocessors};
-    for (int i = 0; i < 3 && r == HDCU_SUCCESS; i++) {
-        entry = "cuDeviceGetAttribute";
-        r = driver->cuDeviceGetAttribute(values[i], attributes[i], handle);
-    }
-    if (r != HDCU_SUCCESS) {
-        return hdi_driver_failed(device, r, entry, "hd_device_info");
-    }
-    hd_runtime *rt = device->runtime;
-    for (int j = 0; j < rt->n_devices; j++) {
-        int can = 0;
-        if (j != device->index && driver->cuDeviceCanAccessPeer(&can, handle, rt->devices[j]->handle) == HDCU_SUCCESS &&
-            can) {
-            info->peers |= (uint64_t)1 << j;
-        }
-    }
-    if (!info->lost) {
-        hdi_scope scope;
-        hd_status status = hdi_scope_enter(device, "hd_device_info", &scope);
-        if (status) {
-            return status;
-        }
-        size_t total;
-        r = driver->cuMemGetInfo(&info->memory_free_bytes, &total);
-        hdi_scope_leave(&scope);
-        if (r != HDCU_SUCCESS) {
-            return hdi_driver_failed(device, r, "cuMemGetInfo", "hd_device_info");
-        }
-    }
-    return HD_OK;
-}
-
 hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 {
     hd_status status = check(rt, index, out, "hd_device_info");
@@ -133,19 +80,40 @@ hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_device_info: size is %zu, expected %zu", out->size, sizeof *out);
     }
     hdi_device *device = rt->devices[index];
+    const hdi_facts *facts = &device->facts;
     hd_device_info_t info = {.size = out->size};
-    info.is_host = strcmp(rt->driver->provider, "host") == 0;
+    memcpy(info.name, facts->name, sizeof info.name);
+    memcpy(info.bus_id, facts->bus_id, sizeof info.bus_id);
+    memcpy(info.uuid, facts->uuid, sizeof info.uuid);
+    info.is_host = strcmp(rt->provider, "host") == 0;
+    info.compute_major = facts->compute_major;
+    info.compute_minor = facts->compute_minor;
+    info.multiprocessors = facts->multiprocessors;
     info.max_threads_per_block = (int)device->limits.threads_per_block;
     memcpy(info.max_block, device->limits.block, sizeof info.max_block);
     memcpy(info.max_grid, device->limits.grid, sizeof info.max_grid);
     info.shared_bytes_per_block = device->limits.shared_default;
     info.shared_bytes_max = device->limits.shared_max;
-    info.lost = atomic_load_explicit(&device->engine->lost, memory_order_acquire) != 0;
-    status = ask_driver(device, &info);
-    if (status) {
-        return status;
-    }
+    info.memory_bytes = facts->memory_bytes;
+    info.peers = facts->peers;
     info.numa_node = numa_node_of(info.bus_id);
+    info.lost = hdi_device_lost(device) != 0;
+    info.worker_pid = rt->is_process && !info.lost ? hdi_worker_pid(rt, index) : 0;
+    info.losses = atomic_load_explicit(&device->losses, memory_order_relaxed);
+    info.restarts = atomic_load_explicit(&device->restarts, memory_order_relaxed);
+    uint64_t free_bytes = 0;
+    hdi_answer answer = {0, ""};
+    if (!info.lost) {
+        answer = device->port->calls->memory_free(device->port, &free_bytes);
+    }
+    if (hdi_driver_code_is_fatal(answer.code)) {
+        hdi_device_gone(device, answer.code);
+        info.lost = true; /* just now */
+        info.worker_pid = 0;
+    } else if (!hdi_answered(answer)) {
+        return hdi_answer_failed(device, answer, "hd_device_info");
+    }
+    info.memory_free_bytes = free_bytes;
     hdi_arena_info arena;
     hdi_arena_get_info(device->arena, &arena);
     info.memory_mapped_bytes = arena.mapped_bytes;
@@ -163,7 +131,7 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_device_get_stats: size is %zu, expected %zu", out->size, sizeof *out);
     }
     hdi_device *device = rt->devices[index];
-    hdi_engine *engine = device->engine;
+    hdi_engine_shared *engine = device->channel.engine;
     *out = (hd_device_stats){
         .size = out->size,
         .operations = atomic_load_explicit(&engine->operations, memory_order_relaxed),

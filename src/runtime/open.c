@@ -11,7 +11,10 @@
 #include "base/wait.h"
 #include "data/staging.h"
 #include "kernel/module.h"
+#include "memory/pinned.h"
+#include "memory/share.h"
 #include "runtime/runtime_internal.h"
+#include "worker/workers.h"
 
 /* "all", or a list of ordinals such as "0,2,3" (also separated by ':' or ' '). */
 static hd_status choose_devices(hd_runtime *rt, int count, int *ordinals, int *n)
@@ -46,16 +49,68 @@ static hd_status choose_devices(hd_runtime *rt, int count, int *ordinals, int *n
     return *n ? HD_OK : hdi_fail(HD_ERROR_OPTION, "hd_open: devices: no device named");
 }
 
-static hd_status create_devices(hd_runtime *rt)
+/* The driver in this process. */
+static hd_status start_local(hd_runtime *rt, int *count)
 {
-    int count = 0;
-    hdcu_result r = rt->driver->cuDeviceGetCount(&count);
-    if (r != HDCU_SUCCESS) {
-        return hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "hd_open: cuDeviceGetCount: %s",
-                               hdi_driver_code_name(r));
+    hd_status status = hdi_driver_open(&rt->options, &rt->driver);
+    if (status) {
+        return status;
     }
+    rt->provider = rt->driver->provider;
+    rt->driver_version = rt->driver->version;
+    hdcu_result r = rt->driver->cuDeviceGetCount(count);
+    return r == HDCU_SUCCESS ? HD_OK
+                             : hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1,
+                                               "hd_open: cuDeviceGetCount: %s", hdi_driver_code_name(r));
+}
+
+/* The driver in worker processes. The first one, which will be that of device 0, says what there is. */
+static hd_status start_remote(hd_runtime *rt, int *count)
+{
+    hd_status status = hdi_workers_create(rt);
+    status = status ? status : hdi_worker_spawn(rt, 0, "hd_open");
+    hdi_probe probe;
+    status = status ? status : hdi_worker_probe(rt, 0, &probe);
+    if (!status) {
+        rt->provider = probe.provider;
+        rt->driver_version = probe.driver_version;
+        *count = probe.device_count;
+    }
+    return status;
+}
+
+/* All workers start at the same time. */
+static hd_status make_remote_devices(hd_runtime *rt)
+{
+    hd_status status = HD_OK;
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_device_make_remote(rt->devices[i]);
+    }
+    for (int i = 1; i < rt->n_devices && !status; i++) {
+        status = hdi_worker_spawn(rt, i, "hd_open");
+    }
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_worker_greet(rt, i, "hd_open");
+    }
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_worker_await(rt, i, "hd_open");
+    }
+    return status;
+}
+
+static hd_status make_local_devices(hd_runtime *rt, const int *ordinals)
+{
+    hd_status status = hdi_attach_driver(rt, ordinals, rt->n_devices);
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_device_make_local(rt->devices[i]);
+    }
+    return status;
+}
+
+static hd_status create_devices(hd_runtime *rt, int count)
+{
     if (count <= 0) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: the driver %s has no device", rt->driver->provider);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: the driver %s has no device", rt->provider);
     }
     int ordinals[HDI_DEVICES_MAX];
     int n;
@@ -65,7 +120,23 @@ static hd_status create_devices(hd_runtime *rt)
     for (int i = 0; i < rt->n_devices && !status; i++) {
         status = hdi_device_create(rt, i, ordinals[i], &rt->devices[i]);
     }
+    if (!status) {
+        status = rt->is_process ? make_remote_devices(rt) : make_local_devices(rt, ordinals);
+    }
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = hdi_device_equip(rt->devices[i]);
+    }
     return status;
+}
+
+/* The port of a device, for pinned memory. */
+static hdi_port *usable_port(void *context, int index)
+{
+    hd_runtime *rt = context;
+    hdi_device *device = rt->devices[index];
+    bool usable = device && device->port &&
+                  (!hdi_device_lost(device) || atomic_load_explicit(&device->returning, memory_order_acquire));
+    return usable ? device->port : NULL;
 }
 
 static hd_status create_copy_lanes(hdi_device *device)
@@ -86,7 +157,8 @@ static void release_kernels(hd_runtime *rt)
 static bool drain(hdi_device *device, int64_t deadline)
 {
     bool drained = true;
-    for (uint32_t i = 0; device->engine && i < HDI_LANES_MAX; i++) {
+    bool has_engine = device->engine || device->runtime->workers;
+    for (uint32_t i = 0; has_engine && i < HDI_LANES_MAX; i++) {
         hd_lane *lane = device->lanes[i];
         if (lane && !hdi_wait_position(device->runtime, lane->global, lane->head, deadline)) {
             drained = false;
@@ -121,21 +193,28 @@ static void tear_down(hd_runtime *rt)
     if (!stop_engines(rt, hung)) {
         return; /* the stuck engine comes back to all of this, if it ever comes back */
     }
+    /* With worker processes nothing hangs on: what is theirs ends with them. */
+    hdi_workers_release(rt);
     bool any_hung = false;
     for (int i = 0; i < rt->n_devices; i++) {
-        any_hung |= hung[i];
+        any_hung |= hung[i] && !rt->is_process;
     }
-    hdi_modules_release(rt, !any_hung);
-    hdi_buffers_release(rt, !any_hung);
+    bool driver_usable = !any_hung && !rt->is_process;
+    hdi_modules_release(rt, driver_usable);
+    hdi_buffers_release(rt, driver_usable);
     hdi_staging_release(rt);
+    hdi_pinned_pool_destroy(rt->pinned);
+    hdi_shares_release(rt);
     for (int i = 0; i < rt->n_devices; i++) {
         /* What hangs on one device may still use what the others own. */
         hdi_device_destroy(rt->devices[i], any_hung);
     }
     release_kernels(rt);
-    if (!any_hung) {
+    if (driver_usable) {
         hdi_driver_close(rt->driver);
     }
+    hdi_losses_release(rt);
+    pthread_mutex_destroy(&rt->restarting);
     pthread_mutex_destroy(&rt->cold);
     hdi_options_release(&rt->options);
     rt->magic = 0;
@@ -144,16 +223,29 @@ static void tear_down(hd_runtime *rt)
 
 static hd_status build(hd_runtime *rt)
 {
-    hd_status status = hdi_driver_open(&rt->options, &rt->driver);
-    if (status) {
-        return status;
-    }
     rt->is_inline = strcmp(rt->options.placement, "inline") == 0;
+    rt->is_process = strcmp(rt->options.placement, "process") == 0;
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
-    status = hdi_buffers_create(rt);
+    rt->on_loss = hdi_buffers_lose;
+    int count = 0;
+    hd_status status = hdi_losses_create(rt);
+    if (!status) {
+        status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
+    }
+    status = status ? status : hdi_buffers_create(rt);
     status = status ? status : hdi_staging_create(rt);
     status = status ? status : hdi_modules_create(rt);
-    status = status ? status : create_devices(rt);
+    status = status ? status : hdi_shares_create(rt);
+    status = status ? status : create_devices(rt, count);
+    if (!status) {
+        hdi_pinned_config config = {
+            .n_devices = rt->n_devices,
+            .port = usable_port,
+            .context = rt,
+            .everywhere = rt->is_process,
+        };
+        status = hdi_pinned_pool_create(&config, &rt->pinned);
+    }
     for (int i = 0; i < rt->n_devices && !status; i++) {
         status = create_copy_lanes(rt->devices[i]);
     }
@@ -179,7 +271,9 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         free(rt);
         return status;
     }
+    hdi_handle_guard_forks();
     pthread_mutex_init(&rt->cold, NULL);
+    pthread_mutex_init(&rt->restarting, NULL);
     status = build(rt);
     if (status) {
         hd_error cause;

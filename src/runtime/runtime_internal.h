@@ -1,13 +1,20 @@
-/* runtime_internal.h - what the files of hd_open and hd_close share. */
+/* runtime_internal.h - what the files of hd_open, hd_close and hd_device_restart share. */
 #ifndef HDI_RUNTIME_INTERNAL_H
 #define HDI_RUNTIME_INTERNAL_H
 
 #include "engine/engine.h"
 
-/* device.c. Create leaves what it made in *slot even when it fails, for hdi_device_destroy. */
+/* device.c. A device is made in three steps: create (itself and its channel), make_local or make_remote (its port; a remote one is
+ * connected, and the facts filled in, by hdi_worker_await), equip (arena, engine). Create leaves what it made in *slot even when a
+ * step fails, for hdi_device_destroy. */
 hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot);
-/* Gives everything of a device back. The engine has stopped. `hung`: work never ended; the driver is not called and what the
- * device may still write to stays mapped. */
+hd_status hdi_device_make_local(hdi_device *device);
+hd_status hdi_device_make_remote(hdi_device *device);
+hd_status hdi_device_equip(hdi_device *device);
+/* Chooses where the device's memory lies, another place after each loss; 0: anywhere. */
+uint64_t hdi_device_place_range(hdi_device *device);
+/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work never ended; the driver is not
+ * called and what the device may still write to stays mapped. */
 void hdi_device_destroy(hdi_device *device, bool hung);
 
 #endif

@@ -1,0 +1,155 @@
+/* restart.c - hd_device_restart: a lost device comes back with a fresh worker process.
+ *
+ * Threads: any; one restart at a time per runtime (`restarting`). Locks: as in what it calls. Blocking: while the worker starts and
+ * everything is loaded there again.
+ * Always: the device counts as lost until all of it is there, so that nobody submits to half of it; after a failure it
+ * stays lost and the new worker is ended, so that the next try begins as this one did.
+ */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/wait.h"
+#include "data/buffer.h"
+#include "engine/engine.h"
+#include "kernel/module.h"
+#include "memory/arena.h"
+#include "memory/pinned.h"
+#include "memory/share.h"
+#include "runtime/runtime_internal.h"
+#include "worker/workers.h"
+
+#define END_TIMES 10 /* times the option worker_timeout */
+#define NAP_NS 200000
+
+/* Nothing from before is in the channel's way. Nobody else touches these now. */
+static void clean_channel(hdi_device *device)
+{
+    hdi_engine_shared *engine = device->channel.engine;
+    for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
+        atomic_store_explicit(&engine->active[i], 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
+    atomic_store_explicit(&engine->ending, 0, memory_order_release);
+}
+
+static hd_status make_lanes(hdi_device *device)
+{
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&device->lanes_lock);
+    for (uint32_t i = 0; i < HDI_LANES_MAX && !status; i++) {
+        if (device->lanes[i]) {
+            hdi_answer answer = device->port->calls->lane(device->port, i, device->lanes[i]->keeps_failure);
+            status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, "hd_device_restart");
+        }
+    }
+    pthread_mutex_unlock(&device->lanes_lock);
+    return status;
+}
+
+/* A worker that ended just before its device counted as working again was not noticed. */
+static hd_status check_alive(hdi_device *device)
+{
+    if (!hdi_worker_drives(device->runtime, device->index)) {
+        hdi_device_lose(device, HDI_GONE_CLOSED);
+        hdi_worker_end_device(device->runtime, device->index);
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", "hd_device_restart");
+    }
+    return HD_OK;
+}
+
+/* Everything that the worker before knew. */
+static hd_status refill(hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    hd_status status = hdi_arena_restart(device->arena, hdi_device_place_range(device));
+    status = status ? status : make_lanes(device);
+    status = status ? status : hdi_modules_restart(rt, device);
+    return status ? status : hdi_pinned_repin(rt->pinned, device->index);
+}
+
+/* What the lost device had still to do counts as finished when what it waited for on other devices is. */
+static hd_status await_end(hdi_device *device)
+{
+    int64_t deadline = hdi_deadline(END_TIMES * device->runtime->options.worker_timeout * 1000000);
+    while (!hdi_device_ended(device)) {
+        if (hdi_clock_ns() > deadline) {
+            return hdi_fail(HD_ERROR_TIMEOUT,
+                            "hd_device_restart: work of other devices, for which work of device %d had to "
+                            "wait, is not finished: try again later",
+                            device->index);
+        }
+        hdi_nap(NAP_NS);
+    }
+    return HD_OK;
+}
+
+static hd_status restart(hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    int index = device->index;
+    hd_status status = await_end(device);
+    if (status) {
+        return status;
+    }
+    clean_channel(device);
+    /* Before there is a worker: nobody gives it, or takes from it, what the one before had. Until the device counts as working nobody
+     * asks for peer access to it, either. */
+    hdi_reach_forget(rt, index);
+    hdi_shares_retire(rt, index);
+    hdi_shares_reap(rt);
+    status = hdi_worker_spawn(rt, index, "hd_device_restart");
+    if (status) {
+        return status;
+    }
+    status = hdi_worker_greet(rt, index, "hd_device_restart");
+    status = status ? status : hdi_worker_await(rt, index, "hd_device_restart");
+    atomic_store_explicit(&device->returning, true, memory_order_release);
+    status = status ? status : refill(device);
+    if (!status) {
+        hdi_device_revive(device);
+        hdi_shares_reap(rt);
+        status = check_alive(device);
+        status = status ? status : hdi_buffers_restore(rt, device);
+    }
+    atomic_store_explicit(&device->returning, false, memory_order_release);
+    if (status) {
+        hd_error cause;
+        hdi_error_save(&cause);
+        hdi_worker_dismiss(rt, index);
+        hdi_error_restore(&cause);
+    }
+    return status;
+}
+
+/* Also when that is not known yet: a caller may have seen a request fail before the watcher has seen why. */
+static bool is_lost(hdi_device *device)
+{
+    if (!hdi_device_lost(device)) {
+        uint64_t unused;
+        hdi_answer answer = device->port->calls->memory_free(device->port, &unused);
+        if (hdi_driver_code_is_fatal(answer.code)) {
+            hdi_device_gone(device, answer.code);
+        }
+    }
+    return hdi_device_lost(device) != 0;
+}
+
+hd_status hd_device_restart(hd_runtime *rt, int index)
+{
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_device_restart: not an open runtime");
+    }
+    if (index < 0 || index >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_device_restart: device %d of %d", index, rt->n_devices);
+    }
+    if (!rt->is_process) {
+        return hdi_fail(
+            HD_ERROR_UNSUPPORTED,
+            "hd_device_restart: with placement=%s the driver is in this process, and what it has lost it does "
+            "not give back: open the runtime with placement=process",
+            rt->options.placement);
+    }
+    pthread_mutex_lock(&rt->restarting);
+    hd_status status = is_lost(rt->devices[index]) ? restart(rt->devices[index]) : HD_OK;
+    pthread_mutex_unlock(&rt->restarting);
+    return status;
+}
