@@ -1,40 +1,45 @@
 /* lanes.c - the conductor of `heddle bench lanes`: opens everything, sizes the run by time, interleaves the rows in
- * rounds.
+ * rounds, one part of the run after the other.
  *
  * Threads: all of it on the calling thread, which must be the program's first (the worker processes end with it).
  * Locks: none.
- * What always holds: every row runs once in every round, in an order that rotates from round to round; the first
- * round, a short one, warms up and is not counted (it is left out where kernels are slow); what was opened is closed on
- * every way out, in the reverse order.
+ * What always holds: every row of a part runs once in every round of that part, in an order that rotates from round to
+ * round; a part's first round, a short one, warms up and is not counted (it is left out where kernels are slow); one
+ * runtime is open at a time, so that no idle engine is on a GPU that is measured; what was opened is closed on every way
+ * out, in the reverse order.
  */
 #include "bench/lanes.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "bench/lanes_parts.h"
 
 enum {
     KERNEL_TRIES = 3, /* launches on every device that tell how long a kernel takes */
-    ROTATION = 5,     /* rows that the order moves on per round; has no common divisor with LANES_ROWS */
+    ROTATION = 5,     /* rows that the order moves on per round; has no common divisor with the rows of a part */
     BATCHES_PER_SEGMENT = 8,
     WARM_MAX = 20,
     WARM_KERNEL_US = 10000 /* kernels that are slower get no round to warm up: beside them nothing needs it */
 };
 
+/* Measuring time for a row, by the kind of device. */
+static const double gpu_row_s = 4.2, host_row_s = 2.2;
+
 const char lanes_help[] =
     "The product of a 320 x 320 and a 320 x 640 matrix of floats, on every device at once, driven in different ways:\n"
     "  driver   plain driver calls: one device alone; a thread per device; a process per device\n"
-    "  Heddle   one device alone; a thread per device; one thread for all devices\n"
+    "  Heddle   one device alone; a thread per device; one thread for all devices; in placement thread, and in\n"
+    "           placement process, where a worker process for each device makes the driver calls\n"
     "and each again while another thread allocates and frees device memory, pins and unpins host memory, and loads\n"
     "and unloads a module, over and over, on one device after the other. The disturbance goes through the row's own\n"
     "interface. Beside the processes it is one further process, the strongest reference there is: nothing in it\n"
-    "shares a lock with the ones that are measured. The last row has Heddle disturbed by plain driver calls in its\n"
-    "own process, as another library would make them.\n"
+    "shares a lock with the ones that are measured. The last row of each placement has Heddle disturbed by plain\n"
+    "driver calls in its own process, as another library would make them.\n"
     "\n"
     "All rows are measured in one run, interleaved in rounds, with the same discipline: launches in batches, at most\n"
-    "two batches in flight, nothing waited for inside a batch.\n"
+    "two batches in flight, nothing waited for inside a batch. Placement process comes first, while this program "
+    "makes\n"
+    "no driver call of its own, beside the process-per-device row measured again in the same rounds.\n"
     "\n"
     "Columns:\n"
     "  us/kernel   microseconds from one end of a kernel to the next on one device; median of the rounds\n"
@@ -46,13 +51,6 @@ const char lanes_help[] =
     "\n"
     "Every result of every row is compared with a reference in double precision; a row that computes a wrong result,\n"
     "or nothing, ends the run with exit status 1. Whether goals are reached does not change the exit status.\n";
-
-static void progress(const lanes_experiment *x, const char *stage, const char *item, double done)
-{
-    if (x->options->progress) {
-        x->options->progress(x->options->context, stage, item, done);
-    }
-}
 
 /* "0,1" out of "0,1,2,3", or out of "all". */
 static void first_devices(const char *list, int count, char *out, size_t bytes)
@@ -68,21 +66,32 @@ static void first_devices(const char *list, int count, char *out, size_t bytes)
     }
 }
 
-/* Opens the runtime on the devices that the options ask for. */
-static bool open_runtime(lanes_experiment *x, char *error)
+static bool open_with(lanes_experiment *x, const char *placement, const char *devices, char *error)
 {
-    int wanted = x->options->devices;
-    if (!lanes_heddle_check(hd_open(NULL, &x->runtime), "hd_open", error)) {
+    char settings[300];
+    snprintf(settings, sizeof(settings), devices ? "placement=%s devices=\"%s\"" : "placement=%s", placement, devices);
+    hd_options options = {.size = sizeof(options), .settings = settings};
+    if (!report_check(hd_open(&options, &x->runtime), "hd_open", error)) {
         return false;
     }
     x->n = hd_device_count(x->runtime);
+    return true;
+}
+
+/* Opens the runtime on the devices that the options ask for. */
+static bool open_runtime(lanes_experiment *x, const char *placement, char *error)
+{
+    int wanted = x->options->devices;
+    if (!open_with(x, placement, NULL, error)) {
+        return false;
+    }
     if (wanted > x->n || x->n > LANES_DEVICES_MAX) {
         snprintf(error, PLAIN_ERROR, "%d devices were asked for; there are %d, and %d is the most", wanted, x->n,
                  LANES_DEVICES_MAX);
         return false;
     }
     if (wanted && wanted < x->n) {
-        char list[256] = "", settings[300];
+        char list[256] = "";
         hd_option_info option = {.size = sizeof(option)};
         for (int i = 0; hd_option_get(x->runtime, i, &option) == HD_OK; i++) {
             if (strcmp(option.name, "devices") == 0) {
@@ -91,67 +100,92 @@ static bool open_runtime(lanes_experiment *x, char *error)
         }
         hd_close(x->runtime);
         x->runtime = NULL;
-        snprintf(settings, sizeof(settings), "devices=\"%s\"", list);
-        hd_options options = {.size = sizeof(options), .settings = settings};
-        if (!lanes_heddle_check(hd_open(&options, &x->runtime), "hd_open", error)) {
+        if (!open_with(x, placement, list, error)) {
             return false;
         }
-        x->n = hd_device_count(x->runtime);
     }
     x->info.size = sizeof(x->info);
-    return lanes_heddle_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
+    return report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
-static bool open_devices(lanes_experiment *x, char *error)
+/* Heddle's side of a part. */
+static bool open_heddle(lanes_experiment *x, const char *placement, char *error)
 {
-    if (!plain_open(x->info.driver, &x->driver, error) || !plain_builtin(x->info.driver, &x->image, error)) {
-        return false;
-    }
-    x->c = malloc(sizeof(float) * LANES_M * LANES_N);
-    if (!x->c) {
-        snprintf(error, PLAIN_ERROR, "out of memory");
+    if (!open_runtime(x, placement, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
         x->devices[i].size = sizeof(x->devices[i]);
-        if (!lanes_heddle_check(hd_device_info(x->runtime, i, &x->devices[i]), "hd_device_info", error) ||
-            !lanes_problem_make(i, true, &x->problems[i], error) ||
-            !plain_device_open(&x->driver, x->devices[i].uuid, &x->image, LANES_M, LANES_N, LANES_K, x->problems[i].a,
-                               x->problems[i].b, &x->plain[i], error) ||
+        if (!report_check(hd_device_info(x->runtime, i, &x->devices[i]), "hd_device_info", error) ||
+            (!x->problems[i].a && !lanes_problem_make(i, true, &x->problems[i], error)) ||
             !lanes_heddle_open(x->runtime, i, &x->problems[i], &x->heddle[i], error)) {
             return false;
         }
         x->on_host = x->devices[i].is_host;
     }
-    size_t megabyte = (size_t)1 << 20;
-    x->disturb_size = (lanes_disturb_size){.device_bytes = (x->on_host ? 8 : 64) * megabyte,
-                                           .pinned_low = megabyte,
-                                           .pinned_high = (x->on_host ? 4 : 16) * megabyte};
+    return true;
+}
+
+static void close_heddle(lanes_experiment *x)
+{
+    for (int i = 0; i < x->n && i < LANES_DEVICES_MAX; i++) {
+        lanes_heddle_close(&x->heddle[i]);
+    }
+    hd_close(x->runtime);
+    x->runtime = NULL;
+}
+
+/* The plain calls that this process makes itself; starts the driver here. */
+static bool open_plain(lanes_experiment *x, char *error)
+{
+    if (!plain_open(x->info.driver, &x->driver, error)) {
+        return false;
+    }
+    for (int i = 0; i < x->n; i++) {
+        if (!plain_device_open(&x->driver, x->devices[i].uuid, &x->image, LANES_M, LANES_N, LANES_K, x->problems[i].a,
+                               x->problems[i].b, &x->plain[i], error)) {
+            return false;
+        }
+    }
     return true;
 }
 
 /* How long a kernel takes with all devices busy. */
 static bool time_kernel(lanes_experiment *x, char *error)
 {
-    uint64_t begin = 0;
-    for (int tries = 1; tries <= KERNEL_TRIES; tries += KERNEL_TRIES - 1) { /* once to warm up */
-        begin = stats_monotonic();
-        for (int i = 0; i < x->n * tries; i++) {
-            plain_device *p = &x->plain[i % x->n];
-            if (!PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (p->context)) ||
-                !plain_check(&x->driver, plain_launch_matmul(&x->driver, p), "cuLaunchKernel", error)) {
-                return false;
-            }
-        }
-        for (int i = 0; i < x->n; i++) {
-            if (!PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[i].context)) ||
-                !PLAIN_TRY(&x->driver, error, cuStreamSynchronize, (x->plain[i].stream))) {
-                return false;
-            }
-        }
+    if (!lanes_heddle_warm(x->heddle, x->n, 1, error)) {
+        return false;
+    }
+    uint64_t begin = stats_monotonic();
+    if (!lanes_heddle_warm(x->heddle, x->n, KERNEL_TRIES, error)) {
+        return false;
     }
     x->kernel_us = (double)(stats_monotonic() - begin) * 1e-3 / KERNEL_TRIES;
     return true;
+}
+
+static int rows_measured(const lanes_experiment *x)
+{
+    int rows = 0;
+    for (int p = 0; p < LANES_PARTS; p++) {
+        rows += x->measured[p] ? lanes_parts[p].count : 0;
+    }
+    return rows;
+}
+
+/* What needs a runtime to be known and is the same for all parts. */
+static bool prepare(lanes_experiment *x, char *error)
+{
+    size_t megabyte = (size_t)1 << 20;
+    x->disturb_size = (lanes_disturb_size){.device_bytes = (x->on_host ? 8 : 64) * megabyte,
+                                           .pinned_low = megabyte,
+                                           .pinned_high = (x->on_host ? 4 : 16) * megabyte};
+    x->c = malloc(sizeof(float) * LANES_M * LANES_N);
+    if (!x->c) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
+        return false;
+    }
+    return plain_builtin(x->info.driver, &x->image, error) && time_kernel(x, error);
 }
 
 /* The round that warms up, as a part of a round that is counted. */
@@ -169,7 +203,7 @@ static void size_run(lanes_experiment *x, double seconds)
     double kernel_ns = x->kernel_us * 1e3, segment;
     x->rounds = o->rounds ? o->rounds : o->quick ? 3 : x->on_host ? 3 : 7;
     for (;; x->rounds--) {
-        segment = seconds * 1e9 / (LANES_ROWS * (x->rounds + warm_round(x)));
+        segment = seconds * 1e9 / (rows_measured(x) * (x->rounds + warm_round(x)));
         double batch = segment / (BATCHES_PER_SEGMENT * kernel_ns);
         x->batch = batch < 1 ? 1 : batch > LANES_BATCH_MAX ? LANES_BATCH_MAX : (int)batch;
         x->warm = x->batch < WARM_MAX ? x->batch : WARM_MAX;
@@ -181,133 +215,145 @@ static void size_run(lanes_experiment *x, double seconds)
     x->segment_ns = (uint64_t)(segment > 2 * kernel_ns ? segment : 2 * kernel_ns);
 }
 
-/* The shares of a round, once all its rows are there. */
-static void fill_shares(lanes_experiment *x, int round)
+/* The shares of a round of a part, once all its rows are there. */
+static void fill_shares(lanes_experiment *x, lanes_part part, int round)
 {
-    for (int i = 0; i < LANES_ROWS; i++) {
-        int reference = lanes_rows[i].disturber == LANES_QUIET ? LANES_ROW_PROCESSES : LANES_ROW_PROCESSES_DISTURBED;
+    const lanes_part_rows *p = &lanes_parts[part];
+    for (int i = p->first; i < p->first + p->count; i++) {
+        int reference = lanes_rows[i].disturber == LANES_QUIET ? p->processes : p->processes_disturbed;
         x->rows[i].rounds[round].share =
             x->rows[reference].rounds[round].us_per_kernel / x->rows[i].rounds[round].us_per_kernel;
     }
 }
 
-static bool run_round(lanes_experiment *x, int round, const char *stage, double begin, double end, char *error)
+static bool run_round(lanes_experiment *x, lanes_part part, int round, const char *stage, double begin, double end,
+                      char *error)
 {
-    for (int i = 0; i < LANES_ROWS; i++) {
-        int row = (i + round * ROTATION) % LANES_ROWS;
+    const lanes_part_rows *p = &lanes_parts[part];
+    for (int i = 0; i < p->count; i++) {
+        int row = p->first + (i + round * ROTATION) % p->count;
         char item[128], why[PLAIN_ERROR];
         snprintf(item, sizeof(item), "%s%s", lanes_rows[row].name,
                  lanes_rows[row].disturber == LANES_BY_OWN ? ", disturbed" : "");
-        progress(x, stage, item, begin + (end - begin) * i / LANES_ROWS);
+        report_progress(&x->options->run, stage, item, begin + (end - begin) * i / p->count);
         if (!lanes_segment_run(x, row, round, why)) {
             snprintf(error, PLAIN_ERROR, "%s: %.380s", item, why);
             return false;
         }
     }
-    fill_shares(x, round);
+    fill_shares(x, part, round);
     return true;
 }
 
-static bool run_rounds(lanes_experiment *x, char *error)
+/* The rounds of one part; `begin` and `end` are its share of the bar. */
+static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, double end, char *error)
 {
-    double warm = warm_round(x), part = 0.9 / (x->rounds + warm); /* of the bar, a round */
+    const char *placement = part == LANES_PART_WITHIN ? x->within : "process";
+    double warm = warm_round(x), each = (end - begin) / (x->rounds + warm); /* of the bar, a round */
     uint64_t segment_ns = x->segment_ns;
+    char stage[96];
+    snprintf(stage, sizeof(stage), "placement %s, warming up", placement);
     x->segment_ns = segment_ns / 4;
-    if (warm > 0 && !run_round(x, 0, "warming up", 0, part * warm, error)) {
+    bool warmed = warm <= 0 || run_round(x, part, 0, stage, begin, begin + each * warm, error);
+    x->segment_ns = segment_ns;
+    if (!warmed) {
         return false;
     }
-    x->segment_ns = segment_ns;
-    memset(x->rows, 0, sizeof(x->rows));
+    /* what the warming round measured is not counted */
+    memset(x->rows + lanes_parts[part].first, 0, sizeof(x->rows[0]) * (size_t)lanes_parts[part].count);
     for (int r = 0; r < x->rounds; r++) {
-        char stage[64];
-        snprintf(stage, sizeof(stage), "round %d of %d", r + 1, x->rounds);
-        if (!run_round(x, r, stage, part * (warm + r), part * (warm + r + 1), error)) {
+        double done = begin + each * (warm + r);
+        snprintf(stage, sizeof(stage), "placement %s%s, round %d of %d", placement,
+                 part == LANES_PART_BESIDE ? " beside driver calls" : "", r + 1, x->rounds);
+        if (!run_round(x, part, r, stage, done, done + each, error)) {
             return false;
         }
-        x->rounds_done = r + 1;
     }
+    x->rounds_done = x->rounds;
     return true;
+}
+
+/* Which parts: all, or the one that HEDDLE_PLACEMENT names. */
+static void choose_parts(lanes_experiment *x)
+{
+    const char *placement = getenv("HEDDLE_PLACEMENT");
+    bool all = !placement || !placement[0], process = all || strcmp(placement, "process") == 0;
+    x->within = all || process ? "thread" : placement;
+    x->measured[LANES_PART_PROCESS] = x->measured[LANES_PART_BESIDE] = process;
+    x->measured[LANES_PART_WITHIN] = all || !process;
+}
+
+/* The first part that is opened sizes the run and starts the worker processes. */
+static bool start(lanes_experiment *x, double *seconds, char *error)
+{
+    const lanes_options *o = x->options;
+    if (!prepare(x, error)) {
+        return false;
+    }
+    double usual = rows_measured(x) * (x->on_host ? host_row_s : gpu_row_s);
+    *seconds = o->seconds > 0 ? o->seconds : o->quick ? usual / 4 : usual;
+    size_run(x, 0.9 * *seconds);
+    report_progress(&o->run, "starting worker processes", "", 0);
+    return lanes_workers_start(x->info.driver, x->devices, x->n, &x->disturb_size, &x->workers, error);
+}
+
+static bool measure_process(lanes_experiment *x, double *seconds, double end, char *error)
+{
+    double tiny = x->measured[LANES_PART_WITHIN] ? 0.05 : 0.1;
+    if (!open_heddle(x, "process", error) || !start(x, seconds, error) ||
+        !run_rounds(x, LANES_PART_PROCESS, 0, 0.75 * end, error)) {
+        return false;
+    }
+    report_progress(&x->options->run, "placement process, one lane", "", 0.75 * end);
+    if (!lanes_tiny_run(x, LANES_PART_PROCESS, tiny * *seconds, error) || !open_plain(x, error)) {
+        return false;
+    }
+    return run_rounds(x, LANES_PART_BESIDE, 0.85 * end, end, error);
+}
+
+static bool measure_within(lanes_experiment *x, double *seconds, double begin, char *error)
+{
+    bool first = !x->workers;
+    if (!open_heddle(x, x->within, error) || (first && !start(x, seconds, error)) || (first && !open_plain(x, error)) ||
+        !run_rounds(x, LANES_PART_WITHIN, begin, 0.95, error)) {
+        return false;
+    }
+    char stage[96];
+    snprintf(stage, sizeof(stage), "placement %s, one lane", x->within);
+    report_progress(&x->options->run, stage, "", 0.95);
+    return lanes_tiny_run(x, LANES_PART_WITHIN, (first ? 0.1 : 0.05) * *seconds, error);
 }
 
 static bool measure(lanes_experiment *x, char *error)
 {
-    const lanes_options *o = x->options;
+    double seconds = 0, middle = 0;
     stats_clock_start();
-    progress(x, "opening devices", "", 0);
-    if (!open_runtime(x, error) || !open_devices(x, error) || !time_kernel(x, error)) {
-        return false;
+    choose_parts(x);
+    report_progress(&x->options->run, "opening devices", "", 0);
+    if (x->measured[LANES_PART_PROCESS]) {
+        middle = x->measured[LANES_PART_WITHIN] ? 0.4 : 1;
+        if (!measure_process(x, &seconds, middle, error)) {
+            return false;
+        }
     }
-    double seconds = o->seconds > 0 ? o->seconds : x->on_host ? 36 : 70;
-    seconds = o->quick && o->seconds <= 0 ? seconds / 4 : seconds;
-    size_run(x, 0.9 * seconds);
-    progress(x, "starting worker processes", "", 0);
-    if (!lanes_workers_start(&x->driver, x->devices, x->n, &x->disturb_size, &x->workers, error) ||
-        !run_rounds(x, error)) {
-        return false;
+    if (!x->measured[LANES_PART_WITHIN]) {
+        return true;
     }
-    progress(x, "one lane: tiny launches, launch + wait", "", 0.9);
-    return lanes_tiny_run(x, 0.1 * seconds, error);
+    if (x->runtime) {
+        close_heddle(x);
+    }
+    return measure_within(x, &seconds, middle, error);
 }
 
 static void close_all(lanes_experiment *x)
 {
     lanes_workers_stop(x->workers);
-    for (int i = 0; i < x->n && i < LANES_DEVICES_MAX; i++) {
-        lanes_heddle_close(&x->heddle[i]);
+    close_heddle(x);
+    for (int i = 0; i < LANES_DEVICES_MAX; i++) {
         plain_device_close(&x->driver, &x->plain[i]);
         lanes_problem_release(&x->problems[i]);
     }
-    hd_close(x->runtime);
     free(x->c);
-}
-
-static double wall_clock(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static FILE *open_json(const lanes_options *o, const char *mode, char *error)
-{
-    FILE *file = fopen(o->json_file, mode);
-    if (!file) {
-        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", o->json_file, strerror(errno));
-    }
-    return file;
-}
-
-/* Says before the run whether the file for JSON can be written; leaves its content alone. */
-static bool try_json(const lanes_options *o, char *error)
-{
-    FILE *file = o->json_file ? open_json(o, "ae", error) : NULL;
-    return !o->json_file || (file && fclose(file) == 0);
-}
-
-static bool write_results(const lanes_experiment *x, char *error)
-{
-    const lanes_options *o = x->options;
-    if (o->json_on_output) {
-        lanes_print_json(x, o->output);
-    } else {
-        lanes_print_table(x, o->output);
-    }
-    bool ok = fflush(o->output) == 0 && !ferror(o->output);
-    if (!ok) {
-        snprintf(error, PLAIN_ERROR, "the results could not be written");
-    }
-    if (o->json_file) {
-        FILE *file = open_json(o, "we", error);
-        if (!file) {
-            return false;
-        }
-        lanes_print_json(x, file);
-        if (fclose(file) != 0) {
-            snprintf(error, PLAIN_ERROR, "%.400s was not written completely", o->json_file);
-            ok = false;
-        }
-    }
-    return ok;
 }
 
 int lanes_run(const lanes_options *options)
@@ -317,11 +363,11 @@ int lanes_run(const lanes_options *options)
     bool ok = false;
     if (x) {
         x->options = options;
-        x->started = wall_clock();
-        ok = try_json(options, error) && measure(x, error);
-        x->took_s = wall_clock() - x->started;
-        progress(x, NULL, "", 1);
-        ok = ok && write_results(x, error);
+        x->started = report_wall_clock();
+        ok = report_try_json(&options->run, error) && measure(x, error);
+        x->took_s = report_wall_clock() - x->started;
+        report_progress(&x->options->run, NULL, "", 1);
+        ok = ok && report_write(&options->run, lanes_print_table, lanes_print_json, x, error);
         close_all(x);
         free(x);
     }

@@ -3,7 +3,8 @@
  *
  * The experiment: the product of a 320 x 320 and a 320 x 640 matrix of floats on every device at once, checked against
  * a reference in double precision on random data. Every way to drive the devices is one row; all rows are measured in
- * one run, interleaved in rounds, with the same discipline (batches of launches, at most two in flight).
+ * one run, interleaved in rounds, with the same discipline (batches of launches, at most two in flight). Heddle is
+ * measured in placement process and in placement thread, one after the other, each beside the same rivals.
  * Threads: lanes_run is called on the program's first thread and makes the threads and worker processes that it needs;
  * when it returns, they have ended. Locks: none that callers see.
  */
@@ -11,22 +12,14 @@
 #define BENCH_LANES_H
 
 #include <stdbool.h>
-#include <stdio.h>
+#include "bench/report.h"
 
 typedef struct lanes_options {
-    int devices;           /* the first so many; 0: all */
-    double seconds;        /* measuring time of all rows together; 0: by the kind of device */
-    int rounds;            /* 0: by the kind of device */
-    bool quick;            /* fewer rounds, a quarter of the time */
-    bool json_on_output;   /* JSON to `output` instead of the table */
-    const char *json_file; /* JSON into this file as well; NULL: no file */
-    FILE *output;
-    char *const *command; /* the command line, for the record */
-    int command_count;
-    /* Called before each step. `stage` is in words and changes seldom, `item` is what is measured now, `done` goes from
-     * 0 to 1; stage NULL: nothing more comes, the output follows. */
-    void (*progress)(void *context, const char *stage, const char *item, double done);
-    void *context;
+    int devices;    /* the first so many; 0: all */
+    double seconds; /* measuring time of all rows together; 0: by the kind of device */
+    int rounds;     /* 0: by the kind of device */
+    bool quick;     /* fewer rounds, a quarter of the time */
+    report_run run;
 } lanes_options;
 
 /* Runs the experiment and prints it. 0: measured and verified; 1: something failed or a result was wrong (one line on

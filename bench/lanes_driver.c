@@ -1,10 +1,12 @@
-/* lanes_driver.c - the launch loop with plain driver calls, and what disturbs it.
+/* lanes_driver.c - the launch loop with plain driver calls, tiny launches of one stream, and what disturbs.
  *
  * Threads: the loop on the thread (or in the process) that drives one device, after lanes_driver_warm on the same
  * thread; the disturber on a thread of its own. Locks: none. What always holds: at most two batches are in flight, and
  * both are finished when the loop returns.
  */
 #include "bench/lanes_parts.h"
+
+#include <string.h>
 
 bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error)
 {
@@ -46,6 +48,38 @@ bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_
     }
     out->elapsed_ns = stats_monotonic() - begin;
     out->kernels = batches * (uint64_t)when->batch;
+    return true;
+}
+
+bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error)
+{
+    uint64_t begin = stats_monotonic();
+    for (uint64_t i = 0; i < launches; i++) {
+        hdcu_result result = plain_launch_fill(d, device);
+        if (result != HDCU_SUCCESS) {
+            return plain_check(d, result, "cuLaunchKernel", error);
+        }
+    }
+    if (!PLAIN_TRY(d, error, cuStreamSynchronize, (device->stream))) {
+        return false;
+    }
+    *us = (double)(stats_monotonic() - begin) / (double)launches * 1e-3;
+    return true;
+}
+
+bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error)
+{
+    static stats_histogram h; /* one call at a time */
+    memset(&h, 0, sizeof(h));
+    for (uint64_t i = 0; i < trips; i++) {
+        uint64_t tick = stats_tick_begin();
+        hdcu_result launched = plain_launch_fill(d, device), waited = d->cuStreamSynchronize(device->stream);
+        stats_record(&h, stats_tick_end() - tick);
+        if (launched != HDCU_SUCCESS || waited != HDCU_SUCCESS) {
+            return plain_check(d, launched ? launched : waited, "launch + wait", error);
+        }
+    }
+    *us = stats_summarise(&h).median_ns * 1e-3;
     return true;
 }
 

@@ -10,15 +10,6 @@
 
 static const hd_dims matmul_grid = {(LANES_N + 31) / 32, (LANES_M + 31) / 32, 1}, matmul_block = {32, 32, 1};
 
-bool lanes_heddle_check(hd_status status, const char *what, char *error)
-{
-    if (status == HD_OK) {
-        return true;
-    }
-    snprintf(error, PLAIN_ERROR, "%s: %s", what, hd_message());
-    return false;
-}
-
 bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *problem, lanes_heddle *out, char *error)
 {
     size_t a_bytes = sizeof(float) * LANES_M * LANES_K, b_bytes = sizeof(float) * LANES_K * LANES_N;
@@ -31,15 +22,15 @@ bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *pro
         snprintf(error, PLAIN_ERROR, "hd_default_lane: %s", hd_message());
         return false;
     }
-    if (!lanes_heddle_check(hd_builtin_module(runtime, &module), "hd_builtin_module", error) ||
-        !lanes_heddle_check(hd_kernel_get(module, "hd_matmul_f32", &out->matmul), "hd_kernel_get", error) ||
-        !lanes_heddle_check(hd_kernel_get(module, "hd_fill_u32", &out->fill), "hd_kernel_get", error) ||
-        !lanes_heddle_check(hd_alloc(lane, a_bytes, &out->a), "hd_alloc", error) ||
-        !lanes_heddle_check(hd_alloc(lane, b_bytes, &out->b), "hd_alloc", error) ||
-        !lanes_heddle_check(hd_alloc(lane, sizeof(float) * LANES_M * LANES_N, &out->c), "hd_alloc", error) ||
-        !lanes_heddle_check(hd_alloc(lane, 256, &out->word), "hd_alloc", error) ||
-        !lanes_heddle_check(hd_write(out->a, 0, problem->a, a_bytes), "hd_write", error) ||
-        !lanes_heddle_check(hd_write(out->b, 0, problem->b, b_bytes), "hd_write", error)) {
+    if (!report_check(hd_builtin_module(runtime, &module), "hd_builtin_module", error) ||
+        !report_check(hd_kernel_get(module, "hd_matmul_f32", &out->matmul), "hd_kernel_get", error) ||
+        !report_check(hd_kernel_get(module, "hd_fill_u32", &out->fill), "hd_kernel_get", error) ||
+        !report_check(hd_alloc(lane, a_bytes, &out->a), "hd_alloc", error) ||
+        !report_check(hd_alloc(lane, b_bytes, &out->b), "hd_alloc", error) ||
+        !report_check(hd_alloc(lane, sizeof(float) * LANES_M * LANES_N, &out->c), "hd_alloc", error) ||
+        !report_check(hd_alloc(lane, 256, &out->word), "hd_alloc", error) ||
+        !report_check(hd_write(out->a, 0, problem->a, a_bytes), "hd_write", error) ||
+        !report_check(hd_write(out->b, 0, problem->b, b_bytes), "hd_write", error)) {
         lanes_heddle_close(out);
         return false;
     }
@@ -67,13 +58,13 @@ void lanes_heddle_close(lanes_heddle *h)
 bool lanes_heddle_poison(lanes_heddle *h, char *error)
 {
     hd_ticket ticket;
-    return lanes_heddle_check(hd_fill(h->c, 0, 0xffffffffu, hd_buffer_size(h->c), &ticket), "hd_fill", error) &&
-           lanes_heddle_check(hd_wait(ticket, LANES_PATIENCE_NS), "hd_wait", error);
+    return report_check(hd_fill(h->c, 0, 0xffffffffu, hd_buffer_size(h->c), &ticket), "hd_fill", error) &&
+           report_check(hd_wait(ticket, LANES_PATIENCE_NS), "hd_wait", error);
 }
 
 bool lanes_heddle_result(lanes_heddle *h, float *c, char *error)
 {
-    return lanes_heddle_check(hd_read(h->c, 0, c, hd_buffer_size(h->c)), "hd_read", error);
+    return report_check(hd_read(h->c, 0, c, hd_buffer_size(h->c)), "hd_read", error);
 }
 
 static bool find_lanes(lanes_heddle *devices, int count, hd_lane **lanes, char *error)
@@ -100,12 +91,12 @@ bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *err
         return false;
     }
     for (int i = 0; i < launches * count; i++) {
-        if (!lanes_heddle_check(launch_matmul(lanes[i % count], &devices[i % count], NULL), "hd_launch", error)) {
+        if (!report_check(launch_matmul(lanes[i % count], &devices[i % count], NULL), "hd_launch", error)) {
             return false;
         }
     }
     for (int i = 0; i < count; i++) {
-        if (!lanes_heddle_check(hd_lane_wait(lanes[i], LANES_PATIENCE_NS), "hd_lane_wait", error)) {
+        if (!report_check(hd_lane_wait(lanes[i], LANES_PATIENCE_NS), "hd_lane_wait", error)) {
             return false;
         }
     }
@@ -115,7 +106,7 @@ bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *err
 static bool wait_all(const hd_ticket *tickets, int count, char *error)
 {
     for (int i = 0; i < count; i++) {
-        if (!lanes_heddle_check(hd_wait(tickets[i], LANES_PATIENCE_NS), "hd_wait", error)) {
+        if (!report_check(hd_wait(tickets[i], LANES_PATIENCE_NS), "hd_wait", error)) {
             return false;
         }
     }
@@ -138,7 +129,7 @@ bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when,
                 hd_status status = launch_matmul(lanes[j], &devices[j], &tickets[batches & 1][j]);
                 stats_record(&out->submit, stats_tick_end() - tick);
                 if (status != HD_OK) {
-                    return lanes_heddle_check(status, "hd_launch", error);
+                    return report_check(status, "hd_launch", error);
                 }
             }
         }
@@ -160,16 +151,15 @@ static bool disturb_once(lanes_heddle *h, hd_lane *lane, const plain_image *imag
 {
     hd_buffer *memory, *pinned;
     hd_module *module;
-    if (!lanes_heddle_check(hd_alloc(lane, device_bytes, &memory), "hd_alloc", error)) {
+    if (!report_check(hd_alloc(lane, device_bytes, &memory), "hd_alloc", error)) {
         return false;
     }
     hd_free(memory);
-    if (!lanes_heddle_check(hd_alloc_host(h->runtime, pinned_bytes, &pinned), "hd_alloc_host", error)) {
+    if (!report_check(hd_alloc_host(h->runtime, pinned_bytes, &pinned), "hd_alloc_host", error)) {
         return false;
     }
     hd_free(pinned);
-    if (!lanes_heddle_check(hd_module_load(h->runtime, image->file, image->file_bytes, &module), "hd_module_load",
-                            error)) {
+    if (!report_check(hd_module_load(h->runtime, image->file, image->file_bytes, &module), "hd_module_load", error)) {
         return false;
     }
     hd_module_unload(module);

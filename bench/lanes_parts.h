@@ -3,7 +3,7 @@
  *   lanes.c          the conductor: sizes the run, interleaves the rows, collects
  *   lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check
  *   lanes_problem.c  the matrices, the reference, the check
- *   lanes_driver.c   launch loop and disturbance with plain driver calls
+ *   lanes_driver.c   launch loop, tiny launches and disturbance with plain driver calls
  *   lanes_heddle.c   launch loop and disturbance through Heddle
  *   lanes_workers.c  the process-per-device row: spawning, commands, and the worker's own side
  *   lanes_tiny.c     one lane: sustained tiny launches, launch + wait
@@ -85,6 +85,10 @@ void lanes_sleep_until(uint64_t ns);
 bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
 bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
                        char *error);
+/* Launches of one word's fill, in a device whose context is current: microseconds each when nothing is waited for until
+ * the end, and the median of launch + wait. */
+bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error);
+bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error);
 bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
                           const lanes_disturb_size *size, _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
 
@@ -106,15 +110,12 @@ bool lanes_heddle_loop(lanes_heddle *devices, int count, const lanes_when *when,
 bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *image, const lanes_disturb_size *size,
                           _Atomic uint32_t *stop, lanes_disturbance *out, char *error);
 
-/* Puts "WHAT: hd_message" into error and returns false, unless the status is HD_OK. */
-bool lanes_heddle_check(hd_status status, const char *what, char *error);
-
 /* ---- worker processes: one per device, and one more that disturbs ---- */
 
 typedef struct lanes_workers lanes_workers;
 
 /* Spawns them and waits until all are ready; they sleep until they get a segment to run. */
-bool lanes_workers_start(const plain_driver *d, const hd_device_info_t *devices, int count,
+bool lanes_workers_start(const char *provider, const hd_device_info_t *devices, int count,
                          const lanes_disturb_size *size, lanes_workers **out, char *error);
 
 /* Poisons, warms up, runs from `when` on (begin and end are filled in here: `duration_ns` from when all are ready).
@@ -123,10 +124,19 @@ bool lanes_workers_start(const plain_driver *d, const hd_device_info_t *devices,
 bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
                            const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error);
 
+/* lanes_driver_flow, or lanes_driver_trips, in the worker of device 0. */
+bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error);
+
 /* Ends and reaps them. NULL is ignored. */
 void lanes_workers_stop(lanes_workers *w);
 
 /* ---- rows ---- */
+
+/* The parts of a run, in this order. In the first this program makes no driver call: Heddle's engines and the plain
+ * calls that it is compared with are in processes of their own. The second has plain driver calls in this process
+ * disturb Heddle's workers: they start the driver here, so it comes behind the first. The third has everything that is
+ * measured in this process, after the workers have ended. */
+typedef enum lanes_part { LANES_PART_PROCESS, LANES_PART_BESIDE, LANES_PART_WITHIN, LANES_PARTS } lanes_part;
 
 typedef enum lanes_shape {
     LANES_ALONE,     /* one device */
@@ -142,6 +152,7 @@ typedef enum lanes_disturber { LANES_QUIET, LANES_BY_OWN, LANES_BY_DRIVER } lane
 typedef struct lanes_row {
     const char *name; /* for the table */
     const char *id;   /* for JSON */
+    lanes_part part;
     lanes_api api;
     lanes_shape shape;
     lanes_disturber disturber;
@@ -157,21 +168,26 @@ typedef struct lanes_segment {
     uint64_t stalls;     /* submits that found their ring full (Heddle) */
 } lanes_segment;
 
-enum { LANES_ROWS = 13 };
+enum { LANES_ROWS = 22 };
 
-extern const lanes_row lanes_rows[LANES_ROWS];
+extern const lanes_row lanes_rows[LANES_ROWS]; /* the rows of a part stand together */
 
-/* Indices that the goals and the shares refer to. */
-enum { LANES_ROW_PROCESSES = 2, LANES_ROW_PROCESSES_DISTURBED = 8 };
+/* Where a part's rows are, and what their shares refer to. */
+typedef struct lanes_part_rows {
+    int first, count;
+    int processes, processes_disturbed; /* rows */
+} lanes_part_rows;
+
+extern const lanes_part_rows lanes_parts[LANES_PARTS];
 
 typedef struct lanes_row_data {
     lanes_segment rounds[LANES_ROUNDS_MAX];
     stats_histogram submit; /* of all rounds */
 } lanes_row_data;
 
-/* One lane of device 0, driver and Heddle in turns. */
+/* One lane of device 0, driver and Heddle in turns. Beside placement process the driver's side runs in a worker. */
 typedef struct lanes_tiny {
-    int rounds;
+    int rounds; /* 0: not measured */
     double driver_launch_us[LANES_ROUNDS_MAX], heddle_launch_us[LANES_ROUNDS_MAX], launch_ratio[LANES_ROUNDS_MAX];
     double driver_trip_us[LANES_ROUNDS_MAX], heddle_trip_us[LANES_ROUNDS_MAX], trip_ratio[LANES_ROUNDS_MAX];
     uint64_t launches, trips; /* per round and side */
@@ -179,7 +195,9 @@ typedef struct lanes_tiny {
 
 typedef struct lanes_experiment {
     const lanes_options *options;
-    hd_runtime *runtime;
+    bool measured[LANES_PARTS];
+    const char *within;  /* the placement of LANES_PART_WITHIN */
+    hd_runtime *runtime; /* of the part that is measured */
     hd_runtime_info info;
     int n;        /* devices in use */
     bool on_host; /* they are CPU stand-ins */
@@ -198,20 +216,21 @@ typedef struct lanes_experiment {
     double kernel_us;       /* with all devices busy, as measured first */
     double started, took_s; /* CLOCK_REALTIME of the start, and the whole duration */
     lanes_row_data rows[LANES_ROWS];
-    lanes_tiny tiny;
-    uint64_t checked;   /* results compared with the reference */
-    double worst_error; /* of those, as a share of the bound */
+    lanes_tiny tiny[LANES_PARTS]; /* of LANES_PART_PROCESS and LANES_PART_WITHIN */
+    uint64_t checked;             /* results compared with the reference */
+    double worst_error;           /* of those, as a share of the bound */
 } lanes_experiment;
 
 /* Runs one row for one segment, and checks what it computed. */
 bool lanes_segment_run(lanes_experiment *x, int row, int round, char *error);
 
-/* Measures x->tiny within about `seconds`. */
-bool lanes_tiny_run(lanes_experiment *x, double seconds, char *error);
+/* Measures x->tiny[part] within about `seconds`. */
+bool lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *error);
 
 /* ---- output ---- */
 
-void lanes_print_table(const lanes_experiment *x, FILE *out);
-void lanes_print_json(const lanes_experiment *x, FILE *out);
+/* Both take a const lanes_experiment. */
+void lanes_print_table(const void *experiment, FILE *out);
+void lanes_print_json(const void *experiment, FILE *out);
 
 #endif

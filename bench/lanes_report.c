@@ -7,7 +7,7 @@
 #include "bench/lanes_parts.h"
 #include "bench/machine.h"
 
-enum { TEXT = 32 };
+enum { TEXT = REPORT_TEXT, GOALS = 7 };
 
 /* One column of a row over its rounds. */
 static stats_spread spread_over(const lanes_experiment *x, int row, size_t offset)
@@ -22,21 +22,18 @@ static stats_spread spread_over(const lanes_experiment *x, int row, size_t offse
 
 /* ------------------------------------------------------------------------------------------------------ goals -- */
 
-typedef struct goal {
-    const char *id, *text;
-    double limit, value;
-    bool at_least; /* else at most */
-    const char *unit;
-} goal;
+/* Rows of the same placement. */
+static bool row_belongs(const lanes_row *r, bool process)
+{
+    return r->api == LANES_HEDDLE && (r->part != LANES_PART_WITHIN) == process;
+}
 
-enum { GOALS = 7 };
-
-/* The largest of one figure over the Heddle rows with this disturber. */
-static double worst_submit(const lanes_experiment *x, lanes_disturber disturber, bool p99)
+/* The largest of one figure over the Heddle rows of a placement with this disturber. */
+static double worst_submit(const lanes_experiment *x, bool process, lanes_disturber disturber, bool p99)
 {
     double worst = 0;
     for (int i = 0; i < LANES_ROWS; i++) {
-        if (lanes_rows[i].api == LANES_HEDDLE && lanes_rows[i].disturber == disturber) {
+        if (row_belongs(&lanes_rows[i], process) && lanes_rows[i].disturber == disturber) {
             stats_calls calls = stats_summarise(&x->rows[i].submit);
             double value = p99 ? calls.p99_ns : calls.median_ns;
             worst = value > worst ? value : worst;
@@ -45,61 +42,67 @@ static double worst_submit(const lanes_experiment *x, lanes_disturber disturber,
     return worst;
 }
 
-static double share_of(const lanes_experiment *x, lanes_shape shape)
+static double share_of(const lanes_experiment *x, bool process, lanes_shape shape)
 {
     for (int i = 0; i < LANES_ROWS; i++) {
         const lanes_row *r = &lanes_rows[i];
-        if (r->api == LANES_HEDDLE && r->shape == shape && r->disturber == LANES_QUIET) {
+        if (row_belongs(r, process) && r->shape == shape && r->disturber == LANES_QUIET) {
             return SPREAD(x, i, share).median;
         }
     }
     return 0;
 }
 
-static void at_most(goal *g, const char *id, const char *text, double limit, double value, const char *unit)
+/* The goals of one placement; their names in JSON begin with "process_" for placement process. */
+static void make_goals(const lanes_experiment *x, bool process, report_goal out[GOALS])
 {
-    *g = (goal){.id = id, .text = text, .limit = limit, .value = value, .at_least = false, .unit = unit};
-}
-
-static void at_least(goal *g, const char *id, const char *text, double limit, double value)
-{
-    *g = (goal){.id = id, .text = text, .limit = limit, .value = value, .at_least = true, .unit = ""};
-}
-
-static void make_goals(const lanes_experiment *x, goal out[GOALS])
-{
-    const lanes_tiny *t = &x->tiny;
-    double flow = stats_spread_of(t->launch_ratio, t->rounds).median;
-    double trip = stats_spread_of(t->trip_ratio, t->rounds).median;
-    at_most(&out[0], "submit_median", "a submit, median (worst Heddle row)", 50, worst_submit(x, LANES_QUIET, false),
-            "ns");
-    at_most(&out[1], "sustained", "tiny launches of one lane, time over the driver's", 1.05, flow, "");
-    at_most(&out[2], "round_trip", "launch + wait, time over the driver's", 1.05, trip, "");
-    at_least(&out[3], "threads_share", "a thread per device, share of the processes' throughput", 0.98,
-             share_of(x, LANES_THREADS));
-    at_least(&out[4], "one_thread_share", "one thread, share of the processes' throughput", 0.98,
-             share_of(x, LANES_ONE));
-    at_most(&out[5], "disturbed_p99", "a submit while Heddle calls disturb, p99 (worst row)", 1000,
-            worst_submit(x, LANES_BY_OWN, true), "ns");
-    at_most(&out[6], "disturbed_by_driver_p99", "a submit while plain driver calls disturb, p99", 1000,
-            worst_submit(x, LANES_BY_DRIVER, true), "ns");
-}
-
-static bool goal_reached(const goal *g)
-{
-    return g->at_least ? g->value >= g->limit : g->value <= g->limit;
+    const lanes_tiny *t = &x->tiny[process ? LANES_PART_PROCESS : LANES_PART_WITHIN];
+    const report_goal goals[GOALS] = {
+        {.id = "process_submit_median",
+         .text = "a submit, median (worst Heddle row)",
+         .limit = 50,
+         .value = worst_submit(x, process, LANES_QUIET, false),
+         .unit = "ns"},
+        {.id = "process_sustained",
+         .text = "tiny launches of one lane, time over the driver's",
+         .limit = 1.05,
+         .value = stats_spread_of(t->launch_ratio, t->rounds).median,
+         .unit = ""},
+        {.id = "process_round_trip",
+         .text = "launch + wait, time over the driver's",
+         .limit = 1.05,
+         .value = stats_spread_of(t->trip_ratio, t->rounds).median,
+         .unit = ""},
+        {.id = "process_threads_share",
+         .text = "a thread per device, share of the processes' throughput",
+         .limit = 0.98,
+         .value = share_of(x, process, LANES_THREADS),
+         .at_least = true,
+         .unit = ""},
+        {.id = "process_one_thread_share",
+         .text = "one thread, share of the processes' throughput",
+         .limit = 0.98,
+         .value = share_of(x, process, LANES_ONE),
+         .at_least = true,
+         .unit = ""},
+        {.id = "process_disturbed_p99",
+         .text = "a submit while Heddle calls disturb, p99 (worst row)",
+         .limit = 1000,
+         .value = worst_submit(x, process, LANES_BY_OWN, true),
+         .unit = "ns"},
+        {.id = "process_disturbed_by_driver_p99",
+         .text = "a submit while plain driver calls disturb, p99",
+         .limit = 1000,
+         .value = worst_submit(x, process, LANES_BY_DRIVER, true),
+         .unit = "ns"},
+    };
+    for (int i = 0; i < GOALS; i++) {
+        out[i] = goals[i];
+        out[i].id += process ? 0 : strlen("process_");
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------ table -- */
-
-/* "31 ns", "2.90 us", "1.93 ms" */
-static const char *duration(double ns, char out[TEXT])
-{
-    double value = ns < 1e3 ? ns : ns < 1e6 ? ns / 1e3 : ns < 1e9 ? ns / 1e6 : ns / 1e9;
-    const char *unit = ns < 1e3 ? "ns" : ns < 1e6 ? "us" : ns < 1e9 ? "ms" : "s";
-    snprintf(out, TEXT, "%.*f %s", ns < 1e3 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0, value, unit);
-    return out;
-}
 
 static void print_row(const lanes_experiment *x, int row, FILE *out)
 {
@@ -111,122 +114,92 @@ static void print_row(const lanes_experiment *x, int row, FILE *out)
         snprintf(disturb, sizeof(disturb), "%.0f", SPREAD(x, row, cycles_per_s).median);
     }
     fprintf(out, "  %-46s %10s %7.3f %9s %9s %9s %10s\n", lanes_rows[row].name, us, SPREAD(x, row, share).median,
-            duration(calls.median_ns, median), duration(calls.p99_ns, p99), duration(calls.max_ns, max), disturb);
+            report_duration(calls.median_ns, median), report_duration(calls.p99_ns, p99),
+            report_duration(calls.max_ns, max), disturb);
 }
 
 static void print_pair(const char *name, const double *driver, const double *heddle, const double *ratio, int n,
                        FILE *out)
 {
     char d[TEXT], h[TEXT];
-    fprintf(out, "  %-46s %10s %9s %7.3f\n", name, duration(stats_spread_of(driver, n).median * 1e3, d),
-            duration(stats_spread_of(heddle, n).median * 1e3, h), stats_spread_of(ratio, n).median);
+    fprintf(out, "  %-46s %10s %9s %7.3f\n", name, report_duration(stats_spread_of(driver, n).median * 1e3, d),
+            report_duration(stats_spread_of(heddle, n).median * 1e3, h), stats_spread_of(ratio, n).median);
 }
 
-static void print_goals(const lanes_experiment *x, FILE *out)
+static void print_goals(const lanes_experiment *x, bool process, FILE *out)
 {
-    goal goals[GOALS];
-    make_goals(x, goals);
-    fprintf(out, "\ngoals%s\n", x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
-    for (int i = 0; i < GOALS; i++) {
-        const goal *g = &goals[i];
-        bool time = g->unit[0] != 0;
-        char value[TEXT], limit[TEXT];
-        if (time) {
-            duration(g->value, value);
-            duration(g->limit, limit);
-        } else {
-            snprintf(value, sizeof(value), "%.3f", g->value);
-            snprintf(limit, sizeof(limit), "%.2f", g->limit);
-        }
-        fprintf(out, "  %-11s  %-58s %9s  (%s %s)\n", goal_reached(g) ? "reached" : "not reached", g->text, value,
-                g->at_least ? "at least" : "at most", limit);
-    }
+    report_goal goals[GOALS];
+    make_goals(x, process, goals);
+    fprintf(out, "\ngoals, placement %s%s\n", process ? "process" : x->within,
+            x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
+    report_print_goals(goals, GOALS, out);
 }
 
-void lanes_print_table(const lanes_experiment *x, FILE *out)
+static void print_part(const lanes_experiment *x, lanes_part part, FILE *out)
 {
-    char version[24], text[TEXT], segment[TEXT];
-    machine_driver_version_text(x->info.driver_version, version);
-    fprintf(out, "lanes: %d x %s, driver %s %s, placement %s\n", x->n, x->devices[0].name, x->info.driver, version,
-            x->info.placement);
-    fprintf(out, "matmul %d x %d by %d x %d float; %d round%s of %s a row, batches of %d, two in flight\n\n", LANES_M,
-            LANES_K, LANES_K, LANES_N, x->rounds_done, x->rounds_done == 1 ? "" : "s",
-            duration((double)x->segment_ns, segment), x->batch);
-    fprintf(out, "  %-46s %10s %7s %9s %9s %9s %10s\n", "", "us/kernel", "share", "submit", "p99", "max", "disturb/s");
-    for (int i = 0; i < LANES_ROWS; i++) {
-        if (lanes_rows[i].disturber != LANES_QUIET && lanes_rows[i - 1].disturber == LANES_QUIET) {
+    const lanes_part_rows *p = &lanes_parts[part];
+    for (int i = p->first; i < p->first + p->count; i++) {
+        if (i > p->first && lanes_rows[i].disturber != LANES_QUIET && lanes_rows[i - 1].disturber == LANES_QUIET) {
             fprintf(out, "while another thread (for the processes: another process) allocates, frees, pins memory and "
                          "loads modules there\n");
         }
         print_row(x, i, out);
     }
-    fprintf(out, "\n  %-46s %10s %9s %7s\n", "one lane of device 0", "driver", "Heddle", "ratio");
-    print_pair("tiny launches, sustained, each", x->tiny.driver_launch_us, x->tiny.heddle_launch_us,
-               x->tiny.launch_ratio, x->tiny.rounds, out);
-    print_pair("launch + wait, median", x->tiny.driver_trip_us, x->tiny.heddle_trip_us, x->tiny.trip_ratio,
-               x->tiny.rounds, out);
-    print_goals(x, out);
+}
+
+static void print_tiny(const lanes_experiment *x, lanes_part part, FILE *out)
+{
+    const lanes_tiny *t = &x->tiny[part];
+    char title[64];
+    snprintf(title, sizeof(title), "one lane of device 0, placement %s",
+             part == LANES_PART_PROCESS ? "process" : x->within);
+    fprintf(out, "\n  %-46s %10s %9s %7s\n", title, "driver", "Heddle", "ratio");
+    print_pair("tiny launches, sustained, each", t->driver_launch_us, t->heddle_launch_us, t->launch_ratio, t->rounds,
+               out);
+    print_pair("launch + wait, median", t->driver_trip_us, t->heddle_trip_us, t->trip_ratio, t->rounds, out);
+}
+
+void lanes_print_table(const void *experiment, FILE *out)
+{
+    const lanes_experiment *x = experiment;
+    bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
+    char version[24], text[TEXT], segment[TEXT];
+    machine_driver_version_text(x->info.driver_version, version);
+    fprintf(out, "lanes: %d x %s, driver %s %s, placement %s%s%s\n", x->n, x->devices[0].name, x->info.driver, version,
+            within ? x->within : "", within && process ? " and " : "", process ? "process" : "");
+    fprintf(out, "matmul %d x %d by %d x %d float; %d round%s of %s a row, batches of %d, two in flight\n\n", LANES_M,
+            LANES_K, LANES_K, LANES_N, x->rounds_done, x->rounds_done == 1 ? "" : "s",
+            report_duration((double)x->segment_ns, segment), x->batch);
+    fprintf(out, "  %-46s %10s %7s %9s %9s %9s %10s\n", "", "us/kernel", "share", "submit", "p99", "max", "disturb/s");
+    if (within) {
+        print_part(x, LANES_PART_WITHIN, out);
+    }
+    if (process) {
+        fprintf(out, "%splacement process, each device's engine in a worker process\n", within ? "\n" : "");
+        print_part(x, LANES_PART_PROCESS, out);
+        print_part(x, LANES_PART_BESIDE, out);
+    }
+    for (int p = LANES_PARTS - 1; p >= 0; p--) {
+        if (x->measured[p] && p != LANES_PART_BESIDE) {
+            print_tiny(x, (lanes_part)p, out);
+        }
+    }
+    if (within) {
+        print_goals(x, false, out);
+    }
+    if (process) {
+        print_goals(x, true, out);
+    }
     fprintf(out,
             "\nverified: all %llu results against a reference in double precision; largest error %.2f of the "
             "rounding bound\n",
             (unsigned long long)x->checked, x->worst_error);
     fprintf(out, "clock: %s; reading it twice costs %s, which is subtracted. Took %.0f s.\n",
-            stats_the_clock.tsc ? "time-stamp counter" : "CLOCK_MONOTONIC", duration(stats_the_clock.empty_ns, text),
-            x->took_s);
+            stats_the_clock.tsc ? "time-stamp counter" : "CLOCK_MONOTONIC",
+            report_duration(stats_the_clock.empty_ns, text), x->took_s);
 }
 
 /* ------------------------------------------------------------------------------------------------------- JSON -- */
-
-static void put_string(hdi_json *j, const char *key, const char *value)
-{
-    hdi_json_key(j, key);
-    hdi_json_string(j, value);
-}
-
-static void put_integer(hdi_json *j, const char *key, uint64_t value)
-{
-    hdi_json_key(j, key);
-    hdi_json_integer(j, (int64_t)value);
-}
-
-static void put_number(hdi_json *j, const char *key, double value)
-{
-    hdi_json_key(j, key);
-    hdi_json_number(j, value);
-}
-
-static void put_bool(hdi_json *j, const char *key, bool value)
-{
-    hdi_json_key(j, key);
-    hdi_json_bool(j, value);
-}
-
-/* An object that is left open. */
-static void put_spread_begin(hdi_json *j, const char *key, stats_spread s)
-{
-    hdi_json_key(j, key);
-    hdi_json_object(j);
-    put_number(j, "median", s.median);
-    put_number(j, "min", s.min);
-    put_number(j, "max", s.max);
-}
-
-static void put_spread(hdi_json *j, const char *key, stats_spread s)
-{
-    put_spread_begin(j, key, s);
-    hdi_json_object_end(j);
-}
-
-static void put_calls(hdi_json *j, const char *key, stats_calls c)
-{
-    hdi_json_key(j, key);
-    hdi_json_object(j);
-    put_integer(j, "calls", c.count);
-    put_number(j, "median_ns", c.median_ns);
-    put_number(j, "p99_ns", c.p99_ns);
-    put_number(j, "max_ns", c.max_ns);
-    hdi_json_object_end(j);
-}
 
 static void put_row(hdi_json *j, const lanes_experiment *x, int row)
 {
@@ -234,28 +207,29 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     static const char *const disturbers[] = {"none", "own", "driver"};
     const lanes_row *r = &lanes_rows[row];
     hdi_json_object(j);
-    put_string(j, "id", r->id);
-    put_string(j, "name", r->name);
-    put_string(j, "api", r->api == LANES_HEDDLE ? "heddle" : "driver");
-    put_string(j, "shape", shapes[r->shape]);
-    put_string(j, "disturbed_by", disturbers[r->disturber]);
-    put_integer(j, "devices", (uint64_t)(r->shape == LANES_ALONE ? 1 : x->n));
-    put_spread(j, "us_per_kernel", SPREAD(x, row, us_per_kernel));
-    put_spread(j, "share", SPREAD(x, row, share));
-    put_spread(j, "kernels_per_s", SPREAD(x, row, kernels_per_s));
-    put_spread(j, "disturb_cycles_per_s", SPREAD(x, row, cycles_per_s));
-    put_calls(j, "submit", stats_summarise(&x->rows[row].submit));
+    report_put_string(j, "id", r->id);
+    report_put_string(j, "name", r->name);
+    report_put_string(j, "api", r->api == LANES_HEDDLE ? "heddle" : "driver");
+    report_put_string(j, "placement", r->part == LANES_PART_WITHIN ? x->within : "process");
+    report_put_string(j, "shape", shapes[r->shape]);
+    report_put_string(j, "disturbed_by", disturbers[r->disturber]);
+    report_put_integer(j, "devices", (uint64_t)(r->shape == LANES_ALONE ? 1 : x->n));
+    report_put_spread(j, "us_per_kernel", SPREAD(x, row, us_per_kernel));
+    report_put_spread(j, "share", SPREAD(x, row, share));
+    report_put_spread(j, "kernels_per_s", SPREAD(x, row, kernels_per_s));
+    report_put_spread(j, "disturb_cycles_per_s", SPREAD(x, row, cycles_per_s));
+    report_put_calls(j, "submit", stats_summarise(&x->rows[row].submit));
     hdi_json_key(j, "rounds");
     hdi_json_array(j);
     for (int i = 0; i < x->rounds_done; i++) {
         const lanes_segment *s = &x->rows[row].rounds[i];
         hdi_json_object(j);
-        put_number(j, "us_per_kernel", s->us_per_kernel);
-        put_number(j, "share", s->share);
-        put_number(j, "kernels_per_s", s->kernels_per_s);
-        put_calls(j, "submit", s->submit);
-        put_number(j, "disturb_cycles_per_s", s->cycles_per_s);
-        put_integer(j, "ring_full_stalls", s->stalls);
+        report_put_number(j, "us_per_kernel", s->us_per_kernel);
+        report_put_number(j, "share", s->share);
+        report_put_number(j, "kernels_per_s", s->kernels_per_s);
+        report_put_calls(j, "submit", s->submit);
+        report_put_number(j, "disturb_cycles_per_s", s->cycles_per_s);
+        report_put_integer(j, "ring_full_stalls", s->stalls);
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
@@ -264,7 +238,7 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
 
 static void put_values(hdi_json *j, const char *key, const double *values, int n)
 {
-    put_spread_begin(j, key, stats_spread_of(values, n));
+    report_put_spread_begin(j, key, stats_spread_of(values, n));
     hdi_json_key(j, "rounds");
     hdi_json_array(j);
     for (int i = 0; i < n; i++) {
@@ -274,18 +248,19 @@ static void put_values(hdi_json *j, const char *key, const double *values, int n
     hdi_json_object_end(j);
 }
 
-static void put_tiny(hdi_json *j, const lanes_tiny *t)
+/* The keys of one placement's lane. */
+static void put_tiny(hdi_json *j, const lanes_tiny *t, const char *flow, const char *trip)
 {
-    hdi_json_key(j, "sustained");
+    hdi_json_key(j, flow);
     hdi_json_object(j);
-    put_integer(j, "launches_per_round", t->launches);
+    report_put_integer(j, "launches_per_round", t->launches);
     put_values(j, "driver_us", t->driver_launch_us, t->rounds);
     put_values(j, "heddle_us", t->heddle_launch_us, t->rounds);
     put_values(j, "ratio", t->launch_ratio, t->rounds);
     hdi_json_object_end(j);
-    hdi_json_key(j, "round_trip");
+    hdi_json_key(j, trip);
     hdi_json_object(j);
-    put_integer(j, "trips_per_round", t->trips);
+    report_put_integer(j, "trips_per_round", t->trips);
     put_values(j, "driver_us", t->driver_trip_us, t->rounds);
     put_values(j, "heddle_us", t->heddle_trip_us, t->rounds);
     put_values(j, "ratio", t->trip_ratio, t->rounds);
@@ -294,42 +269,32 @@ static void put_tiny(hdi_json *j, const lanes_tiny *t)
 
 static void put_run(hdi_json *j, const lanes_experiment *x)
 {
-    char date[32];
-    machine_date_text(x->started, date);
-    put_string(j, "benchmark", "lanes");
-    put_string(j, "heddle", hd_version());
-    put_string(j, "date", date);
-    put_number(j, "took_s", x->took_s);
-    hdi_json_key(j, "command");
-    hdi_json_array(j);
-    for (int i = 0; i < x->options->command_count; i++) {
-        hdi_json_string(j, x->options->command[i]);
-    }
-    hdi_json_array_end(j);
-    hdi_json_key(j, "machine");
-    machine_json(j);
-    hdi_json_key(j, "runtime");
-    machine_runtime_json(j, x->runtime);
-    hdi_json_key(j, "options");
-    machine_options_json(j, x->runtime);
+    report_put_head(j, "lanes", &x->options->run, x->started, x->took_s, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
-    put_integer(j, "devices", (uint64_t)x->n);
-    put_integer(j, "rounds", (uint64_t)x->rounds_done);
-    put_number(j, "segment_s", (double)x->segment_ns * 1e-9);
-    put_integer(j, "batch", (uint64_t)x->batch);
-    put_integer(j, "batches_in_flight", 2);
-    put_integer(j, "disturb_device_bytes", x->disturb_size.device_bytes);
-    put_integer(j, "disturb_pinned_bytes_low", x->disturb_size.pinned_low);
-    put_integer(j, "disturb_pinned_bytes_high", x->disturb_size.pinned_high);
-    put_string(j, "clock", stats_the_clock.tsc ? "tsc" : "monotonic");
-    put_number(j, "clock_ns_per_tick", stats_the_clock.ns_per_tick);
-    put_number(j, "clock_empty_pair_ns", stats_the_clock.empty_ns);
+    hdi_json_key(j, "placements");
+    hdi_json_array(j);
+    for (int p = 0; p < LANES_PARTS; p++) {
+        if (x->measured[p] && p != LANES_PART_BESIDE) {
+            hdi_json_string(j, p == LANES_PART_WITHIN ? x->within : "process");
+        }
+    }
+    hdi_json_array_end(j);
+    report_put_integer(j, "devices", (uint64_t)x->n);
+    report_put_integer(j, "rounds", (uint64_t)x->rounds_done);
+    report_put_number(j, "segment_s", (double)x->segment_ns * 1e-9);
+    report_put_integer(j, "batch", (uint64_t)x->batch);
+    report_put_integer(j, "batches_in_flight", 2);
+    report_put_integer(j, "disturb_device_bytes", x->disturb_size.device_bytes);
+    report_put_integer(j, "disturb_pinned_bytes_low", x->disturb_size.pinned_low);
+    report_put_integer(j, "disturb_pinned_bytes_high", x->disturb_size.pinned_high);
+    report_put_clock(j);
     hdi_json_object_end(j);
 }
 
-void lanes_print_json(const lanes_experiment *x, FILE *out)
+void lanes_print_json(const void *experiment, FILE *out)
 {
+    const lanes_experiment *x = experiment;
     hdi_json j;
     hdi_json_begin(&j, out);
     hdi_json_object(&j);
@@ -337,32 +302,30 @@ void lanes_print_json(const lanes_experiment *x, FILE *out)
     hdi_json_key(&j, "rows");
     hdi_json_array(&j);
     for (int i = 0; i < LANES_ROWS; i++) {
-        put_row(&j, x, i);
+        if (x->measured[lanes_rows[i].part]) {
+            put_row(&j, x, i);
+        }
     }
     hdi_json_array_end(&j);
-    put_tiny(&j, &x->tiny);
+    report_goal goals[2 * GOALS];
+    int n_goals = 0;
+    if (x->measured[LANES_PART_WITHIN]) {
+        put_tiny(&j, &x->tiny[LANES_PART_WITHIN], "sustained", "round_trip");
+        make_goals(x, false, goals);
+        n_goals = GOALS;
+    }
+    if (x->measured[LANES_PART_PROCESS]) {
+        put_tiny(&j, &x->tiny[LANES_PART_PROCESS], "process_sustained", "process_round_trip");
+        make_goals(x, true, goals + n_goals);
+        n_goals += GOALS;
+    }
     hdi_json_key(&j, "verified");
     hdi_json_object(&j);
-    put_integer(&j, "results", x->checked);
-    put_number(&j, "worst_error_of_bound", x->worst_error);
+    report_put_integer(&j, "results", x->checked);
+    report_put_number(&j, "worst_error_of_bound", x->worst_error);
     hdi_json_object_end(&j);
-    hdi_json_key(&j, "goals");
-    hdi_json_array(&j);
-    goal goals[GOALS];
-    make_goals(x, goals);
-    for (int i = 0; i < GOALS; i++) {
-        hdi_json_object(&j);
-        put_string(&j, "id", goals[i].id);
-        put_string(&j, "text", goals[i].text);
-        put_string(&j, "relation", goals[i].at_least ? ">=" : "<=");
-        put_number(&j, "limit", goals[i].limit);
-        put_number(&j, "value", goals[i].value);
-        put_string(&j, "unit", goals[i].unit);
-        put_bool(&j, "reached", goal_reached(&goals[i]));
-        hdi_json_object_end(&j);
-    }
-    hdi_json_array_end(&j);
-    put_bool(&j, "goals_apply", !x->on_host);
+    report_put_goals(&j, goals, n_goals);
+    report_put_bool(&j, "goals_apply", !x->on_host);
     hdi_json_object_end(&j);
     hdi_json_end(&j);
 }

@@ -19,21 +19,47 @@ enum {
     BEGIN_DELAY_NS = 2 * 1000 * 1000 /* from the opening of the gate to the common begin */
 };
 
+#define PROCESS LANES_PART_PROCESS
+#define WITHIN LANES_PART_WITHIN
 const lanes_row lanes_rows[LANES_ROWS] = {
-    {"driver, one device alone", "driver_alone", LANES_DRIVER, LANES_ALONE, LANES_QUIET},
-    {"driver, thread per device", "driver_threads", LANES_DRIVER, LANES_THREADS, LANES_QUIET},
-    {"driver, process per device", "driver_processes", LANES_DRIVER, LANES_PROCESSES, LANES_QUIET},
-    {"Heddle, one device alone", "heddle_alone", LANES_HEDDLE, LANES_ALONE, LANES_QUIET},
-    {"Heddle, thread per device", "heddle_threads", LANES_HEDDLE, LANES_THREADS, LANES_QUIET},
-    {"Heddle, one thread", "heddle_one", LANES_HEDDLE, LANES_ONE, LANES_QUIET},
-    {"driver, one device alone", "driver_alone_disturbed", LANES_DRIVER, LANES_ALONE, LANES_BY_OWN},
-    {"driver, thread per device", "driver_threads_disturbed", LANES_DRIVER, LANES_THREADS, LANES_BY_OWN},
-    {"driver, process per device", "driver_processes_disturbed", LANES_DRIVER, LANES_PROCESSES, LANES_BY_OWN},
-    {"Heddle, one device alone", "heddle_alone_disturbed", LANES_HEDDLE, LANES_ALONE, LANES_BY_OWN},
-    {"Heddle, thread per device", "heddle_threads_disturbed", LANES_HEDDLE, LANES_THREADS, LANES_BY_OWN},
-    {"Heddle, one thread", "heddle_one_disturbed", LANES_HEDDLE, LANES_ONE, LANES_BY_OWN},
-    {"Heddle, one thread; plain driver calls disturb", "heddle_one_disturbed_by_driver", LANES_HEDDLE, LANES_ONE,
-     LANES_BY_DRIVER},
+    {"driver, process per device", "driver_processes_again", PROCESS, LANES_DRIVER, LANES_PROCESSES, LANES_QUIET},
+    {"Heddle, process placement, one device alone", "heddle_process_alone", PROCESS, LANES_HEDDLE, LANES_ALONE,
+     LANES_QUIET},
+    {"Heddle, process placement, thread per device", "heddle_process_threads", PROCESS, LANES_HEDDLE, LANES_THREADS,
+     LANES_QUIET},
+    {"Heddle, process placement, one thread", "heddle_process_one", PROCESS, LANES_HEDDLE, LANES_ONE, LANES_QUIET},
+    {"driver, process per device", "driver_processes_again_disturbed", PROCESS, LANES_DRIVER, LANES_PROCESSES,
+     LANES_BY_OWN},
+    {"Heddle, process placement, one device alone", "heddle_process_alone_disturbed", PROCESS, LANES_HEDDLE,
+     LANES_ALONE, LANES_BY_OWN},
+    {"Heddle, process placement, thread per device", "heddle_process_threads_disturbed", PROCESS, LANES_HEDDLE,
+     LANES_THREADS, LANES_BY_OWN},
+    {"Heddle, process placement, one thread", "heddle_process_one_disturbed", PROCESS, LANES_HEDDLE, LANES_ONE,
+     LANES_BY_OWN},
+    {"Heddle, process placement; plain calls disturb", "heddle_process_one_disturbed_by_driver", LANES_PART_BESIDE,
+     LANES_HEDDLE, LANES_ONE, LANES_BY_DRIVER},
+    {"driver, one device alone", "driver_alone", WITHIN, LANES_DRIVER, LANES_ALONE, LANES_QUIET},
+    {"driver, thread per device", "driver_threads", WITHIN, LANES_DRIVER, LANES_THREADS, LANES_QUIET},
+    {"driver, process per device", "driver_processes", WITHIN, LANES_DRIVER, LANES_PROCESSES, LANES_QUIET},
+    {"Heddle, one device alone", "heddle_alone", WITHIN, LANES_HEDDLE, LANES_ALONE, LANES_QUIET},
+    {"Heddle, thread per device", "heddle_threads", WITHIN, LANES_HEDDLE, LANES_THREADS, LANES_QUIET},
+    {"Heddle, one thread", "heddle_one", WITHIN, LANES_HEDDLE, LANES_ONE, LANES_QUIET},
+    {"driver, one device alone", "driver_alone_disturbed", WITHIN, LANES_DRIVER, LANES_ALONE, LANES_BY_OWN},
+    {"driver, thread per device", "driver_threads_disturbed", WITHIN, LANES_DRIVER, LANES_THREADS, LANES_BY_OWN},
+    {"driver, process per device", "driver_processes_disturbed", WITHIN, LANES_DRIVER, LANES_PROCESSES, LANES_BY_OWN},
+    {"Heddle, one device alone", "heddle_alone_disturbed", WITHIN, LANES_HEDDLE, LANES_ALONE, LANES_BY_OWN},
+    {"Heddle, thread per device", "heddle_threads_disturbed", WITHIN, LANES_HEDDLE, LANES_THREADS, LANES_BY_OWN},
+    {"Heddle, one thread", "heddle_one_disturbed", WITHIN, LANES_HEDDLE, LANES_ONE, LANES_BY_OWN},
+    {"Heddle, one thread; plain driver calls disturb", "heddle_one_disturbed_by_driver", WITHIN, LANES_HEDDLE,
+     LANES_ONE, LANES_BY_DRIVER},
+};
+#undef PROCESS
+#undef WITHIN
+
+const lanes_part_rows lanes_parts[LANES_PARTS] = {
+    [LANES_PART_PROCESS] = {.first = 0, .count = 8, .processes = 0, .processes_disturbed = 4},
+    [LANES_PART_BESIDE] = {.first = 8, .count = 1, .processes = 0, .processes_disturbed = 4},
+    [LANES_PART_WITHIN] = {.first = 9, .count = 13, .processes = 11, .processes_disturbed = 17},
 };
 
 void lanes_sleep_until(uint64_t ns)

@@ -1,8 +1,8 @@
 /* lanes_tiny.c - one lane of device 0: how fast tiny launches flow, and how long launch + wait takes; driver and
  * Heddle in turns.
  *
- * Threads: the conductor's. Locks: none. What always holds: both sides launch the same kernel with the same grid, as
- * often, from the same thread; in the flow nothing is waited for until the end, so a full queue of either side
+ * Threads: the conductor's, and a worker process for the driver's side where this process makes no driver calls. Locks:
+ * none. What always holds: both sides launch the same kernel with the same grid, as often, from one thread; in the flow nothing is waited for until the end, so a full queue of either side
  * throttles its caller.
  */
 #include "bench/lanes_parts.h"
@@ -18,21 +18,17 @@ enum {
 
 static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
 
+/* In this process where the plain device is open here, else in the worker of device 0. */
 static bool driver_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
-    plain_device *p = &x->plain[0];
-    uint64_t begin = stats_monotonic();
-    for (uint64_t i = 0; i < launches; i++) {
-        hdcu_result result = plain_launch_fill(&x->driver, p);
-        if (result != HDCU_SUCCESS) {
-            return plain_check(&x->driver, result, "cuLaunchKernel", error);
-        }
-    }
-    if (!PLAIN_TRY(&x->driver, error, cuStreamSynchronize, (p->stream))) {
-        return false;
-    }
-    *us = (double)(stats_monotonic() - begin) / (double)launches * 1e-3;
-    return true;
+    return x->plain[0].context ? lanes_driver_flow(&x->driver, &x->plain[0], launches, us, error)
+                               : lanes_workers_tiny(x->workers, false, launches, us, error);
+}
+
+static bool driver_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
+{
+    return x->plain[0].context ? lanes_driver_trips(&x->driver, &x->plain[0], trips, us, error)
+                               : lanes_workers_tiny(x->workers, true, trips, us, error);
 }
 
 static bool heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
@@ -44,30 +40,13 @@ static bool heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char
     for (uint64_t i = 0; i < launches; i++) {
         hd_status status = hd_launch(lane, h->fill, one_block, one_warp, 0, h->fill_args, 3, &ticket);
         if (status != HD_OK) {
-            return lanes_heddle_check(status, "hd_launch", error);
+            return report_check(status, "hd_launch", error);
         }
     }
-    if (!lanes_heddle_check(hd_wait(ticket, LANES_PATIENCE_NS), "hd_wait", error)) {
+    if (!report_check(hd_wait(ticket, LANES_PATIENCE_NS), "hd_wait", error)) {
         return false;
     }
     *us = (double)(stats_monotonic() - begin) / (double)launches * 1e-3;
-    return true;
-}
-
-static bool driver_trips(lanes_experiment *x, uint64_t trips, double *us, char *error)
-{
-    static stats_histogram h; /* one call at a time */
-    memset(&h, 0, sizeof(h));
-    plain_device *p = &x->plain[0];
-    for (uint64_t i = 0; i < trips; i++) {
-        uint64_t tick = stats_tick_begin();
-        hdcu_result launched = plain_launch_fill(&x->driver, p), waited = x->driver.cuStreamSynchronize(p->stream);
-        stats_record(&h, stats_tick_end() - tick);
-        if (launched != HDCU_SUCCESS || waited != HDCU_SUCCESS) {
-            return plain_check(&x->driver, launched ? launched : waited, "launch + wait", error);
-        }
-    }
-    *us = stats_summarise(&h).median_ns * 1e-3;
     return true;
 }
 
@@ -84,7 +63,7 @@ static bool heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *
         status = status == HD_OK ? hd_wait(ticket, LANES_PATIENCE_NS) : status;
         stats_record(&h, stats_tick_end() - tick);
         if (status != HD_OK) {
-            return lanes_heddle_check(status, "launch + wait", error);
+            return report_check(status, "launch + wait", error);
         }
     }
     *us = stats_summarise(&h).median_ns * 1e-3;
@@ -115,17 +94,19 @@ static bool size_up(lanes_experiment *x, measure driver, measure heddle, double 
     return true;
 }
 
-bool lanes_tiny_run(lanes_experiment *x, double seconds, char *error)
+bool lanes_tiny_run(lanes_experiment *x, lanes_part part, double seconds, char *error)
 {
-    lanes_tiny *t = &x->tiny;
-    t->rounds = x->rounds < ROUNDS_MIN ? ROUNDS_MIN : x->rounds;
-    double part = seconds / (2 * t->rounds);
-    if (!PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[0].context)) ||
-        !size_up(x, driver_flow, heddle_flow, part, &t->launches, error) ||
-        !size_up(x, driver_trips, heddle_trips, part, &t->trips, error)) {
+    lanes_tiny *t = &x->tiny[part];
+    int rounds = x->rounds < ROUNDS_MIN ? ROUNDS_MIN : x->rounds;
+    double each = seconds / (2 * rounds);
+    if (x->plain[0].context && !PLAIN_TRY(&x->driver, error, cuCtxSetCurrent, (x->plain[0].context))) {
         return false;
     }
-    for (int r = 0; r < t->rounds; r++) {
+    if (!size_up(x, driver_flow, heddle_flow, each, &t->launches, error) ||
+        !size_up(x, driver_trips, heddle_trips, each, &t->trips, error)) {
+        return false;
+    }
+    for (int r = 0; r < rounds; r++) {
         if (!measure_both(x, r, driver_flow, heddle_flow, t->launches, &t->driver_launch_us[r], &t->heddle_launch_us[r],
                           error) ||
             !measure_both(x, r, driver_trips, heddle_trips, t->trips, &t->driver_trip_us[r], &t->heddle_trip_us[r],
@@ -134,6 +115,7 @@ bool lanes_tiny_run(lanes_experiment *x, double seconds, char *error)
         }
         t->launch_ratio[r] = t->heddle_launch_us[r] / t->driver_launch_us[r];
         t->trip_ratio[r] = t->heddle_trip_us[r] / t->driver_trip_us[r];
+        t->rounds = r + 1;
     }
     return true;
 }

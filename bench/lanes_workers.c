@@ -35,6 +35,7 @@ enum {
 typedef struct slot {
     lanes_result result;
     lanes_disturbance disturbance;
+    double tiny_us;
     char error[PLAIN_ERROR];
     float c[LANES_M * LANES_N];
 } slot;
@@ -49,11 +50,18 @@ typedef struct shared {
     slot slots[];
 } shared;
 
-typedef enum command_kind { COMMAND_PREPARE = 1, COMMAND_RUN, COMMAND_DISTURB } command_kind;
+typedef enum command_kind {
+    COMMAND_PREPARE = 1,
+    COMMAND_RUN,
+    COMMAND_DISTURB,
+    COMMAND_FLOW,
+    COMMAND_TRIPS
+} command_kind;
 
 typedef struct command {
     uint32_t kind;
-    uint32_t warm; /* launches */
+    uint32_t warm;  /* launches */
+    uint64_t count; /* of tiny launches, or trips */
     lanes_when when;
 } command;
 
@@ -176,7 +184,7 @@ static bool map_shared(lanes_workers *w, char *error)
     return true;
 }
 
-bool lanes_workers_start(const plain_driver *d, const hd_device_info_t *devices, int count,
+bool lanes_workers_start(const char *provider, const hd_device_info_t *devices, int count,
                          const lanes_disturb_size *size, lanes_workers **out, char *error)
 {
     lanes_workers *w = calloc(1, sizeof(*w));
@@ -188,7 +196,7 @@ bool lanes_workers_start(const plain_driver *d, const hd_device_info_t *devices,
     memset(w->sockets, -1, sizeof(w->sockets));
     bool ok = map_shared(w, error);
     if (ok) {
-        snprintf(w->shared->provider, sizeof(w->shared->provider), "%s", d->provider);
+        snprintf(w->shared->provider, sizeof(w->shared->provider), "%s", provider);
         w->shared->count = count;
         w->shared->disturb_size = *size;
         for (int i = 0; i < count; i++) {
@@ -242,6 +250,16 @@ bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, in
     if (disturbed) {
         *disturbance = w->shared->slots[w->count].disturbance;
     }
+    return true;
+}
+
+bool lanes_workers_tiny(lanes_workers *w, bool trips, uint64_t count, double *us, char *error)
+{
+    command go = {.kind = trips ? COMMAND_TRIPS : COMMAND_FLOW, .count = count};
+    if (!send_command(w, 0, &go, error) || !receive_answer(w, 0, error)) {
+        return false;
+    }
+    *us = w->shared->slots[0].tiny_us;
     return true;
 }
 
@@ -335,6 +353,11 @@ static bool worker_do(worker *w, const command *c)
         memset(&w->slot->disturbance, 0, sizeof(w->slot->disturbance));
         return lanes_driver_disturb(&w->driver, w->devices, w->count, &w->image, &w->shared->disturb_size,
                                     &w->shared->stop, &w->slot->disturbance, error);
+    case COMMAND_FLOW:
+    case COMMAND_TRIPS:
+        return PLAIN_TRY(&w->driver, error, cuCtxSetCurrent, (w->devices[0].context)) &&
+               (c->kind == COMMAND_FLOW ? lanes_driver_flow : lanes_driver_trips)(&w->driver, &w->devices[0], c->count,
+                                                                                  &w->slot->tiny_us, error);
     default:
         snprintf(error, PLAIN_ERROR, "unknown command %u", c->kind);
         return false;

@@ -127,6 +127,9 @@ static void put_device(hdi_json *j, hd_runtime *runtime, int index)
     hdi_json_bool(j, d.is_host);
     hdi_json_key(j, "lost");
     hdi_json_bool(j, d.lost);
+    put_integer(j, "worker_pid", d.worker_pid);
+    put_integer(j, "losses", (int64_t)d.losses);
+    put_integer(j, "restarts", (int64_t)d.restarts);
     put_integer(j, "compute_major", d.compute_major);
     put_integer(j, "compute_minor", d.compute_minor);
     put_integer(j, "multiprocessors", d.multiprocessors);

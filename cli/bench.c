@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bench/faults.h"
 #include "bench/lanes.h"
 #include "cli/cli.h"
 
@@ -14,11 +15,13 @@ enum { DEVICES_MOST = 64, ROUNDS_MOST = 100, SECONDS_MOST = 3600, ARGUMENTS_MOST
 static int print_help(void)
 {
     printf("usage: heddle bench lanes [OPTION]...\n"
+           "       heddle bench faults [OPTION]...\n"
            "\n"
            "benchmarks:\n"
            "  lanes   every device driven at once: plain driver calls from threads and from processes, and Heddle\n"
+           "  faults  a device that faults in placement process: how soon it works again, and what the others notice\n"
            "\n"
-           "`heddle bench lanes --help` says more.\n");
+           "`heddle bench lanes --help` and `heddle bench faults --help` say more.\n");
     return cli_finish("bench", CLI_OK);
 }
 
@@ -30,16 +33,36 @@ static int print_lanes_help(void)
            "\n"
            "options:\n"
            "  --devices N    use the first N devices (default: all)\n"
-           "  --seconds S    measuring time in all (default: 70 with GPUs, 36 with host devices)\n"
+           "  --seconds S    measuring time in all (default: 92 with GPUs, 48 with host devices)\n"
            "  --rounds R     rounds (default: 7 with GPUs, at most 3 with host devices)\n"
            "  --quick        at most 3 rounds, in a quarter of the time\n"
            "  --json [FILE]  print JSON instead of the table; with FILE, write it there and print the table\n"
            "  --help, -h     this text\n"
            "\n"
            "Without a GPU the devices are host devices, on which kernels run on the CPU and are slow; the same rows\n"
-           "are measured, with fewer kernels. HEDDLE_DRIVER, HEDDLE_DEVICES and HEDDLE_PLACEMENT are heeded.\n",
+           "are measured, with fewer kernels. HEDDLE_DRIVER and HEDDLE_DEVICES are heeded; with HEDDLE_PLACEMENT only\n"
+           "that placement is measured, in less time.\n",
            lanes_help);
     return cli_finish("bench lanes", CLI_OK);
+}
+
+static int print_faults_help(void)
+{
+    printf("usage: heddle bench faults [--rounds R] [--quick] [--json [FILE]]\n"
+           "\n"
+           "%s"
+           "\n"
+           "options:\n"
+           "  --rounds R     rounds, each with every kind of fault (default: one per device, at least 4)\n"
+           "  --quick        2 rounds\n"
+           "  --json [FILE]  print JSON instead of the table; with FILE, write it there and print the table\n"
+           "  --help, -h     this text\n"
+           "\n"
+           "Whether goals are reached does not change the exit status. With one device only its fault and its restart "
+           "are\n"
+           "measured. HEDDLE_DRIVER and HEDDLE_DEVICES are heeded; the placement is always process.\n",
+           faults_help);
+    return cli_finish("bench faults", CLI_OK);
 }
 
 static bool parse_count(const char *text, int most, int *out)
@@ -84,6 +107,22 @@ static const char *option_value(const char *name, int argc, char **argv, int *i)
     return "";
 }
 
+/* --json: whether argv[*i] is it. */
+static bool parse_json(int argc, char **argv, int *i, report_run *run)
+{
+    const char *value = option_value("--json", argc, argv, i);
+    if (value) {
+        run->json_on_output = value[0] == 0;
+        run->json_file = value[0] ? value : NULL;
+    }
+    return value != NULL;
+}
+
+static int unknown(const char *command, const char *argument)
+{
+    return cli_usage(command, argument[0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argument);
+}
+
 static int parse_lanes(int argc, char **argv, lanes_options *out, bool *help)
 {
     for (int i = 1; i < argc; i++) {
@@ -106,14 +145,46 @@ static int parse_lanes(int argc, char **argv, lanes_options *out, bool *help)
             if (!parse_seconds(value, &out->seconds)) {
                 return cli_usage("bench lanes", "--seconds wants a time up to %d, not '%s'", SECONDS_MOST, value);
             }
-        } else if ((value = option_value("--json", argc, argv, &i))) {
-            out->json_on_output = value[0] == 0;
-            out->json_file = value[0] ? value : NULL;
-        } else {
-            return cli_usage("bench lanes", argument[0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argument);
+        } else if (!parse_json(argc, argv, &i, &out->run)) {
+            return unknown("bench lanes", argument);
         }
     }
     return CLI_OK;
+}
+
+static int parse_faults(int argc, char **argv, faults_options *out, bool *help)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i], *value;
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            *help = true;
+            return CLI_OK;
+        }
+        if (strcmp(argument, "--quick") == 0) {
+            out->quick = true;
+        } else if ((value = option_value("--rounds", argc, argv, &i))) {
+            if (!parse_count(value, ROUNDS_MOST, &out->rounds)) {
+                return cli_usage("bench faults", "--rounds wants a number from 1 to %d, not '%s'", ROUNDS_MOST, value);
+            }
+        } else if (!parse_json(argc, argv, &i, &out->run)) {
+            return unknown("bench faults", argument);
+        }
+    }
+    return CLI_OK;
+}
+
+/* The command line for the record: it names no directories. `words` has ARGUMENTS_MOST. */
+static void record_command(int argc, char **argv, char **words, report_run *run)
+{
+    int count = 0;
+    words[count++] = "heddle";
+    words[count++] = "bench";
+    for (int i = 0; i < argc && count < ARGUMENTS_MOST; i++) {
+        char *slash = argv[i][0] == '/' ? strrchr(argv[i], '/') : NULL;
+        words[count++] = slash ? slash + 1 : argv[i];
+    }
+    run->command = words;
+    run->command_count = count;
 }
 
 static int run_lanes(int argc, char **argv)
@@ -122,22 +193,31 @@ static int run_lanes(int argc, char **argv)
         return lanes_worker(argc - 2, argv + 2);
     }
     cli_progress progress;
-    lanes_options options = {.output = stdout, .progress = cli_progress_step, .context = &progress};
+    lanes_options options = {.run = {.output = stdout, .progress = cli_progress_step, .context = &progress}};
     bool help = false;
     int status = parse_lanes(argc, argv, &options, &help);
     if (status != CLI_OK || help) {
         return help ? print_lanes_help() : status;
     }
-    char *words[ARGUMENTS_MOST] = {"heddle", "bench"};
-    int count = 2;
-    for (int i = 0; i < argc && count < ARGUMENTS_MOST; i++) {
-        char *slash = argv[i][0] == '/' ? strrchr(argv[i], '/') : NULL; /* the record names no directories */
-        words[count++] = slash ? slash + 1 : argv[i];
-    }
-    options.command = words;
-    options.command_count = count;
+    char *words[ARGUMENTS_MOST];
+    record_command(argc, argv, words, &options.run);
     cli_progress_start(&progress, stderr);
     return cli_finish("bench lanes", lanes_run(&options));
+}
+
+static int run_faults(int argc, char **argv)
+{
+    cli_progress progress;
+    faults_options options = {.run = {.output = stdout, .progress = cli_progress_step, .context = &progress}};
+    bool help = false;
+    int status = parse_faults(argc, argv, &options, &help);
+    if (status != CLI_OK || help) {
+        return help ? print_faults_help() : status;
+    }
+    char *words[ARGUMENTS_MOST];
+    record_command(argc, argv, words, &options.run);
+    cli_progress_start(&progress, stderr);
+    return cli_finish("bench faults", faults_run(&options));
 }
 
 int cli_bench(int argc, char **argv)
@@ -145,6 +225,9 @@ int cli_bench(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "lanes") == 0) {
         return run_lanes(argc - 1, argv + 1);
+    }
+    if (strcmp(what, "faults") == 0) {
+        return run_faults(argc - 1, argv + 1);
     }
     if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) {
         return print_help();

@@ -5,7 +5,7 @@ _heddle() {
     COMPREPLY=()
     case ${COMP_WORDS[1]} in
     info) words='--json --help' ;;
-    bench) words='lanes --devices --seconds --rounds --quick --json --help' ;;
+    bench) words='lanes faults --devices --seconds --rounds --quick --json --help' ;;
     cc) words='--gpu-arch --no-gpu --no-cpu --ptx --emit-ptx --verbose --help' ;;
     esac
     [ "$COMP_CWORD" -eq 1 ] && words='info bench cc help --help --version'

@@ -13,8 +13,9 @@ static int print_help(void)
     printf("usage: heddle info [--json]\n"
            "\n"
            "Prints the version, the machine, the driver and the placement of the engines, each device (name, bus\n"
-           "address, UUID, memory, compute capability, limits, NUMA node), which device can access which other one's\n"
-           "memory, and every option: its value in force, whether that is the default, and its environment variable.\n"
+           "address, UUID, memory, compute capability, limits, NUMA node; with HEDDLE_PLACEMENT=process its worker\n"
+           "process, and how often it was lost and restarted), which device can access which other one's memory, and\n"
+           "every option: its value in force, whether that is the default, and its environment variable.\n"
            "\n"
            "options:\n"
            "  --json      the same as one JSON object\n"
@@ -49,7 +50,19 @@ static void print_machine(void)
     printf("memory      %s\n", bytes_text(m.memory_bytes, memory));
 }
 
-static void print_device(hd_runtime *runtime, int index)
+/* Only where the engines have worker processes. */
+static void print_worker(const hd_device_info_t *d)
+{
+    if (d->worker_pid) {
+        printf("  worker    process %d", d->worker_pid);
+    } else {
+        printf("  worker    none");
+    }
+    printf(", lost %llu time%s, restarted %llu time%s\n", (unsigned long long)d->losses, d->losses == 1 ? "" : "s",
+           (unsigned long long)d->restarts, d->restarts == 1 ? "" : "s");
+}
+
+static void print_device(hd_runtime *runtime, int index, bool workers)
 {
     hd_device_info_t d = {.size = sizeof(d)};
     char uuid[48], total[32], free_now[32], shared[32], shared_max[32];
@@ -71,6 +84,9 @@ static void print_device(hd_runtime *runtime, int index)
         printf("  NUMA      node %d\n", d.numa_node);
     } else {
         printf("  NUMA      unknown\n");
+    }
+    if (workers) {
+        print_worker(&d);
     }
 }
 
@@ -119,7 +135,7 @@ static void print_runtime(hd_runtime *runtime)
     printf("placement   %s\n", info.placement);
     printf("devices     %d\n", info.device_count);
     for (int i = 0; i < info.device_count; i++) {
-        print_device(runtime, i);
+        print_device(runtime, i, strcmp(info.placement, "process") == 0);
     }
     print_links(runtime, info.device_count);
 }

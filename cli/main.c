@@ -15,7 +15,7 @@ typedef struct command {
 
 static const command commands[] = {
     {"info", "what Heddle finds on this machine: devices, driver, memory, links, options in force", cli_info},
-    {"bench", "measure: `heddle bench lanes` drives every device in several ways and compares them", cli_bench},
+    {"bench", "measure: `bench lanes` compares ways to drive every device, `bench faults` loses them", cli_bench},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
 

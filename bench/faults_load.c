@@ -1,0 +1,319 @@
+/* faults_load.c - what keeps a device busy, with every result checked.
+ *
+ * Threads: everything here runs on the load's own thread, except faults_load_steps and faults_load_latest, which the
+ * conductor calls. Locks: the load's, around its log alone. What always holds: at most two batches are in flight; a
+ * batch counts as done when it was waited for, and as checked when every element of its result was compared; every
+ * number is whole and below 2^24, so comparisons are exact.
+ */
+#include "bench/faults_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STEPS_MAX = 50, /* two batches of two launches a step stay within a lane's ring */
+    TRIES = 3       /* steps that tell how long one takes */
+};
+
+static const hd_dims matmul_block = {32, 32, 1}, axpy_block = {256, 1, 1};
+
+/* ---------------------------------------------------------------------------------------------------- problem -- */
+
+/* 1, 2 or 3: no element of the product is zero, and 50 products of k = 320 stay far below 2^24. */
+static void fill_small(float *values, size_t count, uint32_t seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        values[i] = (float)(1 + (seed >> 16) % 3);
+    }
+}
+
+bool faults_problem_make(bool on_host, faults_problem *out, char *error)
+{
+    /* on a GPU some 20 us a product, as in `heddle bench lanes`; small where kernels run on the CPU */
+    faults_problem p = {.m = on_host ? 64 : 320, .n = on_host ? 64 : 640, .k = on_host ? 64 : 320};
+    size_t a_count = (size_t)p.m * p.k, b_count = (size_t)p.k * p.n, c_count = (size_t)p.m * p.n;
+    p.a_bytes = sizeof(float) * a_count, p.b_bytes = sizeof(float) * b_count, p.c_bytes = sizeof(float) * c_count;
+    p.a = malloc(p.a_bytes);
+    p.b = malloc(p.b_bytes);
+    p.product = calloc(c_count, sizeof(float));
+    if (!p.a || !p.b || !p.product) {
+        faults_problem_release(&p);
+        snprintf(error, PLAIN_ERROR, "out of memory for the matrices");
+        return false;
+    }
+    fill_small(p.a, a_count, 1);
+    fill_small(p.b, b_count, 2);
+    for (uint32_t i = 0; i < p.m; i++) {
+        for (uint32_t l = 0; l < p.k; l++) {
+            for (uint32_t j = 0; j < p.n; j++) {
+                p.product[(size_t)i * p.n + j] += p.a[(size_t)i * p.k + l] * p.b[(size_t)l * p.n + j];
+            }
+        }
+    }
+    *out = p;
+    return true;
+}
+
+void faults_problem_release(faults_problem *p)
+{
+    free(p->a);
+    free(p->b);
+    free(p->product);
+    memset(p, 0, sizeof(*p));
+}
+
+/* -------------------------------------------------------------------------------------------------------- log -- */
+
+static void log_batch(faults_load *l, uint64_t at)
+{
+    pthread_mutex_lock(&l->lock);
+    l->steps_done += (uint64_t)l->steps;
+    l->log[l->logged % FAULTS_LOG].at = at;
+    l->log[l->logged % FAULTS_LOG].steps = l->steps_done;
+    l->logged++;
+    pthread_mutex_unlock(&l->lock);
+}
+
+uint64_t faults_load_latest(faults_load *l)
+{
+    pthread_mutex_lock(&l->lock);
+    uint64_t at = l->logged ? l->log[(l->logged - 1) % FAULTS_LOG].at : 0;
+    pthread_mutex_unlock(&l->lock);
+    return at;
+}
+
+double faults_load_steps(faults_load *l, uint64_t at)
+{
+    double steps = 0;
+    pthread_mutex_lock(&l->lock);
+    uint64_t oldest = l->logged > FAULTS_LOG ? l->logged - FAULTS_LOG : 0;
+    for (uint64_t i = l->logged; i > oldest; i--) {
+        uint64_t e = (i - 1) % FAULTS_LOG, next = i % FAULTS_LOG;
+        if (l->log[e].at > at) {
+            continue;
+        }
+        steps = (double)l->log[e].steps;
+        if (i < l->logged) { /* a batch was under way */
+            steps += (double)(l->log[next].steps - l->log[e].steps) * (double)(at - l->log[e].at) /
+                     (double)(l->log[next].at - l->log[e].at);
+        }
+        break;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return steps;
+}
+
+/* ----------------------------------------------------------------------------------------------------- batches -- */
+
+bool faults_load_multiply(faults_load *l, hd_ticket *out, char *error)
+{
+    const faults_problem *p = l->problem;
+    const hd_dims grid = {(p->n + 31) / 32, (p->m + 31) / 32, 1};
+    const hd_arg arguments[6] = {hd_out(l->c), hd_in(l->a), hd_in(l->b), hd_u32(p->m), hd_u32(p->n), hd_u32(p->k)};
+    return report_check(hd_launch(l->lane, l->matmul, grid, matmul_block, 0, arguments, 6, out), "hd_launch", error);
+}
+
+static bool submit_batch(faults_load *l, int slot, char *error)
+{
+    uint64_t count = (uint64_t)l->problem->m * l->problem->n;
+    const hd_dims grid = {(uint32_t)((count + 255) / 256), 1, 1};
+    const hd_arg arguments[4] = {hd_inout(l->y[slot]), hd_in(l->c), hd_f32(1), hd_u64(count)};
+    l->in_flight[slot] = true;
+    if (!report_check(hd_fill(l->y[slot], 0, 0, l->problem->c_bytes, &l->ticket[slot]), "hd_fill", error)) {
+        return false;
+    }
+    for (int i = 0; i < l->steps; i++) {
+        if (!faults_load_multiply(l, NULL, error) ||
+            !report_check(hd_launch(l->lane, l->axpy, grid, axpy_block, 0, arguments, 4, &l->ticket[slot]), "hd_launch",
+                          error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint64_t faults_load_wrong(const faults_load *l, float times)
+{
+    uint64_t wrong = 0;
+    size_t count = (size_t)l->problem->m * l->problem->n;
+    for (size_t i = 0; i < count; i++) {
+        wrong += l->result[i] != times * l->problem->product[i];
+    }
+    return wrong;
+}
+
+static bool finish_batch(faults_load *l, int slot, char *error)
+{
+    if (!l->in_flight[slot]) {
+        return true;
+    }
+    if (!report_check(hd_wait(l->ticket[slot], FAULTS_PATIENCE_NS), "hd_wait", error)) {
+        return false;
+    }
+    log_batch(l, stats_monotonic());
+    l->in_flight[slot] = false;
+    if (!report_check(hd_read(l->y[slot], 0, l->result, l->problem->c_bytes), "hd_read", error)) {
+        return false;
+    }
+    l->elements_wrong += faults_load_wrong(l, (float)l->steps);
+    l->checked++;
+    return true;
+}
+
+bool faults_load_turn(faults_load *l, char *error)
+{
+    int slot = l->slot;
+    l->slot ^= 1;
+    return submit_batch(l, slot, error) && finish_batch(l, l->slot, error);
+}
+
+bool faults_load_drain(faults_load *l, char *error)
+{
+    return finish_batch(l, l->slot, error) && finish_batch(l, l->slot ^ 1, error);
+}
+
+/* ----------------------------------------------------------------------------------------------------- buffers -- */
+
+bool faults_load_remake_c(faults_load *l, char *error)
+{
+    hd_free(l->c);
+    l->c = NULL;
+    return report_check(hd_alloc(l->lane, l->problem->c_bytes, &l->c), "hd_alloc", error);
+}
+
+static bool make_sums(faults_load *l, char *error)
+{
+    for (int i = 0; i < 2; i++) {
+        hd_free(l->y[i]);
+        l->y[i] = NULL;
+        l->in_flight[i] = false;
+        if (!report_check(hd_alloc(l->lane, l->problem->c_bytes, &l->y[i]), "hd_alloc", error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool as_saved(hd_buffer *buffer, const float *content, size_t bytes, bool *same, char *error)
+{
+    float *found = malloc(bytes);
+    if (!found) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
+        return false;
+    }
+    bool ok = report_check(hd_read(buffer, 0, found, bytes), "hd_read of a kept copy", error);
+    *same = *same && ok && memcmp(found, content, bytes) == 0;
+    free(found);
+    return ok;
+}
+
+bool faults_load_rebuild(faults_load *l, char *error)
+{
+    const faults_problem *p = l->problem;
+    bool same = true;
+    if (!as_saved(l->a, p->a, p->a_bytes, &same, error) || !as_saved(l->b, p->b, p->b_bytes, &same, error)) {
+        return false;
+    }
+    l->kept_wrong += !same;
+    return make_sums(l, error) && (l->c || faults_load_remake_c(l, error));
+}
+
+/* A buffer that keeps a copy, filled and saved. */
+static bool make_kept(faults_load *l, const float *content, size_t bytes, hd_buffer **out, char *error)
+{
+    const hd_alloc_options keep = {.size = sizeof(keep), .flags = HD_ALLOC_KEEP};
+    hd_ticket saved;
+    return report_check(hd_alloc_with(l->lane, bytes, &keep, out), "hd_alloc_with", error) &&
+           report_check(hd_write(*out, 0, content, bytes), "hd_write", error) &&
+           report_check(hd_buffer_save(*out, &saved), "hd_buffer_save", error) &&
+           report_check(hd_wait(saved, FAULTS_PATIENCE_NS), "hd_wait of a save", error);
+}
+
+static bool open_load(faults_load *l, char *error)
+{
+    const faults_problem *p = l->problem;
+    hd_module *module;
+    l->result = malloc(p->c_bytes);
+    l->lane = hd_default_lane(l->runtime, l->device);
+    if (!l->lane || !l->result) {
+        snprintf(error, PLAIN_ERROR, "hd_default_lane: %.400s", l->result ? hd_message() : "out of memory");
+        return false;
+    }
+    return report_check(hd_builtin_module(l->runtime, &module), "hd_builtin_module", error) &&
+           report_check(hd_kernel_get(module, "hd_matmul_f32", &l->matmul), "hd_kernel_get", error) &&
+           report_check(hd_kernel_get(module, "hd_axpy_f32", &l->axpy), "hd_kernel_get", error) &&
+           report_check(hd_kernel_get(module, "hd_sum_f32", &l->sum), "hd_kernel_get", error) &&
+           make_kept(l, p->a, p->a_bytes, &l->a, error) && make_kept(l, p->b, p->b_bytes, &l->b, error) &&
+           faults_load_remake_c(l, error) && make_sums(l, error);
+}
+
+/* How many steps make a batch of some milliseconds. */
+static bool size_batches(faults_load *l, char *error)
+{
+    hd_ticket ticket;
+    double target_ns = l->problem->m < 320 ? 10e6 : 1.5e6;
+    uint64_t begin = 0;
+    for (int tries = 1; tries <= TRIES; tries += TRIES - 1) { /* once to warm up */
+        begin = stats_monotonic();
+        for (int i = 0; i < tries; i++) {
+            if (!faults_load_multiply(l, &ticket, error)) {
+                return false;
+            }
+        }
+        if (!report_check(hd_wait(ticket, FAULTS_PATIENCE_NS), "hd_wait", error)) {
+            return false;
+        }
+    }
+    double fit = target_ns * TRIES / (double)(stats_monotonic() - begin + 1);
+    l->steps = fit < 1 ? 1 : fit > STEPS_MAX ? STEPS_MAX : (int)fit;
+    return true;
+}
+
+/* After a failure that nobody asked for: what was in flight is lost, and the work goes on if the device can. */
+static bool recover(faults_load *l, char *error)
+{
+    for (int i = 0; i < 2; i++) {
+        l->steps_lost += l->in_flight[i] ? (uint64_t)l->steps : 0;
+    }
+    return report_check(hd_device_restart(l->runtime, l->device), "hd_device_restart", error) &&
+           report_check(hd_lane_reset(l->lane, FAULTS_PATIENCE_NS), "hd_lane_reset", error) &&
+           faults_load_remake_c(l, error) && faults_load_rebuild(l, error);
+}
+
+static bool work(faults_load *l)
+{
+    for (;;) {
+        int order = atomic_load_explicit(&l->order, memory_order_acquire); /* pairs with the conductor's release */
+        if (order == FAULTS_STOP) {
+            return faults_load_drain(l, l->error) || recover(l, l->error);
+        }
+        if (order == FAULTS_STRIKE) {
+            if (!faults_strike_run(l, l->error)) {
+                return false;
+            }
+            /* an order to stop that came meanwhile stays; the state tells the conductor the rest */
+            atomic_compare_exchange_strong_explicit(&l->order, &order, FAULTS_WORK, memory_order_relaxed,
+                                                    memory_order_relaxed);
+            atomic_store_explicit(&l->state, FAULTS_WORKING,
+                                  memory_order_release); /* pairs with the conductor's acquire */
+        }
+        if (!faults_load_turn(l, l->error) && !recover(l, l->error)) {
+            return false;
+        }
+    }
+}
+
+void *faults_load_main(void *load)
+{
+    faults_load *l = load;
+    bool ok = open_load(l, l->error) && size_batches(l, l->error);
+    if (ok) {
+        atomic_store_explicit(&l->state, FAULTS_WORKING, memory_order_release); /* pairs with the conductor's acquire */
+        ok = work(l);
+    }
+    l->failed = !ok;
+    free(l->result);
+    atomic_store_explicit(&l->state, FAULTS_ENDED, memory_order_release); /* pairs with the conductor's acquire */
+    return NULL;
+}

@@ -1,0 +1,340 @@
+/* faults_report.c - the results of `heddle bench faults`: a table for people, JSON for records, and which goals were
+ * reached.
+ *
+ * The conductor's thread, after all others have ended; no locks. Everything is computed from the finished experiment;
+ * nothing here measures. A figure that could not be had is not a number, and left out of sums.
+ */
+#include <math.h>
+#include <string.h>
+#include "bench/faults_parts.h"
+#include "bench/machine.h"
+
+enum { TEXT = REPORT_TEXT, GOALS = 5 };
+
+static const char *const kind_ids[FAULTS_KINDS] = {"illegal_address", "killed_worker", "endless_kernel"};
+
+/* ----------------------------------------------------------------------------------------------------- figures -- */
+
+typedef double (*figure)(const faults_strike *s);
+
+static double between(uint64_t begin, uint64_t end)
+{
+    return begin && end >= begin ? (double)(end - begin) : NAN;
+}
+
+static double wait_fails(const faults_strike *s)
+{
+    return between(s->fault_at, s->noticed_at);
+}
+
+static double loss_is_told(const faults_strike *s)
+{
+    return between(s->fault_at, s->told_at);
+}
+
+static double restart_call(const faults_strike *s)
+{
+    return between(s->restart_at, s->restarted_at);
+}
+
+static double after_restart(const faults_strike *s)
+{
+    return between(s->restarted_at, s->finished_at);
+}
+
+static double first_kernel(const faults_strike *s)
+{
+    return between(s->restart_at, s->finished_at);
+}
+
+static double others_share(const faults_strike *s)
+{
+    return s->others_before > 0 ? s->others_during / s->others_before : NAN;
+}
+
+static const struct {
+    const char *id, *text;
+    figure of;
+    bool share;
+} figures[] = {
+    {"notice_wait_ns", "fault to notice: the wait fails", wait_fails, false},
+    {"notice_told_ns", "fault to notice: the loss is told", loss_is_told, false},
+    {"restart_call_ns", "hd_device_restart", restart_call, false},
+    {"after_restart_ns", "from there to the first kernel's end", after_restart, false},
+    {"first_kernel_ns", "restart to first kernel, together", first_kernel, false},
+    {"others_share", "the others' throughput meanwhile, share", others_share, true},
+};
+
+enum { FIGURES = sizeof(figures) / sizeof(figures[0]) };
+
+/* Over the faults of one kind; *count is how many have the figure. */
+static stats_spread spread_of(const faults_experiment *x, faults_kind kind, figure of, int *count)
+{
+    double values[FAULTS_ROUNDS_MAX];
+    int n = 0;
+    for (int i = 0; i < x->n_strikes; i++) {
+        double value = x->strikes[i].kind == kind ? of(&x->strikes[i]) : NAN;
+        if (!isnan(value)) {
+            values[n++] = value;
+        }
+    }
+    *count = n;
+    return stats_spread_of(values, n);
+}
+
+static double longest(const faults_experiment *x, faults_kind kind, figure of)
+{
+    int count = 0;
+    stats_spread s = spread_of(x, kind, of, &count);
+    return count ? s.max : NAN;
+}
+
+/* The work of the others from faults to first kernels, as a share of what they would have done at their rate before. */
+static double others_altogether(const faults_experiment *x)
+{
+    double done = 0, expected = 0;
+    for (int i = 0; i < x->n_strikes; i++) {
+        const faults_strike *s = &x->strikes[i];
+        double seconds = (double)(s->finished_at - s->fault_at) * 1e-9;
+        done += s->others_during * seconds;
+        expected += s->others_before * seconds;
+    }
+    return expected > 0 ? done / expected : NAN;
+}
+
+typedef struct sums {
+    uint64_t steps, batches, lost, wrong, kept_wrong;
+} sums;
+
+static sums sum_up(const faults_experiment *x)
+{
+    sums s = {0, 0, 0, 0, 0};
+    for (int i = 0; i < x->n; i++) {
+        const faults_load *l = x->loads[i];
+        s.steps += l->steps_done;
+        s.batches += l->checked;
+        s.lost += l->steps_lost;
+        s.wrong += l->elements_wrong;
+        s.kept_wrong += l->kept_wrong;
+    }
+    return s;
+}
+
+/* A `b` that is not a number does not count. */
+static double larger(double a, double b)
+{
+    return b > a ? b : a;
+}
+
+static void make_goals(const faults_experiment *x, report_goal out[GOALS])
+{
+    double notice = 0, restart = 0;
+    for (int k = 0; k < FAULTS_KINDS; k++) {
+        double noticed = longest(x, (faults_kind)k, wait_fails) - (k == FAULTS_ENDLESS ? FAULTS_WATCHDOG_MS * 1e6 : 0);
+        notice = larger(notice, noticed);
+        restart = larger(restart, longest(x, (faults_kind)k, first_kernel));
+    }
+    sums s = sum_up(x);
+    const report_goal goals[GOALS] = {
+        {.id = "notice",
+         .text = "fault to notice, longest, without the watchdog's time",
+         .limit = 300e6,
+         .value = notice,
+         .unit = "ns"},
+        {.id = "restart_to_first_kernel",
+         .text = "restart to first finished kernel, longest",
+         .limit = 300e6,
+         .value = restart,
+         .unit = "ns"},
+        {.id = "work_lost",
+         .text = "work lost on the other devices: operations, elements",
+         .limit = 0,
+         .value = x->n > 1 ? (double)(s.lost + s.wrong + x->bystanders_lost) : NAN,
+         .unit = ""},
+        {.id = "others_share",
+         .text = "the others' throughput meanwhile, share of before",
+         .limit = 0.98,
+         .value = others_altogether(x),
+         .at_least = true,
+         .unit = ""},
+        {.id = "kept_wrong",
+         .text = "restarts after which a kept copy was not as saved",
+         .limit = 0,
+         .value = (double)s.kept_wrong,
+         .unit = ""},
+    };
+    memcpy(out, goals, sizeof(goals));
+}
+
+/* ------------------------------------------------------------------------------------------------------- table -- */
+
+static const char *cause_text(hd_loss_cause cause)
+{
+    switch (cause) {
+    case HD_LOSS_DRIVER:
+        return "driver";
+    case HD_LOSS_WATCHDOG:
+        return "watchdog";
+    case HD_LOSS_WORKER_ENDED:
+        return "worker_ended";
+    case HD_LOSS_WORKER_STUCK:
+        return "worker_stuck";
+    }
+    return "not told";
+}
+
+static void print_figure(const char *text, stats_spread s, int count, bool share, FILE *out)
+{
+    double values[3] = {s.median, s.min, s.max};
+    fprintf(out, "  %-46s", text);
+    for (int i = 0; i < 3; i++) {
+        char value[TEXT] = "-";
+        if (count && share) {
+            snprintf(value, sizeof(value), "%.3f", values[i]);
+        } else if (count) {
+            report_duration(values[i], value);
+        }
+        fprintf(out, " %10s", value);
+    }
+    fprintf(out, "\n");
+}
+
+/* What the program was told, at the first fault of a kind. */
+static void print_told(const faults_experiment *x, faults_kind kind, FILE *out)
+{
+    for (int i = 0; i < x->n_strikes; i++) {
+        const faults_strike *s = &x->strikes[i];
+        if (s->kind == kind) {
+            fprintf(out, "  told: %s\n", s->told_at ? s->loss.message : "nothing");
+            return;
+        }
+    }
+}
+
+static void print_kind(const faults_experiment *x, faults_kind kind, FILE *out)
+{
+    static const char *const titles[FAULTS_KINDS] = {
+        "a kernel reads an illegal address", "the worker process is killed", "a kernel does not end, watchdog 1 s"};
+    int count = 0;
+    for (int i = 0; i < x->n_strikes; i++) {
+        count += x->strikes[i].kind == kind;
+    }
+    char title[TEXT * 2];
+    snprintf(title, sizeof(title), "%s: %d time%s", titles[kind], count, count == 1 ? "" : "s");
+    fprintf(out, "%-48s %10s %10s %10s\n", title, "median", "min", "max");
+    for (int f = 0; f < FIGURES; f++) {
+        stats_spread s = spread_of(x, kind, figures[f].of, &count);
+        print_figure(figures[f].text, s, count, figures[f].share, out);
+    }
+    print_told(x, kind, out);
+}
+
+void faults_print_table(const void *experiment, FILE *out)
+{
+    const faults_experiment *x = experiment;
+    char version[24];
+    machine_driver_version_text(x->info.driver_version, version);
+    fprintf(out, "faults: %d x %s, driver %s %s, placement %s\n", x->n, x->device.name, x->info.driver, version,
+            x->info.placement);
+    fprintf(out, "every device sums products %u x %u by %u x %u, %d a batch on device 0, every sum checked exactly\n\n",
+            x->problem.m, x->problem.k, x->problem.k, x->problem.n, x->loads[0]->steps);
+    for (int k = 0; k < FAULTS_KINDS; k++) {
+        print_kind(x, (faults_kind)k, out);
+        fprintf(out, "\n");
+    }
+    if (x->n == 1) {
+        fprintf(out, "There is one device: what a fault costs the others could not be measured.\n\n");
+    }
+    report_goal goals[GOALS];
+    make_goals(x, goals);
+    fprintf(out, "goals%s\n", x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
+    report_print_goals(goals, GOALS, out);
+    sums s = sum_up(x);
+    fprintf(
+        out,
+        "\nverified: %llu batches of %llu products in all; lost: %llu products, %llu losses of devices that were left "
+        "alone; wrong: %llu elements. Took %.0f s.\n",
+        (unsigned long long)s.batches, (unsigned long long)s.steps, (unsigned long long)s.lost,
+        (unsigned long long)x->bystanders_lost, (unsigned long long)s.wrong, x->took_s);
+}
+
+/* -------------------------------------------------------------------------------------------------------- JSON -- */
+
+static void put_strike(hdi_json *j, const faults_strike *s)
+{
+    hdi_json_object(j);
+    report_put_integer(j, "round", (uint64_t)s->round);
+    report_put_integer(j, "device", (uint64_t)s->device);
+    report_put_string(j, "kind", kind_ids[s->kind]);
+    for (int f = 0; f < FIGURES; f++) {
+        report_put_number(j, figures[f].id, figures[f].of(s));
+    }
+    report_put_number(j, "others_steps_per_s_before", s->others_before);
+    report_put_number(j, "others_steps_per_s_during", s->others_during);
+    report_put_string(j, "cause", cause_text(s->loss.cause));
+    hdi_json_key(j, "driver_code");
+    hdi_json_integer(j, s->loss.driver_code);
+    hdi_json_key(j, "signal");
+    hdi_json_integer(j, s->loss.signal);
+    report_put_string(j, "message", s->loss.message);
+    hdi_json_object_end(j);
+}
+
+static void put_kinds(hdi_json *j, const faults_experiment *x)
+{
+    hdi_json_key(j, "kinds");
+    hdi_json_array(j);
+    for (int k = 0; k < FAULTS_KINDS; k++) {
+        hdi_json_object(j);
+        report_put_string(j, "id", kind_ids[k]);
+        for (int f = 0; f < FIGURES; f++) {
+            int count = 0;
+            stats_spread s = spread_of(x, (faults_kind)k, figures[f].of, &count);
+            if (count) {
+                report_put_spread(j, figures[f].id, s);
+            }
+        }
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
+void faults_print_json(const void *experiment, FILE *out)
+{
+    const faults_experiment *x = experiment;
+    hdi_json writer, *j = &writer;
+    sums s = sum_up(x);
+    report_goal goals[GOALS];
+    make_goals(x, goals);
+    hdi_json_begin(j, out);
+    hdi_json_object(j);
+    report_put_head(j, "faults", &x->options->run, x->started, x->took_s, x->runtime);
+    hdi_json_key(j, "run");
+    hdi_json_object(j);
+    report_put_integer(j, "devices", (uint64_t)x->n);
+    report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    report_put_integer(j, "watchdog_ms", FAULTS_WATCHDOG_MS);
+    report_put_number(j, "before_s", (double)x->before_ns * 1e-9);
+    report_put_clock(j);
+    hdi_json_object_end(j);
+    put_kinds(j, x);
+    hdi_json_key(j, "faults");
+    hdi_json_array(j);
+    for (int i = 0; i < x->n_strikes; i++) {
+        put_strike(j, &x->strikes[i]);
+    }
+    hdi_json_array_end(j);
+    hdi_json_key(j, "verified");
+    hdi_json_object(j);
+    report_put_integer(j, "batches", s.batches);
+    report_put_integer(j, "products", s.steps);
+    report_put_integer(j, "products_lost", s.lost);
+    report_put_integer(j, "elements_wrong", s.wrong);
+    report_put_integer(j, "other_devices_lost", x->bystanders_lost);
+    report_put_integer(j, "kept_wrong", s.kept_wrong);
+    hdi_json_object_end(j);
+    report_put_goals(j, goals, GOALS);
+    report_put_bool(j, "goals_apply", !x->on_host);
+    hdi_json_object_end(j);
+    hdi_json_end(j);
+}

@@ -1,0 +1,218 @@
+/* report.c - progress, texts, goals and JSON that the benchmarks share (report.h).
+ *
+ * The conductor's thread; no locks. What always holds: a goal whose figure could not be measured is neither reached
+ * nor missed.
+ */
+#include "bench/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include "bench/machine.h"
+#include "bench/plain.h"
+
+void report_progress(const report_run *run, const char *stage, const char *item, double done)
+{
+    if (run->progress) {
+        run->progress(run->context, stage, item, done);
+    }
+}
+
+bool report_check(hd_status status, const char *what, char *error)
+{
+    if (status == HD_OK) {
+        return true;
+    }
+    const char *message = hd_message();
+    bool named = strncmp(message, what, strlen(what)) == 0;
+    snprintf(error, PLAIN_ERROR, "%s%s%.400s", named ? "" : what, named ? "" : ": ", message);
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------ files -- */
+
+static FILE *open_json(const report_run *run, const char *mode, char *error)
+{
+    FILE *file = fopen(run->json_file, mode);
+    if (!file) {
+        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", run->json_file, strerror(errno));
+    }
+    return file;
+}
+
+bool report_try_json(const report_run *run, char *error)
+{
+    FILE *file = run->json_file ? open_json(run, "ae", error) : NULL;
+    return !run->json_file || (file && fclose(file) == 0);
+}
+
+bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error)
+{
+    (run->json_on_output ? json : table)(results, run->output);
+    bool ok = fflush(run->output) == 0 && !ferror(run->output);
+    if (!ok) {
+        snprintf(error, PLAIN_ERROR, "the results could not be written");
+    }
+    if (run->json_file) {
+        FILE *file = open_json(run, "we", error);
+        if (!file) {
+            return false;
+        }
+        json(results, file);
+        if (fclose(file) != 0) {
+            snprintf(error, PLAIN_ERROR, "%.400s was not written completely", run->json_file);
+            ok = false;
+        }
+    }
+    return ok;
+}
+
+double report_wall_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+const char *report_duration(double ns, char out[REPORT_TEXT])
+{
+    double value = ns < 1e3 ? ns : ns < 1e6 ? ns / 1e3 : ns < 1e9 ? ns / 1e6 : ns / 1e9;
+    const char *unit = ns < 1e3 ? "ns" : ns < 1e6 ? "us" : ns < 1e9 ? "ms" : "s";
+    snprintf(out, REPORT_TEXT, "%.*f %s", ns < 1e3 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0, value, unit);
+    return out;
+}
+
+/* ------------------------------------------------------------------------------------------------------ goals -- */
+
+static bool goal_reached(const report_goal *g)
+{
+    return g->at_least ? g->value >= g->limit : g->value <= g->limit;
+}
+
+void report_print_goals(const report_goal *goals, int count, FILE *out)
+{
+    for (int i = 0; i < count; i++) {
+        const report_goal *g = &goals[i];
+        char value[REPORT_TEXT] = "-", limit[REPORT_TEXT];
+        bool whole = g->limit == (double)(int64_t)g->limit && !g->at_least;
+        if (g->unit[0]) {
+            report_duration(g->limit, limit);
+        } else {
+            snprintf(limit, sizeof(limit), "%.*f", whole ? 0 : 2, g->limit);
+        }
+        if (isnan(g->value)) { /* not measured: a dash */
+        } else if (g->unit[0]) {
+            report_duration(g->value, value);
+        } else {
+            snprintf(value, sizeof(value), "%.*f", whole ? 0 : 3, g->value);
+        }
+        fprintf(out, "  %-12s %-58s %9s  (%s %s)\n",
+                isnan(g->value)   ? "not measured"
+                : goal_reached(g) ? "reached"
+                                  : "not reached",
+                g->text, value, g->at_least ? "at least" : "at most", limit);
+    }
+}
+
+void report_put_goals(hdi_json *j, const report_goal *goals, int count)
+{
+    hdi_json_key(j, "goals");
+    hdi_json_array(j);
+    for (int i = 0; i < count; i++) {
+        hdi_json_object(j);
+        report_put_string(j, "id", goals[i].id);
+        report_put_string(j, "text", goals[i].text);
+        report_put_string(j, "relation", goals[i].at_least ? ">=" : "<=");
+        report_put_number(j, "limit", goals[i].limit);
+        report_put_number(j, "value", goals[i].value);
+        report_put_string(j, "unit", goals[i].unit);
+        if (!isnan(goals[i].value)) {
+            report_put_bool(j, "reached", goal_reached(&goals[i]));
+        }
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
+/* ------------------------------------------------------------------------------------------------------- JSON -- */
+
+void report_put_string(hdi_json *j, const char *key, const char *value)
+{
+    hdi_json_key(j, key);
+    hdi_json_string(j, value);
+}
+
+void report_put_integer(hdi_json *j, const char *key, uint64_t value)
+{
+    hdi_json_key(j, key);
+    hdi_json_integer(j, (int64_t)value);
+}
+
+void report_put_number(hdi_json *j, const char *key, double value)
+{
+    hdi_json_key(j, key);
+    hdi_json_number(j, value);
+}
+
+void report_put_bool(hdi_json *j, const char *key, bool value)
+{
+    hdi_json_key(j, key);
+    hdi_json_bool(j, value);
+}
+
+void report_put_spread_begin(hdi_json *j, const char *key, stats_spread s)
+{
+    hdi_json_key(j, key);
+    hdi_json_object(j);
+    report_put_number(j, "median", s.median);
+    report_put_number(j, "min", s.min);
+    report_put_number(j, "max", s.max);
+}
+
+void report_put_spread(hdi_json *j, const char *key, stats_spread s)
+{
+    report_put_spread_begin(j, key, s);
+    hdi_json_object_end(j);
+}
+
+void report_put_calls(hdi_json *j, const char *key, stats_calls c)
+{
+    hdi_json_key(j, key);
+    hdi_json_object(j);
+    report_put_integer(j, "calls", c.count);
+    report_put_number(j, "median_ns", c.median_ns);
+    report_put_number(j, "p99_ns", c.p99_ns);
+    report_put_number(j, "max_ns", c.max_ns);
+    hdi_json_object_end(j);
+}
+
+void report_put_head(hdi_json *j, const char *benchmark, const report_run *run, double started, double took_s,
+                     hd_runtime *runtime)
+{
+    char date[32];
+    machine_date_text(started, date);
+    report_put_string(j, "benchmark", benchmark);
+    report_put_string(j, "heddle", hd_version());
+    report_put_string(j, "date", date);
+    report_put_number(j, "took_s", took_s);
+    hdi_json_key(j, "command");
+    hdi_json_array(j);
+    for (int i = 0; i < run->command_count; i++) {
+        hdi_json_string(j, run->command[i]);
+    }
+    hdi_json_array_end(j);
+    hdi_json_key(j, "machine");
+    machine_json(j);
+    hdi_json_key(j, "runtime");
+    machine_runtime_json(j, runtime);
+    hdi_json_key(j, "options");
+    machine_options_json(j, runtime);
+}
+
+void report_put_clock(hdi_json *j)
+{
+    report_put_string(j, "clock", stats_the_clock.tsc ? "tsc" : "monotonic");
+    report_put_number(j, "clock_ns_per_tick", stats_the_clock.ns_per_tick);
+    report_put_number(j, "clock_empty_pair_ns", stats_the_clock.empty_ns);
+}

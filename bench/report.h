@@ -1,0 +1,76 @@
+/* report.h - what every benchmark does besides measuring: progress, durations as text, goals, and the record as JSON.
+ *
+ * The conductor's thread of a benchmark; no locks. Nothing here measures.
+ * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include <heddle.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include "base/json.h"
+#include "bench/stats.h"
+
+/* What a benchmark is run with, apart from its own options. */
+typedef struct report_run {
+    bool json_on_output;   /* JSON to `output` instead of the table */
+    const char *json_file; /* JSON into this file as well; NULL: no file */
+    FILE *output;
+    char *const *command; /* the command line, for the record */
+    int command_count;
+    /* Called before each step. `stage` is in words and changes seldom, `item` is what is measured now, `done` goes from
+     * 0 to 1; stage NULL: nothing more comes, the output follows. May be NULL. */
+    void (*progress)(void *context, const char *stage, const char *item, double done);
+    void *context;
+} report_run;
+
+void report_progress(const report_run *run, const char *stage, const char *item, double done);
+
+/* True for HD_OK. Else false, with hd_message in `error`, behind "WHAT: " where it does not begin with that itself. */
+bool report_check(hd_status status, const char *what, char *error);
+
+/* Says before the run whether the file for JSON can be written; leaves its content alone. */
+bool report_try_json(const report_run *run, char *error);
+
+/* Writes the results, as the options say, with the benchmark's own printers. */
+typedef void (*report_printer)(const void *results, FILE *out);
+bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error);
+
+/* Seconds since 1970. */
+double report_wall_clock(void);
+
+/* "31 ns", "2.90 us", "1.93 ms" */
+enum { REPORT_TEXT = 32 };
+const char *report_duration(double ns, char out[REPORT_TEXT]);
+
+/* A figure and what it should be. */
+typedef struct report_goal {
+    const char *id, *text;
+    double limit, value; /* a value that is not a number: it could not be measured here */
+    bool at_least;       /* else at most */
+    const char *unit;    /* "ns", or "" for a share or a number */
+} report_goal;
+
+void report_print_goals(const report_goal *goals, int count, FILE *out);
+
+/* The key "goals" with an array of all. */
+void report_put_goals(hdi_json *j, const report_goal *goals, int count);
+
+/* A key and its value. */
+void report_put_string(hdi_json *j, const char *key, const char *value);
+void report_put_integer(hdi_json *j, const char *key, uint64_t value);
+void report_put_number(hdi_json *j, const char *key, double value);
+void report_put_bool(hdi_json *j, const char *key, bool value);
+void report_put_calls(hdi_json *j, const char *key, stats_calls c);
+void report_put_spread(hdi_json *j, const char *key, stats_spread s);
+void report_put_spread_begin(hdi_json *j, const char *key, stats_spread s); /* an object that is left open */
+
+/* The keys that every record begins with: benchmark, version, date, command line, machine, runtime, options. */
+void report_put_head(hdi_json *j, const char *benchmark, const report_run *run, double started, double took_s,
+                     hd_runtime *runtime);
+
+/* The keys of the clock. */
+void report_put_clock(hdi_json *j);
+
+#endif
