@@ -4,16 +4,19 @@
  * The programs use the public API only and run on every provider and placement, which they take from the environment:
  *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=thread ./test_order
  *     HEDDLE_DRIVER=nvidia HEDDLE_PLACEMENT=inline ./test_order         on a machine with GPUs, one or more
+ *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=process HEDDLE_WORKER=.../heddle-worker ./test_order
  * or all of them with ctest under the same environment. A program exits with 77 (skipped) where the driver or a device
  * is missing; cases that need two devices are skipped where there is one. Other variables:
  *     HEDDLE_TEST_FILTER=PATTERN    only the cases whose name matches ("*" and "?")
- *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (host: always)
+ *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (on host devices and with
+ *                                   workers: always)
  *     HEDDLE_TOOL=PATH              the `heddle` tool, to make kernel files; without it those cases are skipped
  *     HEDDLE_GRAPHS=N HEDDLE_SEED=N number and seed of the random work graphs
  *     HEDDLE_ONLY_GRAPH=N           only the graph of that number, as a failure printed it
  *     HEDDLE_STRESS_SECONDS=N       how long the threads of the stress test work
  *     HEDDLE_TEST_ABORT=1           the watchdog aborts, for a core or a debugger
  *     HEDDLE_SWEEP_SECONDS=N        time for the sweep of failing driver calls; calls are left out to keep to it
+ *     HEDDLE_FAULT_ROUNDS=N         how often in a row a device is lost and brought back
  *
  * Threads: the checks work in every thread; in the main thread a failed check ends the case, in another the program.
  * Locks: none.
@@ -23,6 +26,7 @@
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
 
+#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -203,23 +207,6 @@ CONF_UNUSED static void conf_close(hd_runtime *runtime)
     hd_close(runtime);
 }
 
-CONF_UNUSED static int conf_case_ends(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 64; i++) {
-        if (conf_opened[i] != NULL) {
-            conf_watch("closing what a failed case has left", 60);
-            conf_close(conf_opened[i]);
-        }
-    }
-    alarm(0);
-    return 0;
-}
-
-#define CONF_CASE(function) cmocka_unit_test_setup_teardown(function, conf_case_begins, conf_case_ends)
-
-/* ------------------------------------------------------------------------------------------------------ runtime -- */
-
 static inline int64_t conf_now(void)
 {
     struct timespec t;
@@ -232,6 +219,55 @@ static inline void conf_nap_ms(int milliseconds)
     struct timespec t = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000L};
     nanosleep(&t, NULL);
 }
+
+/* Child processes of this one, zombies included. */
+CONF_UNUSED static int conf_children(void)
+{
+    DIR *proc = opendir("/proc");
+    int n = 0;
+    for (struct dirent *entry; proc != NULL && (entry = readdir(proc)) != NULL;) {
+        char path[300], line[512];
+        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+        FILE *file = entry->d_name[0] >= '0' && entry->d_name[0] <= '9' ? fopen(path, "re") : NULL;
+        if (file == NULL) {
+            continue;
+        }
+        size_t got = fread(line, 1, sizeof line - 1, file);
+        fclose(file);
+        line[got] = '\0';
+        const char *rest = strrchr(line, ')'); /* "pid (name) state parent ..." */
+        int parent = 0;
+        n += rest != NULL && sscanf(rest, ") %*c %d", &parent) == 1 && parent == (int)getpid();
+    }
+    if (proc != NULL) {
+        closedir(proc);
+    }
+    return n;
+}
+
+CONF_UNUSED static int conf_case_ends(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 64; i++) {
+        if (conf_opened[i] != NULL) {
+            conf_watch("closing what a failed case has left", 60);
+            conf_close(conf_opened[i]);
+        }
+    }
+    for (int i = 0; conf_children() != 0; i++) { /* hd_close leaves no worker behind */
+        if (i == 1000 * CONF_SLOWNESS) {
+            print_error("%d child processes are left when everything is closed\n", conf_children());
+            return -1;
+        }
+        conf_nap_ms(5);
+    }
+    alarm(0);
+    return 0;
+}
+
+#define CONF_CASE(function) cmocka_unit_test_setup_teardown(function, conf_case_begins, conf_case_ends)
+
+/* ------------------------------------------------------------------------------------------------------ runtime -- */
 
 CONF_UNUSED static hd_status conf_try_open(const char *settings, hd_runtime **out)
 {
@@ -268,6 +304,19 @@ CONF_UNUSED static bool conf_is_inline(hd_runtime *runtime)
     return strcmp(info.placement, "inline") == 0;
 }
 
+CONF_UNUSED static bool conf_is_process(hd_runtime *runtime)
+{
+    hd_runtime_info info = {.size = sizeof info};
+    CONF_OK(hd_runtime_get_info(runtime, &info));
+    return strcmp(info.placement, "process") == 0;
+}
+
+/* Whether a device that is lost takes no other one with it: a GPU without a worker takes the driver of the process. */
+CONF_UNUSED static bool conf_isolates(hd_runtime *runtime)
+{
+    return conf_is_host(runtime) || conf_is_process(runtime);
+}
+
 /* Whether kernels on `device` reach the memory of `owner`, as the driver says. */
 CONF_UNUSED static bool conf_reaches(hd_runtime *runtime, int device, int owner)
 {
@@ -294,12 +343,14 @@ CONF_UNUSED static uint64_t conf_number_from(const char *environment, uint64_t o
     return text == NULL || text[0] == '\0' ? otherwise : strtoull(text, NULL, 0);
 }
 
+CONF_UNUSED static bool conf_on_gpus; /* what conf_begin has found */
+
 /* Called first in main: exits with 77 where there is nothing to run on. */
 CONF_UNUSED static void conf_begin(const char *program)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const char *filter = getenv("HEDDLE_TEST_FILTER");
-    if (filter != NULL) {
+    if (filter != NULL && filter[0] != '\0') {
         cmocka_set_test_filter(filter);
     }
     conf_watch(program, 120);
@@ -315,6 +366,7 @@ CONF_UNUSED static void conf_begin(const char *program)
     }
     hd_runtime_info info = {.size = sizeof info};
     if (hd_runtime_get_info(runtime, &info) == HD_OK) {
+        conf_on_gpus = strcmp(info.driver, "nvidia") == 0;
         fprintf(stderr, "%s: driver %s, placement %s, %d devices\n", program, info.driver, info.placement,
                 info.device_count);
     }

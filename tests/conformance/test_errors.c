@@ -4,11 +4,12 @@
  * Threads: the main one, and one that submits to another device meanwhile. Locks: none.
  * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and spoils only what depends on
  * it.
- * The cases that kill a device run on host devices, and on GPUs only with HEDDLE_TEST_FAULTS=1, since a GPU that
- * faults takes the driver of the whole process with it.
+ * The cases that kill a device run on host devices and with workers, and otherwise on GPUs only with HEDDLE_TEST_FAULTS=1,
+ * since a GPU that faults takes the driver of the whole process with it.
  */
 #include "conformance.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -363,7 +364,7 @@ static void failing_allocations_say_why(void **state)
 
 #define NEED_LOSABLE(runtime)                                                                                          \
     do {                                                                                                               \
-        if (!conf_is_host(runtime) && getenv("HEDDLE_TEST_FAULTS") == NULL) {                                          \
+        if (!conf_isolates(runtime) && getenv("HEDDLE_TEST_FAULTS") == NULL) {                                         \
             conf_close(runtime);                                                                                       \
             skip();                                                                                                    \
         }                                                                                                              \
@@ -408,7 +409,7 @@ static void an_illegal_address_costs_one_device(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     NEED_LOSABLE(runtime);
-    bool host = conf_is_host(runtime);
+    bool isolated = conf_isolates(runtime);
     int count = hd_device_count(runtime), lost = count - 1;
     conf_kernels k = conf_builtins(runtime);
     hd_lane *lane = NULL, *other = NULL;
@@ -424,7 +425,7 @@ static void an_illegal_address_costs_one_device(void **state)
     CONF_FILLED(pinned, 0, 6, bytes);
     bystander by = {.runtime = runtime, .device = 0};
     pthread_t thread;
-    if (host && count > 1) {
+    if (isolated && count > 1) {
         CONF_EQUAL(pthread_create(&thread, NULL, goes_on, &by), 0);
     }
     int number = hd_lane_number(lane);
@@ -436,7 +437,7 @@ static void an_illegal_address_costs_one_device(void **state)
     check_address(status, "hd_sum_f32", lost, number, bad, 0);
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
-    CONF_TRUE(error.driver_code == 700 || error.driver_code == 719 || !host);
+    CONF_TRUE(error.driver_code == 700 || error.driver_code == 719 || !conf_is_host(runtime));
     CONF_TRUE(hd_done(bad));
     if (after == HD_OK) {
         status = hd_wait(behind, 60 * CONF_SECOND);
@@ -445,6 +446,10 @@ static void an_illegal_address_costs_one_device(void **state)
     hd_device_info_t info = {.size = sizeof info};
     CONF_OK(hd_device_info(runtime, lost, &info));
     CONF_TRUE(info.lost);
+    CONF_EQUAL(info.losses, 1);
+    CONF_EQUAL(info.worker_pid, 0);
+    CONF_EQUAL(info.memory_free_bytes, 0);
+    CONF_TRUE(info.name[0] != '\0' && info.memory_bytes > 0);
 
     /* later work on it is refused, in every way */
     uint32_t word = 0;
@@ -463,7 +468,7 @@ static void an_illegal_address_costs_one_device(void **state)
     CONF_TRUE(fresh == NULL && y == NULL);
 
     /* the others lose nothing */
-    if (host && count > 1) {
+    if (isolated && count > 1) {
         atomic_store(&by.stop, true);
         pthread_join(thread, NULL);
         CONF_TRUE(by.rounds >= 10);
@@ -487,7 +492,7 @@ static void an_illegal_address_costs_one_device(void **state)
     hd_lane_destroy(lane);
     conf_close(runtime);
 
-    if (host) { /* a new runtime has all of them again */
+    if (isolated) { /* a new runtime has all of them again */
         runtime = conf_open(NULL);
         CONF_EQUAL(hd_device_count(runtime), count);
         hd_buffer *b = NULL;
@@ -516,7 +521,7 @@ static void a_stray_write_costs_one_device(void **state)
     CONF_TRUE(status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_FAILED);
     check_address(status, "hd_fill_u32", lost, hd_lane_number(lane), ticket, 0);
     CONF_FAILS(hd_fill(x, 0, 3, bytes, NULL), HD_ERROR_DEVICE_LOST);
-    if (lost > 0 && conf_is_host(runtime)) {
+    if (lost > 0 && conf_isolates(runtime)) {
         hd_buffer *b = NULL;
         CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &b));
         CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, b, 0, words, 5, NULL));
@@ -531,7 +536,7 @@ static void all_devices_are_lost(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     NEED_LOSABLE(runtime);
-    if (!conf_is_host(runtime)) {
+    if (!conf_isolates(runtime)) {
         conf_close(runtime);
         skip();
     }
@@ -576,6 +581,22 @@ static void a_fatal_code_is_a_lost_device(void **state)
         CONF_FAILS(status, HD_ERROR_DEVICE_LOST);
         check_address(status, "hd_fill_u32", 0, hd_lane_number(lane), ticket, codes[i]);
         CONF_FAILS(conf_fill(lane, k, x, 0, words, 3, &ticket), HD_ERROR_DEVICE_LOST);
+        CONF_FAILS(hd_read(x, 0, &(uint32_t){0}, 4), HD_ERROR_DEVICE_LOST);
+        /* and it is told, once */
+        int descriptor = -1;
+        CONF_OK(hd_loss_descriptor(runtime, &descriptor));
+        struct pollfd p = {.fd = descriptor, .events = POLLIN};
+        CONF_EQUAL(poll(&p, 1, 60000), 1);
+        hd_device_loss loss = {.size = sizeof loss};
+        CONF_OK(hd_loss_next(runtime, &loss));
+        CONF_EQUAL(loss.device, 0);
+        CONF_EQUAL(loss.cause, HD_LOSS_DRIVER);
+        CONF_EQUAL(loss.driver_code, codes[i]);
+        CONF_EQUAL(loss.signal, 0);
+        CONF_EQUAL(loss.losses, 1);
+        CONF_TRUE(loss.message[0] != '\0' && strchr(loss.message, '\n') == NULL);
+        CONF_FAILS(hd_loss_next(runtime, &loss), HD_ERROR_NOT_FOUND);
+        CONF_EQUAL(poll(&p, 1, 0), 0);
         conf_close(runtime);
     }
 }

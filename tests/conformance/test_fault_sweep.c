@@ -81,7 +81,8 @@ static bool step(outcome *o, hd_status status, const char *call)
                  (error.operation[0] != '\0' && strstr(message, error.operation) != NULL);
     if (error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names ||
         status == HD_ERROR_ARGUMENT || status == HD_ERROR_HANDLE || status == HD_ERROR_RANGE ||
-        status == HD_ERROR_TIMEOUT || status == HD_ERROR_OPTION) {
+        status == HD_ERROR_TIMEOUT || status == HD_ERROR_OPTION || status == HD_ERROR_LIMIT ||
+        status == HD_ERROR_NOT_FOUND) {
         violation(o->settings, "%s: %s (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
                   hd_status_name(error.status), error.operation, message);
     }

@@ -24,7 +24,8 @@ static void opens_with_defaults(void **state)
     CONF_OK(hd_runtime_get_info(runtime, &info));
     CONF_EQUAL(info.size, sizeof info);
     CONF_TRUE(strcmp(info.driver, "host") == 0 || strcmp(info.driver, "nvidia") == 0);
-    CONF_TRUE(strcmp(info.placement, "inline") == 0 || strcmp(info.placement, "thread") == 0);
+    CONF_TRUE(strcmp(info.placement, "inline") == 0 || strcmp(info.placement, "thread") == 0 ||
+              strcmp(info.placement, "process") == 0);
     const char *driver = getenv("HEDDLE_DRIVER"), *placement = getenv("HEDDLE_PLACEMENT");
     if (driver != NULL && strcmp(driver, "auto") != 0) {
         assert_string_equal(info.driver, driver);
@@ -73,6 +74,8 @@ static void refuses_bad_options(void **state)
         {"host_memory=-1G", "host_memory"},
         {"spin_us=-2", "spin_us"},
         {"close_timeout=-1", "close_timeout"},
+        {"watchdog=-1", "watchdog"},
+        {"worker_timeout=99", "worker_timeout"},
         {"fault=cuLaunchKernel", "fault"},
         {"fault=x+y", "fault"},
         {"delay=3", "delay"},
@@ -135,9 +138,9 @@ static const char *option_value(hd_runtime *runtime, const char *name, bool *is_
 static void lists_options(void **state)
 {
     (void)state;
-    static const char *const names[] = {"driver",     "placement",     "devices",       "lane_slots",
-                                        "spin_us",    "fault",         "close_timeout", "host_memory",
-                                        "host_peers", "host_schedule", "delay",         "host_devices"};
+    static const char *const names[] = {"driver", "placement",     "devices",     "lane_slots", "spin_us",
+                                        "fault",  "close_timeout", "host_memory", "host_peers", "host_schedule",
+                                        "delay",  "host_devices",  "watchdog",    "worker",     "worker_timeout"};
     hd_runtime *runtime = conf_open("lane_slots=128, spin_us=7");
     for (int with = 0; with < 2; with++) {
         hd_runtime *of = with ? runtime : NULL;
@@ -232,11 +235,15 @@ static void tells_facts_about_devices(void **state)
         CONF_TRUE((info.peers >> d & 1) == 0);
         CONF_TRUE(count == 64 || info.peers >> count == 0);
         CONF_TRUE(!info.lost);
+        CONF_EQUAL(info.losses, 0);
+        CONF_EQUAL(info.restarts, 0);
+        CONF_EQUAL(info.worker_pid > 0, conf_is_process(runtime));
         for (int e = 0; e < d; e++) {
             hd_device_info_t other = {.size = sizeof other};
             CONF_OK(hd_device_info(runtime, e, &other));
             CONF_TRUE(strcmp(info.bus_id, other.bus_id) != 0);
             CONF_TRUE(memcmp(info.uuid, other.uuid, sizeof info.uuid) != 0);
+            CONF_TRUE(info.worker_pid == 0 || info.worker_pid != other.worker_pid);
         }
     }
     hd_device_info_t info, before;
@@ -321,7 +328,8 @@ static void two_runtimes_at_once(void **state)
     hd_buffer *of_a = NULL, *of_b = NULL;
     CONF_OK(hd_alloc(in_a, 4096, &of_a));
     CONF_OK(hd_alloc(in_b, 4096, &of_b));
-    CONF_TRUE(hd_buffer_address(of_a) != hd_buffer_address(of_b));
+    CONF_TRUE(conf_is_process(a) ||
+              hd_buffer_address(of_a) != hd_buffer_address(of_b)); /* workers have their own addresses */
     CONF_OK(hd_fill(of_a, 0, 0xaaaaaaaau, 4096, NULL));
     CONF_OK(hd_fill(of_b, 0, 0xbbbbbbbbu, 4096, NULL));
 
