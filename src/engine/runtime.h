@@ -18,6 +18,7 @@
 #include <heddle/lane.h>
 #include <heddle/runtime.h>
 #include <pthread.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/handle.h"
 #include "base/lock.h"
@@ -150,7 +151,9 @@ struct hdi_device {
 
 /* What an engine needs to know to launch a kernel. */
 typedef struct hdi_kernel_code {
-    char name[HDI_KERNEL_NAME_BYTES];
+    /* Its name, for messages about failures: word by word, since the number may be given to another kernel while an old failure is
+     * being described. */
+    _Atomic uint64_t name[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)];
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
 } hdi_kernel_code;
 
@@ -201,12 +204,28 @@ static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)
     return &chunk[number % HDI_KERNEL_CHUNK];
 }
 
-/* The name of a kernel, by a number that may be nonsense. */
-static inline const char *hdi_kernel_name(hd_runtime *rt, uint32_t number)
+/* The name of a kernel, by a number that may be nonsense, into out[HDI_KERNEL_NAME_BYTES]. */
+static inline void hdi_kernel_name(hd_runtime *rt, uint32_t number, char *out)
 {
     uint32_t chunk = number / HDI_KERNEL_CHUNK;
-    bool known = chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire);
-    return known ? hdi_kernel_at(rt, number)->name : "?";
+    uint64_t words[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)] = {'?'};
+    if (chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire)) {
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+            words[i] = atomic_load_explicit(&hdi_kernel_at(rt, number)->name[i], memory_order_relaxed);
+        }
+    }
+    memcpy(out, words, sizeof words);
+    out[HDI_KERNEL_NAME_BYTES - 1] = 0;
+}
+
+static inline void hdi_kernel_set_name(hd_runtime *rt, uint32_t number, const char *name)
+{
+    uint64_t words[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)] = {0};
+    size_t length = strlen(name);
+    memcpy(words, name, length < sizeof words ? length : sizeof words - 1);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        atomic_store_explicit(&hdi_kernel_at(rt, number)->name[i], words[i], memory_order_relaxed);
+    }
 }
 
 static inline hdi_device *hdi_lane_owner(hd_runtime *rt, uint32_t global)

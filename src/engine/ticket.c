@@ -110,7 +110,9 @@ static const char *operation_name(uint8_t op)
 static void name_operation(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes)
 {
     if (op == HDI_OP_LAUNCH) {
-        snprintf(out, bytes, "the launch of kernel '%.100s'", hdi_kernel_name(rt, kernel));
+        char name[HDI_KERNEL_NAME_BYTES];
+        hdi_kernel_name(rt, kernel, name);
+        snprintf(out, bytes, "the launch of kernel '%.100s'", name);
     } else if (op) {
         snprintf(out, bytes, "a %s", operation_name(op));
     } else {
@@ -128,7 +130,9 @@ static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
     error.ticket = f->position;
     snprintf(error.operation, sizeof error.operation, "%s", operation_name(f->op));
     if (f->op == HDI_OP_LAUNCH) {
-        snprintf(error.kernel, sizeof error.kernel, "%s", hdi_kernel_name(rt, f->kernel));
+        char name[HDI_KERNEL_NAME_BYTES];
+        hdi_kernel_name(rt, f->kernel, name);
+        snprintf(error.kernel, sizeof error.kernel, "%s", name);
     }
     return error;
 }

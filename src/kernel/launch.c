@@ -23,11 +23,6 @@ typedef struct packer {
     size_t n_uses;
 } packer;
 
-static const char *kernel_name(hd_runtime *rt, const struct hd_kernel *kernel)
-{
-    return hdi_kernel_at(rt, kernel->number)->name;
-}
-
 static uint32_t kind_size(uint32_t kind)
 {
     static const uint8_t sizes[] = {
@@ -179,7 +174,7 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims gr
         return hdi_lane_refuses(lane, "hd_launch"); /* what follows is not known of a kernel that was looked up since */
     }
     const hdi_limits *limits = &device->limits;
-    const char *name = kernel_name(device->runtime, kernel);
+    const char *name = kernel->name;
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z) {
         return hdi_fail(HD_ERROR_ARGUMENT,
                         "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: none may be 0", name, grid.x,
@@ -190,7 +185,7 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims gr
                         name, grid.x, grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
     }
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
-    uint32_t most = kernel->max_threads[device->index];
+    uint32_t most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_relaxed);
     if (block.x > limits->block[0] || block.y > limits->block[1] || block.z > limits->block[2] || threads > most) {
         return hdi_fail(
             HD_ERROR_LIMIT,
@@ -209,7 +204,8 @@ static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k
 {
     /* One test for what nearly every launch is: nothing zero, nothing over a limit. */
     return g.x - 1 < l->grid[0] && g.y - 1 < l->grid[1] && g.z - 1 < l->grid[2] && b.x - 1 < l->block[0] &&
-           b.y - 1 < l->block[1] && b.z - 1 < l->block[2] && (uint64_t)b.x * b.y * b.z <= k->max_threads[device] &&
+           b.y - 1 < l->block[1] && b.z - 1 < l->block[2] &&
+           (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device], memory_order_relaxed) &&
            shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
 }
 
@@ -231,7 +227,7 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     /* Counted in units from here on, so that what is checked is what the driver is asked for. */
     shared_bytes = shared_bytes > UINT32_MAX ? UINT32_MAX
                                              : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
-    packer p = {.lane = lane, .kernel = kernel, .name = kernel_name(device->runtime, kernel)};
+    packer p = {.lane = lane, .kernel = kernel, .name = kernel->name};
     if (__builtin_expect(n_args != kernel->n_params, 0)) {
         return kernel->described
                    ? hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s' takes %u arguments, got %zu", p.name,

@@ -468,8 +468,8 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
     k->described = false;
     k->n_params = 0;
     k->argument_bytes = 0;
-    hdi_kernel_code *entry = hdi_kernel_at(rt, k->number);
-    snprintf(entry->name, sizeof entry->name, "%s", name);
+    snprintf(k->name, sizeof k->name, "%s", name);
+    hdi_kernel_set_name(rt, k->number, name);
     hd_status status = hdi_image_describe(&m->image, name, k);
     for (int i = 0; i < rt->n_devices && !status; i++) {
         /* Launches on a device that is lost are refused, so it needs no function. */
@@ -503,15 +503,15 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
         return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
     }
     hd_runtime *rt = m->runtime;
-    if (strlen(name) >= sizeof hdi_kernel_at(rt, 0)->name) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: no kernel has a name of more than %zu characters here",
-                        sizeof hdi_kernel_at(rt, 0)->name - 1);
+    if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: no kernel has a name of more than %d characters here",
+                        HDI_KERNEL_NAME_BYTES - 1);
     }
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->restarting);
     pthread_mutex_lock(&rt->cold);
     struct hd_kernel *k = m->kernels;
-    while (k && strcmp(hdi_kernel_at(rt, k->number)->name, name) != 0) {
+    while (k && strcmp(k->name, name) != 0) {
         k = k->next;
     }
     if (!k) {
@@ -536,13 +536,12 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, 
 {
     hd_runtime *rt = device->runtime;
     int d = device->index;
-    hdi_kernel_code *entry = hdi_kernel_at(rt, kernel->number);
     size_t most = device->limits.shared_max - kernel->static_shared[d];
     if (kernel->static_shared[d] > device->limits.shared_max || bytes > most) {
         return hdi_fail(
             HD_ERROR_LIMIT,
             "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
-            entry->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
+            kernel->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
     }
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->cold);
@@ -565,7 +564,7 @@ static hd_status restart_module(struct hd_module *m, hdi_device *device)
     m->loaded[device->index] = 0;
     hd_status status = load_on(m, device);
     for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
-        status = resolve_on(m, k, device, hdi_kernel_at(m->runtime, k->number)->name);
+        status = resolve_on(m, k, device, k->name);
     }
     return status;
 }

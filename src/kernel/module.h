@@ -25,9 +25,11 @@ struct hd_kernel {
     hdi_param *params;
     uint32_t n_params;
     uint32_t argument_bytes;
-    bool described;                        /* the parameters are known at all */
-    uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
-    uint32_t static_shared[HDI_DEVICES_MAX];
+    bool described; /* the parameters are known at all */
+    char name[HDI_KERNEL_NAME_BYTES];
+    /* On each device; 0 threads: not looked up there, which a restart may do while others launch. */
+    _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
+    _Atomic uint32_t static_shared[HDI_DEVICES_MAX];
     _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX]; /* allowed so far without asking the driver */
     struct hd_kernel *next;                           /* of the same module, or on the free list */
 };

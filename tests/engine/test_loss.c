@@ -1,0 +1,219 @@
+/* test_loss.c - what a loss leaves in a device's channel: a half-written failure record holds nobody up, a lane with nothing
+ * unfinished keeps no record, what was unfinished stays lost, and a revived lane has waited for nobody. There is no engine: the
+ * cases write what one would have written. One case has a second thread, which reads records under the order lock.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+#include "engine/engine.h"
+
+enum { DEVICES = 2, LANES = 2, ALL_LANES = DEVICES * HDI_LANES_MAX };
+
+typedef struct fixture {
+    hdi_device devices[DEVICES];
+    hd_runtime runtime;
+    hd_lane lanes[DEVICES][LANES];
+    uint64_t seen[DEVICES][LANES][2][ALL_LANES];
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = aligned_alloc(_Alignof(fixture), sizeof *f);
+    assert_non_null(f);
+    memset(f, 0, sizeof *f);
+    f->runtime.n_devices = DEVICES;
+    f->runtime.is_process = true;
+    assert_ok(hdi_losses_create(&f->runtime));
+    for (int d = 0; d < DEVICES; d++) {
+        hdi_device *device = &f->devices[d];
+        device->runtime = &f->runtime;
+        device->index = d;
+        f->runtime.devices[d] = device;
+        assert_ok(hdi_channel_create(64, &device->channel));
+        for (uint32_t i = 0; i < LANES; i++) {
+            hd_lane *lane = &f->lanes[d][i];
+            lane->number = i;
+            lane->global = (uint32_t)d * HDI_LANES_MAX + i;
+            lane->device = device;
+            lane->shared = &device->channel.lanes[i];
+            lane->ring = &device->channel.rings[(size_t)i * device->channel.slots];
+            lane->mask = device->channel.slots - 1;
+            lane->keeps_failure = true;
+            lane->seen = f->seen[d][i][0];
+            lane->seen_source = f->seen[d][i][1];
+            device->lanes[i] = lane;
+        }
+        atomic_store(&device->lanes_made, LANES);
+    }
+    alarm(100); /* a case that hangs ends the program */
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    alarm(0);
+    for (int d = 0; d < DEVICES; d++) {
+        hdi_channel_release(&f->devices[d].channel);
+    }
+    hdi_losses_release(&f->runtime);
+    free(f);
+    return 0;
+}
+
+/* So many operations of one slot more, of which the engine has finished the first ones. */
+static void submit(hd_lane *lane, uint64_t count, uint64_t finished)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_FILL, .slots = 1});
+    }
+    uint64_t done = lane->head - count + finished;
+    atomic_store(&lane->shared->issued, done);
+    atomic_store(&lane->shared->done, done);
+}
+
+static hd_status status_of(fixture *f, const hd_lane *lane, uint64_t position)
+{
+    return hdi_position_status(&f->runtime, lane->global, position, "test");
+}
+
+/* ---- a half-written record ---- */
+
+typedef struct reader {
+    pthread_t thread;
+    hd_lane *lane;
+    atomic_uint rounds;
+    atomic_bool stop;
+} reader;
+
+static void *reads_under_the_lock(void *argument)
+{
+    reader *r = argument;
+    while (!atomic_load(&r->stop)) {
+        hdi_failure failure;
+        hdi_lock_take(&r->lane->device->order);
+        hdi_failure_find(r->lane->shared, 1, &failure);
+        hdi_lock_release(&r->lane->device->order);
+        atomic_fetch_add(&r->rounds, 1);
+    }
+    return NULL;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* Waits until the reader makes no more rounds: then it has the lock, and will not give it back. */
+static void settle(reader *r)
+{
+    unsigned before = atomic_load(&r->rounds);
+    for (int quiet = 0; quiet < 20;) {
+        nap();
+        unsigned now = atomic_load(&r->rounds);
+        quiet = now == before ? quiet + 1 : 0;
+        before = now;
+    }
+}
+
+static void a_half_written_record_does_not_hold_up_a_loss(void **state)
+{
+    fixture *f = *state;
+    hd_lane *lane = &f->lanes[0][1];
+    submit(lane, 4, 2);
+    hdi_failure earlier = {.from = 2, .to = 2, .position = 2, .driver_code = 2, .op = HDI_OP_FILL};
+    hdi_failure_add(lane->shared, &earlier);
+    reader r = {.lane = lane};
+    assert_int_equal(pthread_create(&r.thread, NULL, reads_under_the_lock, &r), 0);
+    while (atomic_load(&r.rounds) == 0) {
+        nap();
+    }
+    atomic_fetch_add(&lane->shared->failure_changes, 1); /* here the worker was killed */
+    settle(&r);
+    hdi_device_lose(&f->devices[0], HDI_GONE_SIGNAL - 9);
+    atomic_store(&r.stop, true);
+    assert_int_equal(pthread_join(r.thread, NULL), 0);
+    assert_true(hdi_device_lost(&f->devices[0]));
+    assert_status(status_of(f, lane, 1), HD_OK);
+    assert_int_not_equal(status_of(f, lane, 2), HD_OK);
+    assert_status(status_of(f, lane, 3), HD_ERROR_DEVICE_LOST);
+    assert_status(status_of(f, lane, 4), HD_ERROR_DEVICE_LOST);
+}
+
+/* ---- losses and records ---- */
+
+static void an_idle_lane_keeps_no_record_of_losses(void **state)
+{
+    fixture *f = *state;
+    hd_lane *lane = &f->lanes[0][0];
+    submit(lane, 3, 3);
+    for (int i = 0; i < HDI_FAILURES_MAX + 10; i++) {
+        hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
+        assert_status(status_of(f, lane, 4), HD_ERROR_DEVICE_LOST);
+        hdi_device_revive(&f->devices[0]);
+        assert_false(hdi_device_lost(&f->devices[0]));
+        assert_int_equal(atomic_load(&lane->shared->failures), 0);
+        assert_int_equal(atomic_load(&lane->shared->failed), 0);
+    }
+    for (uint64_t position = 1; position <= 4; position++) {
+        assert_ok(status_of(f, lane, position));
+    }
+    assert_int_equal(atomic_load(&f->devices[0].losses), HDI_FAILURES_MAX + 10);
+}
+
+static void what_a_loss_left_unfinished_stays_lost(void **state)
+{
+    fixture *f = *state;
+    hd_lane *lane = &f->lanes[0][0];
+    for (int i = 0; i < 10; i++) { /* operations 5 i + 4 and 5 i + 5 are lost */
+        submit(lane, 5, 3);
+        hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
+        assert_int_equal(atomic_load(&lane->shared->done), lane->head);
+        hdi_device_revive(&f->devices[0]);
+        assert_int_equal(atomic_load(&lane->shared->failures), i + 1);
+    }
+    for (uint64_t position = 1; position <= 50; position++) {
+        assert_status(status_of(f, lane, position), (position - 1) % 5 < 3 ? HD_OK : HD_ERROR_DEVICE_LOST);
+    }
+    assert_ok(status_of(f, lane, 51));
+    assert_int_equal(atomic_load(&f->lanes[0][1].shared->failures), 0);
+    assert_int_equal(atomic_load(&f->lanes[1][0].shared->failures), 0);
+}
+
+/* ---- waiting for other lanes ---- */
+
+static void a_revived_lane_has_waited_for_nobody(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < ALL_LANES; i++) {
+        for (int d = 0; d < DEVICES; d++) {
+            f->lanes[d][0].seen[i] = f->lanes[d][1].seen[i] = 7;
+            f->lanes[d][0].seen_source[i] = f->lanes[d][1].seen_source[i] = 6;
+        }
+    }
+    hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
+    hdi_device_revive(&f->devices[0]);
+    for (int i = 0; i < ALL_LANES; i++) {
+        for (int j = 0; j < LANES; j++) {
+            assert_int_equal(f->lanes[0][j].seen[i], 0);
+            assert_int_equal(f->lanes[0][j].seen_source[i], 0);
+            assert_int_equal(f->lanes[1][j].seen[i], 7);
+            assert_int_equal(f->lanes[1][j].seen_source[i], 6);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_half_written_record_does_not_hold_up_a_loss, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_idle_lane_keeps_no_record_of_losses, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_loss_left_unfinished_stays_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_revived_lane_has_waited_for_nobody, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
