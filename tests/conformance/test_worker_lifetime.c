@@ -146,7 +146,10 @@ static void workers_end_with_the_application(void **state)
         for (int j = first; j < n; j++) {
             if (!wk_goes(workers[j], wk_gone_ms())) {
                 char letter = wk_state(workers[j]);
-                kill(workers[j], SIGKILL);
+                for (int l = first; l < n; l++) { /* nothing is left, also when the test fails */
+                    kill(workers[l], SIGKILL);
+                }
+                kill(other > 0 ? other : workers[j], SIGKILL);
                 conf_fail_at(__FILE__, __LINE__,
                              "the application ended with %s; worker %d of %d is still there, in state %c", ways[i],
                              j - first, n - first, letter);
@@ -171,7 +174,10 @@ static void workers_end_with_exec(void **state)
     CONF_TRUE(n > 0);
     bool gone = true;
     for (int j = 0; j < n; j++) {
-        gone = wk_goes(workers[j], 3000) && gone;
+        if (!wk_goes(workers[j], wk_gone_ms())) {
+            gone = false;
+            kill(workers[j], SIGKILL);
+        }
     }
     kill(child, SIGKILL);
     CONF_TRUE(waitpid(child, &status, 0) == child);
@@ -339,9 +345,14 @@ static void two_programs_do_not_meet(void **state)
         keeps_busy(runtime);
         int n = hears(in, workers);
         CONF_TRUE(waitpid(child, &status, 0) == child && n > 0);
+        bool gone = true;
         for (int j = 0; j < n; j++) {
-            CONF_TRUE(wk_goes(workers[j], wk_gone_ms()));
+            if (!wk_goes(workers[j], wk_gone_ms())) {
+                gone = false;
+                kill(workers[j], SIGKILL);
+            }
         }
+        CONF_TRUE(gone);
         wk_no_loss(runtime);
         wk_others_work(runtime, -1);
     }

@@ -114,8 +114,8 @@ static int check_mappings(pid_t pid, const char *whose)
         if (strstr(m.path, "/dev/shm") != NULL || strncmp(m.path, "/SYSV", 5) == 0) {
             conf_fail_at(__FILE__, __LINE__, "%s maps shared memory with a name: %s", whose, line);
         }
-        if (strstr(m.path, "nvidia") != NULL) {
-            continue; /* a worker's driver has shared memory of its own */
+        if (strstr(m.path, "nvidia") != NULL || strstr(m.path, "/dev/zero") != NULL) {
+            continue; /* a worker's driver has shared memory of its own, some of it without any file */
         }
         bool anonymous = strncmp(m.path, "/memfd:", 7) == 0;
         if (m.permissions[3] != 's' || m.inode == 0 || !(anonymous || strstr(m.path, "(deleted)") != NULL)) {
