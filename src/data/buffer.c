@@ -259,9 +259,9 @@ hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, st
     hd_status status = hdi_pinned_alloc(rt->pinned, bytes, &pinned);
     if (status) {
         give_structure(rt, b);
-        return status == HD_ERROR_DEVICE_LOST && rt->is_process
-                   ? hdi_driver_failed(hdi_any_device(rt), HDI_GONE_CLOSED, "", who)
-                   : status;
+        hdi_device *device = hdi_any_device(rt);
+        int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
+        return status == HD_ERROR_DEVICE_LOST && lost ? hdi_driver_failed(device, lost, "", who) : status;
     }
     hdi_uses_init(&b->uses, bytes);
     b->owner = HDI_OWNER_HOST;

@@ -186,6 +186,9 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims gr
     }
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
     uint32_t most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_relaxed);
+    if (most == 0) { /* it could not be looked up there: the device is about to be known as lost */
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", "hd_launch");
+    }
     if (block.x > limits->block[0] || block.y > limits->block[1] || block.z > limits->block[2] || threads > most) {
         return hdi_fail(
             HD_ERROR_LIMIT,
