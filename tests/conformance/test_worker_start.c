@@ -157,7 +157,7 @@ static int opens_and_works(const char *what)
     CONF_OK(hd_open(&options, &runtime));
     all_work(runtime);
     hd_close(runtime);
-    return conf_children() == 0 ? 0 : 2;
+    return conf_childless() ? 0 : 2;
 }
 
 static int odd_application(const char *what)
@@ -206,7 +206,7 @@ static int odd_application(const char *what)
                 fprintf(stderr, "with %d descriptors: %s: %s\n", i, hd_status_name(status), hd_message());
                 return 3;
             }
-            if (conf_children() != 0) {
+            if (!conf_childless()) {
                 fprintf(stderr, "with %d descriptors: %s, and a child is left\n", i, hd_status_name(status));
                 return 4;
             }
