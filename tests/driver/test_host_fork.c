@@ -11,15 +11,13 @@
 
 enum { GOOD = 0, CHILD_SECONDS = 60 };
 
-static pid_t parent; /* set before the first fork */
-
 #ifdef ADDRESS_SANITIZER
-/* The leak check at the end of a child would miss what only stacks of its parent's threads refer to. The sanitizer's library looks for
+/* No leaks are looked for here: the check at the end of a child would miss what only stacks of its parent's threads refer to. The sanitizer's library looks for
  * this by name. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
-    return getpid() != parent;
+    return 1;
 }
 #endif
 
