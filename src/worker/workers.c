@@ -106,6 +106,7 @@ static void watch_spawn(hdi_workers *workers, int index)
         c->condemned_at = 0;
         c->stopped_at = 0;
         c->connection = 0;
+        c->ending = false; /* a restart begins only when all of that is over */
     }
     pthread_cond_broadcast(&workers->changed);
 }
