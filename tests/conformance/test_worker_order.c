@@ -66,7 +66,7 @@ static void the_order_of_the_living_stays(void **state)
     }
 }
 
-/* Freed memory that a healthy device still has to write, for a dead one to read: it is given to nobody and taken from nobody before. */
+/* Freed memory that a healthy device still has to write, and a dead one after it: it is given to nobody before. */
 static void freed_memory_waits_for_the_living(void **state)
 {
     (void)state;
@@ -85,6 +85,7 @@ static void freed_memory_waits_for_the_living(void **state)
         /* another device's, where there is one: the gate may keep all of device 0 busy */
         CONF_OK(hd_lane_create(runtime, lost > 1 ? 1 : 0, &writer));
         CONF_OK(hd_alloc(dead, bytes, &y));
+        CONF_OK(hd_fill(y, 0, 2, bytes, NULL));
         for (int i = 0; i < n; i++) {
             CONF_OK(pinned ? hd_alloc_host(runtime, bytes, &x[i]) : hd_alloc(lane, bytes, &x[i]));
             CONF_OK(hd_fill(x[i], 0, 0, bytes, NULL));
@@ -95,7 +96,7 @@ static void freed_memory_waits_for_the_living(void **state)
         wk_gate_shut(&gate, runtime, lane, k);
         for (int i = 0; i < n; i++) {
             CONF_OK(conf_fill(lane, builtin, x[i], 0, words, 1, NULL)); /* behind the gate */
-            CONF_OK(hd_copy(y, 0, x[i], 0, bytes, NULL));               /* behind that, for the dead one */
+            CONF_OK(hd_copy(x[i], 0, y, 0, bytes, NULL));               /* behind that, by the dead one */
         }
         wk_lose_now(runtime, lost);
         for (int i = 0; i < n; i++) {
