@@ -71,7 +71,8 @@ static inline void *hdi_handle_make(void *object, uint16_t generation)
 
 static inline void *hdi_handle_object(const void *handle)
 {
-    return (void *)((uintptr_t)handle & (((uintptr_t)1 << HDI_HANDLE_ADDRESS_BITS) - 1));
+    /* Aligned, also where it is no handle of this kind and what it leads to is only compared. */
+    return (void *)((uintptr_t)handle & (((uintptr_t)1 << HDI_HANDLE_ADDRESS_BITS) - 1) & ~(uintptr_t)7);
 }
 
 static inline uint16_t hdi_handle_generation(const void *handle)
@@ -91,6 +92,61 @@ static inline int hdi_handle_fits_lost(const void *handle, const hdi_handle_head
 {
     return atomic_load_explicit(&head->word, memory_order_acquire) ==
            hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LOST);
+}
+
+/* ---- self handles: for objects that come and go by the million ----
+ *
+ * The object's first word holds the very handle that is good now, so checking is one comparison. Objects are aligned to
+ * HDI_SELF_ALIGN, so a handle has room for a generation of 24 bits: 16 above the address, 8 below. Bits 47 and 8 are never
+ * set in a handle and mark the word of an object whose handle is not good. */
+
+#define HDI_SELF_ALIGN 512
+#define HDI_SELF_GENERATIONS ((uint32_t)1 << 24)
+#define HDI_SELF_LOST ((uint64_t)1 << 47) /* the object is there, what it stood for is not: it can only be given back */
+#define HDI_SELF_DEAD ((uint64_t)1 << 8)
+
+typedef struct hdi_self {
+    _Atomic uint64_t word;
+} hdi_self;
+
+/* What the word of a good handle's object is. */
+static inline uint64_t hdi_self_word(const void *handle)
+{
+    return (uint64_t)(uintptr_t)handle ^ (uint64_t)hdi_handle_salt << 9;
+}
+
+static inline void *hdi_self_object(const void *handle)
+{
+    return (void *)((uintptr_t)handle & 0x00007ffffffffe00u);
+}
+
+static inline void *hdi_self_make(void *object, uint32_t generation)
+{
+    return (void *)((uintptr_t)object | (uintptr_t)(generation >> 8) << HDI_HANDLE_ADDRESS_BITS | (generation & 0xff));
+}
+
+/* The generation of a word, whatever its state. */
+static inline uint32_t hdi_self_generation(uint64_t word)
+{
+    return (uint32_t)(word >> HDI_HANDLE_ADDRESS_BITS) << 8 | (word & 0xff);
+}
+
+static inline uint64_t hdi_self_get(const hdi_self *self)
+{
+    /* pairs with the release store in hdi_self_set: the object is complete before it is seen live */
+    return atomic_load_explicit(&self->word, memory_order_acquire);
+}
+
+static inline void hdi_self_set(hdi_self *self, uint64_t word)
+{
+    atomic_store_explicit(&self->word, word, memory_order_release);
+}
+
+/* From one word to another, unless it is not that one any more. */
+static inline int hdi_self_change(hdi_self *self, uint64_t from, uint64_t to)
+{
+    /* seq_cst: see hd_free, which looks behind it at a lock that others take before they look at the word */
+    return atomic_compare_exchange_strong_explicit(&self->word, &from, to, memory_order_seq_cst, memory_order_acquire);
 }
 
 #endif

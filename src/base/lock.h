@@ -18,8 +18,15 @@ void hdi_lock_take_slow(hdi_lock *lock);
 
 static inline bool hdi_lock_try(hdi_lock *lock)
 {
-    /* pairs with the release store in hdi_lock_release */
-    return atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
+    /* pairs with the release store in hdi_lock_release; seq_cst for those who look whether a lock is taken (hdi_lock_is_taken) */
+    return atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0;
+}
+
+/* For a thread that has just changed something which holders of the lock look at: false means that whoever takes the lock from now on sees
+ * the change, and that everybody before has let go. Both sides are sequentially consistent. */
+static inline bool hdi_lock_is_taken(const hdi_lock *lock)
+{
+    return atomic_load_explicit(&lock->taken, memory_order_seq_cst) != 0;
 }
 
 static inline void hdi_lock_take(hdi_lock *lock)

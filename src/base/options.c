@@ -13,7 +13,7 @@
 #include <string.h>
 #include "base/error.h"
 
-typedef enum kind { CHOICE, INTEGER, BYTES, TEXT } kind;
+typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;
 
 typedef struct entry {
     hdi_option_row row;
@@ -25,10 +25,12 @@ typedef struct entry {
 #define LIMITS_CHOICE(low_, high_) .row.choices = (low_)
 #define LIMITS_INTEGER(low_, high_) .low = (low_), .high = (high_)
 #define LIMITS_BYTES(low_, high_) .low = (low_), .high = (high_)
+#define LIMITS_AMOUNT(low_, high_) .low = (low_), .high = (high_)
 #define LIMITS_TEXT(low_, high_) .low = 0, .high = 0
 #define KIND_CHOICE "choice"
 #define KIND_INTEGER "integer"
 #define KIND_BYTES "bytes"
+#define KIND_AMOUNT "amount"
 #define KIND_TEXT "text"
 
 static const entry table[] = {
@@ -166,21 +168,43 @@ static hd_status parse_number(const entry *e, const char *value, bool from_envir
 {
     bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
     int64_t number;
-    if (parse_integer(value, e->kind == BYTES, &number) && number >= e->low && number <= e->high &&
+    if (parse_integer(value, e->kind != INTEGER, &number) && number >= e->low && number <= e->high &&
         (!power_of_two || (number & (number - 1)) == 0)) {
         *out = number;
         return HD_OK;
     }
     char low[32], high[32];
-    if (e->kind == BYTES) {
+    if (e->kind != INTEGER) {
         format_bytes(e->low, low);
         format_bytes(e->high, high);
-        return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be a number of bytes from %s to %s, with K, M, G or T",
-                        SETTING_ARGUMENTS(e, value, from_environment), low, high);
+        return hdi_fail(HD_ERROR_OPTION,
+                        SETTING_FORMAT ": must be a number of bytes from %s to %s, with K, M, G or T%s",
+                        SETTING_ARGUMENTS(e, value, from_environment), low, high,
+                        e->kind == AMOUNT ? ", or a share such as 80%" : "");
     }
     return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be %s from %lld to %lld",
                     SETTING_ARGUMENTS(e, value, from_environment), power_of_two ? "a power of two" : "a whole number",
                     (long long)e->low, (long long)e->high);
+}
+
+/* "80%" as a share, anything else as bytes. */
+static hd_status parse_amount(const entry *e, const char *value, bool from_environment, hdi_option_AMOUNT *out)
+{
+    size_t length = strlen(value);
+    if (length == 0 || value[length - 1] != '%') {
+        out->share = 0;
+        return parse_number(e, value, from_environment, &out->bytes);
+    }
+    char *end = NULL;
+    errno = 0;
+    double percent = strtod(value, &end);
+    bool digits = strspn(value, "0123456789.") == length - 1;
+    if (!digits || errno != 0 || end != value + length - 1 || !(percent > 0 && percent <= 100)) {
+        return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": a share must be above 0%% and at most 100%%",
+                        SETTING_ARGUMENTS(e, value, from_environment));
+    }
+    *out = (hdi_option_AMOUNT){.share = percent / 100};
+    return HD_OK;
 }
 
 /* Gives option `index` a value. `out` is as before on failure. */
@@ -189,14 +213,18 @@ static hd_status set(hdi_options *out, int index, const char *value, bool from_e
     const entry *e = &table[index];
     void *field = (char *)out + e->offset;
     int64_t number = 0;
+    hdi_option_AMOUNT amount = {0};
+    hd_status status = HD_OK;
     if (e->kind == INTEGER || e->kind == BYTES) {
-        hd_status status = parse_number(e, value, from_environment, &number);
-        if (status != HD_OK) {
-            return status;
-        }
+        status = parse_number(e, value, from_environment, &number);
+    } else if (e->kind == AMOUNT) {
+        status = parse_amount(e, value, from_environment, &amount);
     } else if (e->kind == CHOICE && !is_choice(e->row.choices, value)) {
         return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be one of %s",
                         SETTING_ARGUMENTS(e, value, from_environment), e->row.choices);
+    }
+    if (status != HD_OK) {
+        return status;
     }
 
     char *text = strdup(value);
@@ -208,6 +236,8 @@ static hd_status set(hdi_options *out, int index, const char *value, bool from_e
     out->is_default[index] = strcmp(text, e->row.default_text) == 0;
     if (e->kind == INTEGER || e->kind == BYTES) {
         *(int64_t *)field = number;
+    } else if (e->kind == AMOUNT) {
+        *(hdi_option_AMOUNT *)field = amount;
     } else {
         *(const char **)field = text;
     }

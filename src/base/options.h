@@ -10,7 +10,8 @@
 #include <heddle/status.h>
 
 /* X(field, ENVIRONMENT, kind, default, low, high, help)
- * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (suffixes K M G T, low..high), TEXT.
+ * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (suffixes K M G T, low..high), AMOUNT (BYTES, or a share of
+ * something in percent: "80%"), TEXT.
  * The setting's name is the field's name. */
 #define HDI_OPTION_MAP(X)                                                                                              \
     X(driver, "HEDDLE_DRIVER", CHOICE, "auto", "auto|nvidia|host", 0,                                                  \
@@ -36,6 +37,20 @@
     X(worker_timeout, "HEDDLE_WORKER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                        \
       "milliseconds that a worker may be stopped, stay in one driver call, or leave a request unanswered "             \
       "(10 times that behind much unfinished work, or for code)")                                                      \
+    X(memory_limit, "HEDDLE_MEMORY_LIMIT", AMOUNT, "100%", 1 << 21, (int64_t)1 << 46,                                  \
+      "physical memory that may be held on each device, in bytes or as a share of it")                                 \
+    X(pinned_limit, "HEDDLE_PINNED_LIMIT", AMOUNT, "50%", 1 << 21, (int64_t)1 << 46,                                   \
+      "pinned host memory that may be held, in bytes or as a share of the machine's memory")                           \
+    X(memory_reclaim, "HEDDLE_MEMORY_RECLAIM", INTEGER, "5", 0, 80,                                                    \
+      "percent of the time that early calls of the reclaim callback may take; 0: only at the limit")                   \
+    X(memory_patience, "HEDDLE_MEMORY_PATIENCE", INTEGER, "500", 0, 86400000,                                          \
+      "milliseconds without anything freed or finished after which an allocation at the limit gives up")               \
+    X(memory_idle, "HEDDLE_MEMORY_IDLE", INTEGER, "10000", 0, 86400000,                                                \
+      "milliseconds without growth after which idle granules are given back; 0: never, as with placement=inline")      \
+    X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", "off|on", 0,                                                 \
+      "guard bytes around device buffers, poison on free, leaks and double frees reported; slow")                      \
+    X(stats, "HEDDLE_STATS", TEXT, "0", 0, 0,                                                                          \
+      "report on memory at hd_close: 0, 1 (to stderr), or a file to append to (JSON if it ends in .json)")             \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
     X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", 1 << 21, (int64_t)1 << 46, "memory of each host device")         \
     X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", "all|none|ring", 0,                                              \
@@ -52,6 +67,10 @@ typedef const char *hdi_option_CHOICE;
 typedef const char *hdi_option_TEXT;
 typedef int64_t hdi_option_INTEGER;
 typedef int64_t hdi_option_BYTES;
+typedef struct hdi_option_AMOUNT {
+    int64_t bytes; /* if share is 0 */
+    double share;  /* 0 < share <= 1, of whatever it is a share of */
+} hdi_option_AMOUNT;
 
 typedef struct hdi_options {
 #define HDI_OPTION_FIELD(field, env, kind, def, low, high, help) hdi_option_##kind field;
@@ -75,7 +94,7 @@ bool hdi_options_format(const hdi_options *options, char *out, size_t bytes);
 
 typedef struct hdi_option_row {
     const char *name, *environment, *default_text, *help;
-    const char *kind;    /* "choice", "integer", "bytes", "text" */
+    const char *kind;    /* "choice", "integer", "bytes", "amount", "text" */
     const char *choices; /* "a|b|c" or NULL */
 } hdi_option_row;
 

@@ -24,6 +24,10 @@ static void defaults_are_valid(void **unused)
     assert_int_equal(o.lane_slots, 1024);
     assert_int_equal(o.spin_us, -1);
     assert_int_equal(o.host_memory, (int64_t)1 << 30);
+    assert_true(o.memory_limit.share == 1 && o.memory_limit.bytes == 0);
+    assert_true(o.pinned_limit.share == 0.5);
+    assert_string_equal(o.memory_debug, "off");
+    assert_string_equal(o.stats, "0");
     int rows = 0;
     for (; hdi_option_row_at(rows) != NULL; rows++) {
         const hdi_option_row *row = hdi_option_row_at(rows);
@@ -97,6 +101,103 @@ static void bytes_take_suffixes(void **unused)
     }
 }
 
+/* Bytes, or a share in percent. */
+static void amounts_are_bytes_or_shares(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *value;
+        int64_t bytes;
+        double share;
+    } good[] = {
+        {"12G", (int64_t)12 << 30, 0},
+        {"2M", 1 << 21, 0},
+        {"2097152", 1 << 21, 0},
+        {"64t", (int64_t)64 << 40, 0},
+        {"80%", 0, 0.8},
+        {"100%", 0, 1},
+        {"1%", 0, 0.01},
+        {"12.5%", 0, 0.125},
+        {"0.1%", 0, 0.001},
+        {"100.0%", 0, 1},
+        {"33.%", 0, 0.33},
+        {".5%", 0, 0.005},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        hdi_options o, again;
+        char settings[64], formatted[8192];
+        snprintf(settings, sizeof settings, "memory_limit=%s", good[i].value);
+        assert_ok(hdi_options_parse(settings, &o));
+        assert_int_equal(o.memory_limit.bytes, good[i].bytes);
+        assert_true(o.memory_limit.share > good[i].share - 1e-9 && o.memory_limit.share < good[i].share + 1e-9);
+        /* the other one is as it was */
+        assert_int_equal(o.pinned_limit.bytes, 0);
+        assert_true(o.pinned_limit.share == 0.5);
+        /* and a worker is told the same */
+        assert_true(hdi_options_format(&o, formatted, sizeof formatted));
+        assert_ok(hdi_options_parse_settings(formatted, &again));
+        assert_int_equal(again.memory_limit.bytes, o.memory_limit.bytes);
+        assert_true(again.memory_limit.share == o.memory_limit.share);
+        hdi_options_release(&again);
+        hdi_options_release(&o);
+    }
+    static const struct {
+        const char *value, *message;
+    } bad[] = {
+        {"0%", "above 0% and at most 100%"},
+        {"0.0%", "above 0% and at most 100%"},
+        {"101%", "above 0% and at most 100%"},
+        {"100.0001%", "above 0% and at most 100%"},
+        {"-5%", "above 0% and at most 100%"},
+        {"+5%", "above 0% and at most 100%"},
+        {"1e9%", "above 0% and at most 100%"},
+        {"1e1%", "above 0% and at most 100%"},
+        {"0x10%", "above 0% and at most 100%"},
+        {"inf%", "above 0% and at most 100%"},
+        {"nan%", "above 0% and at most 100%"},
+        {"5.5.5%", "above 0% and at most 100%"},
+        {".%", "above 0% and at most 100%"},
+        {"%", "above 0% and at most 100%"},
+        {"%%", "above 0% and at most 100%"},
+        {"5%%", "above 0% and at most 100%"},
+        {"\" 5%\"", "above 0% and at most 100%"},
+        {"99999999999999999999999999%", "above 0% and at most 100%"},
+        {"80%5", "or a share such as 80%"},
+        {"", "or a share such as 80%"},
+        {"5x", "or a share such as 80%"},
+        {"1M", "from 2M to 64T, with K, M, G or T, or a share such as 80%"},
+        {"65T", "from 2M to 64T"},
+        {"-1G", "from 2M to 64T"},
+        {"0", "from 2M to 64T"},
+        {"12GB", "from 2M to 64T"},
+        {"0.5", "from 2M to 64T"},
+        {"99999999999999999999", "from 2M to 64T"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        hdi_options o;
+        char settings[64], start[64];
+        snprintf(settings, sizeof settings, "memory_limit=%s", bad[i].value);
+        snprintf(start, sizeof start, "memory_limit=%.20s", bad[i].value[0] == '"' ? " 5%" : bad[i].value);
+        assert_status(hdi_options_parse(settings, &o), HD_ERROR_OPTION);
+        assert_message_has(bad[i].message);
+        assert_message_has(start);
+    }
+    hdi_options o;
+    setenv("HEDDLE_MEMORY_LIMIT", "25%", 1);
+    setenv("HEDDLE_PINNED_LIMIT", "3G", 1);
+    assert_ok(hdi_options_parse(NULL, &o));
+    assert_true(o.memory_limit.share == 0.25);
+    assert_int_equal(o.pinned_limit.bytes, (int64_t)3 << 30);
+    hdi_options_release(&o);
+    assert_ok(hdi_options_parse("memory_limit=4M", &o)); /* the setting wins, whatever its kind */
+    assert_true(o.memory_limit.share == 0);
+    assert_int_equal(o.memory_limit.bytes, 4 << 20);
+    hdi_options_release(&o);
+    setenv("HEDDLE_MEMORY_LIMIT", "lots", 1);
+    assert_status(hdi_options_parse(NULL, &o), HD_ERROR_OPTION);
+    assert_message_has("HEDDLE_MEMORY_LIMIT=lots: must be");
+}
+
 static void says_what_is_wrong(void **unused)
 {
     (void)unused;
@@ -122,6 +223,9 @@ static void says_what_is_wrong(void **unused)
         {"host_memory=1GB", "from 2M to 64T"},
         {"host_memory=-1G", "from 2M to 64T"},
         {"host_memory=\" 1G\"", "from 2M to 64T"},
+        {"memory_reclaim=81", "from 0 to 80"},
+        {"memory_patience=-1", "from 0 to 86400000"},
+        {"memory_debug=yes", "must be one of off|on"},
         {"devices=0,1", "expected name=value at \"1\""},
         {"driver", "expected name=value"},
         {"=host", "expected name=value"},
@@ -148,6 +252,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(settings_win_over_the_environment, clean_environment, clean_environment),
         cmocka_unit_test_setup_teardown(settings_are_separated_and_quoted, clean_environment, clean_environment),
         cmocka_unit_test_setup_teardown(bytes_take_suffixes, clean_environment, clean_environment),
+        cmocka_unit_test_setup_teardown(amounts_are_bytes_or_shares, clean_environment, clean_environment),
         cmocka_unit_test_setup_teardown(says_what_is_wrong, clean_environment, clean_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

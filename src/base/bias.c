@@ -1,0 +1,80 @@
+/* bias.c - the slow halves of the biased lock. See bias.h for threads, locks and what always holds. */
+#include "base/bias.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/wait.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define FENCED true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FENCED true
+#endif
+#endif
+#ifndef FENCED
+#define FENCED false
+#endif
+
+#define YIELDS 16
+#define NAP_NS 20000
+
+static long barrier(int command)
+{
+    return syscall(SYS_membarrier, command, 0, 0);
+}
+
+/* Again costs nothing, and a child of fork() may have to do it itself. */
+static bool register_process(void)
+{
+    return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
+           barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
+}
+
+void hdi_bias_init(hdi_bias *bias)
+{
+    atomic_init(&bias->busy, false);
+    atomic_init(&bias->wanted, false);
+    bias->fenced = !register_process();
+    pthread_mutex_init(&bias->visit, NULL);
+}
+
+void hdi_bias_destroy(hdi_bias *bias)
+{
+    pthread_mutex_destroy(&bias->visit);
+}
+
+void hdi_bias_enter_slow(hdi_bias *bias)
+{
+    do {
+        hdi_bias_leave(bias);
+        pthread_mutex_lock(&bias->visit); /* until the visit is over */
+        atomic_store_explicit(&bias->busy, true, memory_order_seq_cst);
+        pthread_mutex_unlock(&bias->visit);
+        /* Another visitor may have come between; the mutex orders `busy` before its look. */
+    } while (atomic_load_explicit(&bias->wanted, memory_order_seq_cst));
+}
+
+void hdi_bias_visit(hdi_bias *bias)
+{
+    pthread_mutex_lock(&bias->visit);
+    atomic_store_explicit(&bias->wanted, true, memory_order_seq_cst);
+    if (!bias->fenced) {
+        barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
+    }
+    for (int rounds = 0; atomic_load_explicit(&bias->busy, memory_order_seq_cst); rounds++) {
+        if (rounds < YIELDS) {
+            sched_yield();
+        } else {
+            hdi_nap(NAP_NS); /* the owner has lost its processor, maybe to this thread */
+        }
+    }
+}
+
+void hdi_bias_end_visit(hdi_bias *bias)
+{
+    atomic_store_explicit(&bias->wanted, false, memory_order_seq_cst);
+    pthread_mutex_unlock(&bias->visit);
+}

@@ -1,0 +1,61 @@
+/* bias.h - a lock that costs its owner two plain stores, for what one thread uses all the time and others hardly ever.
+ *
+ * The owner enters and leaves without a locked instruction. A visitor announces itself, makes every processor that runs this process
+ * see that (membarrier), and waits until the owner is outside. Where membarrier is missing, and under the thread
+ * sanitizer, which does not know it, the owner pays for a fence instead.
+ *
+ * Measured where an uncontended locked exchange takes 4.3 ns: a pair of enter and leave 1 ns, with a fence 6 ns; membarrier
+ * costs the visitor about a microsecond. The idea is that of biased locks, see also membarrier(2).
+ *
+ * Threads: one owner, any number of visitors. Not recursive. The owner leaves soon, usually within some tens of nanoseconds; visitors may stay
+ * as long as they like.
+ */
+#ifndef HDI_BASE_BIAS_H
+#define HDI_BASE_BIAS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+typedef struct hdi_bias {
+    _Atomic bool busy;   /* the owner is inside; written by it alone */
+    _Atomic bool wanted; /* a visitor is inside or coming; written under `visit` */
+    bool fenced;         /* the owner fences */
+    pthread_mutex_t visit;
+} hdi_bias;
+
+void hdi_bias_init(hdi_bias *bias);
+void hdi_bias_destroy(hdi_bias *bias);
+
+void hdi_bias_enter_slow(hdi_bias *bias);
+
+static inline void hdi_bias_enter(hdi_bias *bias)
+{
+    if (__builtin_expect(bias->fenced, 0)) {
+        /* seq_cst with the visitor's store of `wanted` and load of `busy`: one of the two sees the other */
+        atomic_store_explicit(&bias->busy, true, memory_order_seq_cst);
+        if (__builtin_expect(atomic_load_explicit(&bias->wanted, memory_order_seq_cst), 0)) {
+            hdi_bias_enter_slow(bias);
+        }
+        return;
+    }
+    atomic_store_explicit(&bias->busy, true, memory_order_relaxed);
+    atomic_signal_fence(
+        memory_order_seq_cst); /* the compiler keeps the order, the visitor's membarrier makes the processor */
+    /* acquire: pairs with the release store at the end of a visit */
+    if (__builtin_expect(atomic_load_explicit(&bias->wanted, memory_order_acquire), 0)) {
+        hdi_bias_enter_slow(bias);
+    }
+}
+
+static inline void hdi_bias_leave(hdi_bias *bias)
+{
+    /* pairs with the visitor's acquire load: it sees what the owner did */
+    atomic_store_explicit(&bias->busy, false, memory_order_release);
+}
+
+/* Keeps the owner out until hdi_bias_end_visit. The owner itself may visit, too, while it is outside. */
+void hdi_bias_visit(hdi_bias *bias);
+void hdi_bias_end_visit(hdi_bias *bias);
+
+#endif

@@ -1,0 +1,248 @@
+/* test_bias.c - the biased lock: its owner and its visitors exclude each other, with the processor's help and with a fence, also in
+ * a forked child.
+ *
+ * Threads: an owner and three visitors. The data that the lock guards is plain memory, so the thread sanitizer says when the lock
+ * does not order it.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/bias.h"
+#include "base/wait.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SLOW 1
+#endif
+#endif
+#ifndef SLOW
+#define SLOW 0
+#endif
+
+enum { VISITORS = 3, VISITS = SLOW ? 1000 : 20000 };
+
+typedef struct shared {
+    hdi_bias bias;
+    /* Guarded by it. The owner changes them one after the other, so somebody who gets in between sees them differ. */
+    long first, second, third;
+    long visits;
+    _Atomic long entries; /* of the owner, so far; to see that it stands still */
+    _Atomic int torn;     /* times that they differed; threads must not fail a test themselves */
+    _Atomic bool stop;
+} shared;
+
+/* Whether the lock shall fence although the processor would do: the way taken where membarrier is missing. */
+static shared *make(bool fenced)
+{
+    shared *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    hdi_bias_init(&s->bias);
+    s->bias.fenced = s->bias.fenced || fenced;
+    return s;
+}
+
+static void drop(shared *s)
+{
+    hdi_bias_destroy(&s->bias);
+    free(s);
+}
+
+static void step(shared *s)
+{
+    if (s->first != s->second || s->second != s->third) {
+        s->torn++; /* not always: a locked instruction here would be the fence that the lock does without */
+    }
+    s->first++;
+    atomic_signal_fence(memory_order_seq_cst); /* three stores, whatever the compiler thinks */
+    s->second++;
+    atomic_signal_fence(memory_order_seq_cst);
+    s->third++;
+}
+
+/* As long as there are visitors. */
+static void *owner(void *argument)
+{
+    shared *s = argument;
+    long entries = 0;
+    while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+        hdi_bias_enter(&s->bias);
+        step(s);
+        hdi_bias_leave(&s->bias);
+        atomic_store_explicit(&s->entries, ++entries, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+static void *visitor(void *argument)
+{
+    shared *s = argument;
+    for (int i = 0; i < VISITS; i++) {
+        hdi_bias_visit(&s->bias);
+        step(s);
+        if (i % 16 == 0) {
+            sched_yield(); /* as long as it likes */
+        }
+        step(s);
+        s->visits++;
+        hdi_bias_end_visit(&s->bias);
+        if (i % 4 == 0) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void excludes(bool fenced)
+{
+    shared *s = make(fenced);
+    pthread_t threads[VISITORS + 1];
+    assert_int_equal(pthread_create(&threads[0], NULL, owner, s), 0);
+    for (int i = 1; i <= VISITORS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, visitor, s), 0);
+    }
+    for (int i = VISITORS; i >= 0; i--) {
+        s->stop = i == 0;
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(s->torn, 0);
+    assert_true(s->entries > 0);
+    assert_int_equal(s->visits, (long)VISITORS * VISITS);
+    assert_int_equal(s->first, s->entries + 2L * VISITORS * VISITS);
+    assert_int_equal(s->second, s->first);
+    assert_int_equal(s->third, s->first);
+    drop(s);
+}
+
+static void excludes_with_the_processors_help(void **unused)
+{
+    (void)unused;
+    excludes(false);
+}
+
+static void excludes_with_a_fence(void **unused)
+{
+    (void)unused;
+    excludes(true);
+}
+
+/* While somebody visits, the owner stands still, however long that is; then it goes on. */
+static void keeps_the_owner_out(void **unused)
+{
+    (void)unused;
+    for (int fenced = 0; fenced < 2; fenced++) {
+        shared *s = make(fenced != 0);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, owner, s), 0);
+        for (int i = 0; i < 5; i++) {
+            long before = s->entries;
+            while (s->entries < before + 100) {
+                sched_yield();
+            }
+            hdi_bias_visit(&s->bias);
+            before = s->first;
+            hdi_nap(5000000);
+            s->torn += s->first != before;
+            hdi_bias_end_visit(&s->bias);
+        }
+        s->stop = true;
+        pthread_join(thread, NULL);
+        assert_int_equal(s->torn, 0);
+        drop(s);
+    }
+}
+
+static void *visits_once(void *argument)
+{
+    shared *s = argument;
+    hdi_bias_visit(&s->bias);
+    s->visits++;
+    s->stop = true;
+    hdi_bias_end_visit(&s->bias);
+    return NULL;
+}
+
+static void waits_for_the_owner_to_leave(void **unused)
+{
+    (void)unused;
+    for (int fenced = 0; fenced < 2; fenced++) {
+        shared *s = make(fenced != 0);
+        pthread_t threads[VISITORS];
+        hdi_bias_enter(&s->bias);
+        for (int i = 0; i < VISITORS; i++) {
+            assert_int_equal(pthread_create(&threads[i], NULL, visits_once, s), 0);
+        }
+        hdi_nap(20000000);
+        assert_int_equal(s->visits, 0);
+        assert_false(s->stop);
+        hdi_bias_leave(&s->bias);
+        for (int i = 0; i < VISITORS; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        assert_int_equal(s->visits, VISITORS);
+        hdi_bias_enter(&s->bias); /* all of it is over */
+        hdi_bias_leave(&s->bias);
+        drop(s);
+    }
+}
+
+static void the_owner_may_visit(void **unused)
+{
+    (void)unused;
+    shared *s = make(false);
+    for (int i = 0; i < 100; i++) {
+        hdi_bias_enter(&s->bias);
+        step(s);
+        hdi_bias_leave(&s->bias);
+        hdi_bias_visit(&s->bias);
+        step(s);
+        hdi_bias_end_visit(&s->bias);
+    }
+    assert_int_equal(s->third, 200);
+    assert_int_equal(s->torn, 0);
+    drop(s);
+}
+
+/* A child process has the registration of its parent, or has to notice that it has not. */
+static void works_in_a_forked_child(void **unused)
+{
+    (void)unused;
+    if (SLOW) {
+        skip(); /* the thread sanitizer does not like threads in forked children */
+    }
+    drop(make(false));
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        shared *s = make(false);
+        pthread_t threads[2];
+        bool good =
+            pthread_create(&threads[0], NULL, owner, s) == 0 && pthread_create(&threads[1], NULL, visitor, s) == 0;
+        for (int i = 1; good && i >= 0; i--) {
+            s->stop = i == 0;
+            pthread_join(threads[i], NULL);
+        }
+        _exit(good && s->torn == 0 && s->first == s->entries + 2L * VISITS && s->third == s->first ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(excludes_with_the_processors_help),
+        cmocka_unit_test(excludes_with_a_fence),
+        cmocka_unit_test(keeps_the_owner_out),
+        cmocka_unit_test(waits_for_the_owner_to_leave),
+        cmocka_unit_test(the_owner_may_visit),
+        cmocka_unit_test(works_in_a_forked_child),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
