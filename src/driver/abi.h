@@ -21,6 +21,7 @@ typedef struct hdcu_module_st *hdcu_module;
 typedef struct hdcu_function_st *hdcu_function;
 typedef struct hdcu_graph_st *hdcu_graph;
 typedef struct hdcu_graphexec_st *hdcu_graphexec;
+typedef struct hdcu_mempool_st *hdcu_mempool;
 typedef struct hdcu_uuid {
     char bytes[16];
 } hdcu_uuid;
@@ -108,6 +109,7 @@ enum {
     X(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                                                           \
     X(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                                                        \
     X(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                                                                \
+    X(MEMORY_POOLS_SUPPORTED, 115)                                                                                     \
     X(HOST_NUMA_ID, 134)
 
 enum {
@@ -153,7 +155,13 @@ enum {
     HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
     HDCU_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
     HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
-    HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3
+    HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3,
+    /* of a memory pool; all are 64-bit numbers */
+    HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
+    HDCU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+    HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,
+    HDCU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+    HDCU_MEMPOOL_ATTR_USED_MEM_HIGH = 8
 };
 
 /* The `extra` argument of cuLaunchKernel */

@@ -36,6 +36,12 @@
     X(cuMemGetInfo, 3020, REQUIRED, (size_t *free_bytes, size_t *total_bytes), (free_bytes, total_bytes)) \
     X(cuMemAlloc, 3020, REQUIRED, (hdcu_deviceptr *pointer, size_t bytes), (pointer, bytes)) \
     X(cuMemFree, 3020, REQUIRED, (hdcu_deviceptr pointer), (pointer)) \
+    X(cuMemAllocAsync, 11020, OPTIONAL, (hdcu_deviceptr *pointer, size_t bytes, hdcu_stream stream), (pointer, bytes, stream)) \
+    X(cuMemFreeAsync, 11020, OPTIONAL, (hdcu_deviceptr pointer, hdcu_stream stream), (pointer, stream)) \
+    X(cuDeviceGetDefaultMemPool, 11020, OPTIONAL, (hdcu_mempool *pool, hdcu_device device), (pool, device)) \
+    X(cuMemPoolGetAttribute, 11020, OPTIONAL, (hdcu_mempool pool, int attribute, void *value), (pool, attribute, value)) \
+    X(cuMemPoolSetAttribute, 11020, OPTIONAL, (hdcu_mempool pool, int attribute, void *value), (pool, attribute, value)) \
+    X(cuMemPoolTrimTo, 11020, OPTIONAL, (hdcu_mempool pool, size_t keep_bytes), (pool, keep_bytes)) \
     X(cuMemHostAlloc, 2020, REQUIRED, (void **pointer, size_t bytes, unsigned flags), (pointer, bytes, flags)) \
     X(cuMemFreeHost, 2000, REQUIRED, (void *pointer), (pointer)) \
     X(cuMemHostRegister, 6050, REQUIRED, (void *pointer, size_t bytes, unsigned flags), (pointer, bytes, flags)) \

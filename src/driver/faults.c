@@ -88,6 +88,7 @@ static bool releases(int entry)
     case INDEX_cuCtxPopCurrent:
     case INDEX_cuDevicePrimaryCtxRelease:
     case INDEX_cuMemFree:
+    case INDEX_cuMemFreeAsync:
     case INDEX_cuMemFreeHost:
     case INDEX_cuMemHostUnregister:
     case INDEX_cuMemRelease:

@@ -14,9 +14,9 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-static void release(hdi_host_mapping *m)
+void hdi_host_block_release(hdi_host_mapping *m)
 {
-    if (m->kind == HDI_HOST_ALLOCATED) {
+    if (m->device >= 0) {
         hdi_host.devices[m->device].used -= m->span.bytes;
     }
     hdi_host_set_remove(&hdi_host_mappings, &m->span);
@@ -28,16 +28,16 @@ void hdi_host_allocated_release(hdi_host_context *context)
     for (size_t i = hdi_host_mappings.count; i-- > 0;) {
         hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
         if (m->context == context) {
-            release(m);
+            hdi_host_block_release(m);
         }
     }
 }
 
-/* A block of fresh pages, its size rounded up to whole ones. */
-static hdcu_result make_block(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
-                              hdi_host_mapping **out)
+hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
+                                hdi_host_mapping **out)
 {
     size_t page = page_bytes();
+    bool of_device = kind == HDI_HOST_ALLOCATED || kind == HDI_HOST_POOLED;
     if (bytes == 0) {
         return HDCU_ERROR_INVALID_VALUE;
     }
@@ -45,7 +45,7 @@ static hdcu_result make_block(hdi_host_context *context, hdi_host_memory_kind ki
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
     bytes = (bytes + page - 1) & ~(page - 1);
-    if (kind == HDI_HOST_ALLOCATED && bytes > hdi_host.memory - hdi_host.devices[context->device].used) {
+    if (of_device && bytes > hdi_host.memory - hdi_host.devices[context->device].used) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
     hdi_host_mapping *m = calloc(1, sizeof *m);
@@ -61,13 +61,13 @@ static hdcu_result make_block(hdi_host_context *context, hdi_host_memory_kind ki
     m->span = (hdi_host_span){(uintptr_t)base, bytes};
     m->garbage = (hdi_host_garbage){.map = base, .map_bytes = bytes + page, .descriptor = -1, .self = m};
     m->kind = kind;
-    m->device = kind == HDI_HOST_ALLOCATED ? context->device : -1;
+    m->device = of_device ? context->device : -1;
     m->context = context;
     if (!hdi_host_set_insert(&hdi_host_mappings, &m->span)) {
         hdi_host_discard(&m->garbage);
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    if (kind == HDI_HOST_ALLOCATED) {
+    if (of_device) {
         hdi_host.devices[context->device].used += bytes;
     }
     *out = m;
@@ -94,6 +94,9 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
         return hdi_host_leave(r);
     }
     hdi_host_mapping *m = block_at(address, kind);
+    if (!m && kind == HDI_HOST_ALLOCATED && hdi_host_pool_has(address)) {
+        return hdi_host_leave(hdi_host_mempool_free(address));
+    }
     if (m) {
         /* Pinned memory may be in use by every device. A fault meanwhile does not keep the block from being released. */
         bool pinned = kind != HDI_HOST_ALLOCATED;
@@ -109,7 +112,7 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
         }
     }
     if (m) {
-        release(m);
+        hdi_host_block_release(m);
     }
     return hdi_host_leave(m ? HDCU_SUCCESS : if_unknown);
 }
@@ -140,7 +143,7 @@ hdcu_result hdi_host_cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = make_block(context, HDI_HOST_ALLOCATED, bytes, &m);
+        r = hdi_host_block_make(context, HDI_HOST_ALLOCATED, bytes, &m);
     }
     if (r == HDCU_SUCCESS) {
         *pointer = m->span.start;
@@ -165,7 +168,7 @@ hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = make_block(context, HDI_HOST_PINNED, bytes, &m);
+        r = hdi_host_block_make(context, HDI_HOST_PINNED, bytes, &m);
     }
     if (r == HDCU_SUCCESS) {
         *pointer = (void *)m->span.start;

@@ -101,6 +101,7 @@ static void take_down(hdi_host_context *context)
     hdi_host_streams_end(context);
     hdi_host_events_release(context);
     hdi_host_modules_release(context);
+    hdi_host_pool_release(context);
     hdi_host_allocated_release(context);
     hdi_host.contexts--;
     hdi_host_virtual_release(context->device, hdi_host.contexts == 0);
@@ -204,6 +205,9 @@ hdcu_result hdi_host_cuCtxSynchronize(void)
     }
     if (r == HDCU_SUCCESS) {
         r = hdi_host_context_drain(context);
+    }
+    if (r == HDCU_SUCCESS && hdi_host_context_current(&context) == HDCU_SUCCESS) { /* the lock was let go of */
+        hdi_host_pool_settle(context);
     }
     return hdi_host_leave(r);
 }

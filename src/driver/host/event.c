@@ -232,6 +232,9 @@ hdcu_result hdi_host_cuEventSynchronize(hdcu_event handle)
     if (r == HDCU_SUCCESS && e->mark) {
         r = hdi_host_mark_wait(e->mark);
     }
+    if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was let go of */
+        hdi_host_pool_settle(e->context);
+    }
     return hdi_host_leave(r);
 }
 

@@ -134,11 +134,13 @@ void hdi_host_context_fault(uint64_t handle, hdcu_result code);
 typedef enum hdi_host_memory_kind {
     HDI_HOST_VIRTUAL,   /* cuMemMap */
     HDI_HOST_ALLOCATED, /* cuMemAlloc */
+    HDI_HOST_POOLED,    /* a segment of the device's pool: cuMemAllocAsync */
     HDI_HOST_PINNED,    /* cuMemHostAlloc */
     HDI_HOST_REGISTERED /* cuMemHostRegister */
 } hdi_host_memory_kind;
 
 typedef struct hdi_host_physical hdi_host_physical;
+typedef struct hdi_host_segment hdi_host_segment;
 
 typedef struct hdi_host_span {
     uintptr_t start;
@@ -154,6 +156,7 @@ typedef struct hdi_host_mapping {
     hdi_host_physical *physical;
     size_t physical_offset;
     hdi_host_context *context; /* the one that frees it at its end; NULL for VIRTUAL */
+    hdi_host_segment *segment; /* POOLED */
 } hdi_host_mapping;
 
 typedef struct hdi_host_reservation {
@@ -193,6 +196,27 @@ int hdi_host_memory_file(void);
  * go too. */
 void hdi_host_virtual_release(int device, bool all);
 void hdi_host_allocated_release(hdi_host_context *context);
+
+/* alloc.c: a block of fresh pages, its size rounded up to whole ones; charged to its device. Failures: INVALID_VALUE
+ * (no bytes), OUT_OF_MEMORY. */
+hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
+                                hdi_host_mapping **out);
+void hdi_host_block_release(hdi_host_mapping *block);
+
+/* ------------------------------------------------------------------------------------- pool.c: stream-ordered memory
+ * -- */
+
+typedef struct hdi_host_slot hdi_host_slot;
+
+/* A cuMemFreeAsync was passed by its stream, or dropped. */
+void hdi_host_slot_passed(hdi_host_slot *slot);
+/* Whether this is memory of cuMemAllocAsync that is not freed; and frees it, once the context's work is done. */
+bool hdi_host_pool_has(uintptr_t address);
+hdcu_result hdi_host_mempool_free(uintptr_t address);
+/* The program has waited for work of the context: what the pool holds beyond its threshold goes back. */
+void hdi_host_pool_settle(const hdi_host_context *context);
+/* Everything goes, settings too; no stream of the context is left. */
+void hdi_host_pool_release(const hdi_host_context *context);
 
 /* ------------------------------------------------------------------------------------------- module.c: modules -- */
 
@@ -234,6 +258,7 @@ typedef enum hdi_host_op_kind {
     HDI_HOST_OP_FILL,
     HDI_HOST_OP_KERNEL,
     HDI_HOST_OP_CALL,
+    HDI_HOST_OP_FREE,
     HDI_HOST_OP_RECORD,
     HDI_HOST_OP_WAIT,
     HDI_HOST_OP_GRAPH
@@ -268,6 +293,7 @@ typedef struct hdi_host_op {
             hdcu_host_fn function;
             void *user_data;
         } call;
+        hdi_host_slot *slot;
         hdi_host_mark *mark;
         hdi_host_graph *graph;
     } u;

@@ -125,6 +125,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     case HDI_HOST_OP_GRAPH:
         hdi_host_graph_run(random, op->u.graph);
         break;
+    case HDI_HOST_OP_FREE:
     case HDI_HOST_OP_RECORD:
     case HDI_HOST_OP_WAIT:
         break; /* the stream's own business */

@@ -45,6 +45,9 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
     case HDI_HOST_OP_GRAPH:
         hdi_host_graph_release(op->u.graph);
         break;
+    case HDI_HOST_OP_FREE:
+        hdi_host_slot_passed(op->u.slot);
+        break;
     case HDI_HOST_OP_COPY:
     case HDI_HOST_OP_FILL:
     case HDI_HOST_OP_CALL:
@@ -511,6 +514,9 @@ hdcu_result hdi_host_cuStreamSynchronize(hdcu_stream stream)
     }
     if (r == HDCU_SUCCESS) {
         r = hdi_host_stream_drain(s);
+    }
+    if (r == HDCU_SUCCESS && hdi_host_stream_find(stream, &s) == HDCU_SUCCESS) { /* the lock was let go of */
+        hdi_host_pool_settle(s->context);
     }
     return hdi_host_leave(r);
 }
