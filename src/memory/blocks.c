@@ -1,88 +1,24 @@
 /* blocks.c - an allocator over a range of offsets: two-level segregated fit with the marks of former uses.
  *
- * Free blocks hang in lists by size: a row per doubling, SPLIT classes per row, and a bitmap over each, so that the
- * class that fits is found in a few instructions. All blocks also form one list in the order of their offsets,
- * which is what splitting and merging work on. Live blocks are found by their offset through a hash table with
- * chains.
- *
- * Descriptors and marks come from slabs of host memory that is only given back as a whole. Whatever can fail for
- * want of host memory is asked for at the start of a function, before anything is changed.
+ * Live blocks are found by their offset through a hash table with chains; where free blocks are found, see
+ * blocks_free.c. Whatever can fail for want of host memory is asked for at the start of a function, before anything
+ * is changed.
  *
  * Threads, locks: none of its own, see blocks.h.
  * Always: hdi_blocks_check says it in code.
  */
-#include "memory/blocks.h"
+#include "memory/blocks_internal.h"
 
 #include <assert.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 
-#define SPLIT_BITS 4
-#define SPLIT ((size_t)1 << SPLIT_BITS) /* classes per doubling: a class is at most 1/16 wider than its smallest size */
-#define ROWS 54                         /* enough for every size_t in granules of 256 bytes */
-#define LOOK 8                          /* blocks of a class looked at, and blocks that fit compared, per allocation */
-#define BLOCKS_PER_SLAB 128
-#define NODES_PER_SLAB 256
-#define SPARE_NODES 256 /* kept ready beyond one per live block */
+#define LOOK 8 /* blocks of a class looked at, and blocks that fit compared, per allocation */
 #define BUCKETS_FIRST 64
 
-typedef enum block_state { BLOCK_FREE, BLOCK_LIVE, BLOCK_RETIRED } block_state;
-
-/* One mark in the set of a free block. */
-typedef struct node {
-    struct node *next; /* by rising lane; or the next spare node */
-    hdi_mark mark;
-} node;
-
-typedef struct block {
-    size_t start, units;          /* in granules */
-    struct block *before, *after; /* neighbours by offset; NULL at the ends */
-    struct block *next, *prev;    /* free: circular list of its class, newest first. live: `next` is the hash chain.
-                                     spare: `next` */
-    node *pending;                /* free: what the next owner must wait for; else NULL */
-    block_state state;
-} block;
-
-typedef struct block_slab {
-    struct block_slab *next;
-    block blocks[BLOCKS_PER_SLAB];
-} block_slab;
-
-typedef struct node_slab {
-    struct node_slab *next;
-    node nodes[NODES_PER_SLAB];
-} node_slab;
-
-struct hdi_blocks {
-    hdi_blocks_config config;
-    size_t limit, end; /* in granules */
-    block *first, *last;
-
-    uint64_t rows;          /* bit: some class of the row has blocks */
-    uint16_t classes[ROWS]; /* bit: the class has blocks */
-    block *heads[ROWS][SPLIT];
-
-    block **buckets; /* live blocks by start */
-    size_t n_buckets;
-
-    block_slab *block_slabs;
-    block *spare_blocks;
-    node_slab *node_slabs;
-    node *spare_nodes;
-    size_t n_spare_blocks, n_spare_nodes, n_all_blocks, n_all_nodes;
-
-    size_t live_units, retired_units;
-    size_t n_live, n_free, n_retired;
-#ifdef HDI_DEBUG
-    unsigned operations;
-#endif
-};
-
 /* Checking walks everything, so a debug build does it now and then instead of every time. */
-static void check_sometimes(hdi_blocks *b)
+void hdi_blocks_check_sometimes(hdi_blocks *b)
 {
 #ifdef HDI_DEBUG
     if (++b->operations % 64 == 0) {
@@ -94,310 +30,47 @@ static void check_sometimes(hdi_blocks *b)
 #endif
 }
 
-/* ---- host memory ------------------------------------------------------------------------------------------------ */
+/* ---- finding a free block --------------------------------------------------------------------------------------- */
 
-static void *take_memory(const hdi_blocks_config *config, size_t bytes)
-{
-    return config->allocate != NULL ? config->allocate(bytes) : malloc(bytes);
-}
-
-/* Makes sure that one descriptor can be taken. */
-static bool reserve_block(hdi_blocks *b)
-{
-    if (b->spare_blocks != NULL) {
-        return true;
-    }
-    block_slab *slab = take_memory(&b->config, sizeof *slab);
-    if (slab == NULL) {
-        return false;
-    }
-    slab->next = b->block_slabs;
-    b->block_slabs = slab;
-    for (size_t i = BLOCKS_PER_SLAB; i-- > 0;) {
-        slab->blocks[i].next = b->spare_blocks;
-        b->spare_blocks = &slab->blocks[i];
-    }
-    b->n_spare_blocks += BLOCKS_PER_SLAB;
-    b->n_all_blocks += BLOCKS_PER_SLAB;
-    return true;
-}
-
-static block *take_block(hdi_blocks *b, size_t start, size_t units)
-{
-    block *k = b->spare_blocks;
-    b->spare_blocks = k->next;
-    b->n_spare_blocks--;
-    memset(k, 0, sizeof *k);
-    k->start = start;
-    k->units = units;
-    return k;
-}
-
-static void give_block(hdi_blocks *b, block *k)
-{
-    k->next = b->spare_blocks;
-    b->spare_blocks = k;
-    b->n_spare_blocks++;
-}
-
-/* Makes sure that `count` nodes can be taken. */
-static bool reserve_nodes(hdi_blocks *b, size_t count)
-{
-    while (b->n_spare_nodes < count) {
-        node_slab *slab = take_memory(&b->config, sizeof *slab);
-        if (slab == NULL) {
-            return false;
-        }
-        slab->next = b->node_slabs;
-        b->node_slabs = slab;
-        for (size_t i = NODES_PER_SLAB; i-- > 0;) {
-            slab->nodes[i].next = b->spare_nodes;
-            b->spare_nodes = &slab->nodes[i];
-        }
-        b->n_spare_nodes += NODES_PER_SLAB;
-        b->n_all_nodes += NODES_PER_SLAB;
-    }
-    return true;
-}
-
-static node *take_node(hdi_blocks *b)
-{
-    node *n = b->spare_nodes;
-    b->spare_nodes = n->next;
-    b->n_spare_nodes--;
-    return n;
-}
-
-static void give_node(hdi_blocks *b, node *n)
-{
-    n->next = b->spare_nodes;
-    b->spare_nodes = n;
-    b->n_spare_nodes++;
-}
-
-/* ---- sets of marks ---------------------------------------------------------------------------------------------- */
-
-void hdi_marks_release(hdi_marks *marks)
-{
-    if (marks->room != 0) {
-        free(marks->at.many);
-    }
-    memset(marks, 0, sizeof *marks);
-}
-
-static bool is_finished(const hdi_blocks *b, hdi_mark mark)
-{
-    return b->config.finished(b->config.finished_context, mark);
-}
-
-/* Drops the finished marks of a set. */
-static void prune(hdi_blocks *b, block *k)
-{
-    for (node **at = &k->pending; *at != NULL;) {
-        node *n = *at;
-        if (is_finished(b, n->mark)) {
-            *at = n->next;
-            give_node(b, n);
-        } else {
-            at = &n->next;
-        }
-    }
-}
-
-/* Moves the set of `from` into that of `into`. Takes no nodes, so it cannot fail. */
-static void unite(hdi_blocks *b, block *into, block *from)
-{
-    prune(b, into);
-    prune(b, from);
-    node **at = &into->pending;
-    node *n = from->pending;
-    from->pending = NULL;
-    while (n != NULL) {
-        node *next = n->next;
-        while (*at != NULL && (*at)->mark.lane < n->mark.lane) {
-            at = &(*at)->next;
-        }
-        if (*at != NULL && (*at)->mark.lane == n->mark.lane) {
-            if ((*at)->mark.position < n->mark.position) {
-                (*at)->mark.position = n->mark.position;
-            }
-            give_node(b, n);
-        } else {
-            n->next = *at;
-            *at = n;
-        }
-        n = next;
-    }
-}
-
-/* Adds a mark to a set; a node must be spare. */
-static void add_mark(hdi_blocks *b, block *k, hdi_mark mark)
-{
-    node **at = &k->pending;
-    while (*at != NULL && (*at)->mark.lane < mark.lane) {
-        at = &(*at)->next;
-    }
-    if (*at != NULL && (*at)->mark.lane == mark.lane) {
-        if ((*at)->mark.position < mark.position) {
-            (*at)->mark.position = mark.position;
-        }
-        return;
-    }
-    node *n = take_node(b);
-    n->mark = mark;
-    n->next = *at;
-    *at = n;
-}
-
-/* A copy of a set that an owner can keep. */
-static bool copy_marks(const hdi_blocks *b, const block *k, hdi_marks *out)
-{
-    hdi_marks marks;
-    memset(&marks, 0, sizeof marks);
-    for (const node *n = k->pending; n != NULL; n = n->next) {
-        marks.count++;
-    }
-    hdi_mark *to = marks.at.few;
-    if (marks.count > HDI_MARKS_FEW) {
-        to = take_memory(&b->config, marks.count * sizeof *to);
-        if (to == NULL) {
-            return false;
-        }
-        marks.room = marks.count;
-        marks.at.many = to;
-    }
-    for (const node *n = k->pending; n != NULL; n = n->next) {
-        *to++ = n->mark;
-    }
-    *out = marks;
-    return true;
-}
-
-/* ---- size classes ----------------------------------------------------------------------------------------------- */
-
-/* The class of a size: row * SPLIT + column. Row 0 has one class per size, and row r the sizes from SPLIT << (r -
- * 1) on. */
-static unsigned class_of(size_t units)
-{
-    if (units < SPLIT) {
-        return (unsigned)units;
-    }
-    unsigned top = 63u - (unsigned)__builtin_clzll(units);
-    unsigned row = top - SPLIT_BITS + 1;
-    unsigned column = (unsigned)(units >> (top - SPLIT_BITS)) & (SPLIT - 1);
-    return row * (unsigned)SPLIT + column;
-}
-
-/* The first class from `from` on that has blocks; -1 if there is none. */
-static int next_class(const hdi_blocks *b, unsigned from)
-{
-    unsigned row = from / SPLIT;
-    if (row >= ROWS) {
-        return -1;
-    }
-    unsigned columns = b->classes[row] & (0xffffu << (from % SPLIT));
-    if (columns == 0) {
-        /* not one shift by row + 1, which may be the width of the word */
-        uint64_t rows = b->rows & (~(uint64_t)1 << row);
-        if (rows == 0) {
-            return -1;
-        }
-        row = (unsigned)__builtin_ctzll(rows);
-        columns = b->classes[row];
-    }
-    return (int)(row * SPLIT + (unsigned)__builtin_ctz(columns));
-}
-
-static block **head_of(hdi_blocks *b, unsigned class)
-{
-    return &b->heads[class / SPLIT][class % SPLIT];
-}
-
-/* Makes a block free and puts it at the head of its class. */
-static void insert_free(hdi_blocks *b, block *k)
-{
-    unsigned class = class_of(k->units);
-    block **head = head_of(b, class);
-    k->state = BLOCK_FREE;
-    if (*head == NULL) {
-        k->next = k;
-        k->prev = k;
-    } else {
-        k->next = *head;
-        k->prev = (*head)->prev;
-        k->prev->next = k;
-        k->next->prev = k;
-    }
-    *head = k;
-    b->classes[class / SPLIT] |= (uint16_t)(1u << (class % SPLIT));
-    b->rows |= (uint64_t)1 << (class / SPLIT);
-    b->n_free++;
-}
-
-static void remove_free(hdi_blocks *b, block *k)
-{
-    unsigned class = class_of(k->units);
-    block **head = head_of(b, class);
-    if (k->next == k) {
-        *head = NULL;
-        b->classes[class / SPLIT] &= (uint16_t) ~(1u << (class % SPLIT));
-        if (b->classes[class / SPLIT] == 0) {
-            b->rows &= ~((uint64_t)1 << (class / SPLIT));
-        }
-    } else {
-        k->next->prev = k->prev;
-        k->prev->next = k->next;
-        if (*head == k) {
-            *head = k->next;
-        }
-    }
-    b->n_free--;
-}
-
-/* Whether the next owner would wait for no lane but its own. */
-static bool suits(const block *k, uint32_t lane)
-{
-    for (const node *n = k->pending; n != NULL; n = n->next) {
-        if (n->mark.lane != lane) {
-            return false;
-        }
-    }
-    return true;
-}
-
+/* What is looked for, in granules, and the best so far. */
 typedef struct choice {
-    block *block;
+    size_t units, alignment;
+    uint32_t lane;
+    hdi_block *block;
+    size_t start; /* of the place in it */
     bool suits;
     int compared; /* blocks that fit */
 } choice;
 
-static void consider(hdi_blocks *b, block *k, size_t units, uint32_t lane, choice *best)
+static void consider(hdi_blocks *b, hdi_block *k, choice *best)
 {
-    if (k->units < units) {
+    size_t over = best->alignment > 1 ? k->start % best->alignment : 0;
+    size_t skipped = over != 0 ? best->alignment - over : 0;
+    if (k->units < best->units || k->units - best->units < skipped) {
         return;
     }
     best->compared++;
-    prune(b, k);
-    bool good = suits(k, lane);
+    hdi_block_prune(b, k);
+    bool good = hdi_block_suits(k, best->lane);
     if (best->block == NULL || (good && !best->suits) || (good == best->suits && k->units < best->block->units)) {
         best->block = k;
+        best->start = k->start + skipped;
         best->suits = good;
     }
 }
 
-/* The block for a request, still in its list; NULL if none is large enough. */
-static block *find(hdi_blocks *b, size_t units, uint32_t lane)
+/* Finds the block for a request, which stays in its list; NULL if none is large enough. */
+static void find(hdi_blocks *b, choice *best)
 {
-    choice best = {NULL, false, 0};
-    unsigned own = class_of(units);
-    for (int class = next_class(b, own); class >= 0 && best.compared < LOOK;
-         class = next_class(b, (unsigned)class + 1)) {
+    unsigned own = hdi_block_class(best->units);
+    for (int class = hdi_blocks_next_class(b, own); class >= 0 && best->compared < LOOK;
+         class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
         /* From both ends in turn: the newest are most likely this lane's own, the oldest most likely finished. */
-        block *newest = *head_of(b, (unsigned)class);
-        block *oldest = newest->prev;
-        for (int step = 0; step < LOOK && best.compared < LOOK; step++) {
+        hdi_block *newest = *hdi_blocks_head(b, class);
+        hdi_block *oldest = newest->prev;
+        for (int step = 0; step < LOOK && best->compared < LOOK; step++) {
             bool from_newest = step % 2 == 0;
-            consider(b, from_newest ? newest : oldest, units, lane, &best);
+            consider(b, from_newest ? newest : oldest, best);
             if (newest == oldest) {
                 break;
             }
@@ -408,41 +81,28 @@ static block *find(hdi_blocks *b, size_t units, uint32_t lane)
             }
         }
     }
-    if (best.block == NULL) {
-        /* Only the request's own class mixes blocks that fit with blocks that do not. Before the range has to grow,
-         * which costs a thousand times more, all of it is looked at. */
-        block *head = *head_of(b, own);
-        block *k = head;
-        if (head != NULL) {
+    if (best->block == NULL) {
+        /* Only the request's own class, and with an alignment those up to where every block fits, mix blocks that fit
+         * with blocks that do not. Before more memory is asked for, which costs a thousand times more, all are looked
+         * at. */
+        unsigned last = hdi_block_class(best->units + best->alignment - 1);
+        for (int class = hdi_blocks_next_class(b, own); class >= 0 && (unsigned)class <= last && best->compared < LOOK;
+             class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
+            hdi_block *head = *hdi_blocks_head(b, class);
+            hdi_block *k = head;
             do {
-                consider(b, k, units, lane, &best);
+                consider(b, k, best);
                 k = k->next;
-            } while (k != head && best.compared < LOOK);
+            } while (k != head && best->compared < LOOK);
         }
     }
-    return best.block;
 }
 
 /* ---- live blocks by offset -------------------------------------------------------------------------------------- */
 
-static size_t bucket_of(const hdi_blocks *b, size_t start)
+static hdi_block *live_at(const hdi_blocks *b, size_t offset)
 {
-    return (size_t)(((uint64_t)start * 0x9e3779b97f4a7c15u) >> 32) & (b->n_buckets - 1);
-}
-
-/* The link that points to the live block at `start`, or to the NULL that ends its chain. */
-static block **live_link(const hdi_blocks *b, size_t start)
-{
-    block **at = &b->buckets[bucket_of(b, start)];
-    while (*at != NULL && (*at)->start != start) {
-        at = &(*at)->next;
-    }
-    return at;
-}
-
-static block *live_at(const hdi_blocks *b, size_t offset)
-{
-    return offset % HDI_BLOCKS_GRANULE == 0 ? *live_link(b, offset / HDI_BLOCKS_GRANULE) : NULL;
+    return offset % HDI_BLOCKS_GRANULE == 0 ? *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE) : NULL;
 }
 
 /* Doubles the table once its chains grow. Where host memory has run out they just stay longer. */
@@ -452,18 +112,18 @@ static void grow_buckets(hdi_blocks *b)
         return;
     }
     size_t old_count = b->n_buckets;
-    block **old = b->buckets;
-    block **buckets = take_memory(&b->config, old_count * 2 * sizeof(block *));
+    hdi_block **old = b->buckets;
+    hdi_block **buckets = hdi_blocks_host_memory(&b->config, old_count * 2 * sizeof(hdi_block *));
     if (buckets == NULL) {
         return;
     }
-    memset(buckets, 0, old_count * 2 * sizeof(block *));
+    memset(buckets, 0, old_count * 2 * sizeof(hdi_block *));
     b->buckets = buckets;
     b->n_buckets = old_count * 2;
     for (size_t i = 0; i < old_count; i++) {
-        for (block *k = old[i]; k != NULL;) {
-            block *next = k->next;
-            block **head = &buckets[bucket_of(b, k->start)];
+        for (hdi_block *k = old[i]; k != NULL;) {
+            hdi_block *next = k->next;
+            hdi_block **head = &buckets[hdi_blocks_bucket(b, k->start)];
             k->next = *head;
             *head = k;
             k = next;
@@ -472,57 +132,23 @@ static void grow_buckets(hdi_blocks *b)
     free(old);
 }
 
-static void insert_live(hdi_blocks *b, block *k)
+void hdi_block_insert_live(hdi_blocks *b, hdi_block *k)
 {
-    block **head = &b->buckets[bucket_of(b, k->start)];
-    k->state = BLOCK_LIVE;
+    hdi_block **head = &b->buckets[hdi_blocks_bucket(b, k->start)];
+    k->kind = HDI_BLOCK_LIVE;
     k->prev = NULL;
     k->next = *head;
     *head = k;
     b->n_live++;
-    b->live_units += k->units;
+    b->sums.live += k->units;
 }
 
-static void remove_live(hdi_blocks *b, block *k)
+void hdi_block_remove_live(hdi_blocks *b, hdi_block *k)
 {
-    block **at = live_link(b, k->start);
+    hdi_block **at = hdi_blocks_live_link(b, k->start);
     *at = k->next;
     b->n_live--;
-    b->live_units -= k->units;
-}
-
-/* ---- the order of offsets --------------------------------------------------------------------------------------- */
-
-/* Puts a block into the order behind `before` (NULL: as the first of all). */
-static void link_behind(hdi_blocks *b, block *before, block *k)
-{
-    k->before = before;
-    k->after = before != NULL ? before->after : b->first;
-    if (k->after != NULL) {
-        k->after->before = k;
-    } else {
-        b->last = k;
-    }
-    if (before != NULL) {
-        before->after = k;
-    } else {
-        b->first = k;
-    }
-}
-
-/* Joins a block with the one behind it; neither hangs in a class. */
-static void absorb_after(hdi_blocks *b, block *k)
-{
-    block *gone = k->after;
-    unite(b, k, gone);
-    k->units += gone->units;
-    k->after = gone->after;
-    if (k->after != NULL) {
-        k->after->before = k;
-    } else {
-        b->last = k;
-    }
-    give_block(b, gone);
+    b->sums.live -= k->units;
 }
 
 /* ---- the interface ---------------------------------------------------------------------------------------------- */
@@ -532,19 +158,20 @@ hd_status hdi_blocks_create(const hdi_blocks_config *config, hdi_blocks **out)
     if (config->limit < HDI_BLOCKS_GRANULE || config->finished == NULL) {
         return hdi_fail(HD_ERROR_ARGUMENT, "blocks: a limit of %zu bytes or no callback", config->limit);
     }
-    hdi_blocks *b = take_memory(config, sizeof *b);
+    hdi_blocks *b = hdi_blocks_host_memory(config, sizeof *b);
     if (b == NULL) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the allocator");
     }
     memset(b, 0, sizeof *b);
     b->config = *config;
     b->limit = config->limit / HDI_BLOCKS_GRANULE;
-    b->buckets = take_memory(config, BUCKETS_FIRST * sizeof(block *));
-    if (b->buckets == NULL || !reserve_nodes(b, SPARE_NODES)) {
+    b->wall = config->wall / HDI_BLOCKS_GRANULE;
+    b->buckets = hdi_blocks_host_memory(config, BUCKETS_FIRST * sizeof(hdi_block *));
+    if (b->buckets == NULL || !hdi_blocks_reserve_nodes(b, HDI_SPARE_NODES)) {
         hdi_blocks_destroy(b);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the allocator");
     }
-    memset(b->buckets, 0, BUCKETS_FIRST * sizeof(block *));
+    memset(b->buckets, 0, BUCKETS_FIRST * sizeof(hdi_block *));
     b->n_buckets = BUCKETS_FIRST;
     *out = b;
     return HD_OK;
@@ -555,42 +182,132 @@ void hdi_blocks_destroy(hdi_blocks *b)
     if (b == NULL) {
         return;
     }
-    while (b->block_slabs != NULL) {
-        block_slab *next = b->block_slabs->next;
-        free(b->block_slabs);
-        b->block_slabs = next;
-    }
-    while (b->node_slabs != NULL) {
-        node_slab *next = b->node_slabs->next;
-        free(b->node_slabs);
-        b->node_slabs = next;
-    }
+    hdi_blocks_give_slabs_back(b);
     free(b->buckets);
     free(b);
 }
 
-hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes)
+/* A block, in no list yet, behind all others. NULL: it cannot be, which is recorded. */
+static hd_status extend(hdi_blocks *b, size_t bytes, hdi_block **out)
 {
     size_t units = bytes / HDI_BLOCKS_GRANULE;
-    if (units == 0 || bytes % HDI_BLOCKS_GRANULE != 0 || units > b->limit - b->end) {
+    if (units == 0 || bytes % HDI_BLOCKS_GRANULE != 0 || units > b->limit - b->sums.end) {
         return hdi_fail(HD_ERROR_ARGUMENT, "blocks: cannot grow by %zu bytes, %zu are left", bytes,
-                        (b->limit - b->end) * HDI_BLOCKS_GRANULE);
+                        (b->limit - b->sums.end) * HDI_BLOCKS_GRANULE);
     }
-    block *last = b->last;
-    if (last != NULL && last->state == BLOCK_FREE) {
-        remove_free(b, last);
-        prune(b, last);
-        last->units += units;
-    } else {
-        if (!reserve_block(b)) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for a block descriptor");
+    if (!hdi_blocks_reserve(b, 1)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for a block descriptor");
+    }
+    hdi_block *k = hdi_block_new(b, b->sums.end, units);
+    hdi_block_link_behind(b, b->last, k);
+    b->sums.end += units;
+    *out = k;
+    return HD_OK;
+}
+
+hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes)
+{
+    hdi_block *k = NULL;
+    hd_status status = extend(b, bytes, &k);
+    if (status == HD_OK) {
+        k->fresh = true;
+        hdi_block_set_free(b, k);
+        hdi_blocks_check_sometimes(b);
+    }
+    return status;
+}
+
+hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes)
+{
+    hdi_block *k = NULL;
+    hd_status status = extend(b, bytes, &k);
+    if (status == HD_OK) {
+        hdi_block_set_gap(b, k);
+        hdi_blocks_check_sometimes(b);
+    }
+    return status;
+}
+
+static hdi_origin origin_of(const hdi_block *k, bool suits)
+{
+    if (k->pending != NULL) {
+        return suits ? HDI_ORIGIN_SAME_LANE : HDI_ORIGIN_WAITED;
+    }
+    return k->fresh ? HDI_ORIGIN_FRESH : HDI_ORIGIN_FINISHED;
+}
+
+/* The part of a free block that a new owner gets; k hangs in no class. Cuts off what is in front and behind. */
+static hdi_block *carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
+{
+    if (start > k->start) {
+        hdi_block *part = hdi_block_cut(b, k, start - k->start);
+        if (part->units > units) {
+            hdi_block *behind = hdi_block_cut(b, part, units);
+            hdi_block_copy_set(b, behind, k);
+            hdi_block_insert_free(b, behind);
         }
-        last = take_block(b, b->end, units);
-        link_behind(b, b->last, last);
+        hdi_block_insert_free(b, k);
+        return part;
     }
-    insert_free(b, last);
-    b->end += units;
-    check_sometimes(b);
+    if (k->units > units) {
+        hdi_block *behind = hdi_block_cut(b, k, units);
+        behind->pending = k->pending;
+        k->pending = NULL;
+        hdi_block_insert_free(b, behind);
+    } else {
+        hdi_block_drop_set(b, k);
+    }
+    return k;
+}
+
+/* What the owner of a part of k must wait for. False: no host memory. */
+static bool inherit(const hdi_blocks *b, const hdi_block *k, hdi_marks *out)
+{
+    const hdi_node *n = k->pending;
+    if (n == NULL || n->next == NULL) {
+        memset(out, 0, sizeof *out);
+        if (n != NULL) {
+            out->count = 1;
+            out->at.few[0] = n->mark;
+        }
+        return true;
+    }
+    return hdi_blocks_gather(b, k, k->start + 1, out);
+}
+
+hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_blocks_taken *out)
+{
+    out->origin = HDI_ORIGIN_NONE;
+    if (request->bytes > b->sums.end * HDI_BLOCKS_GRANULE) {
+        return HD_ERROR_NOT_FOUND;
+    }
+    choice best = {.units = (request->bytes - 1) / HDI_BLOCKS_GRANULE + 1,
+                   .alignment = request->alignment > HDI_BLOCKS_GRANULE ? request->alignment / HDI_BLOCKS_GRANULE : 1,
+                   .lane = request->lane};
+    find(b, &best);
+    hdi_block *k = best.block;
+    if (k == NULL || (request->no_wait && !best.suits)) {
+        out->origin = k != NULL ? HDI_ORIGIN_WAITED : HDI_ORIGIN_NONE;
+        return HD_ERROR_NOT_FOUND;
+    }
+
+    /* Everything that can fail comes before anything is changed. */
+    bool in_front = best.start > k->start, behind = best.start + best.units < k->start + k->units;
+    hdi_marks marks;
+    if (!hdi_blocks_reserve(b, (size_t)in_front + behind) ||
+        !hdi_blocks_reserve_for_owner(b, in_front && behind ? hdi_block_count_set(k) : 0) || !inherit(b, k, &marks)) {
+        return HD_ERROR_HOST_MEMORY;
+    }
+
+    out->origin = origin_of(k, best.suits);
+    hdi_block_remove_free(b, k);
+    k = carve(b, k, best.start, best.units);
+    k->fresh = false;
+    grow_buckets(b);
+    hdi_block_insert_live(b, k);
+    out->offset = k->start * HDI_BLOCKS_GRANULE;
+    out->inherited = marks;
+    hdi_blocks_check_sometimes(b);
     return HD_OK;
 }
 
@@ -599,247 +316,63 @@ hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *o
     if (bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "blocks: a block of 0 bytes");
     }
-    if (bytes > b->end * HDI_BLOCKS_GRANULE) {
-        return HD_ERROR_NOT_FOUND;
-    }
-    size_t units = (bytes - 1) / HDI_BLOCKS_GRANULE + 1;
-    block *k = find(b, units, lane);
-    if (k == NULL) {
-        return HD_ERROR_NOT_FOUND;
-    }
-
-    /* Everything that can fail comes before anything is changed. */
-    size_t rest = k->units - units;
-    hdi_marks marks;
-    if ((rest != 0 && !reserve_block(b)) || !reserve_nodes(b, b->n_live + 1 + SPARE_NODES) ||
-        !copy_marks(b, k, &marks)) {
+    hdi_blocks_request request = {.bytes = bytes, .lane = lane};
+    hdi_blocks_taken taken;
+    hd_status status = hdi_blocks_take(b, &request, &taken);
+    if (status == HD_ERROR_HOST_MEMORY) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the bookkeeping of a block of %zu bytes",
                         bytes);
     }
-
-    remove_free(b, k);
-    if (rest != 0) {
-        block *behind = take_block(b, k->start + units, rest);
-        k->units = units;
-        link_behind(b, k, behind);
-        behind->pending = k->pending;
-        insert_free(b, behind);
-    } else {
-        while (k->pending != NULL) {
-            node *n = k->pending;
-            k->pending = n->next;
-            give_node(b, n);
-        }
+    if (status == HD_OK) {
+        *offset = taken.offset;
+        *inherited = taken.inherited;
     }
-    k->pending = NULL;
-    grow_buckets(b);
-    insert_live(b, k);
-    *offset = k->start * HDI_BLOCKS_GRANULE;
-    *inherited = marks;
-    check_sometimes(b);
-    return HD_OK;
+    return status;
 }
 
 /* Makes room for `count` nodes, at last by dropping what has finished from every set. */
 static bool find_nodes(hdi_blocks *b, size_t count)
 {
-    if (reserve_nodes(b, count)) {
+    if (hdi_blocks_reserve_nodes(b, count)) {
         return true;
     }
-    for (block *k = b->first; k != NULL; k = k->after) {
-        if (k->state == BLOCK_FREE) {
-            prune(b, k);
-        }
-    }
+    hdi_blocks_prune(b);
     return b->n_spare_nodes >= count;
 }
 
-void hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_mark *marks, size_t n_marks)
+bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_mark *marks, size_t n_marks)
 {
-    block *k = live_at(b, offset);
+    hdi_block *k = live_at(b, offset);
     if (k == NULL) {
-        return;
+        return false;
     }
     size_t unfinished = 0;
     for (size_t i = 0; i < n_marks; i++) {
-        unfinished += !is_finished(b, marks[i]);
+        unfinished += !hdi_blocks_finished(b, marks[i]);
     }
-    remove_live(b, k);
+    hdi_block_remove_live(b, k);
     if (!find_nodes(b, unfinished)) {
-        k->state = BLOCK_RETIRED;
+        k->kind = HDI_BLOCK_RETIRED;
         k->next = NULL;
         b->n_retired++;
-        b->retired_units += k->units;
-        check_sometimes(b);
-        return;
+        b->sums.retired += k->units;
+        hdi_blocks_check_sometimes(b);
+        return true;
     }
-    if (k->after != NULL && k->after->state == BLOCK_FREE) {
-        remove_free(b, k->after);
-        absorb_after(b, k);
-    }
-    if (k->before != NULL && k->before->state == BLOCK_FREE) {
-        k = k->before;
-        remove_free(b, k);
-        absorb_after(b, k);
-    }
-    for (size_t i = 0; i < n_marks; i++) {
+    for (size_t i = 0; unfinished != 0 && i < n_marks; i++) {
         /* at most `unfinished` of them: what was finished above still is */
-        if (!is_finished(b, marks[i])) {
-            add_mark(b, k, marks[i]);
+        if (!hdi_blocks_finished(b, marks[i])) {
+            hdi_block_add_mark(b, k, marks[i]);
         }
     }
-    insert_free(b, k);
-    check_sometimes(b);
+    hdi_block_set_free(b, k);
+    hdi_blocks_look_at_queue(b);
+    hdi_blocks_check_sometimes(b);
+    return true;
 }
 
 size_t hdi_blocks_size(const hdi_blocks *b, size_t offset)
 {
-    const block *k = live_at(b, offset);
+    const hdi_block *k = live_at(b, offset);
     return k != NULL ? k->units * HDI_BLOCKS_GRANULE : 0;
-}
-
-size_t hdi_blocks_tail(const hdi_blocks *b)
-{
-    return b->last != NULL && b->last->state == BLOCK_FREE ? b->last->units * HDI_BLOCKS_GRANULE : 0;
-}
-
-static size_t largest_free(const hdi_blocks *b)
-{
-    if (b->rows == 0) {
-        return 0;
-    }
-    unsigned row = 63u - (unsigned)__builtin_clzll(b->rows);
-    unsigned column = 31u - (unsigned)__builtin_clz(b->classes[row]);
-    const block *head = b->heads[row][column];
-    const block *k = head;
-    size_t units = 0;
-    do {
-        units = k->units > units ? k->units : units;
-        k = k->next;
-    } while (k != head);
-    return units;
-}
-
-void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out)
-{
-    out->managed_bytes = b->end * HDI_BLOCKS_GRANULE;
-    out->live_bytes = b->live_units * HDI_BLOCKS_GRANULE;
-    out->retired_bytes = b->retired_units * HDI_BLOCKS_GRANULE;
-    out->free_bytes = out->managed_bytes - out->live_bytes - out->retired_bytes;
-    out->largest_free = largest_free(b) * HDI_BLOCKS_GRANULE;
-    out->live_blocks = b->n_live;
-    out->free_blocks = b->n_free;
-    out->retired_blocks = b->n_retired;
-    out->pending_marks = b->n_all_nodes - b->n_spare_nodes;
-}
-
-/* ---- verification ----------------------------------------------------------------------------------------------- */
-
-static bool __attribute__((format(printf, 3, 4))) wrong(char *why, size_t why_bytes, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(why, why_bytes, format, arguments);
-    va_end(arguments);
-    return false;
-}
-
-/* Whether a block's links in its class hold and the class is marked as having blocks. */
-static bool hangs_right(const hdi_blocks *b, const block *k)
-{
-    unsigned class = class_of(k->units);
-    return k->next->prev == k && k->prev->next == k && class_of(k->next->units) == class &&
-           k->next->state == BLOCK_FREE && b->heads[class / SPLIT][class % SPLIT] != NULL;
-}
-
-bool hdi_blocks_check(const hdi_blocks *b, char *why, size_t why_bytes)
-{
-    size_t at = 0, n_blocks = 0, n_live = 0, n_free = 0, n_retired = 0, live = 0, retired = 0, n_nodes = 0;
-    const block *before = NULL;
-    for (const block *k = b->first; k != NULL; before = k, k = k->after) {
-        if (k->start != at || k->units == 0 || k->before != before) {
-            return wrong(why, why_bytes, "block at %zu: starts at %zu, %zu long", at, k->start, k->units);
-        }
-        at += k->units;
-        n_blocks++;
-        if (k->state == BLOCK_LIVE) {
-            n_live++;
-            live += k->units;
-            if (*live_link(b, k->start) != k) {
-                return wrong(why, why_bytes, "live block at %zu: not in the table", k->start);
-            }
-        } else if (k->state == BLOCK_RETIRED) {
-            n_retired++;
-            retired += k->units;
-        } else {
-            n_free++;
-            if (before != NULL && before->state == BLOCK_FREE) {
-                return wrong(why, why_bytes, "free block at %zu: follows a free block", k->start);
-            }
-            if (!hangs_right(b, k)) {
-                return wrong(why, why_bytes, "free block at %zu: wrong in its class", k->start);
-            }
-        }
-        if (k->pending != NULL && k->state != BLOCK_FREE) {
-            return wrong(why, why_bytes, "block at %zu: not free and has a set", k->start);
-        }
-        for (const node *n = k->pending; n != NULL; n = n->next) {
-            n_nodes++;
-            if (n->next != NULL && n->next->mark.lane <= n->mark.lane) {
-                return wrong(why, why_bytes, "free block at %zu: its set is not by rising lane", k->start);
-            }
-        }
-    }
-    if (at != b->end || before != b->last || b->end > b->limit) {
-        return wrong(why, why_bytes, "the blocks end at %zu, the range at %zu", at, b->end);
-    }
-    if (n_live != b->n_live || n_free != b->n_free || n_retired != b->n_retired || live != b->live_units ||
-        retired != b->retired_units) {
-        return wrong(why, why_bytes, "counts: %zu live, %zu free, %zu retired", n_live, n_free, n_retired);
-    }
-
-    size_t hanging = 0;
-    for (size_t c = 0; c < ROWS * SPLIT; c++) {
-        const block *head = b->heads[c / SPLIT][c % SPLIT];
-        bool marked = (b->classes[c / SPLIT] >> (c % SPLIT) & 1) != 0;
-        if (marked != (head != NULL) || ((b->rows >> (c / SPLIT) & 1) != 0) != (b->classes[c / SPLIT] != 0)) {
-            return wrong(why, why_bytes, "class %zu: its bit says otherwise", c);
-        }
-        const block *k = head;
-        while (k != NULL) {
-            hanging++;
-            if (class_of(k->units) != c || hanging > n_free) {
-                return wrong(why, why_bytes, "class %zu: holds the block at %zu", c, k->start);
-            }
-            k = k->next != head ? k->next : NULL;
-        }
-    }
-    size_t chained = 0;
-    for (size_t i = 0; i < b->n_buckets; i++) {
-        for (const block *k = b->buckets[i]; k != NULL; k = k->next) {
-            chained++;
-            if (k->state != BLOCK_LIVE || bucket_of(b, k->start) != i || chained > n_live) {
-                return wrong(why, why_bytes, "bucket %zu: holds the block at %zu", i, k->start);
-            }
-        }
-    }
-    if (hanging != n_free || chained != n_live) {
-        return wrong(why, why_bytes, "lists: %zu of %zu free, %zu of %zu live", hanging, n_free, chained, n_live);
-    }
-
-    size_t spare_blocks = 0, spare_nodes = 0;
-    for (const block *k = b->spare_blocks; k != NULL && spare_blocks <= b->n_all_blocks; k = k->next) {
-        spare_blocks++;
-    }
-    for (const node *n = b->spare_nodes; n != NULL && spare_nodes <= b->n_all_nodes; n = n->next) {
-        spare_nodes++;
-    }
-    if (spare_blocks != b->n_spare_blocks || spare_blocks + n_blocks != b->n_all_blocks) {
-        return wrong(why, why_bytes, "descriptors: %zu spare and %zu used of %zu", spare_blocks, n_blocks,
-                     b->n_all_blocks);
-    }
-    if (spare_nodes != b->n_spare_nodes || spare_nodes + n_nodes != b->n_all_nodes) {
-        return wrong(why, why_bytes, "marks: %zu spare and %zu used of %zu", spare_nodes, n_nodes, b->n_all_nodes);
-    }
-    return true;
 }

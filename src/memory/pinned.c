@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "memory/addresses.h"
 #include "memory/blocks.h"
+#include "memory/populate.h"
 
 typedef struct hdi_pinned_record {
     struct hdi_pinned_record *before, *after; /* in the pool's list */
@@ -341,6 +342,11 @@ hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
     pthread_mutex_lock(&pool->lock);
     hd_status status = take_memory(pool, (bytes + page - 1) / page * page, &r->shm);
     if (status == HD_OK) {
+        pthread_mutex_unlock(&pool->lock);
+        if (pool->config.populate) {
+            hdi_populate(r->shm.base, r->shm.bytes);
+        }
+        pthread_mutex_lock(&pool->lock);
         bool kept = false;
         status = pin_all(pool, r, &address, &kept);
         if (status == HD_OK) {

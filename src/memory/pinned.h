@@ -1,7 +1,7 @@
 /* pinned.h - pinned host memory: shared mappings that every device of the runtime can use directly.
  *
  * The memory is an anonymous file (base/shm.h), so that it can be given to another process, registered through the devices'
- * ports with their drivers, which fault its pages in and pin them. A runtime has one pool, which knows everything that is
+ * ports with their drivers, which pin its pages. A runtime has one pool, which knows everything that is
  * alive, so that a device that is restarted gets it again.
  *
  * Placements: where all devices share this process's driver, one port registers memory for all. With a process per device,
@@ -34,6 +34,8 @@ typedef struct hdi_pinned_config {
     bool everywhere;       /* register with every device's port, else with one, whose driver serves all */
     uint64_t window_at;    /* everywhere: where the window lies; 0: in the first free slot of addresses.h */
     uint64_t window_bytes; /* 0: as much as can be had there */
+    bool
+        populate; /* have the system give out the pages before the drivers pin them: those drivers do pin (populate.h) */
 } hdi_pinned_config;
 
 typedef struct hdi_pinned {

@@ -38,6 +38,7 @@ void fake_reset(size_t total)
     fake.total = total;
     fake.granularity = 2 * FAKE_MIB;
     fake.unreachable = -1;
+    fake.most = SIZE_MAX;
     pthread_mutex_unlock(&lock);
     fake_set_stack(NULL);
 }
@@ -78,6 +79,17 @@ bool fake_is_mapped(hdcu_deviceptr at, size_t bytes, int device)
     }
     pthread_mutex_unlock(&lock);
     return covered == bytes;
+}
+
+int fake_chunks_mapped(void)
+{
+    int n = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FAKE_CHUNKS; i++) {
+        n += fake.chunks[i].at != 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return n;
 }
 
 /* Starts a call; the lock is held when it returns. The code, unless it is 0, is what the call must fail with. */
@@ -219,6 +231,9 @@ static hdcu_result address_reserve(hdcu_deviceptr *pointer, size_t bytes, size_t
         address % fake.granularity != 0 || flags != 0 || fake_top() != fake_context) {
         return misuse();
     }
+    if (fake.most_addresses != 0 && bytes > fake.most_addresses) {
+        return end(HDCU_ERROR_OUT_OF_MEMORY);
+    }
     *pointer = fake.base = address != 0 && !fake.elsewhere ? address : FAKE_BASE;
     fake.reserved = bytes;
     return end(HDCU_SUCCESS);
@@ -262,6 +277,7 @@ static hdcu_result create(hdcu_memhandle *handle, size_t bytes, const hdcu_mem_p
             c->bytes = bytes;
             c->handle_types = prop->requested_handle_types;
             fake.created += bytes;
+            fake.misuses += fake.created > fake.most;
             *handle = (hdcu_memhandle)i + 1;
             return end(HDCU_SUCCESS);
         }
@@ -277,15 +293,16 @@ static void settle(const fake_chunk *c)
     }
 }
 
+/* A release that is made to fail has worked all the same, as it does where the driver reports an earlier failure. */
 static hdcu_result release(hdcu_memhandle handle)
 {
-    BEGIN("cuMemRelease");
+    hdcu_result begun = begin("cuMemRelease");
     if (handle == 0 || handle > FAKE_CHUNKS || !fake.chunks[handle - 1].held) {
         return misuse();
     }
     fake.chunks[handle - 1].held = false;
     settle(&fake.chunks[handle - 1]);
-    return end(HDCU_SUCCESS);
+    return end(begun);
 }
 
 static hdcu_result map(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu_memhandle handle,

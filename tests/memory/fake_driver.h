@@ -1,5 +1,5 @@
-/* fake_driver.h - the few driver entry points that the memory layer calls through a local port, with books kept and failures on
- * order.
+/* fake_driver.h - the few driver entry points that the memory layer calls through a local port, with books kept and
+ * failures on order.
  *
  * Threads: any; its own lock covers the books. One fake at a time: fake_reset starts a fresh one.
  */
@@ -29,10 +29,12 @@ typedef struct fake_books {
     size_t granularity;
     int no_virtual_memory, no_file_descriptors; /* attributes */
     int unreachable;                            /* a device that cannot be granted access; -1: none */
+    size_t most_addresses;                      /* longer ranges cannot be had; 0: any length */
     bool elsewhere;                             /* ranges lie where the driver likes, not where they are wanted */
 
     hdcu_deviceptr base; /* 0: nothing reserved */
     size_t reserved, created;
+    size_t most; /* creating more than this at any moment is a misuse */
     fake_chunk chunks[FAKE_CHUNKS];
     void *registered[FAKE_REGISTERED]; /* host memory; NULL: free */
     int n_registered;
@@ -59,6 +61,8 @@ void fake_fail(const char *only, long at, bool for_good, int code); /* at 0: no 
 /* Nothing reserved, created, mapped or registered is left, and nothing was misused. */
 bool fake_is_clean(void);
 bool fake_is_mapped(hdcu_deviceptr at, size_t bytes, int device); /* mapped, and the device may read and write it */
+
+int fake_chunks_mapped(void);
 
 /* The thread's context stack. */
 hdcu_context fake_top(void);

@@ -1,110 +1,30 @@
-/* test_blocks.c - the allocator over offsets: directed cases, a random run against a model, and host memory that
- * runs out. */
-#include "support/check.h"
+/* test_blocks.c - the allocator over offsets: directed cases, and a random run against a model. Gaps, and host memory
+ * that runs out, have files of their own. */
+#include "blocks_tools.h"
 
-#include "memory/blocks.h"
-
-enum { LANES = 6, UNITS = 4096, G = 256 };
-
-/* What the test says has finished: everything up to here, per lane. */
-static uint64_t finished_to[256];
-
-static bool finished(void *context, hdi_mark mark)
-{
-    const uint64_t *to = context;
-    return mark.position <= to[mark.lane];
-}
-
-/* Host memory that can be made to run out: allocations left before every further one fails, -1 for no limit. */
-static long allocations_left = -1;
-
-static void *allocate(size_t bytes)
-{
-    if (allocations_left == 0) {
-        return NULL;
-    }
-    if (allocations_left > 0) {
-        allocations_left--;
-    }
-    return malloc(bytes);
-}
-
-static void check(const hdi_blocks *b)
-{
-    char why[160] = "";
-    if (!hdi_blocks_check(b, why, sizeof why)) {
-        fail_msg("%s", why);
-    }
-}
-
-static hd_status create(size_t limit, hdi_blocks **out)
-{
-    hdi_blocks_config config = {
-        .limit = limit, .finished = finished, .finished_context = finished_to, .allocate = allocate};
-    return hdi_blocks_create(&config, out);
-}
-
-static hdi_blocks *make(size_t limit, size_t bytes)
-{
-    hdi_blocks *b = NULL;
-    memset(finished_to, 0, sizeof finished_to);
-    allocations_left = -1;
-    assert_ok(create(limit, &b));
-    if (bytes != 0) {
-        assert_ok(hdi_blocks_grow(b, bytes));
-    }
-    return b;
-}
-
-/* Allocates where there must be room and nothing to wait for. */
-static size_t take(hdi_blocks *b, size_t bytes, uint32_t lane)
-{
-    size_t offset = 0;
-    hdi_marks marks;
-    assert_ok(hdi_blocks_alloc(b, bytes, lane, &offset, &marks));
-    assert_int_equal(marks.count, 0);
-    assert_int_equal(offset % G, 0);
-    assert_true(hdi_blocks_size(b, offset) >= bytes);
-    check(b);
-    return offset;
-}
-
-static void give(hdi_blocks *b, size_t offset, uint32_t lane, uint64_t position)
-{
-    hdi_mark mark = {lane, position};
-    hdi_blocks_free(b, offset, &mark, 1);
-    check(b);
-}
-
-static hdi_blocks_info info_of(const hdi_blocks *b)
-{
-    hdi_blocks_info info;
-    hdi_blocks_get_info(b, &info);
-    return info;
-}
+enum { LANES = 6, UNITS = 4096 };
 
 static void splits_and_merges(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(1 << 20, 64 * G);
+    hdi_blocks *b = blocks_make(1 << 20, 64 * G);
     size_t at[4];
     for (int i = 0; i < 4; i++) {
-        at[i] = take(b, 10 * G - (size_t)i, 0);
+        at[i] = blocks_take(b, 10 * G - (size_t)i, 0);
         assert_int_equal(hdi_blocks_size(b, at[i]), 10 * G);
         assert_int_equal(at[i], (size_t)i * 10 * G);
     }
-    assert_int_equal(hdi_blocks_tail(b), 24 * G);
     hdi_blocks_free(b, at[0], NULL, 0);
     hdi_blocks_free(b, at[2], NULL, 0);
-    check(b);
-    assert_int_equal(info_of(b).free_blocks, 3);
+    blocks_check(b);
+    assert_int_equal(blocks_info(b).free_blocks, 3);
     hdi_blocks_free(b, at[1], NULL, 0); /* with both neighbours */
-    check(b);
-    assert_int_equal(info_of(b).free_blocks, 2);
-    assert_int_equal(info_of(b).largest_free, 30 * G);
+    blocks_check(b);
+    assert_int_equal(blocks_info(b).free_blocks, 2);
+    assert_int_equal(blocks_info(b).largest_free, 30 * G);
     hdi_blocks_free(b, at[3], NULL, 0);
-    check(b);
-    hdi_blocks_info info = info_of(b);
+    blocks_check(b);
+    hdi_blocks_info info = blocks_info(b);
     assert_int_equal(info.free_blocks, 1);
     assert_int_equal(info.largest_free, 64 * G);
     assert_int_equal(info.free_bytes, 64 * G);
@@ -115,7 +35,7 @@ static void splits_and_merges(void **unused)
     hdi_blocks_free(b, 1, NULL, 0);
     hdi_blocks_free(b, SIZE_MAX, NULL, 0);
     assert_int_equal(hdi_blocks_size(b, at[0]), 0);
-    check(b);
+    blocks_check(b);
     hdi_blocks_destroy(b);
     hdi_blocks_destroy(NULL);
 }
@@ -123,11 +43,10 @@ static void splits_and_merges(void **unused)
 static void grows_at_its_end(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(100 * G + 17, 0);
+    hdi_blocks *b = blocks_make(100 * G + 17, 0);
     size_t offset = 77;
     hdi_marks marks;
     assert_status(hdi_blocks_alloc(b, 1, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
-    assert_int_equal(hdi_blocks_tail(b), 0);
     assert_status(hdi_blocks_grow(b, 0), HD_ERROR_ARGUMENT);
     assert_status(hdi_blocks_grow(b, G + 1), HD_ERROR_ARGUMENT);
     assert_status(hdi_blocks_grow(b, 101 * G), HD_ERROR_ARGUMENT);
@@ -135,30 +54,30 @@ static void grows_at_its_end(void **unused)
     assert_status(hdi_blocks_alloc(b, 11 * G, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
     assert_int_equal(offset, 77);
     assert_ok(hdi_blocks_grow(b, 10 * G)); /* joins the free end */
-    assert_int_equal(hdi_blocks_tail(b), 20 * G);
-    assert_int_equal(take(b, 20 * G, 0), 0);
+    assert_int_equal(blocks_info(b).largest_free, 20 * G);
+    assert_int_equal(blocks_take(b, 20 * G, 0), 0);
     assert_ok(hdi_blocks_grow(b, 80 * G)); /* behind a live block */
-    check(b);
-    assert_int_equal(take(b, 80 * G, 0), 20 * G);
+    blocks_check(b);
+    assert_int_equal(blocks_take(b, 80 * G, 0), 20 * G);
     assert_status(hdi_blocks_grow(b, G), HD_ERROR_ARGUMENT);
-    assert_int_equal(info_of(b).managed_bytes, 100 * G);
+    assert_int_equal(blocks_info(b).managed_bytes, 100 * G);
     hdi_blocks_destroy(b);
 }
 
 static void refuses_sizes_that_cannot_be(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(SIZE_MAX, (size_t)1 << 62);
+    hdi_blocks *b = blocks_make(SIZE_MAX, (size_t)1 << 62);
     size_t offset = 1;
     hdi_marks marks;
     assert_status(hdi_blocks_alloc(b, 0, 0, &offset, &marks), HD_ERROR_ARGUMENT);
     assert_status(hdi_blocks_alloc(b, SIZE_MAX, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
     assert_status(hdi_blocks_alloc(b, SIZE_MAX - 254, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
     assert_status(hdi_blocks_alloc(b, ((size_t)1 << 62) + 1, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
-    assert_int_equal(take(b, (size_t)1 << 62, 0), 0);
+    assert_int_equal(blocks_take(b, (size_t)1 << 62, 0), 0);
     assert_ok(hdi_blocks_grow(b, SIZE_MAX / G * G - ((size_t)1 << 62)));
-    check(b);
-    assert_status(create(255, &b), HD_ERROR_ARGUMENT);
+    blocks_check(b);
+    assert_status(blocks_create(255, 0, &b), HD_ERROR_ARGUMENT);
     hdi_blocks_destroy(b);
 }
 
@@ -166,22 +85,22 @@ static void refuses_sizes_that_cannot_be(void **unused)
 static void fits_exactly(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make((size_t)1 << 40, (size_t)1 << 34);
+    hdi_blocks *b = blocks_make((size_t)1 << 40, (size_t)1 << 34);
     static size_t at[2000];
     for (size_t i = 0; i < 1000; i++) {
-        at[2 * i] = take(b, (1000 + i) * G, 0);
-        at[2 * i + 1] = take(b, G, 0); /* keeps neighbours apart */
+        at[2 * i] = blocks_take(b, (1000 + i) * G, 0);
+        at[2 * i + 1] = blocks_take(b, G, 0); /* keeps neighbours apart */
     }
-    size_t rest = take(b, info_of(b).largest_free, 0);
+    size_t rest = blocks_take(b, blocks_info(b).largest_free, 0);
     for (size_t i = 0; i < 1000; i++) {
         hdi_blocks_free(b, at[2 * (i * 389 % 1000)], NULL, 0); /* in no order of size */
     }
     /* largest first: the only block that fits is somewhere in its class */
     for (size_t i = 1000; i-- > 0;) {
-        size_t offset = take(b, (1000 + i) * G, 0);
+        size_t offset = blocks_take(b, (1000 + i) * G, 0);
         assert_int_equal(hdi_blocks_size(b, offset), (1000 + i) * G);
     }
-    assert_int_equal(info_of(b).free_blocks, 0);
+    assert_int_equal(blocks_info(b).free_blocks, 0);
     hdi_blocks_free(b, rest, NULL, 0);
     hdi_blocks_destroy(b);
 }
@@ -189,33 +108,33 @@ static void fits_exactly(void **unused)
 static void takes_the_smallest_that_fits(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(1 << 20, 100 * G);
-    size_t large = take(b, 30 * G, 0);
-    take(b, G, 0);
-    size_t small = take(b, 10 * G, 0);
-    take(b, 59 * G, 0);
+    hdi_blocks *b = blocks_make(1 << 20, 100 * G);
+    size_t large = blocks_take(b, 30 * G, 0);
+    blocks_take(b, G, 0);
+    size_t small = blocks_take(b, 10 * G, 0);
+    blocks_take(b, 59 * G, 0);
     hdi_blocks_free(b, small, NULL, 0);
     hdi_blocks_free(b, large, NULL, 0);
-    assert_int_equal(take(b, 9 * G, 0), small);
-    assert_int_equal(take(b, 9 * G, 0), large);
+    assert_int_equal(blocks_take(b, 9 * G, 0), small);
+    assert_int_equal(blocks_take(b, 9 * G, 0), large);
     hdi_blocks_destroy(b);
 }
 
 static void hands_on_unfinished_uses(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(1 << 20, 8 * G);
+    hdi_blocks *b = blocks_make(1 << 20, 8 * G);
     hdi_mark marks[] = {{5, 50}, {1, 10}, {3, 30}, {1, 12}, {3, 29}, {2, 20}};
     finished_to[2] = 20;
-    size_t offset = take(b, 8 * G, 1);
+    size_t offset = blocks_take(b, 8 * G, 1);
     hdi_blocks_free(b, offset, marks, 6);
-    check(b);
-    assert_int_equal(info_of(b).pending_marks, 3);
+    blocks_check(b);
+    assert_int_equal(blocks_info(b).pending_marks, 3);
 
     /* one mark per lane, the highest, without what has finished; by lane; the taker's own lane too */
     hdi_marks got;
     assert_ok(hdi_blocks_alloc(b, 3 * G, 3, &offset, &got));
-    check(b);
+    blocks_check(b);
     assert_int_equal(got.count, 3);
     const hdi_mark *m = hdi_marks_data(&got);
     assert_true(m[0].lane == 1 && m[0].position == 12);
@@ -231,34 +150,76 @@ static void hands_on_unfinished_uses(void **unused)
     assert_ok(hdi_blocks_alloc(b, 5 * G, 7, &second, &got));
     assert_int_equal(got.count, 2);
     assert_int_equal(got.room, 0); /* two fit without host memory */
-    assert_int_equal(info_of(b).pending_marks, 0);
+    assert_int_equal(blocks_info(b).pending_marks, 0);
 
-    /* freed apart with different uses, merged: the union, the highest of each lane */
-    hdi_mark first_uses[] = {{1, 90}, {4, 40}};
-    hdi_mark second_uses[] = {{1, 91}, {6, 60}};
+    /* freed apart with other uses in the same lanes, merged: the union, the highest of each lane */
+    hdi_mark first_uses[] = {{1, 90}, {4, 41}};
+    hdi_mark second_uses[] = {{1, 91}, {4, 40}};
     hdi_blocks_free(b, offset, first_uses, 2);
     hdi_blocks_free(b, second, second_uses, 2);
-    check(b);
+    blocks_check(b);
     assert_ok(hdi_blocks_alloc(b, 8 * G, 1, &offset, &got));
     m = hdi_marks_data(&got);
-    assert_int_equal(got.count, 3);
-    assert_true(m[0].position == 91 && m[1].position == 40 && m[2].position == 60);
+    assert_int_equal(got.count, 2);
+    assert_true(m[0].position == 91 && m[1].position == 41);
     hdi_marks_release(&got);
+    hdi_blocks_destroy(b);
+}
+
+/* What one lane still uses does not keep others from what is next to it. */
+static void joins_what_waits_for_the_same_lanes(void **unused)
+{
+    (void)unused;
+    hdi_blocks *b = blocks_make(1 << 20, 40 * G);
+    size_t at[4];
+    for (int i = 0; i < 4; i++) {
+        at[i] = blocks_take(b, 10 * G, 0);
+    }
+    hdi_blocks_free(b, at[0], NULL, 0);
+    blocks_give(b, at[1], 1, 1);
+    blocks_give(b, at[2], 2, 1);
+    blocks_give(b, at[3], 2, 2);
+    assert_int_equal(blocks_info(b).free_blocks, 3);
+    assert_int_equal(blocks_info(b).waiting_bytes, 30 * G);
+    assert_int_equal(blocks_take(b, 10 * G, 9), at[0]);
+    hdi_blocks_free(b, at[0], NULL, 0);
+    size_t offset;
+    hdi_marks got;
+    assert_ok(hdi_blocks_alloc(b, 20 * G, 2, &offset, &got));
+    assert_int_equal(offset, at[2]);
+    assert_true(got.count == 1 && hdi_marks_data(&got)[0].position == 2);
+    assert_status(hdi_blocks_alloc(b, 20 * G, 2, &offset, &got), HD_ERROR_NOT_FOUND);
+    /* once that is finished they are one, as soon as anybody looks */
+    finished_to[1] = 1;
+    hdi_blocks_prune(b);
+    blocks_check(b);
+    assert_int_equal(blocks_take(b, 20 * G, 2), at[0]);
+    blocks_give(b, at[0], 1, 2);
+    blocks_give(b, at[2], 2, 3);
+    assert_int_equal(blocks_info(b).free_blocks, 2);
+    finished_to[1] = 2;
+    finished_to[2] = 3;
+    for (int i = 0; i < 3; i++) { /* a free looks, too */
+        hdi_blocks_free(b, blocks_take(b, 1, 0), NULL, 0);
+        blocks_check(b);
+    }
+    assert_int_equal(blocks_info(b).free_blocks, 1);
+    assert_int_equal(blocks_info(b).waiting_bytes, 0);
     hdi_blocks_destroy(b);
 }
 
 static void prefers_what_needs_no_wait(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(1 << 20, 64 * G);
+    hdi_blocks *b = blocks_make(1 << 20, 64 * G);
     size_t at[5], fence[5];
     for (int i = 0; i < 5; i++) {
-        at[i] = take(b, 4 * G, 0);
-        fence[i] = take(b, G, 0);
+        at[i] = blocks_take(b, 4 * G, 0);
+        fence[i] = blocks_take(b, G, 0);
     }
-    size_t rest = take(b, info_of(b).largest_free, 0);
+    size_t rest = blocks_take(b, blocks_info(b).largest_free, 0);
     for (uint32_t i = 0; i < 4; i++) {
-        give(b, at[i], i, 100 + i);
+        blocks_give(b, at[i], i, 100 + i);
     }
     /* a lane gets its own block back */
     size_t offset;
@@ -280,7 +241,7 @@ static void prefers_what_needs_no_wait(void **unused)
     /* with a wait before none at all */
     assert_ok(hdi_blocks_alloc(b, 3 * G, 9, &offset, &got));
     assert_int_equal(got.count, 1);
-    check(b);
+    blocks_check(b);
     hdi_blocks_free(b, rest, NULL, 0);
     hdi_blocks_destroy(b);
 }
@@ -289,14 +250,14 @@ static void prefers_what_needs_no_wait(void **unused)
 static void looks_at_the_oldest(void **unused)
 {
     (void)unused;
-    hdi_blocks *b = make(1 << 20, 200 * G);
+    hdi_blocks *b = blocks_make(1 << 20, 200 * G);
     size_t at[100];
     for (int i = 0; i < 100; i++) {
-        at[i] = take(b, G, 0);
-        take(b, G, 0);
+        at[i] = blocks_take(b, G, 0);
+        blocks_take(b, G, 0);
     }
     for (uint32_t i = 0; i < 100; i++) {
-        give(b, at[i], 0, i + 1);
+        blocks_give(b, at[i], 0, i + 1);
     }
     finished_to[0] = 1;
     size_t offset;
@@ -357,9 +318,9 @@ static void model_alloc(hdi_blocks *b)
     hdi_marks got;
     hd_status status = hdi_blocks_alloc(b, bytes, (uint32_t)draw(LANES), &offset, &got);
     if (status == HD_ERROR_NOT_FOUND) {
-        assert_true(info_of(b).largest_free < bytes);
-        if (info_of(b).managed_bytes < UNITS * G && hdi_blocks_grow(b, 64 * G) == HD_OK) {
-            check(b);
+        assert_true(blocks_info(b).largest_free < bytes);
+        if (blocks_info(b).managed_bytes < UNITS * G && hdi_blocks_grow(b, 64 * G) == HD_OK) {
+            blocks_check(b);
         }
         return;
     }
@@ -414,7 +375,7 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
     memset(need, 0, sizeof need);
     memset(submitted, 0, sizeof submitted);
     n_lives = 0;
-    hdi_blocks *b = make(UNITS * G, 64 * G);
+    hdi_blocks *b = blocks_make(UNITS * G, 64 * G);
     for (int step = 0; step < steps; step++) {
         if (starve && step % 50 == 0) {
             allocations_left = draw(2) == 0 ? -1 : (long)draw(4);
@@ -431,25 +392,27 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
             finished_to[lane] += draw(submitted[lane] - finished_to[lane] + 1);
         }
         if (step % 7 == 0) {
-            check(b);
+            blocks_check(b);
         }
         size_t live_bytes = 0;
         for (size_t i = 0; step % 100 == 0 && i < n_lives; i++) {
             live_bytes += lives[i].bytes;
         }
-        assert_true(step % 100 != 0 || live_bytes == info_of(b).live_bytes);
+        assert_true(step % 100 != 0 || live_bytes == blocks_info(b).live_bytes);
     }
     allocations_left = -1;
     while (n_lives > 0) {
         model_free(b);
     }
-    check(b);
-    hdi_blocks_info info = info_of(b);
+    memcpy(finished_to, submitted, sizeof submitted);
+    hdi_blocks_prune(b);
+    blocks_check(b);
+    hdi_blocks_info info = blocks_info(b);
     assert_int_equal(info.live_blocks, 0);
     if (info.retired_blocks == 0) {
         assert_int_equal(info.free_blocks, 1);
         assert_int_equal(info.largest_free, info.managed_bytes);
-        assert_true(info.pending_marks <= LANES);
+        assert_int_equal(info.pending_marks, 0);
     }
     hdi_blocks_destroy(b);
 }
@@ -470,128 +433,6 @@ static void agrees_with_the_model_when_starved(void **unused)
     }
 }
 
-/* ---- host memory runs out --------------------------------------------------------------------------------------- */
-
-static void creation_fails_cleanly(void **unused)
-{
-    (void)unused;
-    hdi_blocks *b = NULL;
-    long n = 0;
-    for (;; n++) {
-        allocations_left = n;
-        hd_status status = create(1 << 20, &b);
-        if (status == HD_OK) {
-            break;
-        }
-        assert_status(status, HD_ERROR_HOST_MEMORY);
-        assert_null(b);
-    }
-    assert_true(n >= 3);
-    allocations_left = 0;
-    assert_status(hdi_blocks_grow(b, 64 * G), HD_ERROR_HOST_MEMORY);
-    check(b);
-    allocations_left = -1;
-    assert_ok(hdi_blocks_grow(b, 64 * G));
-    hdi_blocks_destroy(b);
-}
-
-/* The copy of a large set cannot be made: the block stays free, with its set. */
-static void a_failed_alloc_loses_nothing(void **unused)
-{
-    (void)unused;
-    hdi_blocks *b = make(1 << 20, 8 * G);
-    hdi_mark marks[40];
-    for (uint32_t i = 0; i < 40; i++) {
-        marks[i] = (hdi_mark){i, i + 1};
-    }
-    size_t offset = take(b, 8 * G, 0);
-    hdi_blocks_free(b, offset, marks, 40);
-    allocations_left = 0;
-    hdi_marks got = {.count = 99};
-    assert_status(hdi_blocks_alloc(b, 8 * G, 0, &offset, &got), HD_ERROR_HOST_MEMORY);
-    assert_int_equal(got.count, 99);
-    check(b);
-    allocations_left = -1;
-    assert_ok(hdi_blocks_alloc(b, 8 * G, 0, &offset, &got));
-    assert_int_equal(got.count, 40);
-    hdi_marks_release(&got);
-    hdi_blocks_destroy(b);
-}
-
-/* One mark per live block has its room for sure. */
-static void usual_frees_need_no_memory(void **unused)
-{
-    (void)unused;
-    enum { N = 1000 };
-    static size_t at[N];
-    hdi_blocks *b = make(1 << 20, 2 * N * G);
-    for (int i = 0; i < N; i++) {
-        at[i] = take(b, G, 0);
-        take(b, G, 0); /* neighbours stay apart */
-    }
-    allocations_left = 0;
-    for (uint32_t i = 0; i < N; i++) {
-        hdi_mark mark = {i % 256, 1 + i};
-        hdi_blocks_free(b, at[i], &mark, 1);
-    }
-    check(b);
-    assert_int_equal(info_of(b).retired_blocks, 0);
-    assert_int_equal(info_of(b).pending_marks, N);
-    allocations_left = -1;
-    hdi_blocks_destroy(b);
-}
-
-/* A free that finds no room for its marks first drops finished ones elsewhere, and at last retires the block. */
-static void free_keeps_its_promise_without_memory(void **unused)
-{
-    (void)unused;
-    enum { N = 8, MARKS = 200 };
-    hdi_blocks *b = make(1 << 20, 64 * G);
-    size_t at[N];
-    hdi_mark marks[MARKS];
-    for (int i = 0; i < N; i++) {
-        at[i] = take(b, G, 0);
-        take(b, G, 0); /* neighbours stay apart */
-    }
-    for (uint32_t i = 0; i < MARKS; i++) {
-        marks[i] = (hdi_mark){i, 1};
-    }
-    allocations_left = 0;
-    /* Two slabs of 256 are there: this many sets of 200 fit, the next one does not. */
-    int kept = 0;
-    while (info_of(b).retired_blocks == 0) {
-        hdi_blocks_free(b, at[kept++], marks, MARKS);
-        check(b);
-        assert_true(kept < N);
-    }
-    assert_int_equal(info_of(b).retired_bytes, G);
-    assert_int_equal(info_of(b).pending_marks, (size_t)(kept - 1) * MARKS);
-    hdi_blocks_free(b, at[kept - 1], NULL, 0); /* it is nobody's: ignored */
-    check(b);
-
-    /* once uses have finished there is room again */
-    for (uint32_t i = 0; i < MARKS; i++) {
-        finished_to[i] = 1;
-        marks[i].position = 2;
-    }
-    hdi_blocks_free(b, at[kept], marks, MARKS);
-    check(b);
-    assert_int_equal(info_of(b).retired_blocks, 1);
-    assert_int_equal(info_of(b).pending_marks, MARKS);
-
-    /* and never is the retired block handed out */
-    allocations_left = -1;
-    size_t offset;
-    hdi_marks got;
-    while (hdi_blocks_alloc(b, G, 0, &offset, &got) == HD_OK) {
-        assert_int_not_equal(offset, at[kept - 1]);
-        hdi_marks_release(&got);
-    }
-    assert_int_equal(info_of(b).free_bytes, 0);
-    check(b);
-    hdi_blocks_destroy(b);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -601,14 +442,11 @@ int main(void)
         cmocka_unit_test(fits_exactly),
         cmocka_unit_test(takes_the_smallest_that_fits),
         cmocka_unit_test(hands_on_unfinished_uses),
+        cmocka_unit_test(joins_what_waits_for_the_same_lanes),
         cmocka_unit_test(prefers_what_needs_no_wait),
         cmocka_unit_test(looks_at_the_oldest),
         cmocka_unit_test(agrees_with_the_model),
         cmocka_unit_test(agrees_with_the_model_when_starved),
-        cmocka_unit_test(creation_fails_cleanly),
-        cmocka_unit_test(a_failed_alloc_loses_nothing),
-        cmocka_unit_test(usual_frees_need_no_memory),
-        cmocka_unit_test(free_keeps_its_promise_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

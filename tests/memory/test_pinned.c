@@ -68,6 +68,40 @@ static void gives_zeroed_pages(void **unused)
     hdi_pinned_pool_destroy(NULL);
 }
 
+/* Pages that are given out ahead are there before a driver sees them, in one part or several. */
+static void gives_out_pages_ahead(void **unused)
+{
+    (void)unused;
+    hdi_pinned_pool *plain = make();
+    hdi_pinned_pool_destroy(plain);
+    const hdi_pinned_config config = {.n_devices = DEVICES, .port = port_of, .context = ports, .populate = true};
+    hdi_pinned_pool *pool = NULL;
+    assert_ok(hdi_pinned_pool_create(&config, &pool));
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t sizes[] = {1, 5 * page, (size_t)33 << 20};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        hdi_pinned p;
+        assert_ok(hdi_pinned_alloc(pool, sizes[s], &p));
+        size_t pages = p.shm.bytes / page, there = 0;
+        unsigned char *resident = malloc(pages);
+        assert_non_null(resident);
+        assert_int_equal(mincore(p.shm.base, p.shm.bytes, resident), 0);
+        for (size_t i = 0; i < pages; i++) {
+            there += resident[i] & 1;
+        }
+        free(resident);
+        void *probe = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        bool known = madvise(probe, page, 23 /* MADV_POPULATE_WRITE */) == 0;
+        munmap(probe, page);
+        assert_int_equal(there, known ? pages : there);
+        const char *bytes = p.shm.base;
+        assert_true(bytes[0] == 0 && bytes[sizes[s] - 1] == 0);
+        assert_ok(hdi_pinned_release(&p, false));
+    }
+    assert_true(fake_is_clean());
+    end(pool);
+}
+
 static void refuses_bad_sizes(void **unused)
 {
     (void)unused;
@@ -213,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gives_zeroed_pages),
+        cmocka_unit_test(gives_out_pages_ahead),
         cmocka_unit_test(refuses_bad_sizes),
         cmocka_unit_test(failures_are_undone),
         cmocka_unit_test(keeps_the_addresses_when_unpinning_fails),

@@ -1,5 +1,5 @@
-/* test_restart.c - an arena whose device is lost and comes back: what is forgotten, what is refused, and threads that go on
- * allocating meanwhile. The port is made up: it keeps count of what it has mapped. */
+/* test_restart.c - an arena whose device is lost and comes back: what is forgotten, what is refused, and threads that
+ * go on allocating meanwhile. The port is made up: it knows which granules it has mapped, and by which request. */
 #include "support/check.h"
 
 #include <pthread.h>
@@ -11,6 +11,8 @@
 
 #define MIB ((size_t)1 << 20)
 #define TOTAL (256 * MIB)
+#define RANGE (4 * TOTAL)
+#define GRANULE (2 * MIB)
 
 /* A device behind a port, which may be gone. */
 typedef struct device {
@@ -18,6 +20,7 @@ typedef struct device {
     _Atomic int gone;
     bool elsewhere; /* ranges lie where nobody wanted them */
     uint64_t base, mapped;
+    uint16_t pieces[RANGE / GRANULE]; /* by granule: how long the piece is that begins there; UINT16_MAX: goes on */
     int requests, reserved, grants;
     int wrong; /* requests that make no sense */
 } device;
@@ -26,6 +29,21 @@ static hdi_answer answer_of(device *d, const char *call)
 {
     d->requests++;
     return (hdi_answer){atomic_load(&d->gone), call};
+}
+
+static void forget(device *d)
+{
+    d->base = d->mapped = 0;
+    memset(d->pieces, 0, sizeof d->pieces);
+}
+
+static int count_pieces(const device *d)
+{
+    int n = 0;
+    for (size_t g = 0; g < RANGE / GRANULE; g++) {
+        n += d->pieces[g] != 0 && d->pieces[g] != UINT16_MAX;
+    }
+    return n;
 }
 
 static hdi_answer facts(hdi_port *port, hdi_facts *out)
@@ -42,7 +60,7 @@ static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint6
     device *d = (device *)(void *)port;
     hdi_answer answer = answer_of(d, "cuMemAddressReserve");
     if (hdi_answered(answer)) {
-        d->wrong += d->base != 0 || bytes != TOTAL;
+        d->wrong += d->base != 0 || bytes != RANGE;
         d->base = *out = wanted != 0 && !d->elsewhere ? wanted : 0x700000000000;
         d->reserved++;
     }
@@ -52,8 +70,8 @@ static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint6
 static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     device *d = (device *)(void *)port;
-    d->wrong += at != d->base || bytes != TOTAL;
-    d->base = d->mapped = 0;
+    d->wrong += at != d->base || bytes != RANGE;
+    forget(d);
     d->reserved--;
     return answer_of(d, "cuMemAddressFree");
 }
@@ -63,7 +81,16 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
     device *d = (device *)(void *)port;
     hdi_answer answer = answer_of(d, "cuMemCreate");
     if (hdi_answered(answer)) {
-        d->wrong += at != d->base + d->mapped;
+        uint64_t first = (at - d->base) / GRANULE, count = bytes / GRANULE;
+        if (at < d->base || count == 0 || first + count > RANGE / GRANULE || bytes > TOTAL - d->mapped) {
+            d->wrong++;
+            return answer;
+        }
+        for (uint64_t g = first; g < first + count; g++) {
+            d->wrong += d->pieces[g] != 0;
+            d->pieces[g] = UINT16_MAX;
+        }
+        d->pieces[first] = (uint16_t)count;
         d->mapped += bytes;
     }
     return answer;
@@ -72,16 +99,24 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
 static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     device *d = (device *)(void *)port;
-    d->mapped -= bytes;
-    d->wrong += at != d->base + d->mapped;
-    return answer_of(d, "cuMemUnmap");
+    hdi_answer answer = answer_of(d, "cuMemUnmap");
+    if (hdi_answered(answer)) {
+        uint64_t first = (at - d->base) / GRANULE, count = bytes / GRANULE;
+        if (at < d->base || first + count > RANGE / GRANULE || d->pieces[first] != count) {
+            d->wrong++;
+            return answer;
+        }
+        memset(&d->pieces[first], 0, count * sizeof d->pieces[0]);
+        d->mapped -= bytes;
+    }
+    return answer;
 }
 
 static hdi_answer grant(hdi_port *port, int peer, uint64_t at, uint64_t bytes)
 {
     (void)peer;
     device *d = (device *)(void *)port;
-    d->wrong += at < d->base || at + bytes > d->base + d->mapped;
+    d->wrong += at < d->base || at + bytes > d->base + RANGE || d->pieces[(at - d->base) / GRANULE] != bytes / GRANULE;
     d->grants++;
     return answer_of(d, "cuMemSetAccess");
 }
@@ -92,7 +127,7 @@ static const hdi_port_calls calls = {
 /* The device's process is new: nothing is there, and nothing is gone any more. */
 static void begin_afresh(device *d)
 {
-    d->base = d->mapped = 0;
+    forget(d);
     d->reserved = 0;
     atomic_store(&d->gone, 0);
 }
@@ -109,7 +144,7 @@ static hdi_arena *make(device *d)
     *d = (device){.port = {&calls}};
     const hdi_arena_config config = {.port = &d->port,
                                      .index = 1,
-                                     .address = hdi_device_range(1, 0, TOTAL, 2),
+                                     .address = hdi_device_range(1, 0, RANGE, 2),
                                      .fixed = true,
                                      .finished = unfinished};
     hdi_arena *arena = NULL;
@@ -169,13 +204,13 @@ static void forgets_everything(void **unused)
     check(arena);
 
     begin_afresh(&d);
-    const uint64_t again = hdi_device_range(1, 1, TOTAL, 2);
+    const uint64_t again = hdi_device_range(1, 1, RANGE, 2);
     int requests = d.requests, grants = d.grants;
     assert_ok(hdi_arena_restart(arena, again));
     assert_int_equal(d.requests, requests + 1); /* the range and nothing else */
     assert_int_equal(hdi_arena_base(arena), again);
     assert_int_equal(info_of(arena).mapped_bytes, 0);
-    assert_int_equal(info_of(arena).blocks.live_blocks, 0);
+    assert_int_equal(info_of(arena).taken_blocks, 0);
     check(arena);
     hdi_arena_free(arena, at[0], &(hdi_mark){7, 2}, 1); /* of before: nobody's business */
     hdi_arena_free(arena, at[2], NULL, 0);
@@ -184,9 +219,9 @@ static void forgets_everything(void **unused)
     assert_int_equal(marks, 0);
     assert_int_equal(d.grants, grants); /* peers are granted afresh */
     assert_ok(hdi_arena_grant(arena, 0));
-    assert_int_equal(d.grants, grants + 1);
+    assert_int_equal(d.grants, grants + count_pieces(&d));
     hdi_arena_free(arena, at[2], NULL, 0);
-    assert_int_equal(info_of(arena).blocks.live_blocks, 1);
+    assert_int_equal(info_of(arena).taken_blocks, 1);
     check(arena);
     assert_ok(hdi_arena_destroy(arena, false));
     assert_int_equal(d.reserved, 0);
@@ -205,14 +240,14 @@ static void a_restart_that_fails_may_be_repeated(void **unused)
         begin_afresh(&d);
         if (way == 0) {
             atomic_store(&d.gone, HDI_GONE_CLOSED);
-            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 1, TOTAL, 2)), HD_ERROR_DEVICE_LOST);
+            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 1, RANGE, 2)), HD_ERROR_DEVICE_LOST);
             assert_message_has("hd_device_restart: the memory of device 1 cannot be set up");
         } else if (way == 1) {
             atomic_store(&d.gone, HDCU_ERROR_OUT_OF_MEMORY);
-            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 2, TOTAL, 2)), HD_ERROR_MEMORY);
+            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 2, RANGE, 2)), HD_ERROR_MEMORY);
         } else {
             d.elsewhere = true;
-            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 3, TOTAL, 2)), HD_ERROR_UNSUPPORTED);
+            assert_status(hdi_arena_restart(arena, hdi_device_range(1, 3, RANGE, 2)), HD_ERROR_UNSUPPORTED);
             d.elsewhere = false;
         }
         assert_int_equal(d.reserved, 0);
@@ -229,11 +264,11 @@ static void a_restart_that_fails_may_be_repeated(void **unused)
         check(arena);
     }
     begin_afresh(&d);
-    assert_ok(hdi_arena_restart(arena, hdi_device_range(1, 4, TOTAL, 2)));
+    assert_ok(hdi_arena_restart(arena, hdi_device_range(1, 4, RANGE, 2)));
     assert_ok(take(arena, MIB, &at, &marks));
     check(arena);
     atomic_store(&d.gone, HDI_GONE_CLOSED);
-    assert_int_equal(hdi_arena_restart(arena, hdi_device_range(1, 5, TOTAL, 2)), HD_ERROR_DEVICE_LOST);
+    assert_int_equal(hdi_arena_restart(arena, hdi_device_range(1, 5, RANGE, 2)), HD_ERROR_DEVICE_LOST);
     int requests = d.requests;
     assert_ok(hdi_arena_destroy(arena, false)); /* there is nothing to give back */
     assert_int_equal(d.requests, requests);
@@ -287,9 +322,16 @@ static void *allocate_and_free(void *argument)
             *at = 0;
         }
         size_t marks = 0;
-        hd_status status = take(w->arena, (size_t)(1 + i % 5) * MIB, at, &marks);
+        size_t bytes = i % 3 == 0 ? 4096 : (size_t)(1 + i % 5) * 8 * MIB;
+        hd_status status = take(w->arena, bytes, at, &marks);
+        if (i % 50 == 0) {
+            hd_status trimmed = hdi_arena_trim(w->arena, 0, SIZE_MAX, NULL);
+            w->errors += trimmed != HD_OK && trimmed != HD_ERROR_DEVICE_LOST;
+            hd_status ahead = hdi_arena_grow_ahead(w->arena, 8 * MIB, NULL);
+            w->errors += ahead != HD_OK && ahead != HD_ERROR_DEVICE_LOST;
+        }
         w->lost += status == HD_ERROR_DEVICE_LOST;
-        w->errors += status != HD_OK && status != HD_ERROR_DEVICE_LOST;
+        w->errors += status != HD_OK && status != HD_ERROR_DEVICE_LOST && status != HD_ERROR_MEMORY;
         w->errors += status == HD_OK && (*at < HDI_RANGES_AT || *at >= HDI_RANGES_END || marks != 0);
     }
     for (int i = 0; i < 8; i++) {
@@ -312,12 +354,12 @@ static void threads_go_on(void **unused)
     }
     for (unsigned i = 1; i <= RESTARTS; i++) {
         atomic_store(&d.gone, HDI_GONE_CLOSED);
-        assert_status(hdi_arena_restart(arena, hdi_device_range(1, i, TOTAL, 2)), HD_ERROR_DEVICE_LOST);
+        assert_status(hdi_arena_restart(arena, hdi_device_range(1, i, RANGE, 2)), HD_ERROR_DEVICE_LOST);
         assert_int_equal(hdi_arena_base(arena), 0);
-        d.base = d.mapped = 0; /* nobody asks for anything until the next restart */
+        forget(&d); /* nobody asks for anything until the next restart */
         d.reserved = 0;
         atomic_store(&d.gone, 0);
-        assert_ok(hdi_arena_restart(arena, hdi_device_range(1, i, TOTAL, 2)));
+        assert_ok(hdi_arena_restart(arena, hdi_device_range(1, i, RANGE, 2)));
         assert_ok(hdi_arena_grant(arena, 0));
         hdi_arena_revoke(arena, (int)i % 2);
         check(arena);
@@ -329,7 +371,7 @@ static void threads_go_on(void **unused)
         assert_int_equal(workers[i].errors, 0);
     }
     check(arena);
-    assert_int_equal(info_of(arena).blocks.live_blocks, 0);
+    assert_int_equal(info_of(arena).taken_blocks, 0);
     assert_ok(hdi_arena_destroy(arena, false));
     assert_int_equal(d.wrong, 0);
 }

@@ -1,0 +1,520 @@
+/* blocks_gaps.c - parts of the range without memory: gaps, runs of them with free blocks, and claims.
+ *
+ * A claim is one or more blocks, neighbours, that hang in no list. A window of a run is claimed as a whole, part by
+ * part, so that it can be given back exactly as it was; its length is known to its owner. Claims of finished memory
+ * are one block each.
+ *
+ * Threads, locks: none of its own, see blocks.h.
+ * Always: gaps hang in a circular list of no order; a claim keeps one spare descriptor back for its end.
+ */
+#include "memory/blocks_internal.h"
+
+static void link_gap(hdi_blocks *b, hdi_block *k)
+{
+    k->kind = HDI_BLOCK_GAP;
+    if (b->gaps == NULL) {
+        k->next = k;
+        k->prev = k;
+    } else {
+        k->next = b->gaps;
+        k->prev = b->gaps->prev;
+        k->prev->next = k;
+        k->next->prev = k;
+    }
+    b->gaps = k;
+    b->n_gaps++;
+    b->sums.gap += k->units;
+}
+
+static void unlink_gap(hdi_blocks *b, hdi_block *k)
+{
+    if (k->next == k) {
+        b->gaps = NULL;
+    } else {
+        k->next->prev = k->prev;
+        k->prev->next = k->next;
+        b->gaps = b->gaps == k ? k->next : b->gaps;
+    }
+    b->n_gaps--;
+    b->sums.gap -= k->units;
+}
+
+static bool is_gap(const hdi_block *k)
+{
+    return k != NULL && k->kind == HDI_BLOCK_GAP;
+}
+
+void hdi_block_set_gap(hdi_blocks *b, hdi_block *k)
+{
+    hdi_block *after = k->after, *before = k->before;
+    k->fresh = k->lacks = false;
+    if (is_gap(after)) {
+        unlink_gap(b, after);
+        k->units += after->units;
+        hdi_block_unlink(b, after);
+        hdi_block_give(b, after);
+    }
+    if (is_gap(before)) {
+        unlink_gap(b, before);
+        before->units += k->units;
+        hdi_block_unlink(b, k);
+        hdi_block_give(b, k);
+        k = before;
+    }
+    link_gap(b, k);
+}
+
+/* The block that has the granule. */
+static hdi_block *block_with(const hdi_blocks *b, size_t at)
+{
+    hdi_block *k = b->first;
+    while (k != NULL && k->start + k->units <= at) {
+        k = k->after;
+    }
+    return k;
+}
+
+hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_mark *marks, size_t n_marks)
+{
+    if (!hdi_blocks_reserve(b, 2) || !hdi_blocks_reserve_nodes(b, n_marks + HDI_SPARE_NODES)) {
+        return HD_ERROR_HOST_MEMORY;
+    }
+    size_t start = from / HDI_BLOCKS_GRANULE, units = bytes / HDI_BLOCKS_GRANULE;
+    hdi_block *k = b->gaps;
+    while (k->start > start || k->start + k->units <= start) {
+        k = k->next;
+    }
+    unlink_gap(b, k);
+    hdi_block *front = k;
+    if (start > k->start) {
+        k = hdi_block_cut(b, front, start - front->start);
+        link_gap(b, front);
+    }
+    if (k->units > units) {
+        link_gap(b, hdi_block_cut(b, k, units));
+    }
+    k->fresh = fresh;
+    for (size_t i = 0; i < n_marks; i++) {
+        if (!hdi_blocks_finished(b, marks[i])) {
+            hdi_block_add_mark(b, k, marks[i]);
+        }
+    }
+    hdi_block_set_free(b, k);
+    hdi_blocks_check_sometimes(b);
+    return HD_OK;
+}
+
+void hdi_blocks_drop(hdi_blocks *b, size_t offset)
+{
+    hdi_block *k = *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE);
+    if (k != NULL) {
+        hdi_block_remove_live(b, k);
+        hdi_block_set_gap(b, k);
+        hdi_blocks_check_sometimes(b);
+    }
+}
+
+/* ---- the best piece of a run ------------------------------------------------------------------------------------ */
+
+/* In granules. */
+typedef struct search {
+    size_t units, alignment, unit;
+    uint32_t lane;
+    bool no_wait;
+    size_t run_from, run_to; /* the run looked at, */
+    hdi_block *first, *end;  /* its first block and the one behind it */
+    bool found;
+    size_t from, lacks;
+    hdi_block *at;
+} search;
+
+/* A place in a run, and how much of gaps lies before the block that it is in. */
+typedef struct cursor {
+    hdi_block *k;
+    size_t lacks;
+} cursor;
+
+static bool usable(hdi_blocks *b, hdi_block *k, const search *s)
+{
+    if (k == NULL || k->kind == HDI_BLOCK_GAP) {
+        return k != NULL;
+    }
+    if (k->kind != HDI_BLOCK_FREE) {
+        return false;
+    }
+    if (!s->no_wait) {
+        return true;
+    }
+    hdi_block_prune(b, k);
+    return hdi_block_suits(k, s->lane);
+}
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Moves a cursor on to the block that has the granule. */
+static void advance(cursor *c, size_t at)
+{
+    while (c->k->start + c->k->units <= at) {
+        c->lacks += is_gap(c->k) ? c->k->units : 0;
+        c->k = c->k->after;
+    }
+}
+
+/* What is missing between the run's start and the end of a piece that ends in front of `to`. */
+static size_t lacks_before(cursor *c, size_t to, const search *s)
+{
+    advance(c, to - 1);
+    return c->lacks + (is_gap(c->k) ? round_up(to - c->k->start, s->unit) : 0);
+}
+
+/* Compares the piece that begins at `from`, in the block of `begin`, with the best. `end`: a cursor at or in front of
+ * its end. */
+static void compare(search *s, size_t from, cursor *begin, cursor *end)
+{
+    advance(begin, from);
+    size_t missing_in_front = begin->lacks + (is_gap(begin->k) ? from - begin->k->start : 0);
+    size_t lacks = lacks_before(end, from + s->units, s) - missing_in_front;
+    if (!s->found || lacks < s->lacks || (lacks == s->lacks && from < s->from)) {
+        s->found = true;
+        s->from = from;
+        s->lacks = lacks;
+        s->at = begin->k;
+    }
+}
+
+/* A piece lacks least where it begins with a free block, ends with one, or lies at an end of the run. */
+static void look_at_run(search *s)
+{
+    if (s->run_to - s->run_from < s->units) {
+        return;
+    }
+    const size_t latest = s->run_to - s->units;
+    /* pieces by where they begin, and by where they end: each two cursors, which only move on */
+    cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
+    for (hdi_block *k = s->first; k != s->end; k = k->after) {
+        if (k == s->first || !is_gap(k)) {
+            size_t from = round_up(k->start, s->alignment);
+            if (from <= latest) {
+                compare(s, from, &begin, &begin_end);
+            }
+        }
+        size_t to = k->start + k->units;
+        if ((k->after == s->end || !is_gap(k)) && to >= s->run_from + s->units) {
+            size_t from = to - s->units;
+            advance(&end_begin, from);
+            /* in a gap it begins with a unit */
+            size_t step = is_gap(end_begin.k) && s->unit > s->alignment ? s->unit : s->alignment;
+            from = from / step * step;
+            if (from >= end_begin.k->start) {
+                compare(s, from, &end_begin, &end_end);
+            }
+        }
+    }
+}
+
+static bool is_seed(const hdi_block *k)
+{
+    return k->kind == HDI_BLOCK_GAP || k->queued;
+}
+
+/* Looks at the run of a gap or of a queued free block, if that is the first such block of its run. Of two free
+ * neighbours one is queued, so that a run of more than one block has such blocks, and they are near. */
+static void look_from(hdi_blocks *b, hdi_block *seed, search *s)
+{
+    hdi_block *first = seed;
+    while (usable(b, first->before, s)) {
+        first = first->before;
+        if (is_seed(first)) {
+            return;
+        }
+    }
+    s->first = first;
+    s->run_from = first->start;
+    s->end = first;
+    while (usable(b, s->end, s)) {
+        s->run_to = s->end->start + s->end->units;
+        s->end = s->end->after;
+    }
+    look_at_run(s);
+}
+
+static void look_at_all(hdi_blocks *b, search *s)
+{
+    hdi_block *gap = b->gaps;
+    for (size_t i = b->n_gaps; i > 0; i--, gap = gap->next) {
+        look_from(b, gap, s);
+    }
+    for (hdi_block *k = b->oldest; k != NULL; k = k->newer) {
+        if (usable(b, k, s)) {
+            look_from(b, k, s);
+        }
+    }
+}
+
+bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_t unit, hdi_block *as_gaps,
+                         hdi_run *out)
+{
+    search s = {.units = (request->bytes - 1) / HDI_BLOCKS_GRANULE + 1,
+                .alignment = request->alignment > HDI_BLOCKS_GRANULE ? request->alignment / HDI_BLOCKS_GRANULE : 1,
+                .unit = unit / HDI_BLOCKS_GRANULE,
+                .lane = request->lane,
+                .no_wait = request->no_wait};
+    if (s.units > b->sums.end) {
+        return false;
+    }
+    for (hdi_block *k = as_gaps, *next; k != NULL; k = next) {
+        next = k->next;
+        k->older = next; /* the list of gaps takes the link */
+        link_gap(b, k);
+    }
+    look_at_all(b, &s);
+    for (hdi_block *k = as_gaps; k != NULL; k = k->next) {
+        unlink_gap(b, k);
+        k->kind = HDI_BLOCK_CLAIMED;
+        k->next = k->older;
+    }
+    if (!s.found) {
+        return false;
+    }
+    size_t to = s.from + s.units;
+    hdi_block *last = s.at;
+    while (last->start + last->units < to) {
+        last = last->after;
+    }
+    if (is_gap(last)) {
+        to = last->start + round_up(to - last->start, s.unit);
+    }
+    *out = (hdi_run){.from = s.from * HDI_BLOCKS_GRANULE,
+                     .to = to * HDI_BLOCKS_GRANULE,
+                     .lacks = s.lacks * HDI_BLOCKS_GRANULE,
+                     .at = as_gaps == NULL ? s.at : NULL};
+    return true;
+}
+
+bool hdi_blocks_find_gap(const hdi_blocks *b, size_t bytes, hdi_run *out)
+{
+    hdi_block *best = b->gaps;
+    if (best == NULL) {
+        return false;
+    }
+    if (is_gap(b->last) && b->last->units >= bytes / HDI_BLOCKS_GRANULE) {
+        best = b->last;
+    } else {
+        for (hdi_block *k = best->next; k != b->gaps; k = k->next) {
+            best = k->units > best->units ? k : best;
+        }
+    }
+    size_t length = best->units * HDI_BLOCKS_GRANULE;
+    *out = (hdi_run){.from = best->start * HDI_BLOCKS_GRANULE,
+                     .to = best->start * HDI_BLOCKS_GRANULE + length,
+                     .lacks = length,
+                     .at = best};
+    return true;
+}
+
+/* ---- claims ----------------------------------------------------------------------------------------------------- */
+
+static void set_claimed(hdi_blocks *b, hdi_block *k, bool lacks)
+{
+    k->kind = HDI_BLOCK_CLAIMED;
+    k->lacks = lacks;
+    k->next = k->prev = NULL;
+    b->sums.claimed += k->units;
+}
+
+/* Takes a part of a free block or of a gap out of its lists; what is left in front and behind stays what it was.
+ * Descriptors and nodes for the sets of both rests are spare. */
+static hdi_block *claim_part(hdi_blocks *b, hdi_block *k, size_t start, size_t end)
+{
+    bool lacks = is_gap(k);
+    if (lacks) {
+        unlink_gap(b, k);
+    } else {
+        hdi_block_remove_free(b, k);
+    }
+    hdi_block *part = k, *behind = NULL;
+    if (start > k->start) {
+        part = hdi_block_cut(b, k, start - k->start);
+        hdi_block_copy_set(b, part, k);
+    }
+    if (end < part->start + part->units) {
+        behind = hdi_block_cut(b, part, end - part->start);
+        hdi_block_copy_set(b, behind, part);
+    }
+    hdi_block *rests[] = {part != k ? k : NULL, behind};
+    for (int i = 0; i < 2; i++) {
+        if (rests[i] != NULL && lacks) {
+            link_gap(b, rests[i]);
+        } else if (rests[i] != NULL) {
+            hdi_block_insert_free(b, rests[i]);
+        }
+    }
+    set_claimed(b, part, lacks);
+    return part;
+}
+
+hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_marks *inherited, hdi_block **claim)
+{
+    size_t from = run->from / HDI_BLOCKS_GRANULE, to = run->to / HDI_BLOCKS_GRANULE;
+    hdi_block *first = run->at != NULL ? run->at : block_with(b, from), *last = first;
+    for (hdi_block *k = first; k != NULL && k->start < to; k = k->after) {
+        hdi_block_prune(b, k);
+        last = k;
+    }
+    /* two ends to cut, and the end of the claim itself */
+    if (!hdi_blocks_reserve(b, 3) ||
+        !hdi_blocks_reserve_for_owner(b, hdi_block_count_set(first) + hdi_block_count_set(last)) ||
+        !hdi_blocks_gather(b, first, to, inherited)) {
+        return HD_ERROR_HOST_MEMORY;
+    }
+    b->n_claims++;
+    for (hdi_block *k = first; k != NULL && k->start < to;) {
+        size_t end = k->start + k->units;
+        hdi_block *part = claim_part(b, k, k->start > from ? k->start : from, end < to ? end : to);
+        if (k == first) {
+            *claim = part;
+        }
+        k = part->after;
+    }
+    hdi_blocks_check_sometimes(b);
+    return HD_OK;
+}
+
+void hdi_blocks_finish(hdi_blocks *b, hdi_block *claim, size_t to, size_t bytes)
+{
+    size_t end = to / HDI_BLOCKS_GRANULE, units = (bytes - 1) / HDI_BLOCKS_GRANULE + 1;
+    hdi_block *k = claim;
+    b->n_claims--;
+    b->sums.claimed -= end - k->start;
+    hdi_block_drop_set(b, k);
+    while (k->start + k->units < end) {
+        hdi_block *gone = k->after;
+        hdi_block_drop_set(b, gone);
+        k->units += gone->units;
+        hdi_block_unlink(b, gone);
+        hdi_block_give(b, gone);
+    }
+    if (k->units > units) {
+        hdi_block *rest = hdi_block_cut(b, k, units);
+        rest->fresh = true;
+        rest->lacks = false;
+        hdi_block_set_free(b, rest);
+    }
+    k->fresh = k->lacks = false;
+    hdi_block_insert_live(b, k);
+    hdi_blocks_check_sometimes(b);
+}
+
+/* Ends the claim of one part. */
+static void release(hdi_blocks *b, hdi_block *k, bool as_gap)
+{
+    b->sums.claimed -= k->units;
+    k->fresh = k->fresh || k->lacks; /* what was a gap has not been handed out */
+    k->lacks = false;
+    if (as_gap) {
+        hdi_block_drop_set(b, k);
+        hdi_block_set_gap(b, k);
+    } else {
+        hdi_block_set_free(b, k);
+    }
+}
+
+void hdi_blocks_settle(hdi_blocks *b, hdi_block *claim, size_t to, size_t filled_to)
+{
+    size_t end = to / HDI_BLOCKS_GRANULE, filled = filled_to / HDI_BLOCKS_GRANULE;
+    b->n_claims--;
+    for (hdi_block *k = claim, *after; k != NULL && k->start < end; k = after) {
+        if (k->lacks && k->start < filled && k->start + k->units > filled) {
+            hdi_block_cut(b, k, filled - k->start);
+        }
+        after = k->start + k->units < end ? k->after : NULL;
+        release(b, k, k->lacks && k->start >= filled);
+    }
+    hdi_blocks_check_sometimes(b);
+}
+
+/* Whether it was claimed; `found`: a free block that nobody uses. */
+static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void *context, hdi_block **list,
+                        hd_status *status)
+{
+    size_t from = found->start * HDI_BLOCKS_GRANULE, to = (found->start + found->units) * HDI_BLOCKS_GRANULE;
+    hdi_choice choice = choose(context, &from, &to);
+    if (choice == HDI_CHOICE_TAKE) {
+        if (!hdi_blocks_reserve(b, 3)) {
+            *status = HD_ERROR_HOST_MEMORY;
+            return HDI_CHOICE_STOP;
+        }
+        hdi_block *claim = claim_part(b, found, from / HDI_BLOCKS_GRANULE, to / HDI_BLOCKS_GRANULE);
+        b->n_claims++;
+        claim->next = *list;
+        *list = claim;
+    }
+    return choice;
+}
+
+static bool is_unused(hdi_blocks *b, hdi_block *k)
+{
+    if (k->kind != HDI_BLOCK_FREE) {
+        return false;
+    }
+    hdi_block_prune(b, k);
+    return k->pending == NULL;
+}
+
+hd_status hdi_blocks_claim_finished(hdi_blocks *b, size_t bytes, bool highest_first, hdi_choose choose, void *context,
+                                    hdi_block **list)
+{
+    size_t units = bytes / HDI_BLOCKS_GRANULE;
+    hd_status status = HD_OK;
+    hdi_choice choice = HDI_CHOICE_SKIP;
+    if (highest_first) {
+        for (hdi_block *k = b->last, *before; k != NULL && choice != HDI_CHOICE_STOP; k = before) {
+            before = k->before;
+            if (is_unused(b, k) && k->units >= units) {
+                choice = offer(b, k, choose, context, list, &status);
+            }
+        }
+        return status;
+    }
+    for (int class = hdi_blocks_next_class(b, hdi_block_class(units)); class >= 0 && choice != HDI_CHOICE_STOP;
+         class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
+        /* What is left of a block comes back in front of those that were not looked at yet. */
+        hdi_block *k = *hdi_blocks_head(b, class), *last = k->prev;
+        for (bool more = true; more && choice != HDI_CHOICE_STOP;) {
+            hdi_block *next = k->next;
+            more = k != last;
+            if (is_unused(b, k) && k->units >= units) {
+                choice = offer(b, k, choose, context, list, &status);
+            }
+            k = next;
+        }
+    }
+    hdi_blocks_check_sometimes(b);
+    return status;
+}
+
+hdi_block *hdi_blocks_claimed(const hdi_block *claim, size_t *from, size_t *to)
+{
+    *from = claim->start * HDI_BLOCKS_GRANULE;
+    *to = (claim->start + claim->units) * HDI_BLOCKS_GRANULE;
+    return claim->next;
+}
+
+hdi_block *hdi_blocks_vacate(hdi_blocks *b, hdi_block *claim, size_t gone_to)
+{
+    hdi_block *next = claim->next;
+    size_t gone = gone_to / HDI_BLOCKS_GRANULE;
+    b->n_claims--;
+    if (gone > claim->start && gone < claim->start + claim->units) {
+        hdi_block *rest = hdi_block_cut(b, claim, gone - claim->start);
+        release(b, claim, true);
+        release(b, rest, false);
+    } else {
+        release(b, claim, gone > claim->start);
+    }
+    hdi_blocks_check_sometimes(b);
+    return next;
+}

@@ -1,0 +1,243 @@
+/* blocks_internal.h - what the files behind blocks.h share: blocks, nodes of marks, and where they come from.
+ *
+ * blocks.c allocates and frees; blocks_free.c has the lists of free blocks and the order of all; blocks_gaps.c runs
+ * and claims; blocks_memory.c host memory and sets of marks; blocks_check.c figures and verification. Threads, locks:
+ * see blocks.h.
+ *
+ * Always: there is a spare descriptor for every claim, so that none needs host memory to end.
+ */
+#ifndef HDI_MEMORY_BLOCKS_INTERNAL_H
+#define HDI_MEMORY_BLOCKS_INTERNAL_H
+
+#include "memory/blocks.h"
+
+#define HDI_SPLIT_BITS 4
+#define HDI_SPLIT                                                                                                      \
+    ((size_t)1 << HDI_SPLIT_BITS) /* classes per doubling: one is at most 1/16 wider than its smallest size */
+#define HDI_ROWS 54               /* enough for every size_t in granules of 256 bytes */
+#define HDI_SPARE_NODES 256       /* kept ready beyond one per live block */
+
+/* One mark in the set of a free block. */
+typedef struct hdi_node {
+    struct hdi_node *next; /* by rising lane; or the next spare node */
+    hdi_mark mark;
+} hdi_node;
+
+struct hdi_block {
+    size_t start, units;       /* in granules */
+    hdi_block *before, *after; /* neighbours by offset; NULL at the ends */
+    hdi_block *next,
+        *prev; /* free: circular list of its class, newest first. gap: circular list of gaps. live: `next` is
+                                  the hash chain. claimed: `next` in its owner's list. spare: `next` */
+    hdi_block *older, *newer; /* in the queue */
+    hdi_node *pending;        /* free, claimed: what the next owner must wait for; else NULL */
+    hdi_block_kind kind;
+    bool fresh;  /* free, claimed: never handed out */
+    bool lacks;  /* claimed: a gap before */
+    bool queued; /* between `older` and `newer` */
+    bool waits;  /* free, counted as waiting: has a set */
+};
+
+typedef struct hdi_block_slab hdi_block_slab;
+typedef struct hdi_node_slab hdi_node_slab;
+
+struct hdi_blocks {
+    hdi_blocks_config config;
+    hdi_blocks_sums sums;
+    size_t limit, wall; /* in granules */
+    hdi_block *first, *last;
+
+    uint64_t rows;              /* bit: some class of the row has blocks */
+    uint16_t classes[HDI_ROWS]; /* bit: the class has blocks */
+    hdi_block *heads[HDI_ROWS][HDI_SPLIT];
+    hdi_block *gaps;
+    hdi_block *oldest, *newest; /* queue: free blocks with a set, or with a free neighbour */
+
+    hdi_block **buckets; /* live blocks by start */
+    size_t n_buckets;
+
+    hdi_block_slab *block_slabs;
+    hdi_block *spare_blocks;
+    hdi_node_slab *node_slabs;
+    hdi_node *spare_nodes;
+    size_t n_spare_blocks, n_spare_nodes, n_all_blocks, n_all_nodes;
+
+    size_t n_live, n_free, n_retired, n_gaps, n_claims, n_whole, n_queued;
+#ifdef HDI_DEBUG
+    unsigned operations;
+#endif
+};
+
+/* ---- blocks_memory.c: whatever can fail is asked for with these before anything is changed ---- */
+
+void *hdi_blocks_host_memory(const hdi_blocks_config *config, size_t bytes);
+bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes); /* until so many are spare */
+void hdi_blocks_give_slabs_back(hdi_blocks *b);
+
+/* Moves the set of `from` into that of `into`. Takes no nodes, so it cannot fail. */
+void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from);
+/* Adds a mark to a set; a node must be spare. */
+void hdi_block_add_mark(hdi_blocks *b, hdi_block *k, hdi_mark mark);
+/* Gives `into`, which has no set, a copy of a set; as many nodes must be spare. */
+void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from);
+void hdi_block_drop_set(hdi_blocks *b, hdi_block *k);
+size_t hdi_block_count_set(const hdi_block *k);
+/* What an owner of the blocks from `first` to the one that ends at `end` must wait for. False: no host memory. */
+bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_marks *out);
+
+/* Makes sure that `count` descriptors can be taken, beside those that claims need. */
+static inline bool hdi_blocks_reserve(hdi_blocks *b, size_t count)
+{
+    return b->n_spare_blocks >= count + b->n_claims || hdi_blocks_add_slabs(b, count + b->n_claims, 0);
+}
+
+/* Makes sure that `count` nodes can be taken. */
+static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
+{
+    return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
+}
+
+/* The same for a block that is about to be live or claimed, and `more`. */
+static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
+{
+    return hdi_blocks_reserve_nodes(b, b->n_live + b->n_claims + 1 + HDI_SPARE_NODES + more);
+}
+
+static inline hdi_block *hdi_block_new(hdi_blocks *b, size_t start, size_t units)
+{
+    hdi_block *k = b->spare_blocks;
+    b->spare_blocks = k->next;
+    b->n_spare_blocks--;
+    *k = (hdi_block){.start = start, .units = units};
+    return k;
+}
+
+static inline void hdi_block_give(hdi_blocks *b, hdi_block *k)
+{
+    k->next = b->spare_blocks;
+    b->spare_blocks = k;
+    b->n_spare_blocks++;
+}
+
+static inline hdi_node *hdi_node_new(hdi_blocks *b)
+{
+    hdi_node *n = b->spare_nodes;
+    b->spare_nodes = n->next;
+    b->n_spare_nodes--;
+    return n;
+}
+
+static inline void hdi_node_give(hdi_blocks *b, hdi_node *n)
+{
+    n->next = b->spare_nodes;
+    b->spare_nodes = n;
+    b->n_spare_nodes++;
+}
+
+static inline bool hdi_blocks_finished(const hdi_blocks *b, hdi_mark mark)
+{
+    return b->config.finished(b->config.finished_context, mark);
+}
+
+/* ---- lists ---- */
+
+/* The class of a size: row * SPLIT + column. Row 0 has one class per size, and row r the sizes from SPLIT << (r -
+ * 1) on. */
+static inline unsigned hdi_block_class(size_t units)
+{
+    if (units < HDI_SPLIT) {
+        return (unsigned)units;
+    }
+    unsigned top = 63u - (unsigned)__builtin_clzll(units);
+    unsigned row = top - HDI_SPLIT_BITS + 1;
+    unsigned column = (unsigned)(units >> (top - HDI_SPLIT_BITS)) & (HDI_SPLIT - 1);
+    return row * (unsigned)HDI_SPLIT + column;
+}
+
+static inline size_t hdi_blocks_bucket(const hdi_blocks *b, size_t start)
+{
+    return (size_t)(((uint64_t)start * 0x9e3779b97f4a7c15u) >> 32) & (b->n_buckets - 1);
+}
+
+/* The link that points to the live block at `start`, or to the NULL that ends its chain. */
+static inline hdi_block **hdi_blocks_live_link(const hdi_blocks *b, size_t start)
+{
+    hdi_block **at = &b->buckets[hdi_blocks_bucket(b, start)];
+    while (*at != NULL && (*at)->start != start) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+/* Two free neighbours without a wall in between. */
+static inline bool hdi_block_free_pair(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
+{
+    return left != NULL && right != NULL && left->kind == HDI_BLOCK_FREE && right->kind == HDI_BLOCK_FREE &&
+           (b->wall == 0 || right->start % b->wall != 0);
+}
+
+static inline hdi_block **hdi_blocks_head(hdi_blocks *b, int class)
+{
+    return &b->heads[(unsigned)class / HDI_SPLIT][(unsigned)class % HDI_SPLIT];
+}
+
+/* The first class from `from` on that has blocks; -1 if there is none. */
+static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
+{
+    unsigned row = from / HDI_SPLIT;
+    if (row >= HDI_ROWS) {
+        return -1;
+    }
+    unsigned columns = b->classes[row] & (0xffffu << (from % HDI_SPLIT));
+    if (columns == 0) {
+        /* not one shift by row + 1, which may be the width of the word */
+        uint64_t rows = b->rows & (~(uint64_t)1 << row);
+        if (rows == 0) {
+            return -1;
+        }
+        row = (unsigned)__builtin_ctzll(rows);
+        columns = b->classes[row];
+    }
+    return (int)(row * HDI_SPLIT + (unsigned)__builtin_ctz(columns));
+}
+
+/* Whether the next owner would wait for no lane but its own. */
+static inline bool hdi_block_suits(const hdi_block *k, uint32_t lane)
+{
+    for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
+        if (n->mark.lane != lane) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- blocks_free.c ---- */
+
+/* Drops the finished marks of a set. */
+void hdi_block_prune(hdi_blocks *b, hdi_block *k);
+/* Makes a block free and puts it at the head of its class. */
+void hdi_block_insert_free(hdi_blocks *b, hdi_block *k);
+void hdi_block_remove_free(hdi_blocks *b, hdi_block *k);
+/* Makes a block free that is in no list, and joins it with neighbours that wait for the same lanes. */
+void hdi_block_set_free(hdi_blocks *b, hdi_block *k);
+void hdi_blocks_look_at_queue(hdi_blocks *b);
+/* Puts a block into the order behind `before` (NULL: as the first of all), and takes one out. */
+void hdi_block_link_behind(hdi_blocks *b, hdi_block *before, hdi_block *k);
+void hdi_block_unlink(hdi_blocks *b, hdi_block *k);
+/* Cuts a block that is in no list in two: the first keeps `units` and the set. Takes a descriptor. */
+hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units);
+
+/* ---- blocks.c ---- */
+
+void hdi_block_insert_live(hdi_blocks *b, hdi_block *k);
+void hdi_block_remove_live(hdi_blocks *b, hdi_block *k);
+/* Now and then, in debug builds: is everything right? */
+void hdi_blocks_check_sometimes(hdi_blocks *b);
+
+/* ---- blocks_gaps.c ---- */
+
+/* Makes a block a gap that is in no list, and joins it with its neighbours. */
+void hdi_block_set_gap(hdi_blocks *b, hdi_block *k);
+
+#endif

@@ -1,0 +1,452 @@
+/* cache.c - threads' caches: making, finding, draining, ending them. The usual way is in cache.h, with threads and locks.
+ *
+ * A cache belongs to its thread and to the runtime's list. The thread lets go of it when it ends, or when it notices that the runtime is
+ * closed; the list when the thread ends, or when the runtime has been closed. Whoever is last frees it.
+ */
+#include "memory/cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "engine/engine.h"
+
+struct hdi_caches {
+    hdi_caches_config config;
+    pthread_mutex_t lock;
+    hdi_cache *first;
+    uint32_t made;
+    int count;
+    /* Of threads that have ended, and of allocations without a cache. */
+    hdi_cache_counts ended[HDI_DEVICES_MAX];
+};
+
+_Thread_local hdi_cache *hdi_cache_own_first __attribute__((tls_model("initial-exec")));
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static int own_error;
+
+/* ---- one cache ---- */
+
+bool hdi_cache_add_lane(hdi_cache *cache, uint32_t lane)
+{
+    hdi_lane_cache *of_lane = calloc(1, sizeof *of_lane);
+    if (!of_lane) {
+        return false;
+    }
+    for (uint32_t size_class = 0; size_class < HDI_CLASSES; size_class++) {
+        size_t fit = HDI_MAGAZINE_BYTES / hdi_class_bytes(size_class);
+        fit = fit < 2 ? 2 : fit;
+        of_lane->magazines[size_class].most = (uint32_t)(fit < HDI_MAGAZINE_ITEMS ? fit : HDI_MAGAZINE_ITEMS);
+    }
+    cache->lanes[lane] = of_lane;
+    return true;
+}
+
+hdi_item *hdi_cache_take_half(hdi_cache *cache, uint32_t lane, uint32_t size_class)
+{
+    hdi_lane_cache *of_lane = cache->lanes[lane];
+    hdi_magazine *m = of_lane ? &of_lane->magazines[size_class] : NULL;
+    if (!m || m->count == 0) {
+        return NULL;
+    }
+    uint32_t keep = m->count / 2;
+    hdi_item **link = &m->top;
+    for (uint32_t i = 0; i < keep; i++) {
+        link = &(*link)->next;
+    }
+    hdi_item *half = *link;
+    *link = NULL;
+    size_t bytes = (m->count - keep) * hdi_class_bytes(size_class);
+    m->count = keep;
+    cache->cached_bytes -= bytes;
+    hdi_count(&cache->counts[lane / HDI_LANES_MAX].cached_bytes, -(uint64_t)bytes);
+    return half;
+}
+
+static void count_large(hdi_cache *cache, const hdi_item *item, size_t bytes)
+{
+    cache->large_bytes += bytes;
+    hdi_count(&cache->counts[item->lane / HDI_LANES_MAX].cached_bytes, bytes);
+    hdi_count(&cache->counts[item->lane / HDI_LANES_MAX].large_bytes, bytes);
+}
+
+bool hdi_cache_put_large(hdi_cache *cache, hdi_item *item)
+{
+    if (item->bytes > HDI_LARGE_BYTES / 4 || cache->large_bytes + item->bytes > HDI_LARGE_BYTES ||
+        cache->n_leaving == HDI_LEAVING_ITEMS ||
+        (!cache->lanes[item->lane] && !hdi_cache_add_lane(cache, item->lane))) {
+        return false;
+    }
+    hdi_lane_cache *of_lane = cache->lanes[item->lane];
+    if (of_lane->large) {
+        of_lane->large->next = cache->leaving;
+        cache->leaving = of_lane->large;
+        cache->n_leaving++;
+    }
+    of_lane->large = item;
+    count_large(cache, item, item->bytes);
+    return true;
+}
+
+hdi_item *hdi_cache_take_leaving(hdi_cache *cache)
+{
+    hdi_item *all = cache->leaving;
+    for (hdi_item *item = all; item; item = item->next) {
+        count_large(cache, item, -item->bytes);
+    }
+    cache->leaving = NULL;
+    cache->n_leaving = 0;
+    return all;
+}
+
+/* The same for one device, in front of `list`. */
+static hdi_item *take_leaving_of(hdi_cache *cache, int device, hdi_item *list)
+{
+    for (hdi_item **link = &cache->leaving; *link;) {
+        hdi_item *item = *link;
+        if (item->lane / HDI_LANES_MAX == (uint32_t)device) {
+            *link = item->next;
+            cache->n_leaving--;
+            count_large(cache, item, -item->bytes);
+            item->next = list;
+            list = item;
+        } else {
+            link = &item->next;
+        }
+    }
+    return list;
+}
+
+/* Takes everything of a device out, or the large blocks only. Inside, or on a visit. */
+static hdi_item *take_all(hdi_cache *cache, int device, bool only_large)
+{
+    hdi_item *all = take_leaving_of(cache, device, NULL);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
+        if (of_lane && of_lane->large) {
+            hdi_item *item = hdi_cache_take_large(cache, (uint32_t)device * HDI_LANES_MAX + i, of_lane->large->bytes);
+            item->next = all;
+            all = item;
+        }
+        for (uint32_t size_class = 0; of_lane && !only_large && size_class < HDI_CLASSES; size_class++) {
+            hdi_magazine *m = &of_lane->magazines[size_class];
+            while (m->top) {
+                hdi_item *item = m->top;
+                m->top = item->next;
+                item->next = all;
+                all = item;
+                cache->cached_bytes -= hdi_class_bytes(size_class);
+            }
+            m->count = 0;
+        }
+    }
+    if (!only_large) {
+        atomic_store_explicit(&cache->counts[device].cached_bytes, 0, memory_order_relaxed);
+    }
+    return all;
+}
+
+/* Lets go of a cache, as its thread or as the list. */
+static void drop(hdi_cache *cache)
+{
+    /* acq_rel: who frees it sees what the other one did with it */
+    if (atomic_fetch_sub_explicit(&cache->owners, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    for (uint32_t i = 0; i < cache->n_lanes; i++) {
+        free(cache->lanes[i]);
+    }
+    hdi_bias_destroy(&cache->bias);
+    free(cache->lanes);
+    free(cache->counts);
+    free(cache);
+}
+
+static hdi_cache *new_cache(hd_runtime *rt)
+{
+    struct hdi_caches *caches = rt->caches;
+    uint32_t n_lanes = (uint32_t)rt->n_devices * HDI_LANES_MAX;
+    hdi_cache *cache = calloc(1, sizeof *cache);
+    hdi_lane_cache **lanes = calloc(n_lanes, sizeof *lanes);
+    hdi_cache_counts *counts = calloc((size_t)rt->n_devices, sizeof *counts);
+    if (!cache || !lanes || !counts) {
+        free(cache);
+        free(lanes);
+        free(counts);
+        return NULL;
+    }
+    hdi_bias_init(&cache->bias);
+    atomic_init(&cache->owners, 2);
+    cache->runtime_id = rt->id;
+    cache->n_lanes = n_lanes;
+    cache->n_devices = rt->n_devices;
+    cache->lanes = lanes;
+    cache->counts = counts;
+    pthread_mutex_lock(&caches->lock);
+    cache->number = ++caches->made;
+    cache->next = caches->first;
+    caches->first = cache;
+    caches->count++;
+    pthread_mutex_unlock(&caches->lock);
+    return cache;
+}
+
+/* ---- the calling thread's caches ---- */
+
+static void add_counts(hdi_cache_counts *to, const hdi_cache_counts *from)
+{
+    /* Under the list's lock, but read without it. */
+    hdi_count(&to->allocations, atomic_load_explicit(&from->allocations, memory_order_relaxed));
+    hdi_count(&to->frees, atomic_load_explicit(&from->frees, memory_order_relaxed));
+    hdi_count(&to->from_magazine, atomic_load_explicit(&from->from_magazine, memory_order_relaxed));
+    hdi_count(&to->frees_elsewhere, atomic_load_explicit(&from->frees_elsewhere, memory_order_relaxed));
+    hdi_count(&to->allocated_bytes, atomic_load_explicit(&from->allocated_bytes, memory_order_relaxed));
+    hdi_count(&to->freed_bytes, atomic_load_explicit(&from->freed_bytes, memory_order_relaxed));
+}
+
+/* The thread ends: its counts go to those of ended threads, its items back. */
+static void leave_runtime(hd_runtime *rt, void *context)
+{
+    hdi_cache *cache = context;
+    struct hdi_caches *caches = rt->caches;
+    pthread_mutex_lock(&caches->lock);
+    for (hdi_cache **link = &caches->first; *link; link = &(*link)->next) {
+        if (*link == cache) {
+            *link = cache->next;
+            caches->count--;
+            break;
+        }
+    }
+    for (int d = 0; d < cache->n_devices; d++) {
+        add_counts(&caches->ended[d], &cache->counts[d]);
+    }
+    pthread_mutex_unlock(&caches->lock);
+    /* Nobody finds it any more. */
+    for (int d = 0; d < cache->n_devices; d++) {
+        hdi_item *items = take_all(cache, d, false);
+        if (items) {
+            caches->config.release(caches->config.context, d, items);
+        }
+    }
+    drop(cache); /* for the list */
+}
+
+static void thread_ends(void *first)
+{
+    /* Gone first: what is released below must not go back into it. */
+    hdi_cache_own_first = NULL;
+    for (hdi_cache *cache = first, *next; cache; cache = next) {
+        next = cache->next_own;
+        hdi_runtime_with(cache->runtime_id, leave_runtime, cache);
+        drop(cache);
+    }
+}
+
+static void make_key(void)
+{
+    own_error = pthread_key_create(&own_key, thread_ends);
+}
+
+static void nothing(hd_runtime *rt, void *context)
+{
+    (void)rt;
+    (void)context;
+}
+
+hdi_cache *hdi_cache_find(hd_runtime *rt)
+{
+    pthread_once(&own_once, make_key);
+    if (own_error) {
+        return NULL;
+    }
+    hdi_cache *found = NULL;
+    for (hdi_cache **link = &hdi_cache_own_first; *link;) {
+        hdi_cache *cache = *link;
+        if (cache->runtime_id == rt->id) {
+            *link = cache->next_own;
+            found = cache;
+        } else if (hdi_runtime_with(cache->runtime_id, nothing, NULL)) {
+            link = &cache->next_own;
+        } else {
+            *link = cache->next_own; /* its runtime is closed */
+            drop(cache);
+        }
+    }
+    if (!found) {
+        found = new_cache(rt);
+    }
+    if (found) {
+        found->next_own = hdi_cache_own_first;
+        hdi_cache_own_first = found;
+    }
+    pthread_setspecific(own_key, hdi_cache_own_first);
+    return found;
+}
+
+/* ---- all caches of a runtime ---- */
+
+hd_status hdi_caches_create(hd_runtime *rt, const hdi_caches_config *config)
+{
+    struct hdi_caches *caches = calloc(1, sizeof *caches);
+    if (!caches) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    caches->config = *config;
+    pthread_mutex_init(&caches->lock, NULL);
+    rt->caches = caches;
+    return HD_OK;
+}
+
+void hdi_caches_destroy(hd_runtime *rt)
+{
+    if (!rt->caches) {
+        return;
+    }
+    for (hdi_cache *cache = rt->caches->first, *next; cache; cache = next) {
+        next = cache->next;
+        drop(cache);
+    }
+    pthread_mutex_destroy(&rt->caches->lock);
+    free(rt->caches);
+    rt->caches = NULL;
+}
+
+/* True: there was something. */
+static bool drain(hd_runtime *rt, int device, bool only_large)
+{
+    struct hdi_caches *caches = rt->caches;
+    hdi_item *all = NULL;
+    if (!caches) {
+        return false;
+    }
+    pthread_mutex_lock(&caches->lock);
+    for (hdi_cache *cache = caches->first; cache; cache = cache->next) {
+        if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
+            continue; /* what its thread puts there just now is for the next time */
+        }
+        hdi_bias_visit(&cache->bias);
+        hdi_item *items = take_all(cache, device, only_large);
+        hdi_bias_end_visit(&cache->bias);
+        while (items) {
+            hdi_item *next = items->next;
+            items->next = all;
+            all = items;
+            items = next;
+        }
+    }
+    pthread_mutex_unlock(&caches->lock);
+    if (all) {
+        caches->config.release(caches->config.context, device, all);
+    }
+    return all != NULL;
+}
+
+void hdi_caches_drain(hd_runtime *rt, int device)
+{
+    drain(rt, device, false);
+}
+
+bool hdi_caches_drain_large(hd_runtime *rt, int device)
+{
+    return drain(rt, device, true);
+}
+
+void hdi_caches_freeze(hd_runtime *rt)
+{
+    pthread_mutex_lock(&rt->caches->lock);
+    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+        hdi_bias_visit(&cache->bias);
+    }
+}
+
+void hdi_caches_thaw(hd_runtime *rt)
+{
+    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+        hdi_bias_end_visit(&cache->bias);
+    }
+    pthread_mutex_unlock(&rt->caches->lock);
+}
+
+static void add_sums(hdi_cache_sums *sums, const hdi_cache_counts *c)
+{
+    sums->allocations += atomic_load_explicit(&c->allocations, memory_order_relaxed);
+    sums->frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
+    sums->from_magazine += atomic_load_explicit(&c->from_magazine, memory_order_relaxed);
+    sums->frees_elsewhere += atomic_load_explicit(&c->frees_elsewhere, memory_order_relaxed);
+    sums->allocated_bytes += atomic_load_explicit(&c->allocated_bytes, memory_order_relaxed);
+    sums->freed_bytes += atomic_load_explicit(&c->freed_bytes, memory_order_relaxed);
+    sums->cached_bytes += atomic_load_explicit(&c->cached_bytes, memory_order_relaxed);
+}
+
+void hdi_caches_sum(hd_runtime *rt, int device, hdi_cache_sums *out)
+{
+    struct hdi_caches *caches = rt->caches;
+    *out = (hdi_cache_sums){0};
+    pthread_mutex_lock(&caches->lock);
+    add_sums(out, &caches->ended[device]);
+    for (hdi_cache *cache = caches->first; cache; cache = cache->next) {
+        add_sums(out, &cache->counts[device]);
+    }
+    pthread_mutex_unlock(&caches->lock);
+}
+
+uint64_t hdi_caches_cached(hd_runtime *rt, int device)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&rt->caches->lock);
+    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+        bytes += atomic_load_explicit(&cache->counts[device].cached_bytes, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&rt->caches->lock);
+    return bytes;
+}
+
+static void add_leaving(const hdi_cache *cache, int device, uint64_t *bytes, uint64_t *items)
+{
+    for (const hdi_item *item = cache->leaving; item; item = item->next) {
+        if (item->lane / HDI_LANES_MAX == (uint32_t)device) {
+            items[item->lane % HDI_LANES_MAX]++;
+            bytes[item->lane % HDI_LANES_MAX] += item->bytes;
+        }
+    }
+}
+
+void hdi_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items)
+{
+    memset(bytes, 0, HDI_LANES_MAX * sizeof *bytes);
+    memset(items, 0, HDI_LANES_MAX * sizeof *items);
+    hdi_caches_freeze(rt);
+    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+        add_leaving(cache, device, bytes, items);
+        for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+            const hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
+            if (of_lane && of_lane->large) {
+                items[i]++;
+                bytes[i] += of_lane->large->bytes;
+            }
+            for (uint32_t size_class = 0; of_lane && size_class < HDI_CLASSES; size_class++) {
+                items[i] += of_lane->magazines[size_class].count;
+                bytes[i] += of_lane->magazines[size_class].count * hdi_class_bytes(size_class);
+            }
+        }
+    }
+    hdi_caches_thaw(rt);
+}
+
+int hdi_caches_count(hd_runtime *rt)
+{
+    pthread_mutex_lock(&rt->caches->lock);
+    int count = rt->caches->count;
+    pthread_mutex_unlock(&rt->caches->lock);
+    return count;
+}
+
+void hdi_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation)
+{
+    struct hdi_caches *caches = rt->caches;
+    pthread_mutex_lock(&caches->lock);
+    hdi_cache_counts *ended = &caches->ended[device];
+    hdi_count(is_allocation ? &ended->allocations : &ended->frees, 1);
+    hdi_count(is_allocation ? &ended->allocated_bytes : &ended->freed_bytes, bytes);
+    pthread_mutex_unlock(&caches->lock);
+}

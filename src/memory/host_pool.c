@@ -1,0 +1,627 @@
+/* host_pool.c - blocks of pinned host memory. Threads and locks: see host_pool.h.
+ *
+ * The superblocks of a space lie in a row of offsets, in the order in which they were pinned, each behind a gap of a
+ * page, so that blocks of different superblocks are never joined; one allocator manages all of it. Offsets are not used
+ * a second time. There is one space, until a device is lost that may go on writing: then the next one is begun, and the
+ * older ones only take blocks back.
+ */
+#include "memory/host_pool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/error.h"
+
+#define SUPERBLOCK_LEAST ((size_t)2 << 20)
+#define SUPERBLOCK_MOST ((size_t)32 << 20)
+#define OWN_SUPERBLOCK_ABOVE ((size_t)16 << 20)
+#define OWN_SUPERBLOCK_UNIT ((size_t)64 << 10)
+#define SPARE                                                                                                          \
+    ((uint64_t)64 << 20) /* rather than wait for work, so much more is pinned than 5/4 of what was ever taken */
+#define OFFSETS ((size_t)1 << 62)
+#define NO_LANE UINT32_MAX /* the owner may use the block anywhere first */
+
+typedef struct superblock {
+    hdi_pinned pinned;
+    size_t at;     /* in the offsets of its space */
+    bool doubtful; /* in use when a device was lost that may go on writing */
+} superblock;
+
+typedef struct hdi_host_space {
+    struct hdi_host_space *older;
+    hdi_blocks *blocks;
+    superblock *superblocks; /* by rising offset */
+    size_t count, room;
+} space;
+
+struct hdi_host_pool {
+    hdi_host_pool_config config; /* constant, like the next line */
+    size_t page;
+    pthread_mutex_t growing;
+    pthread_mutex_t lock; /* covers all that follows, what spaces have included */
+    space *newest;
+    space *open;             /* the newest one, or NULL: it is not allocated from */
+    uint64_t lost;           /* devices, as last noticed */
+    hdi_host_pool_info info; /* what is counted all the time; `reserved_bytes` changes under both locks */
+};
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static hd_status fail_note(void)
+{
+    return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory to note what is taken");
+}
+
+/* ---- spaces: lock held ------------------------------------------------------------------------------------------ */
+
+/* The superblock that has the offset. */
+static superblock *superblock_of(const space *s, size_t offset)
+{
+    size_t first = 0, end = s->count;
+    while (end - first > 1) {
+        size_t middle = first + (end - first) / 2;
+        if (s->superblocks[middle].at <= offset) {
+            first = middle;
+        } else {
+            end = middle;
+        }
+    }
+    return &s->superblocks[first];
+}
+
+static bool doubt_if_live(void *context, size_t from, size_t to, hdi_block_kind kind)
+{
+    (void)to;
+    if (kind == HDI_BLOCK_LIVE) {
+        superblock_of(context, from)->doubtful = true;
+    }
+    return true;
+}
+
+/* True: a device was lost since the last look. What is live may then be written for ever; what is free and unfinished
+ * stays so. */
+static bool notice_losses(hdi_host_pool *pool)
+{
+    uint64_t lost = pool->config.lost != NULL ? pool->config.lost(pool->config.context) : 0;
+    if (lost == pool->lost) {
+        return false;
+    }
+    for (space *s = pool->newest; s != NULL; s = s->older) {
+        hdi_blocks_each(s->blocks, doubt_if_live, s);
+    }
+    pool->lost = lost;
+    pool->open = NULL;
+    return true;
+}
+
+/* The space to allocate from; NULL: no host memory. */
+static space *open_space(hdi_host_pool *pool)
+{
+    notice_losses(pool);
+    if (pool->open != NULL) {
+        return pool->open;
+    }
+    hdi_blocks_config config = {
+        .limit = OFFSETS, .finished = pool->config.finished, .finished_context = pool->config.context};
+    space *s = calloc(1, sizeof *s);
+    if (s == NULL || hdi_blocks_create(&config, &s->blocks) != HD_OK) {
+        free(s);
+        return NULL;
+    }
+    s->older = pool->newest;
+    pool->newest = s;
+    pool->open = s;
+    return s;
+}
+
+/* Adds a superblock's memory to a space. False: no host memory. */
+static bool add_superblock(hdi_host_pool *pool, space *s, const hdi_pinned *pinned)
+{
+    if (s->count == s->room) {
+        size_t room = s->room != 0 ? 2 * s->room : 16;
+        superblock *more = realloc(s->superblocks, room * sizeof *more);
+        if (more == NULL) {
+            return false;
+        }
+        s->superblocks = more;
+        s->room = room;
+    }
+    if (hdi_blocks_grow_gap(s->blocks, pool->page) != HD_OK) {
+        return false;
+    }
+    hdi_blocks_info info;
+    hdi_blocks_get_info(s->blocks, &info);
+    size_t at = info.managed_bytes;
+    if (hdi_blocks_grow(s->blocks, pinned->shm.bytes) != HD_OK) {
+        return false;
+    }
+    s->superblocks[s->count++] = (superblock){.pinned = *pinned, .at = at};
+    return true;
+}
+
+/* ---- taking blocks: lock held ----------------------------------------------------------------------------------- */
+
+static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_origin origin)
+{
+    hdi_host_pool_info *info = &pool->info;
+    info->taken_bytes += round_up(block->bytes, pool->page);
+    info->taken_peak_bytes = larger(info->taken_peak_bytes, info->taken_bytes);
+    if (block->own) {
+        info->own_bytes += block->bytes;
+        info->own_count++;
+        return;
+    }
+    info->live_bytes += block->bytes;
+    info->live_count++;
+    info->allocations++;
+    info->from_fresh += origin == HDI_ORIGIN_FRESH;
+    info->from_waited += origin == HDI_ORIGIN_WAITED;
+    info->from_finished += origin != HDI_ORIGIN_FRESH && origin != HDI_ORIGIN_WAITED;
+}
+
+/* Takes a block that is there. `wait`: also one that work still uses. NOT_FOUND, HOST_MEMORY: without a message;
+ * *origin is WAITED if there is one that work still uses. */
+static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_marks *inherited, hdi_origin *origin)
+{
+    for (;;) {
+        space *s = open_space(pool);
+        if (s == NULL) {
+            return HD_ERROR_HOST_MEMORY;
+        }
+        const hdi_blocks_request request = {
+            .bytes = round_up(out->bytes, pool->page), .lane = NO_LANE, .no_wait = !wait};
+        hdi_blocks_taken taken = {.origin = HDI_ORIGIN_NONE};
+        hd_status status = hdi_blocks_take(s->blocks, &request, &taken);
+        *origin = taken.origin;
+        if (status != HD_OK) {
+            return status;
+        }
+        if (notice_losses(pool)) { /* what counted as finished just now may not be */
+            hdi_blocks_free(s->blocks, taken.offset, hdi_marks_data(&taken.inherited), taken.inherited.count);
+            hdi_marks_release(&taken.inherited);
+            continue;
+        }
+        const superblock *in = superblock_of(s, taken.offset);
+        size_t offset = taken.offset - in->at;
+        out->host = (unsigned char *)in->pinned.shm.base + offset;
+        out->device = in->pinned.device + offset;
+        out->space = s;
+        out->offset = taken.offset;
+        *inherited = taken.inherited;
+        count_taken(pool, out, taken.origin);
+        return HD_OK;
+    }
+}
+
+/* Whether pinning that much more is better than waiting for work. */
+static bool may_pin(const hdi_host_pool *pool, size_t bytes)
+{
+    const hdi_host_pool_info *info = &pool->info;
+    uint64_t after = info->reserved_bytes + bytes;
+    return after <= info->limit_bytes && after <= info->taken_peak_bytes / 4 * 5 + SPARE;
+}
+
+/* Takes a block of which no more than this is known: its size and whose it is. NOT_FOUND: memory has to be pinned for
+ * it. */
+static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inherited)
+{
+    hdi_origin origin;
+    hd_status status = take(pool, false, out, inherited, &origin);
+    if (status == HD_ERROR_NOT_FOUND && origin == HDI_ORIGIN_WAITED &&
+        !may_pin(pool, round_up(out->bytes, pool->page))) {
+        status = take(pool, true, out, inherited, &origin);
+    }
+    return status;
+}
+
+/* ---- pinning and unpinning: growing held ------------------------------------------------------------------------ */
+
+/* What of the idle superblocks of a space is looked for, and was found. */
+typedef struct search {
+    space *in;
+    uint64_t most, found; /* bytes */
+} search;
+
+static hdi_choice choose_idle(void *context, size_t *from, size_t *to)
+{
+    search *look = context;
+    const superblock *k = superblock_of(look->in, *from);
+    if (k->doubtful || k->at != *from || k->pinned.shm.bytes != *to - *from) {
+        return HDI_CHOICE_SKIP;
+    }
+    if (look->found >= look->most) {
+        return HDI_CHOICE_STOP;
+    }
+    look->found += k->pinned.shm.bytes;
+    return HDI_CHOICE_TAKE;
+}
+
+static hdi_choice count_idle(void *context, size_t *from, size_t *to)
+{
+    search *look = context;
+    look->found += choose_idle(&(search){.in = look->in, .most = 1}, from, to) == HDI_CHOICE_TAKE ? *to - *from : 0;
+    return HDI_CHOICE_SKIP;
+}
+
+/* Lock held. */
+static uint64_t idle_bytes(const hdi_host_pool *pool)
+{
+    search look = {.found = 0};
+    for (space *s = pool->newest; s != NULL; s = s->older) {
+        hdi_block *none = NULL;
+        look.in = s;
+        hdi_blocks_prune(s->blocks); /* what is finished joins its neighbours */
+        hdi_blocks_claim_finished(s->blocks, pool->page, false, count_idle, &look, &none);
+    }
+    return look.found;
+}
+
+/* Unpins the superblock of a claim that nobody else can have, and gives the claim back. Returns the next one. */
+static hdi_block *unpin(hdi_host_pool *pool, space *s, hdi_block *claim, uint64_t *freed, hd_status *status)
+{
+    size_t from, to;
+    hdi_blocks_claimed(claim, &from, &to);
+    pthread_mutex_lock(&pool->lock);
+    hdi_pinned pinned = superblock_of(s, from)->pinned;
+    pthread_mutex_unlock(&pool->lock);
+    hd_status released = hdi_pinned_release(&pinned, false);
+    pthread_mutex_lock(&pool->lock);
+    superblock *k = superblock_of(s, from);
+    size_t behind = (size_t)(s->superblocks + s->count - (k + 1));
+    memmove(k, k + 1, behind * sizeof *k);
+    s->count--;
+    pool->info.driver_calls++;
+    if (released == HD_OK) {
+        pool->info.reserved_bytes -= to - from;
+        pool->info.returned_bytes += to - from;
+        *freed += to - from;
+    } else {
+        *status = released;
+    }
+    hdi_block *next = hdi_blocks_vacate(s->blocks, claim, to);
+    pthread_mutex_unlock(&pool->lock);
+    return next;
+}
+
+/* Unpins idle superblocks of at least `bytes` in all, as far as there are any. */
+static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed)
+{
+    hd_status status = HD_OK;
+    uint64_t found = 0;
+    pthread_mutex_lock(&pool->lock);
+    notice_losses(pool);
+    space *s = pool->newest;
+    pthread_mutex_unlock(&pool->lock);
+    for (; s != NULL && found < bytes; s = s->older) {
+        search look = {.in = s, .most = bytes - found};
+        hdi_block *claims = NULL;
+        pthread_mutex_lock(&pool->lock);
+        hdi_blocks_prune(s->blocks);
+        hdi_blocks_claim_finished(s->blocks, pool->page, false, choose_idle, &look, &claims);
+        pthread_mutex_unlock(&pool->lock);
+        found += look.found;
+        while (claims != NULL) {
+            claims = unpin(pool, s, claims, freed, &status);
+        }
+    }
+    return status;
+}
+
+/* How much to pin for a block. */
+static size_t superblock_bytes(const hdi_host_pool *pool, size_t bytes)
+{
+    if (bytes > OWN_SUPERBLOCK_ABOVE) {
+        return round_up(bytes, OWN_SUPERBLOCK_UNIT);
+    }
+    size_t size = SUPERBLOCK_LEAST;
+    while (size < SUPERBLOCK_MOST && size <= pool->info.reserved_bytes / 8) {
+        size *= 2;
+    }
+    return size < bytes ? round_up(bytes, OWN_SUPERBLOCK_UNIT) : size;
+}
+
+static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block)
+{
+    hdi_host_pool_info i;
+    hdi_host_pool_get_info(pool, &i);
+    return hdi_fail(HD_ERROR_HOST_MEMORY,
+                    "pinned memory: %zu bytes: limit %llu (option pinned_limit), held %llu: live %llu, for Heddle "
+                    "itself %llu, freed and still in use %llu",
+                    block->bytes, (unsigned long long)i.limit_bytes, (unsigned long long)i.reserved_bytes,
+                    (unsigned long long)i.live_bytes, (unsigned long long)i.own_bytes,
+                    (unsigned long long)i.waiting_bytes);
+}
+
+/* Counts so much as pinned, if the limit allows that. */
+static bool reserve(hdi_host_pool *pool, size_t bytes)
+{
+    hdi_host_pool_info *info = &pool->info;
+    pthread_mutex_lock(&pool->lock);
+    bool fits = bytes <= info->limit_bytes && info->reserved_bytes <= info->limit_bytes - bytes;
+    if (fits) {
+        info->reserved_bytes += bytes;
+        info->reserved_peak_bytes = larger(info->reserved_peak_bytes, info->reserved_bytes);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return fits;
+}
+
+static void unreserve(hdi_host_pool *pool, size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->info.reserved_bytes -= bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Pins a superblock, which the limit has been asked for, and takes the block, from it or from what became free
+ * meanwhile. */
+static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_marks *inherited)
+{
+    hdi_pinned pinned;
+    hd_status status = hdi_pinned_alloc(pool->config.pinned, bytes, &pinned);
+    if (status != HD_OK) {
+        unreserve(pool, bytes);
+        return status;
+    }
+    pthread_mutex_lock(&pool->lock);
+    pool->info.driver_calls++;
+    pool->info.pinned_bytes += bytes;
+    hdi_origin origin;
+    space *s = open_space(pool);
+    bool added = s != NULL && add_superblock(pool, s, &pinned);
+    status = added ? take(pool, false, out, inherited, &origin) : HD_ERROR_HOST_MEMORY;
+    pthread_mutex_unlock(&pool->lock);
+    if (!added && hdi_pinned_release(&pinned, false) == HD_OK) {
+        unreserve(pool, bytes);
+    }
+    return status == HD_ERROR_HOST_MEMORY ? fail_note() : status;
+}
+
+/* NOT_FOUND: a device was lost between pinning and taking; again. */
+static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inherited)
+{
+    size_t need = round_up(out->bytes, pool->page);
+    pthread_mutex_lock(&pool->lock);
+    uint64_t room = pool->info.limit_bytes - pool->info.reserved_bytes;
+    size_t size = superblock_bytes(pool, need);
+    pthread_mutex_unlock(&pool->lock);
+    if (size > room) {
+        size = need < room ? (size_t)room : need;
+    }
+    uint64_t freed = 0;
+    if (need > room) {
+        unpin_idle(pool, need - room, &freed);
+    }
+    if (!reserve(pool, size)) {
+        return fail_limit(pool, out);
+    }
+    hd_status status = pin(pool, size, out, inherited);
+    if (status == HD_ERROR_HOST_MEMORY) { /* the system's limit: not more than it takes, and what is idle goes first */
+        unpin_idle(pool, need, &freed);
+        status = reserve(pool, need) ? pin(pool, need, out, inherited) : status;
+    }
+    return status;
+}
+
+/* ---- the pool --------------------------------------------------------------------------------------------------- */
+
+hd_status hdi_host_pool_create(const hdi_host_pool_config *config, hdi_host_pool **out)
+{
+    hdi_host_pool *pool = calloc(1, sizeof *pool);
+    if (pool == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory for the pool of blocks");
+    }
+    pool->config = *config;
+    pool->page = (size_t)sysconf(_SC_PAGESIZE);
+    pool->info.limit_bytes = config->limit_bytes / pool->page * pool->page;
+    pthread_mutex_init(&pool->growing, NULL);
+    pthread_mutex_init(&pool->lock, NULL);
+    *out = pool;
+    return HD_OK;
+}
+
+void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
+{
+    if (pool == NULL) {
+        return;
+    }
+    for (space *s = pool->newest, *next; s != NULL; s = next) {
+        next = s->older;
+        for (size_t i = 0; i < s->count; i++) {
+            hdi_pinned_release(&s->superblocks[i].pinned, abandoned);
+        }
+        hdi_blocks_destroy(s->blocks);
+        free(s->superblocks);
+        free(s);
+    }
+    pthread_mutex_destroy(&pool->lock);
+    pthread_mutex_destroy(&pool->growing);
+    free(pool);
+}
+
+/* Behind what find() did not find. */
+static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inherited)
+{
+    hd_status status;
+    hd_error before;
+    hdi_error_save(&before);
+    pthread_mutex_lock(&pool->growing);
+    do {
+        pthread_mutex_lock(&pool->lock);
+        if (pool->open != NULL) {
+            hdi_blocks_prune(pool->open->blocks); /* what is finished joins its neighbours */
+        }
+        status = find(pool, out, inherited); /* also: somebody else may have pinned memory meanwhile */
+        pthread_mutex_unlock(&pool->lock);
+        if (status == HD_ERROR_NOT_FOUND) {
+            status = grow(pool, out, inherited);
+        }
+    } while (status == HD_ERROR_NOT_FOUND);
+    pthread_mutex_unlock(&pool->growing);
+    if (status != HD_OK) { /* rather wait for work, after all */
+        hdi_origin origin;
+        pthread_mutex_lock(&pool->lock);
+        hd_status waiting = take(pool, true, out, inherited, &origin);
+        pthread_mutex_unlock(&pool->lock);
+        status = waiting == HD_OK ? waiting : status;
+    }
+    if (status == HD_OK) {
+        hdi_error_restore(&before);
+    }
+    return status;
+}
+
+hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_marks *inherited)
+{
+    if (bytes == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "pinned memory: 0 bytes");
+    }
+    if (bytes > (size_t)PTRDIFF_MAX - OWN_SUPERBLOCK_UNIT) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: %zu bytes are more than a process can address", bytes);
+    }
+    hdi_host_block block = {.bytes = bytes, .own = own};
+    pthread_mutex_lock(&pool->lock);
+    hd_status status = find(pool, &block, inherited);
+    pthread_mutex_unlock(&pool->lock);
+    if (status == HD_ERROR_NOT_FOUND) {
+        status = find_or_grow(pool, &block, inherited);
+    } else if (status != HD_OK) {
+        status = fail_note();
+    }
+    if (status == HD_OK) {
+        *out = block;
+    }
+    return status;
+}
+
+void hdi_host_pool_count_failure(hdi_host_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->info.failures++;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_mark *marks, size_t n_marks)
+{
+    if (block->space == NULL) {
+        return;
+    }
+    hdi_host_pool_info *info = &pool->info;
+    pthread_mutex_lock(&pool->lock);
+    notice_losses(pool); /* while it is live */
+    hdi_blocks_free(block->space->blocks, block->offset, marks, n_marks);
+    info->taken_bytes -= round_up(block->bytes, pool->page);
+    if (block->own) {
+        info->own_bytes -= block->bytes;
+        info->own_count--;
+    } else {
+        info->live_bytes -= block->bytes;
+        info->live_count--;
+        info->frees++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    *block = (hdi_host_block){0};
+}
+
+hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t *freed)
+{
+    uint64_t gone = 0;
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&pool->growing);
+    pthread_mutex_lock(&pool->lock);
+    notice_losses(pool);
+    uint64_t idle = idle_bytes(pool);
+    pthread_mutex_unlock(&pool->lock);
+    if (idle > keep_bytes) {
+        status = unpin_idle(pool, idle - keep_bytes, &gone);
+    }
+    pthread_mutex_unlock(&pool->growing);
+    if (freed != NULL) {
+        *freed = gone;
+    }
+    return status;
+}
+
+void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    *out = pool->info;
+    for (space *s = pool->newest; s != NULL; s = s->older) {
+        hdi_blocks_info info;
+        hdi_blocks_prune(s->blocks);
+        hdi_blocks_get_info(s->blocks, &info);
+        out->waiting_bytes += info.waiting_bytes;
+    }
+    out->idle_bytes = idle_bytes(pool);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* What a superblock's place in the allocator must look like. */
+typedef struct walk {
+    const space *in;
+    size_t next;    /* superblock */
+    size_t covered; /* bytes of it */
+    bool good;
+} walk;
+
+static bool check_block(void *context, size_t from, size_t to, hdi_block_kind kind)
+{
+    walk *w = context;
+    const superblock *k = w->next < w->in->count ? &w->in->superblocks[w->next] : NULL;
+    if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_CLAIMED) {
+        /* a claim is a superblock that is being unpinned */
+        if (kind == HDI_BLOCK_CLAIMED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
+            w->next++;
+        }
+        w->good = w->covered == 0;
+        return w->good;
+    }
+    w->good = k != NULL && from == k->at + w->covered && to <= k->at + k->pinned.shm.bytes;
+    w->covered += to - from;
+    if (w->good && w->covered == k->pinned.shm.bytes) {
+        w->covered = 0;
+        w->next++;
+    }
+    return w->good;
+}
+
+bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes)
+{
+    bool good = true;
+    uint64_t bytes = 0, taken = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (space *s = pool->newest; s != NULL && good; s = s->older) {
+        walk w = {.in = s, .good = true};
+        hdi_blocks_info info;
+        hdi_blocks_get_info(s->blocks, &info);
+        taken += info.live_bytes;
+        for (size_t i = 0; i < s->count; i++) {
+            bytes += s->superblocks[i].pinned.shm.bytes;
+        }
+        good = hdi_blocks_check(s->blocks, why, why_bytes);
+        if (good && (!hdi_blocks_each(s->blocks, check_block, &w) || w.covered != 0 || w.next != s->count)) {
+            snprintf(why, why_bytes, "blocks and superblocks do not fit together at superblock %zu", w.next);
+            good = false;
+        }
+    }
+    if (good && (bytes > pool->info.reserved_bytes || pool->info.reserved_peak_bytes > pool->info.limit_bytes ||
+                 taken != pool->info.taken_bytes)) {
+        snprintf(why, why_bytes, "pinned %llu of %llu counted, peak %llu; taken %llu, counted %llu",
+                 (unsigned long long)bytes, (unsigned long long)pool->info.reserved_bytes,
+                 (unsigned long long)pool->info.reserved_peak_bytes, (unsigned long long)taken,
+                 (unsigned long long)pool->info.taken_bytes);
+        good = false;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return good;
+}

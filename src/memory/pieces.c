@@ -1,0 +1,253 @@
+/* pieces.c - what of a device's range is mapped. See pieces.h for threads, locks and what always holds. */
+#include "memory/pieces.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool hdi_pieces_init(hdi_pieces *p, const hdi_pieces_config *config, size_t granule, size_t count)
+{
+    *p = (hdi_pieces){.config = *config, .granule = granule, .count = count};
+    p->of = count < UINT32_MAX ? calloc(count + 1, sizeof *p->of) : NULL;
+    return p->of != NULL;
+}
+
+void hdi_pieces_release(hdi_pieces *p)
+{
+    free(p->of);
+    p->of = NULL;
+}
+
+void hdi_pieces_forget(hdi_pieces *p, uint64_t base)
+{
+    if (p->end != 0) {
+        memset(p->of, 0, p->end * sizeof *p->of);
+    }
+    p->unmapped_total += p->mapped;
+    p->mapped = 0;
+    p->end = 0;
+    p->granted = 0;
+    p->base = base;
+}
+
+size_t hdi_pieces_missing(const hdi_pieces *p, size_t from, size_t to)
+{
+    size_t missing = 0;
+    for (size_t g = from / p->granule; g * p->granule < to; g++) {
+        missing += p->of[g].first == 0;
+    }
+    return missing * p->granule;
+}
+
+/* ---- one piece -------------------------------------------------------------------------------------------------- */
+
+static uint64_t bit_of(int device)
+{
+    return (uint64_t)1 << device;
+}
+
+static hdi_answer share(const hdi_pieces *p, int device, size_t first, size_t count)
+{
+    const hdi_pieces_config *c = &p->config;
+    uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
+    return c->share != NULL ? c->share(c->share_context, device, at, bytes)
+                            : c->port->calls->grant(c->port, device, at, bytes);
+}
+
+/* Takes a piece back from everybody who has it, and gives it back. */
+static hdi_answer take_back(hdi_pieces *p, uint64_t shared, size_t first, size_t count)
+{
+    const hdi_pieces_config *c = &p->config;
+    uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
+    for (; c->unshare != NULL && shared != 0; shared &= shared - 1) {
+        c->unshare(c->share_context, __builtin_ctzll(shared), at, bytes);
+    }
+    p->calls++;
+    hdi_answer answer = c->port->calls->unmap(c->port, at, bytes);
+    p->mapped -= bytes;
+    return answer;
+}
+
+static hdi_trouble map_piece(hdi_pieces *p, size_t first, size_t count)
+{
+    hdi_port *port = p->config.port;
+    size_t bytes = count * p->granule;
+    hdi_trouble t = {.peer = -1};
+    p->mapped += bytes;
+    p->calls++;
+    t.answer = port->calls->map(port, p->base + first * p->granule, bytes);
+    if (hdi_is_trouble(t)) {
+        p->mapped -= bytes;
+        return t;
+    }
+    uint64_t shared = 0;
+    for (uint64_t left = p->granted; left != 0; left &= left - 1) {
+        int device = __builtin_ctzll(left);
+        t.answer = share(p, device, first, count);
+        if (hdi_is_trouble(t)) {
+            t.peer = device;
+            take_back(p, shared, first, count);
+            return t;
+        }
+        shared |= bit_of(device);
+    }
+    for (size_t g = first; g < first + count; g++) {
+        p->of[g].first = (uint32_t)first + 1;
+    }
+    p->of[first].count = (uint32_t)count;
+    p->of[first].shared = shared;
+    p->end = p->end > first + count ? p->end : first + count;
+    p->peak = p->peak > p->mapped ? p->peak : p->mapped;
+    p->mapped_total += bytes;
+    return t;
+}
+
+/* ---- areas ------------------------------------------------------------------------------------------------------ */
+
+/* Granules per piece where so many bytes are missing: a thirty-second of them, since each piece costs the same whatever its size.
+ * A program that has memory moved gets smaller pieces from then on, a 512th of what is mapped: only whole pieces can move, and each
+ * hole between its blocks has parts of two that cannot. */
+static size_t piece_granules(const hdi_pieces *p, size_t missing)
+{
+    size_t most = HDI_PIECE_MOST / p->granule;
+    if (p->unmapped_total != 0) {
+        size_t part = p->mapped / 512 / p->granule;
+        most = part < most ? part : most;
+    }
+    size_t granules = (missing / 32 + p->granule - 1) / p->granule;
+    granules = granules < most ? granules : most;
+    return granules != 0 ? granules : 1;
+}
+
+hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t *mapped_to)
+{
+    size_t most = piece_granules(p, hdi_pieces_missing(p, from, to));
+    size_t end = to / p->granule;
+    hdi_trouble t = {.peer = -1};
+    for (size_t g = from / p->granule; g < end;) {
+        size_t count = 0;
+        while (g + count < end && count < most && p->of[g + count].first == 0) {
+            count++;
+        }
+        if (count != 0) {
+            t = map_piece(p, g, count);
+            if (hdi_is_trouble(t)) {
+                *mapped_to = g * p->granule;
+                return t;
+            }
+        }
+        g += count != 0 ? count : 1;
+    }
+    *mapped_to = to;
+    return t;
+}
+
+bool hdi_pieces_within(const hdi_pieces *p, size_t *from, size_t *to)
+{
+    size_t g = (*from + p->granule - 1) / p->granule, end = *to / p->granule;
+    if (g >= end) {
+        return false;
+    }
+    /* a piece that began before, and one that goes on behind */
+    size_t first = p->of[g].first - 1, last = p->of[end - 1].first - 1;
+    g = first < g ? first + p->of[first].count : g;
+    end = last + p->of[last].count > end ? last : end;
+    if (g >= end) {
+        return false;
+    }
+    *from = g * p->granule;
+    *to = end * p->granule;
+    return true;
+}
+
+size_t hdi_pieces_last(const hdi_pieces *p, size_t to)
+{
+    return (p->of[to / p->granule - 1].first - 1) * p->granule;
+}
+
+hdi_answer hdi_pieces_unmap(hdi_pieces *p, size_t from, size_t to, size_t *gone_to)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    size_t g = from / p->granule;
+    while (g < to / p->granule && hdi_answered(answer)) {
+        size_t count = p->of[g].count;
+        answer = take_back(p, p->of[g].shared, g, count);
+        memset(&p->of[g], 0, count * sizeof *p->of);
+        p->unmapped_total += count * p->granule;
+        g += count;
+    }
+    while (p->end > 0 && p->of[p->end - 1].first == 0) {
+        p->end--;
+    }
+    *gone_to = g * p->granule;
+    return answer;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------------------------ */
+
+/* The first granule of the first piece from `g` on; p->end if there is none. */
+static size_t next_piece(const hdi_pieces *p, size_t g)
+{
+    while (g < p->end && p->of[g].first == 0) {
+        g++;
+    }
+    return g;
+}
+
+hdi_answer hdi_pieces_grant(hdi_pieces *p, int device)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    for (size_t g = next_piece(p, 0); g < p->end; g = next_piece(p, g + p->of[g].count)) {
+        if ((p->of[g].shared & bit_of(device)) == 0) {
+            answer = share(p, device, g, p->of[g].count);
+            if (!hdi_answered(answer)) {
+                return answer;
+            }
+            p->of[g].shared |= bit_of(device);
+        }
+    }
+    p->granted |= bit_of(device);
+    return answer;
+}
+
+void hdi_pieces_revoke(hdi_pieces *p, int device)
+{
+    for (size_t g = next_piece(p, 0); g < p->end; g = next_piece(p, g + p->of[g].count)) {
+        p->of[g].shared &= ~bit_of(device);
+    }
+    p->granted &= ~bit_of(device);
+}
+
+bool hdi_pieces_check(const hdi_pieces *p, char *why, size_t why_bytes)
+{
+    size_t mapped = 0;
+    for (size_t g = 0; g < p->count;) {
+        const hdi_piece *piece = &p->of[g];
+        if (piece->first == 0) {
+            g++;
+            continue;
+        }
+        if (piece->first != g + 1 || piece->count == 0 || g + piece->count > p->end) {
+            snprintf(why, why_bytes, "granule %zu: in a piece that does not begin there", g);
+            return false;
+        }
+        if ((piece->shared & p->granted) != p->granted) {
+            snprintf(why, why_bytes, "piece at granule %zu: a granted peer has not been given it", g);
+            return false;
+        }
+        for (size_t i = 1; i < piece->count; i++) {
+            if (p->of[g + i].first != piece->first) {
+                snprintf(why, why_bytes, "granule %zu: not in the piece that it lies in", g + i);
+                return false;
+            }
+        }
+        mapped += piece->count * p->granule;
+        g += piece->count;
+    }
+    if (mapped != p->mapped || p->mapped_total - p->unmapped_total != p->mapped) {
+        snprintf(why, why_bytes, "pieces of %zu bytes, %zu counted, %llu mapped less unmapped", mapped, p->mapped,
+                 (unsigned long long)(p->mapped_total - p->unmapped_total));
+        return false;
+    }
+    return true;
+}

@@ -1,0 +1,42 @@
+/* arena_tools.h - an arena over a local port to the fake driver, as the tests of the arena make it.
+ *
+ * Threads: making and ending by the test's own; the rest by any. One arena at a time.
+ */
+#ifndef TEST_MEMORY_ARENA_TOOLS_H
+#define TEST_MEMORY_ARENA_TOOLS_H
+
+#include "support/check.h"
+
+#include <stdatomic.h>
+#include "fake_driver.h"
+#include "engine/port.h"
+#include "memory/arena.h"
+
+#define MIB FAKE_MIB
+#define TOOL_LANES 64
+
+/* What the test says has finished: everything up to here, per lane. */
+extern _Atomic uint64_t tool_finished_to[TOOL_LANES];
+bool tool_finished(void *context, hdi_mark mark); /* for hdi_arena_config */
+
+extern hdi_port *tool_port;
+
+/* The arena is the runtime's device 3, which the driver calls 1; its peers 0, 1 and 2 are the driver's 0, 2 and 3. */
+hdi_arena_config tool_config(size_t limit);
+hdi_arena *tool_make_from(const hdi_arena_config *config);
+hdi_arena *tool_make(size_t total, size_t limit); /* with fake_reset */
+void tool_drop_port(void);
+
+/* The arena is as it should be, and the driver has mapped what the arena says, no more than its limit. */
+void tool_check(hdi_arena *arena);
+/* The same, then destroys it: everything was given back, and nothing was misused. */
+void tool_end(hdi_arena *arena);
+hdi_arena_info tool_info(hdi_arena *arena);
+
+/* Takes for lane 0 and forgets what was inherited. */
+hd_status tool_take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out);
+hd_status tool_take_in(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out);
+/* Gives back with one mark, or at position 0 with none. */
+void tool_give(hdi_arena *arena, hdcu_deviceptr at, uint32_t lane, uint64_t position);
+
+#endif

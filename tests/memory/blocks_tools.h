@@ -1,0 +1,34 @@
+/* blocks_tools.h - an allocator over offsets as its tests make it: what has finished is up to the test, and host
+ * memory can run out.
+ *
+ * Threads: the test's own.
+ */
+#ifndef TEST_MEMORY_BLOCKS_TOOLS_H
+#define TEST_MEMORY_BLOCKS_TOOLS_H
+
+#include "support/check.h"
+
+#include "memory/blocks.h"
+
+enum { G = 256 };
+
+/* What the test says has finished: everything up to here, per lane. */
+extern uint64_t finished_to[256];
+
+/* Host memory that can be made to run out: allocations left before every further one fails, -1 for no limit. */
+extern long allocations_left;
+
+hd_status blocks_create(size_t limit, size_t wall, hdi_blocks **out);
+/* A fresh one, with nothing finished and host memory without limit; `bytes` of it are free, or with a wall all is one
+ * gap. */
+hdi_blocks *blocks_make(size_t limit, size_t bytes);
+hdi_blocks *blocks_make_gap(size_t limit, size_t wall);
+void blocks_check(const hdi_blocks *b);
+hdi_blocks_info blocks_info(const hdi_blocks *b);
+
+/* Allocates where there must be room and nothing to wait for. */
+size_t blocks_take(hdi_blocks *b, size_t bytes, uint32_t lane);
+/* Frees with one mark. */
+void blocks_give(hdi_blocks *b, size_t offset, uint32_t lane, uint64_t position);
+
+#endif

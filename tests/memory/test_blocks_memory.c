@@ -1,0 +1,133 @@
+/* test_blocks_memory.c - the allocator over offsets where host memory runs out. */
+#include "blocks_tools.h"
+
+static void creation_fails_cleanly(void **unused)
+{
+    (void)unused;
+    hdi_blocks *b = NULL;
+    long n = 0;
+    for (;; n++) {
+        allocations_left = n;
+        hd_status status = blocks_create(1 << 20, 0, &b);
+        if (status == HD_OK) {
+            break;
+        }
+        assert_status(status, HD_ERROR_HOST_MEMORY);
+        assert_null(b);
+    }
+    assert_true(n >= 3);
+    allocations_left = 0;
+    assert_status(hdi_blocks_grow(b, 64 * G), HD_ERROR_HOST_MEMORY);
+    blocks_check(b);
+    allocations_left = -1;
+    assert_ok(hdi_blocks_grow(b, 64 * G));
+    hdi_blocks_destroy(b);
+}
+
+/* The copy of a large set cannot be made: the block stays free, with its set. */
+static void a_failed_alloc_loses_nothing(void **unused)
+{
+    (void)unused;
+    hdi_blocks *b = blocks_make(1 << 20, 8 * G);
+    hdi_mark marks[40];
+    for (uint32_t i = 0; i < 40; i++) {
+        marks[i] = (hdi_mark){i, i + 1};
+    }
+    size_t offset = blocks_take(b, 8 * G, 0);
+    hdi_blocks_free(b, offset, marks, 40);
+    allocations_left = 0;
+    hdi_marks got = {.count = 99};
+    assert_status(hdi_blocks_alloc(b, 8 * G, 0, &offset, &got), HD_ERROR_HOST_MEMORY);
+    assert_int_equal(got.count, 99);
+    blocks_check(b);
+    allocations_left = -1;
+    assert_ok(hdi_blocks_alloc(b, 8 * G, 0, &offset, &got));
+    assert_int_equal(got.count, 40);
+    hdi_marks_release(&got);
+    hdi_blocks_destroy(b);
+}
+
+/* One mark per live block has its room for sure. */
+static void usual_frees_need_no_memory(void **unused)
+{
+    (void)unused;
+    enum { N = 1000 };
+    static size_t at[N];
+    hdi_blocks *b = blocks_make(1 << 20, 2 * N * G);
+    for (int i = 0; i < N; i++) {
+        at[i] = blocks_take(b, G, 0);
+        blocks_take(b, G, 0); /* neighbours stay apart */
+    }
+    allocations_left = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        hdi_mark mark = {i % 256, 1 + i};
+        hdi_blocks_free(b, at[i], &mark, 1);
+    }
+    blocks_check(b);
+    assert_int_equal(blocks_info(b).retired_blocks, 0);
+    assert_int_equal(blocks_info(b).pending_marks, N);
+    allocations_left = -1;
+    hdi_blocks_destroy(b);
+}
+
+/* A free that finds no room for its marks first drops finished ones elsewhere, and at last retires the block. */
+static void free_keeps_its_promise_without_memory(void **unused)
+{
+    (void)unused;
+    enum { N = 8, MARKS = 200 };
+    hdi_blocks *b = blocks_make(1 << 20, 64 * G);
+    size_t at[N];
+    hdi_mark marks[MARKS];
+    for (int i = 0; i < N; i++) {
+        at[i] = blocks_take(b, G, 0);
+        blocks_take(b, G, 0); /* neighbours stay apart */
+    }
+    for (uint32_t i = 0; i < MARKS; i++) {
+        marks[i] = (hdi_mark){i, 1};
+    }
+    allocations_left = 0;
+    /* Two slabs of 256 are there: this many sets of 200 fit, the next one does not. */
+    int kept = 0;
+    while (blocks_info(b).retired_blocks == 0) {
+        hdi_blocks_free(b, at[kept++], marks, MARKS);
+        blocks_check(b);
+        assert_true(kept < N);
+    }
+    assert_int_equal(blocks_info(b).retired_bytes, G);
+    assert_int_equal(blocks_info(b).pending_marks, (size_t)(kept - 1) * MARKS);
+    hdi_blocks_free(b, at[kept - 1], NULL, 0); /* it is nobody's: ignored */
+    blocks_check(b);
+
+    /* once uses have finished there is room again */
+    for (uint32_t i = 0; i < MARKS; i++) {
+        finished_to[i] = 1;
+        marks[i].position = 2;
+    }
+    hdi_blocks_free(b, at[kept], marks, MARKS);
+    blocks_check(b);
+    assert_int_equal(blocks_info(b).retired_blocks, 1);
+    assert_int_equal(blocks_info(b).pending_marks, MARKS);
+
+    /* and never is the retired block handed out */
+    allocations_left = -1;
+    size_t offset;
+    hdi_marks got;
+    while (hdi_blocks_alloc(b, G, 0, &offset, &got) == HD_OK) {
+        assert_int_not_equal(offset, at[kept - 1]);
+        hdi_marks_release(&got);
+    }
+    assert_int_equal(blocks_info(b).free_bytes, 0);
+    blocks_check(b);
+    hdi_blocks_destroy(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(creation_fails_cleanly),
+        cmocka_unit_test(a_failed_alloc_loses_nothing),
+        cmocka_unit_test(usual_frees_need_no_memory),
+        cmocka_unit_test(free_keeps_its_promise_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,684 @@
+/* test_host_pool.c - blocks of pinned memory: reuse without pinning, the limit, memory that work still uses, lost
+ * devices, failures, and a random run of many threads against a model. The port is made up and keeps books.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <unistd.h>
+#include "base/error.h"
+#include "memory/host_pool.h"
+
+#define MIB ((size_t)1 << 20)
+enum { LANES = 6, PINS = 512 };
+
+/* What the test says has finished: everything up to here, per lane. */
+static _Atomic uint64_t done_to[LANES];
+static _Atomic uint64_t lost; /* devices that may go on; lane i belongs to device i */
+
+static struct {
+    hdi_port port; /* first */
+    _Atomic uint64_t pinned, peak, requests;
+    _Atomic int fail_pins, fail_unpins; /* so many of the next requests */
+    int code;
+    const void *registered[PINS]; /* under the pool's lock */
+    _Atomic bool slow;
+} device;
+
+static const void **find(const void *base)
+{
+    for (int i = 0; i < PINS; i++) {
+        if (device.registered[i] == base) {
+            return &device.registered[i];
+        }
+    }
+    return NULL;
+}
+
+static hdi_answer pin(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address)
+{
+    (void)port;
+    (void)descriptor;
+    atomic_fetch_add(&device.requests, 1);
+    if (atomic_load(&device.slow)) {
+        usleep(100);
+    }
+    if (atomic_load(&device.fail_pins) > 0) {
+        atomic_fetch_sub(&device.fail_pins, 1);
+        return (hdi_answer){device.code, "cuMemHostRegister"};
+    }
+    *find(NULL) = base;
+    uint64_t now = atomic_fetch_add(&device.pinned, bytes) + bytes;
+    uint64_t peak = atomic_load(&device.peak);
+    while (now > peak && !atomic_compare_exchange_weak(&device.peak, &peak, now)) {
+    }
+    *address = (uintptr_t)base;
+    return (hdi_answer){0, ""};
+}
+
+static hdi_answer unpin(hdi_port *port, void *base, uint64_t bytes)
+{
+    (void)port;
+    atomic_fetch_add(&device.requests, 1);
+    const void **entry = find(base);
+    if (entry == NULL) {
+        return (hdi_answer){HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED, "cuMemHostUnregister"};
+    }
+    if (atomic_load(&device.fail_unpins) > 0) {
+        atomic_fetch_sub(&device.fail_unpins, 1);
+        return (hdi_answer){device.code, "cuMemHostUnregister"};
+    }
+    *entry = NULL;
+    atomic_fetch_sub(&device.pinned, bytes);
+    return (hdi_answer){0, ""};
+}
+
+static const hdi_port_calls calls = {.pin = pin, .unpin = unpin};
+
+static hdi_port *port_of(void *context, int number)
+{
+    (void)context;
+    (void)number;
+    return &device.port;
+}
+
+static bool finished(void *context, hdi_mark mark)
+{
+    assert_ptr_equal(context, done_to);
+    return atomic_load(&done_to[mark.lane]) >= mark.position && !(atomic_load(&lost) >> mark.lane & 1);
+}
+
+static uint64_t lost_devices(void *context)
+{
+    (void)context;
+    return atomic_load(&lost);
+}
+
+static hdi_pinned_pool *pinned;
+static size_t page;
+
+static hdi_host_pool *make(uint64_t limit)
+{
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    memset(&device, 0, sizeof device);
+    device.port.calls = &calls;
+    for (int i = 0; i < LANES; i++) {
+        atomic_store(&done_to[i], 0);
+    }
+    atomic_store(&lost, 0);
+    const hdi_pinned_config pinned_config = {.n_devices = 1, .port = port_of};
+    assert_ok(hdi_pinned_pool_create(&pinned_config, &pinned));
+    const hdi_host_pool_config config = {
+        .pinned = pinned, .limit_bytes = limit, .finished = finished, .lost = lost_devices, .context = done_to};
+    hdi_host_pool *pool = NULL;
+    assert_ok(hdi_host_pool_create(&config, &pool));
+    return pool;
+}
+
+static void check(hdi_host_pool *pool)
+{
+    char why[160] = "";
+    if (!hdi_host_pool_check(pool, why, sizeof why)) {
+        fail_msg("%s", why);
+    }
+}
+
+static void end(hdi_host_pool *pool)
+{
+    check(pool);
+    hdi_host_pool_destroy(pool, false);
+    assert_int_equal(atomic_load(&device.pinned), 0);
+    hdi_pinned_pool_destroy(pinned);
+}
+
+static hdi_host_pool_info info_of(hdi_host_pool *pool)
+{
+    hdi_host_pool_info info;
+    hdi_host_pool_get_info(pool, &info);
+    return info;
+}
+
+/* A block; *waits: how many marks come with it. */
+static hdi_host_block take_from(hdi_host_pool *pool, size_t bytes, size_t *waits)
+{
+    hdi_host_block block = {0};
+    hdi_marks inherited;
+    assert_ok(hdi_host_pool_take(pool, bytes, false, &block, &inherited));
+    assert_int_equal((uintptr_t)block.host % page, 0);
+    assert_int_equal(block.device, (uintptr_t)block.host);
+    *waits = inherited.count;
+    hdi_marks_release(&inherited);
+    return block;
+}
+
+/* A block that nobody uses any more. */
+static hdi_host_block take(hdi_host_pool *pool, size_t bytes)
+{
+    size_t waits;
+    hdi_host_block block = take_from(pool, bytes, &waits);
+    assert_int_equal(waits, 0);
+    return block;
+}
+
+static void give(hdi_host_pool *pool, hdi_host_block *block)
+{
+    hdi_host_pool_give(pool, block, NULL, 0);
+    assert_null(block->space);
+}
+
+static void give_in_use(hdi_host_pool *pool, hdi_host_block *block, uint32_t lane, uint64_t position)
+{
+    hdi_host_pool_give(pool, block, &(hdi_mark){lane, position}, 1);
+}
+
+static void fails(hdi_host_pool *pool, size_t bytes, hd_status status)
+{
+    hdi_host_block block = {.offset = 7};
+    hdi_marks inherited;
+    assert_status(hdi_host_pool_take(pool, bytes, false, &block, &inherited), status);
+    assert_int_equal(block.offset, 7);
+}
+
+/* ---- reuse ---- */
+
+static void reuses_without_pinning_again(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(256 * MIB);
+    for (int i = 0; i < 1000; i++) {
+        hdi_host_block a = take(pool, 1 + (size_t)i), b = take(pool, MIB), c = take(pool, 20 * MIB);
+        memset(a.host, 1, 1 + (size_t)i);
+        b.host[MIB - 1] = 2;
+        c.host[20 * MIB - 1] = 3;
+        give(pool, &b);
+        give(pool, &a);
+        give(pool, &c);
+    }
+    hdi_host_pool_info info = info_of(pool);
+    assert_int_equal(atomic_load(&device.requests), 2);
+    assert_int_equal(info.driver_calls, 2);
+    assert_int_equal(info.allocations, 3000);
+    assert_int_equal(info.frees, 3000);
+    assert_int_equal(info.from_finished + info.from_fresh, 3000);
+    assert_int_equal(info.live_count, 0);
+    assert_int_equal(info.live_bytes, 0);
+    assert_int_equal(info.taken_bytes, 0);
+    assert_int_equal(info.reserved_bytes, atomic_load(&device.pinned));
+    assert_int_equal(info.reserved_peak_bytes, atomic_load(&device.peak));
+    assert_int_equal(info.idle_bytes, info.reserved_bytes);
+    end(pool);
+}
+
+static void counts_what_is_asked_for(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(64 * MIB);
+    hdi_host_block a = take(pool, 5), own = {0};
+    hdi_marks inherited;
+    assert_ok(hdi_host_pool_take(pool, 100, true, &own, &inherited));
+    hdi_host_pool_info info = info_of(pool);
+    assert_int_equal(info.live_bytes, 5);
+    assert_int_equal(info.live_count, 1);
+    assert_int_equal(info.own_bytes, 100);
+    assert_int_equal(info.own_count, 1);
+    assert_int_equal(info.taken_bytes, 2 * page);
+    assert_int_equal(info.allocations, 1);
+    hdi_host_block copy = a;
+    give(pool, &a);
+    give(pool, &a); /* nothing */
+    hdi_host_pool_give(pool, &own, NULL, 0);
+    info = info_of(pool);
+    assert_int_equal(info.live_bytes + info.live_count + info.own_bytes + info.own_count + info.taken_bytes, 0);
+    assert_int_equal(info.frees, 1);
+    assert_int_equal(info.taken_peak_bytes, 2 * page);
+    (void)copy;
+    fails(pool, 0, HD_ERROR_ARGUMENT);
+    fails(pool, SIZE_MAX, HD_ERROR_HOST_MEMORY);
+    fails(pool, SIZE_MAX / 2, HD_ERROR_HOST_MEMORY);
+    end(pool);
+    hdi_host_pool_destroy(NULL, false);
+}
+
+/* Blocks of one superblock lie together, those of two never touch even where their addresses do. */
+static void a_block_lies_in_one_superblock(void **unused)
+{
+    (void)unused;
+    enum { COUNT = 200 };
+    hdi_host_pool *pool = make(1024 * MIB);
+    hdi_host_block blocks[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = take(pool, MIB / 2);
+    }
+    check(pool);
+    for (int i = 0; i < COUNT; i += 2) {
+        give(pool, &blocks[i]);
+    }
+    check(pool);
+    for (int i = 1; i < COUNT; i += 2) {
+        give(pool, &blocks[i]);
+    }
+    check(pool);
+    hdi_host_pool_info info = info_of(pool);
+    assert_int_equal(info.idle_bytes, info.reserved_bytes);
+    assert_true(info.driver_calls > 3);  /* several superblocks, */
+    assert_true(info.driver_calls < 40); /* which grow */
+    assert_true(info.reserved_bytes <= COUNT * MIB / 2 * 5 / 4);
+    /* all of it together would do, no one superblock does */
+    uint64_t requests = atomic_load(&device.requests);
+    hdi_host_block large = take(pool, 40 * MIB);
+    assert_int_equal(atomic_load(&device.requests), requests + 1);
+    give(pool, &large);
+    end(pool);
+}
+
+/* ---- the limit ---- */
+
+static void keeps_to_the_limit(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(10 * MIB + page + 1);
+    assert_int_equal(info_of(pool).limit_bytes, 10 * MIB + page);
+    hdi_host_block a = take(pool, 6 * MIB), b = take(pool, 4 * MIB), c = take(pool, 1);
+    assert_int_equal(info_of(pool).reserved_bytes, 10 * MIB + page);
+    fails(pool, 1, HD_ERROR_HOST_MEMORY);
+    assert_message_has("pinned memory: 1 bytes: limit 10489856 (option pinned_limit), held 10489856: live 10485761");
+    hdi_host_pool_count_failure(pool);
+    assert_int_equal(info_of(pool).failures, 1);
+    fails(pool, 11 * MIB, HD_ERROR_HOST_MEMORY);
+    give(pool, &a);
+    give(pool, &c);
+    uint64_t before = info_of(pool).driver_calls;
+    fails(pool, 7 * MIB, HD_ERROR_HOST_MEMORY);
+    a = take(pool, 6 * MIB + page); /* what is idle goes, and memory for this is pinned */
+    assert_true(info_of(pool).driver_calls > before);
+    assert_true(atomic_load(&device.peak) <= 10 * MIB + page);
+    give(pool, &a);
+    give(pool, &b);
+    a = take(pool, 10 * MIB + page);
+    assert_int_equal(info_of(pool).reserved_bytes, 10 * MIB + page);
+    give(pool, &a);
+    end(pool);
+
+    pool = make(0);
+    fails(pool, 1, HD_ERROR_HOST_MEMORY);
+    end(pool);
+}
+
+static void trims_to_what_is_to_be_kept(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(1024 * MIB);
+    hdi_host_block blocks[4];
+    for (int i = 0; i < 4; i++) {
+        blocks[i] = take(pool, 20 * MIB);
+    }
+    uint64_t freed = 7;
+    assert_ok(hdi_host_pool_trim(pool, 0, &freed));
+    assert_int_equal(freed, 0);
+    give(pool, &blocks[0]);
+    give(pool, &blocks[1]);
+    give_in_use(pool, &blocks[2], 1, 10);
+    assert_int_equal(info_of(pool).idle_bytes, 40 * MIB);
+    assert_int_equal(info_of(pool).waiting_bytes, 20 * MIB);
+    assert_ok(hdi_host_pool_trim(pool, 40 * MIB, &freed));
+    assert_int_equal(freed, 0);
+    assert_ok(hdi_host_pool_trim(pool, 20 * MIB, &freed));
+    assert_int_equal(freed, 20 * MIB);
+    assert_ok(hdi_host_pool_trim(pool, 1, NULL));
+    assert_int_equal(info_of(pool).returned_bytes, 40 * MIB);
+    assert_int_equal(atomic_load(&device.pinned), 40 * MIB);
+    atomic_store(&done_to[1], 10);
+    assert_int_equal(info_of(pool).waiting_bytes, 0);
+    assert_ok(hdi_host_pool_trim(pool, 0, &freed));
+    assert_int_equal(freed, 20 * MIB);
+    memset(blocks[3].host, 1, 20 * MIB);
+    give(pool, &blocks[3]);
+    end(pool);
+}
+
+/* ---- memory that work still uses ---- */
+
+static void prefers_what_nobody_uses(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(1024 * MIB);
+    hdi_host_block a = take(pool, MIB / 2), between = take(pool, MIB), b = take(pool, MIB / 2);
+    const unsigned char *of_b = b.host;
+    give_in_use(pool, &a, 2, 5);
+    give(pool, &b);
+    hdi_host_block c = take(pool, MIB / 2);
+    assert_ptr_equal(c.host, of_b);
+    hdi_host_block d = take(pool, MIB / 2); /* rather pins a little more than waits */
+    assert_int_equal(info_of(pool).waiting_bytes, MIB / 2);
+    assert_int_equal(info_of(pool).from_waited, 0);
+    atomic_store(&done_to[2], 5);
+    give(pool, &between);
+    give(pool, &c);
+    give(pool, &d);
+    end(pool);
+}
+
+static void waits_rather_than_pin_too_much(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(1024 * MIB);
+    for (uint64_t i = 1; i <= 100; i++) { /* work that never gets done */
+        size_t waits;
+        hdi_host_block block = take_from(pool, 8 * MIB, &waits);
+        give_in_use(pool, &block, 3, i);
+    }
+    hdi_host_pool_info info = info_of(pool);
+    assert_true(info.reserved_bytes <= 80 * MIB);
+    assert_true(info.from_waited > 80);
+    assert_int_equal(info.waiting_bytes % (8 * MIB), 0);
+    atomic_store(&done_to[3], 100);
+    hdi_host_block block = take(pool, 8 * MIB);
+    give(pool, &block);
+    end(pool);
+
+    /* and at the limit in any case */
+    pool = make(8 * MIB);
+    block = take(pool, 8 * MIB);
+    const hdi_mark marks[] = {{1, 4}, {2, 9}, {1, 3}};
+    hdi_host_pool_give(pool, &block, marks, 3);
+    fails(pool, 8 * MIB + 1, HD_ERROR_HOST_MEMORY);
+    assert_message_has("freed and still in use 8388608");
+    hdi_marks inherited;
+    assert_ok(hdi_host_pool_take(pool, 8 * MIB, false, &block, &inherited));
+    assert_int_equal(inherited.count, 2);
+    assert_int_equal(hdi_marks_data(&inherited)[0].lane, 1);
+    assert_int_equal(hdi_marks_data(&inherited)[0].position, 4);
+    assert_int_equal(hdi_marks_data(&inherited)[1].position, 9);
+    hdi_marks_release(&inherited);
+    assert_int_equal(info_of(pool).from_waited, 1);
+    give(pool, &block);
+    end(pool);
+}
+
+/* ---- lost devices ---- */
+
+static void what_a_lost_device_used_is_left_alone(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(1024 * MIB);
+    hdi_host_block live = take(pool, 20 * MIB), waiting = take(pool, 30 * MIB), idle = take(pool, 40 * MIB);
+    const unsigned char *of_live = live.host, *of_waiting = waiting.host;
+    give_in_use(pool, &waiting, 3, 8);
+    give(pool, &idle);
+    atomic_store(&lost, (uint64_t)1 << 3); /* its work counts as finished now */
+    atomic_store(&done_to[3], 8);
+    give(pool, &live);
+    hdi_host_block again[8];
+    for (int i = 0; i < 8; i++) {
+        again[i] = take(pool, 20 * MIB);
+        assert_true(again[i].host < of_live || again[i].host >= of_live + 20 * MIB);
+        assert_true(again[i].host < of_waiting || again[i].host >= of_waiting + 30 * MIB);
+    }
+    for (int i = 0; i < 8; i++) {
+        give(pool, &again[i]);
+    }
+    check(pool);
+    assert_ok(hdi_host_pool_trim(pool, 0, NULL));
+    assert_int_equal(atomic_load(&device.pinned), 50 * MIB); /* what was idle went, these two stay to the end */
+    assert_int_equal(info_of(pool).reserved_bytes, 50 * MIB);
+    /* another one, with memory of after the first loss */
+    live = take(pool, 20 * MIB);
+    of_live = live.host;
+    atomic_store(&lost, (uint64_t)3 << 3);
+    give(pool, &live);
+    live = take(pool, 20 * MIB);
+    assert_ptr_not_equal(live.host, of_live);
+    give(pool, &live);
+    assert_ok(hdi_host_pool_trim(pool, 0, NULL));
+    assert_int_equal(atomic_load(&device.pinned), 70 * MIB);
+    end(pool);
+}
+
+static void abandoned_memory_is_not_unpinned(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(1024 * MIB);
+    hdi_host_block a = take(pool, 1);
+    void *base = a.host;
+    hdi_host_block b = take(pool, 30 * MIB);
+    give(pool, &b);
+    uint64_t requests = atomic_load(&device.requests);
+    hdi_host_pool_destroy(pool, true);
+    assert_int_equal(atomic_load(&device.requests), requests);
+    assert_false(hdi_shm_reserve(base, page)); /* the addresses stay taken */
+    hdi_pinned_pool_destroy(pinned);
+}
+
+/* ---- failures ---- */
+
+static void pins_less_where_the_system_has_less(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(1024 * MIB);
+    device.code = HDCU_ERROR_OUT_OF_MEMORY;
+    atomic_store(&device.fail_pins, 1);
+    hdi_fail(HD_ERROR_LIMIT, "from before");
+    hdi_host_block a = take(pool, 5);
+    assert_message_has("from before"); /* a success says nothing */
+    assert_int_equal(info_of(pool).reserved_bytes, page);
+    hdi_host_block b = take(pool, 30 * MIB);
+    give(pool, &b);
+    atomic_store(&device.fail_pins, 1);
+    b = take(pool, 31 * MIB); /* what is idle makes room */
+    assert_int_equal(info_of(pool).reserved_bytes, 31 * MIB + page);
+    atomic_store(&device.fail_pins, 2);
+    fails(pool, MIB, HD_ERROR_HOST_MEMORY);
+    assert_message_has("cannot be pinned");
+    device.code = HDCU_ERROR_UNKNOWN;
+    atomic_store(&device.fail_pins, 1);
+    fails(pool, MIB, HD_ERROR_DRIVER);
+    assert_int_equal(info_of(pool).reserved_bytes, 31 * MIB + page);
+    /* rather waits than fails */
+    give_in_use(pool, &b, 4, 2);
+    atomic_store(&device.fail_pins, 1);
+    size_t waits;
+    b = take_from(pool, MIB, &waits);
+    assert_int_equal(waits, 1);
+    give(pool, &a);
+    give(pool, &b);
+    end(pool);
+}
+
+/* What the driver does not let go counts on. */
+static void unpinning_may_fail(void **unused)
+{
+    (void)unused;
+    hdi_host_pool *pool = make(100 * MIB);
+    hdi_host_block a = take(pool, 30 * MIB), b = take(pool, 40 * MIB);
+    give(pool, &a);
+    give(pool, &b);
+    device.code = HDCU_ERROR_UNKNOWN;
+    atomic_store(&device.fail_unpins, 1);
+    uint64_t freed = 0;
+    assert_status(hdi_host_pool_trim(pool, 0, &freed), HD_ERROR_DRIVER);
+    uint64_t kept = 70 * MIB - freed;
+    assert_true(freed == 30 * MIB || freed == 40 * MIB);
+    assert_int_equal(info_of(pool).reserved_bytes, kept);
+    check(pool);
+    fails(pool, 100 * MIB - kept + 1, HD_ERROR_HOST_MEMORY);
+    a = take(pool, 100 * MIB - kept);
+    give(pool, &a);
+    hdi_host_pool_destroy(pool, false);
+    assert_int_equal(atomic_load(&device.pinned), kept);
+    hdi_pinned_pool_destroy(pinned);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 16, SLOTS = 24, STEPS = 1500 };
+#if defined(__SANITIZE_THREAD__)
+#define STORM_STEPS (STEPS / 5)
+#else
+#define STORM_STEPS STEPS
+#endif
+
+typedef struct storm {
+    hdi_host_pool *pool;
+    unsigned number;
+    _Atomic uint64_t *submitted; /* per lane */
+    int errors;
+    unsigned long got, refused;
+} storm;
+
+/* Every page of a block says whose it is, and, when it was freed while a lane used it, until when. */
+typedef struct stamp {
+    _Atomic uint64_t owner; /* 0: nobody */
+    _Atomic uint32_t lane;
+    _Atomic uint64_t position; /* 0: not used */
+} stamp;
+
+static uint64_t next_number(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* Whether the new owner was told to wait for the work that its page is still used by. */
+static bool is_told(const stamp *s, const hdi_marks *inherited)
+{
+    hdi_mark use = {atomic_load(&s->lane), atomic_load(&s->position)};
+    if (use.position == 0 || atomic_load(&done_to[use.lane]) >= use.position) {
+        return true;
+    }
+    for (size_t i = 0; i < inherited->count; i++) {
+        const hdi_mark *m = &hdi_marks_data(inherited)[i];
+        if (m->lane == use.lane && m->position >= use.position) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Gives a block back; position 0: nobody uses it. */
+static void storm_give(storm *st, hdi_host_block *block, uint64_t me, uint32_t lane, uint64_t position)
+{
+    for (size_t at = 0; at < block->bytes; at += page) {
+        stamp *s = (stamp *)(void *)(block->host + at);
+        st->errors += atomic_load(&s->owner) != me;
+        atomic_store(&s->lane, lane);
+        atomic_store(&s->position, position);
+        atomic_store(&s->owner, 0);
+    }
+    hdi_host_pool_give(st->pool, block, &(hdi_mark){lane, position}, position != 0);
+}
+
+static uint64_t name_of(const storm *st, size_t slot)
+{
+    return (uint64_t)st->number << 32 | slot << 1 | 1;
+}
+
+static void *storm_thread(void *argument)
+{
+    storm *st = argument;
+    uint64_t random = st->number * 1000003;
+    hdi_host_block slots[SLOTS] = {{0}};
+    for (int step = 0; step < STORM_STEPS; step++) {
+        hdi_host_block *slot = &slots[next_number(&random) % SLOTS];
+        uint64_t me = name_of(st, (size_t)(slot - slots));
+        if (slot->space != NULL) {
+            uint32_t lane = (uint32_t)(next_number(&random) % LANES);
+            bool used = next_number(&random) % 3 == 0;
+            storm_give(st, slot, me, lane, used ? atomic_fetch_add(&st->submitted[lane], 1) + 1 : 0);
+        } else {
+            size_t bytes = 1 + next_number(&random) % (next_number(&random) % 4 == 0 ? 3 * MIB : 256 << 10);
+            hdi_marks inherited;
+            if (hdi_host_pool_take(st->pool, bytes, next_number(&random) % 8 == 0, slot, &inherited) != HD_OK) {
+                st->refused++;
+                continue;
+            }
+            st->got++;
+            for (size_t at = 0; at < bytes; at += page) {
+                stamp *s = (stamp *)(void *)(slot->host + at);
+                uint64_t nobody = 0;
+                st->errors += !is_told(s, &inherited);
+                st->errors += !atomic_compare_exchange_strong(&s->owner, &nobody, me);
+            }
+            hdi_marks_release(&inherited);
+        }
+        if (next_number(&random) % 16 == 0) { /* some lane gets further */
+            uint32_t lane = (uint32_t)(next_number(&random) % LANES);
+            uint64_t head = atomic_load(&st->submitted[lane]), done = atomic_load(&done_to[lane]);
+            while (done < head && !atomic_compare_exchange_weak(&done_to[lane], &done, head)) {
+            }
+        }
+        if (next_number(&random) % 200 == 0) {
+            st->errors += hdi_host_pool_trim(st->pool, 4 * MIB, NULL) != HD_OK;
+        }
+    }
+    for (size_t i = 0; i < SLOTS; i++) {
+        if (slots[i].space != NULL) {
+            storm_give(st, &slots[i], name_of(st, i), 0, 0);
+        }
+    }
+    return NULL;
+}
+
+static void no_byte_above_the_limit_in_a_storm(void **unused)
+{
+    (void)unused;
+    const uint64_t limit = 48 * MIB;
+    hdi_host_pool *pool = make(limit);
+    static _Atomic uint64_t submitted[LANES];
+    storm storms[THREADS];
+    pthread_t threads[THREADS];
+    atomic_store(&device.slow, true);
+    for (int i = 0; i < LANES; i++) {
+        atomic_store(&submitted[i], 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        storms[i] = (storm){.pool = pool, .number = i + 1, .submitted = submitted};
+        assert_int_equal(pthread_create(&threads[i], NULL, storm_thread, &storms[i]), 0);
+    }
+    unsigned long got = 0, refused = 0;
+    for (int i = 0; i < THREADS; i++) {
+        for (int look = 0; look < 20; look++) {
+            check(pool); /* also while they are at it */
+            hdi_host_pool_info info = info_of(pool);
+            assert_true(info.reserved_bytes <= limit);
+            assert_true(info.taken_bytes + info.waiting_bytes <= info.reserved_bytes);
+            usleep(500);
+        }
+        pthread_join(threads[i], NULL);
+        assert_int_equal(storms[i].errors, 0);
+        got += storms[i].got;
+        refused += storms[i].refused;
+    }
+    assert_true(atomic_load(&device.peak) <= limit);
+    assert_true(atomic_load(&device.peak) > limit / 2);
+    assert_true(got > 1000);
+    assert_true(refused > 0); /* the limit was met */
+    hdi_host_pool_info info = info_of(pool);
+    assert_int_equal(info.taken_bytes + info.live_count + info.own_count, 0);
+    assert_int_equal(info.reserved_bytes, atomic_load(&device.pinned));
+    assert_int_equal(info.allocations, info.frees);
+    assert_int_equal(info.allocations, info.from_fresh + info.from_finished + info.from_waited);
+    assert_true(info.from_waited > 0);
+    end(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reuses_without_pinning_again),
+        cmocka_unit_test(counts_what_is_asked_for),
+        cmocka_unit_test(a_block_lies_in_one_superblock),
+        cmocka_unit_test(keeps_to_the_limit),
+        cmocka_unit_test(trims_to_what_is_to_be_kept),
+        cmocka_unit_test(prefers_what_nobody_uses),
+        cmocka_unit_test(waits_rather_than_pin_too_much),
+        cmocka_unit_test(what_a_lost_device_used_is_left_alone),
+        cmocka_unit_test(abandoned_memory_is_not_unpinned),
+        cmocka_unit_test(pins_less_where_the_system_has_less),
+        cmocka_unit_test(unpinning_may_fail),
+        cmocka_unit_test(no_byte_above_the_limit_in_a_storm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
