@@ -6,6 +6,8 @@
  *   heddle/runtime.h   options, hd_open, hd_close, facts about devices
  *   heddle/lane.h      lanes (in-order queues of work) and tickets (positions in them)
  *   heddle/buffer.h    tracked memory: allocation, free, host access
+ *   heddle/memory.h    limits, reclaim, statistics and safety of memory
+ *   heddle/unified.h   buffers that the CPU and the GPU both use
  *   heddle/copy.h      moving and filling bytes
  *   heddle/module.h    modules, kernels and launches
  *   heddle/kernel_file.h  making and describing kernel files
@@ -23,6 +25,8 @@
 #include <heddle/runtime.h>
 #include <heddle/lane.h>
 #include <heddle/buffer.h>
+#include <heddle/memory.h>
+#include <heddle/unified.h>
 #include <heddle/copy.h>
 #include <heddle/module.h>
 #include <heddle/kernel_file.h>

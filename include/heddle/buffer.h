@@ -28,7 +28,8 @@ typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_acces
 
 /* Allocates device memory on the lane's device, owned by the caller: hd_free. The content is undefined. The lane says
  * where the memory will be used first: memory freed by the same lane is reused without any wait. The memory is aligned
- * to 256 bytes. Calls the driver only when the device's mapped memory has to grow; never waits for running work.
+ * to 256 bytes. Calls the driver only when the mapped memory has to grow or to move; waits for running work only at the limit, before it
+ * would fail (heddle/memory.h).
  * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
@@ -37,8 +38,9 @@ typedef enum hd_alloc_flags {
 } hd_alloc_flags;
 
 typedef struct hd_alloc_options {
-    size_t size;    /* sizeof(hd_alloc_options) */
-    unsigned flags; /* hd_alloc_flags, or 0 */
+    size_t size;       /* sizeof(hd_alloc_options) */
+    unsigned flags;    /* hd_alloc_flags, or 0 */
+    const char *label; /* for messages and reports, copied (HD_LABEL_BYTES); NULL: none */
 } hd_alloc_options;
 
 /* hd_alloc with options; NULL: none. HD_ALLOC_KEEP takes twice the size in pinned host memory. Errors: as hd_alloc, and
@@ -57,15 +59,18 @@ HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_optio
  * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 
-/* Allocates pinned host memory that every device of the runtime can use directly and the program can map. Slow (the
- * system pins the pages): allocate once, keep. Aligned to the page size.
- * Errors: ARGUMENT, HANDLE, HOST_MEMORY, DRIVER, SYSTEM, DEVICE_LOST (no device is left), UNSUPPORTED (placement process: a
- * device has pinned memory at another address than the program). */
+/* Allocates pinned host memory that every device of the runtime can use directly and the program can map, owned by the
+ * caller: hd_free. The content is undefined. Aligned to the page size. It comes from a pool, which pins more (0.3 ms per
+ * MiB) only where nothing fits, and keeps what is freed: hd_memory_trim gives that back. Work that used the memory before
+ * may not be finished: whatever the buffer is used for first waits for it. At most the option pinned_limit is pinned, what
+ * Heddle needs for itself included.
+ * Errors: ARGUMENT, HANDLE, HOST_MEMORY (also: the limit), DRIVER, SYSTEM, DEVICE_LOST (no device is left), UNSUPPORTED
+ * (placement process: a device has pinned memory at another address than the program). */
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
-/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Device memory
- * does not block, except while hd_device_restart restores this very buffer; pinned memory that nobody uses any more is unpinned by the driver during the call. NULL is ignored, and so
- * is a handle that was freed before. */
+/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Does not
+ * block, except while hd_device_restart restores this very buffer. NULL is ignored, and so is a handle that was freed
+ * before. */
 HD_API void hd_free(hd_buffer *buffer);
 
 /* Size in bytes as asked for; 0 for a bad handle. */
@@ -77,10 +82,11 @@ HD_API int hd_buffer_device(const hd_buffer *buffer);
 /* The address that kernels see; 0 for a bad handle. Work that uses it outside Heddle is not ordered by Heddle. */
 HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
 
-/* A host pointer to the content of pinned host memory. Waits (option transfer_timeout) for submitted writers, and for readers too when access includes
- * HD_WRITE. The pointer stays valid until hd_unmap or hd_free; work submitted later is not ordered against the
- * program's own accesses: map again to wait again.
- * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write or hd_copy), TIMEOUT, FAILED, DEVICE_LOST. */
+/* A host pointer to the content of pinned or unified memory (heddle/unified.h). Waits (option transfer_timeout) for
+ * submitted writers, and for readers too when access includes HD_WRITE. The pointer stays valid until hd_unmap or hd_free;
+ * work on pinned memory that is submitted later is not ordered against the program's own accesses: map again to wait again.
+ * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write, hd_copy, or hd_alloc_unified), TIMEOUT, FAILED,
+ * DEVICE_LOST. */
 HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
 
 /* Ends one hd_map. Bad handles are ignored. */

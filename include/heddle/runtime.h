@@ -8,6 +8,9 @@
  * faults takes nothing but its worker with it, and hd_device_restart brings it back. Workers are gone within a second of the
  * process that opened the runtime, however that ends.
  *
+ * A device that the watchdog gives up in the placements inline and thread cannot be stopped: its kernels may still be writing, also to
+ * memory of other devices that they were given. That memory must not be freed before hd_close.
+ *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork() every call on it, or on anything of
  * it, fails with HANDLE (hd_close does nothing); the parent is not affected. The child may open a runtime of its own with
  * placement=process, or, if the parent had no driver in its own process (placements inline and thread), with any.

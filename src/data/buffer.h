@@ -3,51 +3,84 @@
 #define HDI_DATA_BUFFER_H
 
 #include <heddle/buffer.h>
+#include <heddle/memory.h>
 #include "data/uses.h"
-#include "memory/pinned.h"
+#include "memory/blocks.h"
+#include "memory/cache.h"
+#include "memory/host_pool.h"
 
-#define HDI_BUFFER_MAGIC 0x42554646u
 #define HDI_OWNER_HOST (-1)
 #define HDI_LOST UINT64_MAX
+/* In hd_buffer.locks, beside order locks: */
+#define HDI_UNIFIED_BIT ((uint64_t)1 << 63) /* an operation that uses it may need bytes moved first */
+#define HDI_DIRECT_BIT                                                                                                 \
+    ((uint64_t)1 << 62) /* pinned memory of the program: `readable` and `writable` end with the next operation */
+#define HDI_ORDER_BITS (~(HDI_UNIFIED_BIT | HDI_DIRECT_BIT))
+
+#define HDI_CHUNK_SHIFT_ONE 63 /* hd_buffer.chunk_shift: all of the buffer is one chunk */
+
+/* Why a buffer takes the careful ways (hd_buffer.special). */
+enum {
+    HDI_BUFFER_PINNED = 1,  /* pinned host memory */
+    HDI_BUFFER_KEPT = 2,    /* with copies in pinned memory (keep.c) */
+    HDI_BUFFER_UNIFIED = 4, /* with a mirror in pinned memory (unified.c) */
+    HDI_BUFFER_GUARDED = 8, /* with guard bytes (guard.c) */
+    HDI_BUFFER_HELD = 16,   /* in a hold (hold.c) */
+    HDI_BUFFER_OWN = 32     /* the library's own: in no list of what the program holds */
+};
 
 struct hd_buffer {
-    hdi_handle_head head;
-    uint8_t order;    /* number of the order lock, see hdi_order_lock */
-    int32_t owner;    /* device, or HDI_OWNER_HOST */
+    hdi_self self;
+    uint64_t locks;   /* bit mask of the order locks that using it takes, HDI_UNIFIED_BIT, HDI_DIRECT_BIT */
     uint64_t address; /* what kernels see */
     uint64_t bytes;
+    /* Chunks that the program may read, or write, at `host` now (element.h). Pinned memory: one chunk, under the order lock; unified: under
+     * the mirror's lock; else none. Looked at without a lock. */
+    _Atomic uint64_t readable, writable;
+    unsigned char *host; /* what the program sees; NULL for device memory */
+    uint8_t chunk_shift; /* a chunk is so many bytes, as a power of two */
     hd_runtime *runtime;
-    hdi_uses uses;         /* under the order lock */
-    unsigned char *host;   /* what the program sees; NULL for device memory */
-    hdi_pinned pinned;     /* for HDI_OWNER_HOST */
-    struct hdi_kept *kept; /* copies in pinned memory (keep.c), or NULL */
     /* Of the owner when the memory was taken; HDI_LOST once it is gone. Changes under the order lock, so that an operation which
      * was checked before a loss is recognised when it is submitted (hdi_use). 0 for pinned memory. */
     _Atomic uint64_t losses;
-    bool restoring; /* under the pool's lock: hd_free waits until the restart is over */
+    int32_t owner;           /* device, or HDI_OWNER_HOST */
+    uint8_t order;           /* number of the order lock, see hdi_order_lock */
+    _Atomic uint8_t special; /* HDI_BUFFER_*, 0 for most */
+    bool restoring;          /* under the list's lock: hd_free waits until the restart is over */
+    hdi_uses uses;           /* under the order lock */
+    hdi_item
+        item; /* while it is freed and cached: with its memory in a magazine. `class` is that of its memory always */
+    uint32_t maker;            /* number of the thread that allocated it, see hdi_cache */
+    uint64_t block;            /* where its device memory begins: `address`, or in front of it by a guard */
+    hdi_host_block pinned;     /* for HDI_BUFFER_PINNED */
+    struct hdi_kept *kept;     /* for HDI_BUFFER_KEPT */
+    struct hdi_mirror *mirror; /* for HDI_BUFFER_UNIFIED */
+    uint32_t holds;            /* under the list's lock, like the next one */
+    bool handed;               /* freed, and left to the holds: who lets go last gives it back */
+    const void *call_site;
+    char label[HD_LABEL_BYTES];
     struct hd_buffer *next;
 };
+_Static_assert(sizeof(struct hd_buffer) <= HDI_SELF_ALIGN, "a buffer's structure has one place");
 
 /* The buffer behind a live handle, NULL for any other value. */
 static inline struct hd_buffer *hdi_buffer_from_handle(const hd_buffer *handle)
 {
-    struct hd_buffer *b = (struct hd_buffer *)hdi_handle_object(handle);
-    return b && hdi_handle_fits(handle, &b->head, HDI_BUFFER_MAGIC) ? b : NULL;
+    struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(handle);
+    return b && hdi_self_get(&b->self) == hdi_self_word(handle) ? b : NULL;
 }
 
 /* The same for a handle that is live, or whose content was lost with its device. */
 static inline struct hd_buffer *hdi_buffer_from_any_handle(const hd_buffer *handle)
 {
-    struct hd_buffer *b = (struct hd_buffer *)hdi_handle_object(handle);
-    return b && (hdi_handle_fits(handle, &b->head, HDI_BUFFER_MAGIC) ||
-                 hdi_handle_fits_lost(handle, &b->head, HDI_BUFFER_MAGIC))
-               ? b
-               : NULL;
+    struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(handle);
+    return b && (hdi_self_get(&b->self) & ~HDI_SELF_LOST) == hdi_self_word(handle) ? b : NULL;
 }
 
+/* Of a live or lost buffer. */
 static inline hd_buffer *hdi_buffer_handle(struct hd_buffer *b)
 {
-    return (hd_buffer *)hdi_handle_make(b, hdi_handle_head_generation(&b->head));
+    return (hd_buffer *)hdi_self_make(b, hdi_self_generation(hdi_self_get(&b->self)));
 }
 
 /* Taken after the handle was found good: HDI_LOST means that it is not any more. */
@@ -62,12 +95,62 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
     return number < HDI_DEVICES_MAX ? &rt->devices[number]->order : &rt->host_order[number - HDI_DEVICES_MAX];
 }
 
-/* hd_open and hd_close. Release frees all live buffers; `driver_usable` false: without calling the driver. */
-hd_status hdi_buffers_create(hd_runtime *rt);
-void hdi_buffers_release(hd_runtime *rt, bool driver_usable);
+/* ---- list.c: the structures ---- */
 
-/* A pinned buffer for the library's own use. Errors: as hd_alloc_host. */
+/* hd_open and hd_close. Release forgets all live buffers; their memory goes with the arenas and the pool of pinned memory. */
+hd_status hdi_buffers_create(hd_runtime *rt);
+void hdi_buffers_release(hd_runtime *rt);
+
+/* A structure without a handle, for hdi_buffer_give or hdi_buffer_make_live; NULL: no host memory. */
+struct hd_buffer *hdi_buffer_take(hd_runtime *rt);
+void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b);
+
+/* Its handle is good from now on, or lost at once if its device is. */
+void hdi_buffer_make_live(struct hd_buffer *b);
+
+/* Calls `visit` for every structure that has memory for the program: live, lost or held. Under the list's lock, which is let go now and then:
+ * a buffer that is freed and allocated anew meanwhile may be seen twice, or not at all. */
+void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
+
+/* Whether the memory was taken since the device was last lost: else it is gone, and its address may be somebody else's. */
+bool hdi_buffer_of_now(const struct hd_buffer *b);
+
+/* A device was lost: its buffers are, too. Any thread. */
+void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
+
+/* ---- alloc.c: device memory ---- */
+
+/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The ladder before MEMORY included. */
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who);
+
+/* Gives a buffer's memory back, with the marks of the work that still uses it. No handle leads to it. */
+void hdi_buffer_release_memory(struct hd_buffer *b);
+
+/* For hdi_arena_config; `device` is an hdi_device. */
+bool hdi_buffers_relieve(void *device);
+/* For hdi_caches_config. */
+void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
+
+/* Marks of unfinished work that uses a buffer which no handle leads to: at `*marks`, which is on_stack, or to be freed. */
+#define HDI_MARKS_ON_STACK 64
+size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks);
+
+#define HDI_PATIENCE_TIMES 20 /* so many times the option memory_patience is waited in all, whatever moves */
+
+/* ---- ladder.c: what is tried before an allocation fails ---- */
+/* After hdi_arena_alloc has said MEMORY; the same arguments. */
+hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);
+
+/* ---- host.c: pinned host memory ---- */
+
+/* The pool of pinned memory, which goes when no buffer is left. */
+hd_status hdi_host_create(hd_runtime *rt);
+void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
+
+/* A pinned buffer for the library's own use, which nothing uses any more. Errors: as hd_alloc_host, and TIMEOUT. */
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, struct hd_buffer **out);
+/* A buffer's pinned memory goes back to the pool; the marks are of work that still uses it. */
+void hdi_host_release(struct hd_buffer *b, const hdi_mark *marks, size_t n_marks);
 
 /* A device that is not lost, for work that any of them can do; the first one when all are lost. */
 hdi_device *hdi_any_device(hd_runtime *rt);
@@ -75,15 +158,11 @@ hdi_device *hdi_any_device(hd_runtime *rt);
 /* Fails for a handle that leads to no live buffer: freed, lost with its device (DEVICE_LOST), or never one (HANDLE). */
 hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who);
 
-/* A device was lost: its buffers are, too. Any thread. */
-void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
+/* ---- restore.c ---- */
 
 /* The device works again: gives its buffers with a kept copy their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
  * FAILED, TIMEOUT. */
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
-
-/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. */
-hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 
 /* keep.c: copies of a buffer in pinned memory. */
 hd_status hdi_kept_create(struct hd_buffer *b);
@@ -100,10 +179,16 @@ struct hd_buffer *hdi_kept_newest(struct hdi_kept *kept, hd_runtime *rt);
 hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
                            struct hd_buffer **out);
 
+/* Fails with ARGUMENT unless it is one of the three. */
+hd_status hdi_access_check(hd_access access, const char *who);
+
 /* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then says whether the content is
  * good. Errors: TIMEOUT, FAILED, DEVICE_LOST. */
 hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
                             const char *who);
+
+/* hdi_uses_state of a part of the buffer. */
+unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 /* The program has replaced the bytes [low, high) of settled pinned memory: writes that failed before no longer matter. */
 void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high);

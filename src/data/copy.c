@@ -43,11 +43,17 @@ static hd_status check_alive(hd_lane *lane, const char *who)
 typedef struct place {
     struct hd_buffer *buffer;
     uint64_t losses;
+    uint64_t word; /* of the program's handle; 0: our own buffer */
 } place;
 
 static place place_of(struct hd_buffer *buffer)
 {
-    return (place){buffer, hdi_buffer_losses(buffer)};
+    return (place){buffer, hdi_buffer_losses(buffer), 0};
+}
+
+static place place_of_handle(struct hd_buffer *buffer, const hd_buffer *handle)
+{
+    return (place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
 /* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
@@ -56,8 +62,18 @@ static hd_status submit_copy(hd_lane *lane, uint8_t kind, place to, uint64_t dst
 {
     struct hd_buffer *dst = to.buffer, *src = from.buffer;
     hdi_use uses[2] = {
-        {.buffer = src, .losses = from.losses, .low = src_offset, .high = src_offset + bytes, .read = true},
-        {.buffer = dst, .losses = to.losses, .low = dst_offset, .high = dst_offset + bytes, .write = true},
+        {.buffer = src,
+         .losses = from.losses,
+         .word = from.word,
+         .low = src_offset,
+         .high = src_offset + bytes,
+         .read = true},
+        {.buffer = dst,
+         .losses = to.losses,
+         .word = to.word,
+         .low = dst_offset,
+         .high = dst_offset + bytes,
+         .write = true},
     };
     if (to.losses == HDI_LOST || from.losses == HDI_LOST) {
         struct hd_buffer *lost = to.losses == HDI_LOST ? dst : src;
@@ -103,7 +119,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
         return status;
     }
     hd_runtime *rt = b->runtime;
-    place to = place_of(b);
+    place to = place_of_handle(b, handle);
     size_t step = chunk_bytes(bytes);
     status = check_alive(rt->devices[b->owner]->lane_in, "hd_write");
     for (size_t at = 0; at < bytes && !status; at += step) {
@@ -148,7 +164,7 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
         return status;
     }
     hd_runtime *rt = b->runtime;
-    place from = place_of(b);
+    place from = place_of_handle(b, handle);
     incoming queue[READ_AHEAD];
     status = check_alive(rt->devices[b->owner]->lane_out, "hd_read");
     size_t first = 0, pending = 0;
@@ -244,7 +260,7 @@ hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handl
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
         hd_runtime *rt = dst->runtime;
-        place to = place_of(dst), from = place_of(src);
+        place to = place_of_handle(dst, dst_handle), from = place_of_handle(src, src_handle);
         hdi_route_facts facts = {.src = src->owner, .dst = dst->owner};
         if (src->owner >= 0 && dst->owner >= 0 && src->owner != dst->owner) {
             facts.src_reaches_dst = hdi_reach(rt, src->owner, dst->owner);
@@ -294,8 +310,12 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
         hdi_device *device = b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
-        hdi_use use = {
-            .buffer = b, .losses = hdi_buffer_losses(b), .low = offset, .high = offset + bytes, .write = true};
+        hdi_use use = {.buffer = b,
+                       .losses = hdi_buffer_losses(b),
+                       .word = hdi_self_word(handle),
+                       .low = offset,
+                       .high = offset + bytes,
+                       .write = true};
         if (use.losses == HDI_LOST) {
             return hdi_buffer_refused(handle, "hd_fill");
         }

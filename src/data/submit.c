@@ -15,20 +15,21 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/unified.h"
 #include "engine/engine.h"
 
 #define PREFETCH_SLOTS 4
 
 static void lock_all(hd_runtime *rt, uint64_t locks)
 {
-    for (uint64_t left = locks; left; left &= left - 1) {
+    for (uint64_t left = locks & HDI_ORDER_BITS; left; left &= left - 1) {
         hdi_lock_take(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
     }
 }
 
 static void unlock_all(hd_runtime *rt, uint64_t locks)
 {
-    for (uint64_t left = locks; left; left &= left - 1) {
+    for (uint64_t left = locks & HDI_ORDER_BITS; left; left &= left - 1) {
         hdi_lock_release(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
     }
 }
@@ -132,6 +133,13 @@ static gathered gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_
         }
     }
     return result;
+}
+
+/* Whether a buffer is the one that it was when its handle was checked: another thread may have freed it since. Under its order lock;
+ * seq_cst, see hd_free. */
+static inline bool is_same(const hdi_use *use)
+{
+    return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
 }
 
 /* The first buffer whose memory is not that of when the operation was checked: its device was lost since. NULL: all is well. */
@@ -255,7 +263,7 @@ static inline bool submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_use
     bool alone = lane->keeps_failure &
                  (atomic_load_explicit(&lane->shared->failures, memory_order_acquire) == lane->failures_known);
     for (size_t i = 0; i < n_uses; i++) {
-        alone &= uses[i].whole & (hdi_buffer_losses(uses[i].buffer) == uses[i].losses) &
+        alone &= uses[i].whole & is_same(&uses[i]) & (hdi_buffer_losses(uses[i].buffer) == uses[i].losses) &&
                  hdi_uses_only_in(&uses[i].buffer->uses, lane->global, lane->failed_to);
     }
     if (!alone || lane->head + 2 * (uint64_t)command->slots - lane->done_seen > lane->mask + 1) {
@@ -302,6 +310,12 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
             int owner = lost->owner;
             unlock_all(rt, locks);
             return hdi_loss_fail(rt, owner, who, "a buffer's content was lost meanwhile");
+        }
+        for (size_t i = 0; i < n_uses; i++) {
+            if (!is_same(&uses[i])) {
+                unlock_all(rt, locks);
+                return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", who);
+            }
         }
         if (!prepare(rt, uses, n_uses)) {
             unlock_all(rt, locks);
@@ -354,15 +368,36 @@ static void check_structures(hd_lane *lane, const hdi_use *uses, size_t n_uses)
 }
 #endif
 
-hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
-                     hd_ticket *out)
+/* The program's own looks at pinned memory have to be careful again. Locks held. */
+static void end_direct_access(const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        struct hd_buffer *b = uses[i].buffer;
+        if (b->locks & HDI_DIRECT_BIT) {
+            atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
+            if (uses[i].write) {
+                atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
+            }
+        }
+    }
+}
+
+/* What the locks and buffers of an operation say in `hd_buffer.locks`, together. */
+static inline uint64_t gather_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
+{
+    uint64_t locks = (uint64_t)1 << lane->device->index;
+    for (size_t i = 0; i < n_uses; i++) {
+        locks |= uses[i].buffer->locks;
+    }
+    return locks;
+}
+
+static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                              const hdi_command *command, uint64_t locks,
+                                                              const char *who, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
-    uint64_t locks = (uint64_t)1 << device->index;
-    for (size_t i = 0; i < n_uses; i++) {
-        locks |= (uint64_t)1 << uses[i].buffer->order;
-    }
     if (__builtin_expect(command->slots > lane->mask / 2, 0)) {
         return hdi_fail(HD_ERROR_LIMIT, "%s: the arguments need %u slots of the lane's %u (option lane_slots)", who,
                         command->slots, (unsigned)lane->mask + 1);
@@ -378,6 +413,9 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 #ifdef HDI_DEBUG
     check_structures(lane, uses, n_uses);
 #endif
+    if (__builtin_expect((locks & HDI_DIRECT_BIT) != 0, 0)) {
+        end_direct_access(uses, n_uses);
+    }
     uint64_t position = lane->head;
     /* Publishes the slots (pairs with the engine's acquire load), and is sequentially consistent with the looks of
      * hdi_engine_notify behind it. */
@@ -392,4 +430,20 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
         hdi_engine_run_inline(device);
     }
     return HD_OK;
+}
+
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
+                     hd_ticket *out)
+{
+    uint64_t locks = gather_locks(lane, uses, n_uses);
+    if (__builtin_expect((locks & HDI_UNIFIED_BIT) != 0, 0)) {
+        return hdi_unified_submit(lane, uses, n_uses, command, who, out);
+    }
+    return submit(lane, uses, n_uses, command, locks, who, out);
+}
+
+hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           const char *who, hd_ticket *out)
+{
+    return submit(lane, uses, n_uses, command, gather_locks(lane, uses, n_uses), who, out);
 }

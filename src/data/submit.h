@@ -10,7 +10,10 @@
 
 typedef struct hdi_use {
     struct hd_buffer *buffer;
-    uint64_t losses;    /* hdi_buffer_losses when the handle was good and the address taken */
+    uint64_t losses; /* hdi_buffer_losses when the handle was good and the address taken */
+    uint64_t
+        word; /* hdi_self_word of that handle, looked at again under the order locks; 0: the library's own use of a buffer that
+                           nobody frees meanwhile */
     uint64_t low, high; /* bytes of the buffer */
     bool read, write;
     bool whole; /* low and high are all of it */
@@ -21,5 +24,9 @@ typedef struct hdi_use {
  * command longer than half the ring), TIMEOUT (option submit_timeout). */
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out);
+
+/* The same without moving the bytes of unified buffers. */
+hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           const char *who, hd_ticket *out);
 
 #endif

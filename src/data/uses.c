@@ -253,6 +253,35 @@ size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, hdi_mark *marks, size_t roo
     return n;
 }
 
+static unsigned writer_state(hd_runtime *rt, hdi_mark writer)
+{
+    if (!writer.position) {
+        return 0;
+    }
+    if (!hdi_mark_done(rt, writer)) {
+        return HDI_USES_WRITTEN;
+    }
+    const hdi_lane_shared *lane = hdi_lane_shared_of(rt, writer.lane);
+    hdi_failure failure;
+    bool failed = atomic_load_explicit(&lane->failures, memory_order_acquire) != 0 &&
+                  hdi_failure_find(lane, writer.position, &failure);
+    return failed ? HDI_USES_FAILED : 0;
+}
+
+unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+{
+    unsigned state = 0;
+    const hdi_segment *end = hdi_uses_segments(u) + u->count;
+    for (hdi_segment *s = hdi_uses_find(u, low); s < end && s->low < high; s++) {
+        state |= writer_state(rt, s->writer);
+        const hdi_mark *readers = hdi_segment_readers(s);
+        for (uint32_t i = 0; i < s->n_readers && !(state & HDI_USES_READ); i++) {
+            state |= hdi_mark_done(rt, readers[i]) ? 0 : HDI_USES_READ;
+        }
+    }
+    return state;
+}
+
 static bool check_segment(const hdi_segment *s)
 {
     const hdi_mark *readers = s->room ? s->readers.many : s->readers.few;

@@ -88,6 +88,14 @@ static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_mark mar
     s->n_readers = !write;
 }
 
+/* What unfinished and failed uses [low, high) has. */
+enum {
+    HDI_USES_WRITTEN = 1, /* a writer is not finished */
+    HDI_USES_READ = 2,    /* a reader is not finished */
+    HDI_USES_FAILED = 4   /* the last writer of some bytes has failed */
+};
+unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+
 /* Whether the record is what uses.c says it always is. Time grows with its size: for debug builds and tests. */
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
 

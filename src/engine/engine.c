@@ -7,11 +7,11 @@
  */
 #include "engine/engine.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
+#include "base/thread.h"
 
 #define NAP_FIRST_NS 20000
 #define NAP_LAST_NS 500000
@@ -192,12 +192,7 @@ void hdi_engine_run_inline(hdi_device *device)
 static hd_status start_thread(hdi_engine *engine)
 {
     hdi_device *device = engine->device;
-    /* The application's signals are not the engine's. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&engine->thread, NULL, engine_thread, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = hdi_thread_start(&engine->thread, engine_thread, engine);
     if (error) {
         return hdi_fail(HD_ERROR_SYSTEM, "hd_open: cannot start the engine thread of device %d: error %d",
                         device->index, error);

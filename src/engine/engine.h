@@ -87,6 +87,8 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 void hdi_want(_Atomic uint64_t *wish, uint64_t position);
 /* Until `position` of the lane is done, or the deadline (hdi_clock_ns time). False: the deadline passed. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
+/* The same for waits that the program asks for: before it sleeps, the time is used (hd_runtime.on_block). No lock is held. */
+bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* The failure that covers a finished position as a status with message, HD_OK if there is none. */
 hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who);
 /* The line that says how a device was lost: `who`, cause, the operations to blame. */

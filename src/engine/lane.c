@@ -167,6 +167,7 @@ static int own_lanes_error;
 static void give_all_back(hd_runtime *rt, void *context)
 {
     thread_lanes *lanes = context;
+    atomic_fetch_sub_explicit(&rt->threads, 1, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
         hd_lane *lane = hdi_lane_from_handle(lanes->lane[i]);
         if (lane) {
@@ -218,6 +219,7 @@ static thread_lanes *lanes_of(hd_runtime *rt)
         hdi_fail(HD_ERROR_HOST_MEMORY, "hd_default_lane: no memory");
         return NULL;
     }
+    atomic_fetch_add_explicit(&rt->threads, 1, memory_order_relaxed);
     lanes->runtime_id = rt->id;
     lanes->next = own_lanes;
     own_lanes = lanes;
@@ -309,7 +311,7 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     }
     hd_runtime *rt = lane->device->runtime;
     uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
-    if (!hdi_wait_position(rt, lane->global, head, hdi_deadline(timeout_ns))) {
+    if (!hdi_wait_position_at_leisure(rt, lane->global, head, hdi_deadline(timeout_ns))) {
         return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_wait: lane %u on device %d is not drained after %lld ns",
                         lane->number, lane->device->index, (long long)timeout_ns);
     }

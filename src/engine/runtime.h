@@ -9,8 +9,10 @@
  *
  * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_feed belong to whoever runs the engine
  * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
- * Lock order: restarting, cold, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
- * from these the buffers' pool, then order locks of devices by rising number, then the losses'; nothing else below them.
+ * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, holds, the pinned blocks'
+ * growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart from these the list of
+ * caches, one cache's bias lock, the list of buffers, then order locks of devices by rising number, then the losses'. The short locks of
+ * arenas and of pinned blocks, and the keeper's, have nothing below them.
  */
 #ifndef HDI_ENGINE_RUNTIME_H
 #define HDI_ENGINE_RUNTIME_H
@@ -142,9 +144,12 @@ struct hdi_device {
     _Atomic uint8_t reach[HDI_DEVICES_MAX];        /* HDI_PEERS_*: may kernels of this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
     struct hdi_arena *arena;
+    _Atomic int64_t
+        ahead_again; /* clock: no memory is mapped ahead of need before, since the driver had none; 0: at any time */
     uint64_t range_at, range_bytes; /* placement process: its address range, the same in every process */
-    _Atomic uint64_t ring_stalls, buffers_live, bytes_live;
-    hdi_engine *engine; /* NULL: in a worker process */
+    _Atomic uint64_t ring_stalls;
+    struct hdi_memory_counts *memory; /* src/data: counters of its memory that threads share */
+    hdi_engine *engine;               /* NULL: in a worker process */
     _Atomic uint64_t losses, restarts;
     _Atomic bool returning; /* lost, but its port leads to a fresh worker already */
 };
@@ -170,18 +175,29 @@ struct hd_runtime {
     bool is_inline, is_process;
     int64_t spin_ns;
     int n_devices;
+    _Atomic int threads; /* that have lanes of their own here */
     hdi_device *devices[HDI_DEVICES_MAX];
     hdi_lock host_order[HDI_HOST_LOCKS];                   /* use records of pinned host memory */
     pthread_mutex_t cold;                                  /* peers, kernels, modules, staging: everything rare */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers;    /* src/data */
-    struct hdi_staging *staging;    /* src/data */
-    struct hdi_modules *modules;    /* src/kernel */
-    struct hdi_pinned_pool *pinned; /* src/memory */
-    struct hdi_shares *shares;      /* src/memory; placement process */
-    pthread_mutex_t restarting;     /* one device at a time comes back */
-    struct hdi_workers *workers;    /* src/worker; placement process */
+    struct hdi_buffers *buffers;     /* src/data */
+    struct hdi_staging *staging;     /* src/data */
+    struct hdi_modules *modules;     /* src/kernel */
+    struct hdi_pinned_pool *pinned;  /* src/memory */
+    struct hdi_caches *caches;       /* src/memory */
+    struct hdi_host_pool *host_pool; /* src/memory: blocks of pinned memory */
+    struct hdi_reclaim *reclaim;     /* src/data: the program's callback, and when it runs */
+    struct hdi_keeper *keeper;       /* src/data: the thread that grows and trims ahead of need */
+    _Atomic bool keeper_asleep;
+    struct hdi_holds *holds;             /* src/data */
+    struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
+    struct hdi_memory_page *memory_page; /* src/data: figures that other processes may look at */
+    /* Where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
+    void (*_Atomic on_block)(hd_runtime *rt);
+    struct hdi_shares *shares;   /* src/memory; placement process */
+    pthread_mutex_t restarting;  /* one device at a time comes back */
+    struct hdi_workers *workers; /* src/worker; placement process */
     struct hdi_losses *losses;
     hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */
     /* In a worker process: ends it, instead of declaring the device lost. Does not return. */

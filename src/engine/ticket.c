@@ -92,6 +92,21 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
     return wait_asleep(shared, position, deadline);
 }
 
+bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    void (*on_block)(hd_runtime *) = atomic_load_explicit(&rt->on_block, memory_order_relaxed);
+    if (on_block && !is_done(hdi_lane_shared_of(rt, lane), position)) {
+        int64_t spin_end = hdi_clock_ns() + rt->spin_ns;
+        if (hdi_wait_position(rt, lane, position, spin_end < deadline ? spin_end : deadline)) {
+            return true;
+        }
+        if (spin_end < deadline) {
+            on_block(rt);
+        }
+    }
+    return hdi_wait_position(rt, lane, position, deadline);
+}
+
 static const char *operation_name(uint8_t op)
 {
     switch (op) {
@@ -235,7 +250,7 @@ hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
     }
     hd_runtime *rt = lane->device->runtime;
     if (!is_done(lane->shared, ticket.sequence) &&
-        !hdi_wait_position(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
+        !hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
         return hdi_fail(HD_ERROR_TIMEOUT, "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
                         (unsigned long long)ticket.sequence, lane->number, lane->device->index, (long long)timeout_ns);
     }

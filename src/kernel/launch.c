@@ -91,6 +91,7 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
     hdi_use *use = &p->uses[p->n_uses++];
     use->buffer = b;
     use->losses = hdi_buffer_losses(b);
+    use->word = hdi_self_word(arg->value.buffer);
     if (__builtin_expect(use->losses == HDI_LOST, 0)) {
         return hdi_buffer_refused(arg->value.buffer, "hd_launch");
     }

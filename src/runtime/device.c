@@ -4,6 +4,8 @@
  */
 #include <stdlib.h>
 #include "base/error.h"
+#include "data/buffer.h"
+#include "data/counts.h"
 #include "memory/addresses.h"
 #include "memory/arena.h"
 #include "memory/share.h"
@@ -34,6 +36,11 @@ hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device *
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for device %d", index);
     }
     *device = (hdi_device){.runtime = rt, .index = index, .ordinal = ordinal};
+    device->memory = calloc(1, sizeof *device->memory);
+    if (!device->memory) {
+        free(device);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for device %d", index);
+    }
     pthread_mutex_init(&device->lanes_lock, NULL);
     *slot = device;
     return hdi_channel_create((uint32_t)rt->options.lane_slots, &device->channel);
@@ -66,16 +73,40 @@ hd_status hdi_device_make_local(hdi_device *device)
     return status;
 }
 
+#define RANGE_TIMES 4 /* as much address space as memory, so that no pattern of allocations runs out of it */
+
 uint64_t hdi_device_place_range(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
+    uint64_t granule = device->facts.granule ? device->facts.granule : 1;
+    uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
+    uint64_t memory =
+        0; /* of the largest device: all have the same range, else the places that are computed for them overlap */
+    for (int i = 0; i < rt->n_devices; i++) {
+        uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
+        memory = bytes > memory ? bytes : memory;
+    }
+    /* In the same process addresses are as many as the driver has; between processes it is our plan that may run out. What the last
+     * device has room for after its last restart suits all, and is chosen for good. */
+    uint64_t times = RANGE_TIMES;
+    while (rt->is_process && times > 1 &&
+           hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
+        times /= 2;
+    }
+    device->range_bytes = times * memory;
     if (rt->is_process) {
-        uint64_t granule = device->facts.granule ? device->facts.granule : 1;
-        uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
-        device->range_bytes = (device->facts.memory_bytes + granule - 1) / granule * granule;
         device->range_at = hdi_device_range(device->index, (unsigned)restarts, device->range_bytes, rt->n_devices);
     }
     return device->range_at;
+}
+
+/* Physical memory that the option memory_limit allows on a device. */
+static uint64_t memory_limit(const hdi_device *device)
+{
+    const hdi_option_AMOUNT *limit = &device->runtime->options.memory_limit;
+    uint64_t bytes =
+        limit->share != 0 ? (uint64_t)(limit->share * (double)device->facts.memory_bytes) : (uint64_t)limit->bytes;
+    return bytes != 0 ? bytes : 1; /* 0 means no limit to the arena */
 }
 
 hd_status hdi_device_equip(hdi_device *device)
@@ -86,16 +117,21 @@ hd_status hdi_device_equip(hdi_device *device)
         return hdi_fail(HD_ERROR_UNSUPPORTED, "hd_open: device %d has no virtual memory management, which Heddle needs",
                         device->index);
     }
+    uint64_t address = hdi_device_place_range(device);
     hdi_arena_config config = {
         .port = device->port,
         .index = device->index,
         .total_bytes = device->facts.memory_bytes,
         .granule = device->facts.granule,
-        .address = hdi_device_place_range(device),
+        .limit_bytes = memory_limit(device),
+        .range_bytes = device->range_bytes,
+        .address = address,
         .fixed = rt->is_process,
         .share = rt->is_process ? hdi_share : NULL,
         .unshare = rt->is_process ? hdi_unshare : NULL,
         .share_context = device,
+        .relieve = hdi_buffers_relieve,
+        .relieve_context = device,
         .finished = mark_finished,
         .finished_context = rt,
     };
@@ -126,5 +162,6 @@ void hdi_device_destroy(hdi_device *device, bool hung)
         hdi_channel_release(&device->channel);
     }
     pthread_mutex_destroy(&device->lanes_lock);
+    free(device->memory);
     free(device);
 }

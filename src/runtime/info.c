@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
+#include "memory/cache.h"
 #include "worker/workers.h"
 
 static hd_status check(const hd_runtime *rt, int device, const void *out, const char *who)
@@ -132,6 +133,8 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     }
     hdi_device *device = rt->devices[index];
     hdi_engine_shared *engine = device->channel.engine;
+    hdi_cache_sums memory;
+    hdi_caches_sum(rt, index, &memory);
     *out = (hd_device_stats){
         .size = out->size,
         .operations = atomic_load_explicit(&engine->operations, memory_order_relaxed),
@@ -140,8 +143,8 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
         .publishes = atomic_load_explicit(&engine->publishes, memory_order_relaxed),
         .ring_full_stalls = atomic_load_explicit(&device->ring_stalls, memory_order_relaxed),
         .engine_sleeps = atomic_load_explicit(&engine->sleeps, memory_order_relaxed),
-        .buffers_live = atomic_load_explicit(&device->buffers_live, memory_order_relaxed),
-        .bytes_live = atomic_load_explicit(&device->bytes_live, memory_order_relaxed),
+        .buffers_live = memory.allocations - memory.frees,
+        .bytes_live = memory.allocated_bytes - memory.freed_bytes,
     };
     return HD_OK;
 }

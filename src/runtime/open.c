@@ -9,6 +9,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
+#include "data/guard.h"
+#include "data/hold.h"
+#include "data/keeper.h"
+#include "data/page.h"
+#include "data/reclaim.h"
+#include "data/report.h"
 #include "data/staging.h"
 #include "kernel/module.h"
 #include "memory/pinned.h"
@@ -186,11 +192,17 @@ static bool stop_engines(hd_runtime *rt, bool *hung)
     return stopped;
 }
 
-/* Everything that hd_open made, in reverse; also of a runtime that is only half made. */
-static void tear_down(hd_runtime *rt)
+/* Everything that hd_open made, in reverse; also of a runtime that is only half made, without `message`. *message: what the thread is told
+ * of hd_close. */
+static void tear_down(hd_runtime *rt, hd_error *message)
 {
     bool hung[HDI_DEVICES_MAX] = {false};
-    if (!stop_engines(rt, hung)) {
+    hdi_keeper_stop(rt);
+    bool stopped = stop_engines(rt, hung);
+    if (message) {
+        hdi_report_at_close(rt, message);
+    }
+    if (!stopped) {
         return; /* the stuck engine comes back to all of this, if it ever comes back */
     }
     /* With worker processes nothing hangs on: what is theirs ends with them. */
@@ -201,8 +213,15 @@ static void tear_down(hd_runtime *rt)
     }
     bool driver_usable = !any_hung && !rt->is_process;
     hdi_modules_release(rt, driver_usable);
-    hdi_buffers_release(rt, driver_usable);
+    hdi_holds_release(rt);
+    hdi_buffers_release(rt);
     hdi_staging_release(rt);
+    hdi_caches_destroy(rt);
+    hdi_reclaim_release(rt);
+    hdi_keeper_release(rt);
+    hdi_findings_release(rt);
+    hdi_page_release(rt);
+    hdi_host_destroy(rt, driver_usable);
     hdi_pinned_pool_destroy(rt->pinned);
     hdi_shares_release(rt);
     for (int i = 0; i < rt->n_devices; i++) {
@@ -234,6 +253,16 @@ static hd_status build(hd_runtime *rt)
     }
     status = status ? status : hdi_buffers_create(rt);
     status = status ? status : hdi_staging_create(rt);
+    status = status ? status : hdi_reclaim_create(rt);
+    status = status ? status : hdi_keeper_create(rt);
+    status = status ? status : hdi_holds_create(rt);
+    if (!status && strcmp(rt->options.memory_debug, "on") == 0) {
+        status = hdi_findings_create(rt);
+    }
+    if (!status) {
+        hdi_caches_config caches = {.release = hdi_buffers_release_items, .context = rt};
+        status = hdi_caches_create(rt, &caches);
+    }
     status = status ? status : hdi_modules_create(rt);
     status = status ? status : hdi_shares_create(rt);
     status = status ? status : create_devices(rt, count);
@@ -243,11 +272,16 @@ static hd_status build(hd_runtime *rt)
             .port = usable_port,
             .context = rt,
             .everywhere = rt->is_process,
+            .populate = strcmp(rt->provider, "host") != 0, /* a host device pins nothing */
         };
         status = hdi_pinned_pool_create(&config, &rt->pinned);
+        status = status ? status : hdi_host_create(rt);
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
         status = create_copy_lanes(rt->devices[i]);
+    }
+    if (!status) {
+        hdi_page_create(rt); /* without it other processes just do not see the figures */
     }
     return status ? status : hdi_runtime_add(rt);
 }
@@ -278,7 +312,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     if (status) {
         hd_error cause;
         hdi_error_save(&cause);
-        tear_down(rt);
+        tear_down(rt, NULL);
         hdi_error_restore(&cause);
         return status;
     }
@@ -294,6 +328,6 @@ void hd_close(hd_runtime *rt)
     hdi_runtime_remove(rt);
     hd_error before;
     hdi_error_save(&before);
-    tear_down(rt);
+    tear_down(rt, &before);
     hdi_error_restore(&before);
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "worker/children.h"
 
 #define TICK_MS 100        /* between two looks at the workers' signs of life */
@@ -439,12 +440,7 @@ static void *watch(void *argument)
 
 static hd_status start_watcher(hdi_workers *workers)
 {
-    /* The application's signals are not the watcher's. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&workers->thread, NULL, watch, workers);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = hdi_thread_start(&workers->thread, watch, workers);
     return error ? hdi_fail(HD_ERROR_SYSTEM, "hd_open: no thread to watch workers: %s", strerror(error)) : HD_OK;
 }
 

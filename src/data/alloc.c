@@ -1,0 +1,588 @@
+/* alloc.c - device memory for buffers: hd_alloc and hd_free.
+ *
+ * The usual pair touches nothing that another thread writes: hd_alloc takes a freed buffer of the same lane and size class, with its
+ * memory, from the thread's own magazine, and hd_free puts it back there, after one compare-and-swap that makes the handle
+ * stale. Everything else goes through the device's arena, and from there, when that has nothing, up the ladder (ladder.c).
+ *
+ * Threads: any. Locks: none on the usual way; else the arena's, the list's and the order lock of the device, one at a time.
+ * Always: memory that work still uses goes to its next owner with the marks of that work in the use record. What is in a magazine has a
+ * record with marks of its lane alone, so its next owner in that lane need not wait for anything, or of a copy lane, which it does wait for.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/counts.h"
+#include "data/guard.h"
+#include "data/hold.h"
+#include "data/keeper.h"
+#include "data/list.h"
+#include "data/reclaim.h"
+#include "data/unified.h"
+#include "engine/engine.h"
+#include "memory/arena.h"
+
+#define REFILL_BYTES ((size_t)64 << 10) /* a magazine that is empty gets so much at once */
+#define REFILL_MOST 8
+#define RELIEVE_SHARE                                                                                                  \
+    128 /* magazines that hold more than this part of what is mapped are emptied before more is mapped */
+#define FLAG_UNIFIED 0x80000000u /* beside hd_alloc_flags */
+
+static struct hd_buffer *buffer_of(hdi_item *item)
+{
+    return (struct hd_buffer *)((char *)item - offsetof(struct hd_buffer, item));
+}
+
+/* ---- the usual way ---- */
+
+#define NO_LANE UINT32_MAX
+
+/* Where the record says more than that one lane used the buffer: forgets what is finished. Nobody else uses the record any more. */
+static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    const hdi_device *device = rt->devices[b->owner];
+    hdi_segment *s = &b->uses.whole;
+    if (b->uses.count != 1 || s->room != 0) {
+        return NO_LANE;
+    }
+    hdi_segment_forget_readers(rt, s);
+    if (s->writer.position && hdi_mark_done(rt, s->writer)) {
+        s->writer.position = 0;
+    }
+    uint32_t home = b->item.lane;
+    uint32_t lane = s->writer.position ? s->writer.lane : s->n_readers ? s->readers.few[0].lane : home;
+    for (uint32_t i = 0; i < s->n_readers; i++) {
+        if (s->readers.few[i].lane != lane) {
+            return NO_LANE;
+        }
+    }
+    bool by_copy =
+        lane == device->lane_in->global || lane == device->lane_out->global || lane == device->lane_on->global;
+    if (lane / HDI_LANES_MAX == (uint32_t)b->owner && !by_copy) {
+        return lane; /* memory goes to the lane that uses it */
+    }
+    /* Nobody allocates for a copy lane: its next owner waits for the copy, which is soon over. */
+    return by_copy ? home : NO_LANE;
+}
+
+/* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
+ * several do, or it is not so simple. */
+static inline uint32_t magazine_lane(struct hd_buffer *b)
+{
+    const hdi_segment *s = &b->uses.whole;
+    uint32_t home = b->item.lane;
+    bool only_home = (b->uses.count == 1) & (s->room == 0) & ((s->writer.position == 0) | (s->writer.lane == home)) &
+                     ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == home)));
+    return __builtin_expect(only_home, 1) ? home : settle_uses(b);
+}
+
+/* A record of a fresh owner, whose memory was used last in one lane alone, if in any. */
+static inline void renew_uses(hdi_uses *u, uint64_t bytes)
+{
+    hdi_segment *s = &u->whole;
+    hdi_mark last = s->writer;
+    if (s->n_readers && s->readers.few[0].position > last.position) {
+        last = s->readers.few[0];
+    }
+    s->low = 0;
+    s->high = bytes;
+    s->writer = (hdi_mark){0, 0};
+    s->readers.few[0] = last;
+    s->n_readers = last.position != 0;
+}
+
+static inline void set_label(struct hd_buffer *b, const char *label)
+{
+    b->label[0] = 0;
+    if (label) {
+        strncpy(b->label, label, sizeof b->label - 1);
+        b->label[sizeof b->label - 1] = 0;
+    }
+}
+
+/* Large blocks are as long as asked for, but for this. */
+static inline size_t block_bytes(size_t bytes)
+{
+    size_t over = bytes % HDI_BLOCKS_GRANULE;
+    return over == 0 || bytes > SIZE_MAX - HDI_BLOCKS_GRANULE ? bytes : bytes + (HDI_BLOCKS_GRANULE - over);
+}
+
+static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const char *label, const void *call_site)
+{
+    hd_runtime *rt = lane->device->runtime;
+    hdi_cache *cache = hdi_cache_own_first;
+    if (__builtin_expect(cache == NULL || cache->runtime_id != rt->id, 0)) {
+        return NULL;
+    }
+    hdi_cache_enter(cache);
+    hdi_item *item = bytes <= HDI_SMALL_BYTES ? hdi_cache_take(cache, lane->global, hdi_class_of(bytes))
+                                              : hdi_cache_take_large(cache, lane->global, block_bytes(bytes));
+    if (__builtin_expect(item == NULL, 0)) {
+        hdi_cache_leave(cache);
+        return NULL;
+    }
+    struct hd_buffer *b = buffer_of(item);
+    renew_uses(&b->uses, bytes);
+    b->bytes = bytes;
+    b->call_site = call_site;
+    set_label(b, label);
+    b->maker = cache->number;
+    hdi_cache_counts *counts = &cache->counts[lane->device->index];
+    hdi_count(&counts->allocations, 1);
+    hdi_count(&counts->from_magazine, 1);
+    hdi_count(&counts->allocated_bytes, bytes);
+    /* Inside, so that whoever marks the buffers of a lost device, which drains the magazines first, sees it. */
+    hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
+    hdi_cache_leave(cache);
+    return b;
+}
+
+/* Puts a freed buffer into the thread's magazine; false: it has to go another way. */
+static inline bool put_cached(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    hdi_cache *cache = hdi_cache_own_first;
+    if (__builtin_expect((b->special != 0) | (cache == NULL), 0) || __builtin_expect(cache->runtime_id != rt->id, 0)) {
+        return false;
+    }
+    uint32_t lane = magazine_lane(b);
+    /* Generation 0: all handles of this structure have been given out once. */
+    if (__builtin_expect(
+            (lane / HDI_LANES_MAX != (uint32_t)b->owner) | (hdi_self_generation(hdi_self_get(&b->self)) == 0), 0)) {
+        return false;
+    }
+    hdi_device *device = rt->devices[b->owner];
+    hdi_cache_enter(cache);
+    b->item.lane = lane;
+    /* Inside: a loss raises `losses` before it drains the magazines. */
+    bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
+               (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_cache_put(cache, &b->item)
+                                                                     : hdi_cache_put_large(cache, &b->item));
+    if (put) {
+        hdi_cache_counts *counts = &cache->counts[b->owner];
+        hdi_count(&counts->frees, 1);
+        hdi_count(&counts->freed_bytes, b->bytes);
+        hdi_count(&counts->frees_elsewhere, b->maker != cache->number);
+    }
+    hdi_cache_leave(cache);
+    return put;
+}
+
+/* ---- taking memory ---- */
+
+static void count_allocation(hd_runtime *rt, int device, uint64_t bytes, struct hd_buffer *b)
+{
+    hdi_cache *cache = hdi_cache_own(rt);
+    if (cache) {
+        hdi_count(&cache->counts[device].allocations, 1);
+        hdi_count(&cache->counts[device].allocated_bytes, bytes);
+        b->maker = cache->number;
+    } else {
+        hdi_caches_count_apart(rt, device, bytes, true);
+    }
+}
+
+static void count_free(hd_runtime *rt, const struct hd_buffer *b)
+{
+    hdi_cache *cache = hdi_cache_own(rt);
+    if (cache) {
+        hdi_count(&cache->counts[b->owner].frees, 1);
+        hdi_count(&cache->counts[b->owner].freed_bytes, b->bytes);
+        hdi_count(&cache->counts[b->owner].frees_elsewhere, b->maker != cache->number);
+    } else {
+        hdi_caches_count_apart(rt, b->owner, b->bytes, false);
+    }
+}
+
+/* Makes memory at `address` the buffer's. The marks are still the caller's. */
+static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
+                      const hdi_marks *inherited, uint64_t losses)
+{
+    hdi_device *device = lane->device;
+    hdi_uses_init(&b->uses, bytes);
+    const hdi_mark *marks = hdi_marks_data(inherited);
+    for (size_t i = 0; i < inherited->count; i++) {
+        if (!hdi_uses_inherit(device->runtime, &b->uses, marks[i])) {
+            hdi_uses_release(&b->uses);
+            return false;
+        }
+    }
+    b->owner = device->index;
+    b->order = (uint8_t)device->index;
+    b->locks = (uint64_t)1 << device->index;
+    b->address = address;
+    b->block = address;
+    b->bytes = bytes;
+    b->host = NULL;
+    b->item.class = class;
+    b->item.bytes = class == HDI_CLASS_LARGE ? block_bytes(bytes) : hdi_class_bytes(class);
+    b->item.lane = lane->global;
+    atomic_store_explicit(&b->losses, losses, memory_order_release);
+    return true;
+}
+
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who)
+{
+    hdi_device *device = lane->device;
+    hdi_marks inherited = {0};
+    hdcu_deviceptr address = 0;
+    uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
+    uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
+    size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
+    hd_status status = hdi_arena_alloc(device->arena, lane->global, taken, &address, &inherited);
+    if (status == HD_ERROR_MEMORY) {
+        status = hdi_ladder_climb(device, lane, taken, &address, &inherited);
+    }
+    if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* says why */
+    }
+    if (status) {
+        return status;
+    }
+    if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
+        /* Lost, and perhaps restarted, meanwhile: whose block this is nobody can say, but the arena. */
+        hdi_arena_free(device->arena, address, hdi_marks_data(&inherited), inherited.count);
+        hdi_marks_release(&inherited);
+        int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
+        return hdi_driver_failed(device, lost, "", who);
+    }
+    if (!settle_in(b, lane, bytes, class, address, &inherited, losses)) {
+        hdi_arena_free(device->arena, address, hdi_marks_data(&inherited), inherited.count);
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
+    }
+    hdi_marks_release(&inherited);
+    return status;
+}
+
+/* The magazine that was found empty gets some more blocks of the class, where the arena has them at hand. */
+static void refill(hd_lane *lane, const struct hd_buffer *like)
+{
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+    hdi_cache *cache = hdi_cache_own(rt);
+    uint32_t class = like->item.class;
+    size_t block = hdi_class_bytes(class);
+    size_t count = REFILL_BYTES / block < REFILL_MOST ? REFILL_BYTES / block : REFILL_MOST;
+    if (!cache || rt->findings || count < 2) {
+        return;
+    }
+    hdcu_deviceptr address[REFILL_MOST];
+    hdi_marks inherited[REFILL_MOST];
+    uint64_t losses = hdi_buffer_losses(like);
+    size_t got = hdi_arena_alloc_more(device->arena, lane->global, block, count - 1, address, inherited);
+    for (size_t i = 0; i < got; i++) {
+        struct hd_buffer *b = hdi_buffer_take(rt);
+        bool kept = b && settle_in(b, lane, block, class, address[i], &inherited[i], losses);
+        if (kept) {
+            hdi_segment_forget_readers(rt, &b->uses.whole);
+            hdi_cache_enter(cache);
+            kept = magazine_lane(b) == lane->global &&
+                   atomic_load_explicit(&device->losses, memory_order_acquire) == losses &&
+                   hdi_cache_put(cache, &b->item);
+            hdi_cache_leave(cache);
+            if (!kept) {
+                hdi_uses_release(&b->uses);
+            }
+        }
+        if (!kept) {
+            hdi_arena_free(device->arena, address[i], hdi_marks_data(&inherited[i]), inherited[i].count);
+            if (b) {
+                hdi_buffer_give(rt, b);
+            }
+        }
+        hdi_marks_release(&inherited[i]);
+    }
+}
+
+/* What had to leave this thread's magazines goes back to the arena, where the allocation under way may find it. */
+static void flush_leaving(hd_runtime *rt)
+{
+    hdi_cache *cache = hdi_cache_own(rt);
+    if (!cache) {
+        return;
+    }
+    hdi_cache_enter(cache);
+    hdi_item *items = hdi_cache_take_leaving(cache);
+    hdi_cache_leave(cache);
+    hdi_buffers_release_items(rt, -1, items);
+}
+
+/* Memory, and whatever else the buffer is to have, for a structure that is given back by the caller on failure. */
+static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigned flags)
+{
+    hd_runtime *rt = lane->device->runtime;
+    hd_status status = rt->findings ? hdi_guard_place(b, lane, bytes) : hdi_buffer_place(b, lane, bytes, "hd_alloc");
+    unsigned more = flags & HD_ALLOC_KEEP ? HDI_BUFFER_KEPT : flags & FLAG_UNIFIED ? HDI_BUFFER_UNIFIED : 0;
+    if (!status && more) {
+        status = more == HDI_BUFFER_KEPT ? hdi_kept_create(b) : hdi_unified_create(b);
+        if (status) {
+            hd_error cause;
+            hdi_error_save(&cause);
+            hdi_buffer_release_memory(b);
+            hdi_error_restore(&cause);
+        } else {
+            b->special |= (uint8_t)more;
+        }
+    }
+    return status;
+}
+
+static hd_status __attribute__((noinline))
+alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const void *call_site, hd_buffer **out)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_alloc: not a lane");
+    }
+    if (!out || bytes == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc: %s", out ? "bytes is 0" : "out is null");
+    }
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+    if (hdi_device_lost(device)) {
+        return hdi_lane_refuses(lane, "hd_alloc");
+    }
+    int64_t begin = hdi_clock_ns();
+    flush_leaving(rt);
+    hdi_reclaim_early(rt, device, bytes, false);
+    struct hd_buffer *b = hdi_buffer_take(rt);
+    if (!b) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc: no memory for a handle");
+    }
+    hd_status status = equip(b, lane, bytes, flags);
+    if (status) {
+        hdi_buffer_give(rt, b);
+        hdi_counts_add(&device->memory->failures, 1);
+    } else {
+        b->call_site = call_site;
+        set_label(b, label);
+        count_allocation(rt, device->index, bytes, b);
+        hdi_buffer_make_live(b);
+        *out = hdi_buffer_handle(b);
+        if (b->item.class != HDI_CLASS_LARGE) {
+            refill(lane, b);
+        }
+        hdi_keeper_look(rt, device);
+    }
+    hdi_counts_raise(&device->memory->longest_pause_ns, (uint64_t)(hdi_clock_ns() - begin));
+    return status;
+}
+
+hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    const void *call_site = __builtin_return_address(0);
+    if (__builtin_expect((lane != NULL) & (out != NULL) & (bytes != 0), 1)) {
+        struct hd_buffer *b = take_cached(lane, bytes, NULL, call_site);
+        if (__builtin_expect(b != NULL, 1)) {
+            *out = hdi_buffer_handle(b);
+            return HD_OK;
+        }
+    }
+    return alloc(handle, bytes, 0, NULL, call_site, out);
+}
+
+hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
+{
+    const void *call_site = __builtin_return_address(0);
+    if (options && options->size < sizeof *options) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_with: options.size is %zu, expected %zu", options->size,
+                        sizeof *options);
+    }
+    unsigned flags = options ? options->flags : 0;
+    if (flags & ~(unsigned)HD_ALLOC_KEEP) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_with: unknown flags 0x%x", flags & ~(unsigned)HD_ALLOC_KEEP);
+    }
+    const char *label = options ? options->label : NULL;
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!flags && lane && out && bytes != 0) {
+        struct hd_buffer *b = take_cached(lane, bytes, label, call_site);
+        if (b) {
+            *out = hdi_buffer_handle(b);
+            return HD_OK;
+        }
+    }
+    return alloc(handle, bytes, flags, label, call_site, out);
+}
+
+hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
+{
+    return alloc(handle, bytes, FLAG_UNIFIED, NULL, __builtin_return_address(0), out);
+}
+
+/* ---- giving it back ---- */
+
+size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks)
+{
+    hd_runtime *rt = b->runtime;
+    size_t room = HDI_MARKS_ON_STACK;
+    *marks = on_stack;
+    hdi_lock *order = hdi_order_lock(rt, b->order);
+    hdi_lock_take(order);
+    size_t n = hdi_uses_pending(rt, &b->uses, on_stack, room);
+    hdi_lock_release(order);
+    if (n > room) {
+        /* `n` counts a lane twice when it did not fit, so it is enough. Nobody else changes the record any more. */
+        room = n;
+        hdi_mark *many = malloc(room * sizeof *many);
+        if (many) {
+            *marks = many;
+            n = hdi_uses_pending(rt, &b->uses, many, room);
+        } else {
+            /* No memory for the list of who uses it: wait until nobody does. */
+            while ((n = hdi_uses_pending(rt, &b->uses, on_stack, HDI_MARKS_ON_STACK)) > 0) {
+                hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
+            }
+        }
+    }
+    return n;
+}
+
+void hdi_buffer_release_memory(struct hd_buffer *b)
+{
+    if (b->special & HDI_BUFFER_GUARDED) {
+        hdi_guard_check(b);
+    }
+    hdi_mark on_stack[HDI_MARKS_ON_STACK];
+    hdi_mark *marks;
+    size_t n = hdi_buffer_pending(b, on_stack, &marks);
+    if (b->owner == HDI_OWNER_HOST) {
+        hdi_host_release(b, marks, n);
+    } else if (hdi_buffer_of_now(b)) {
+        hdi_arena_free(b->runtime->devices[b->owner]->arena, b->block, marks, n);
+    }
+    if (marks != on_stack) {
+        free(marks);
+    }
+    if (b->special & HDI_BUFFER_KEPT) {
+        hdi_kept_release(b->kept);
+        b->kept = NULL;
+    }
+    if (b->special & HDI_BUFFER_UNIFIED) {
+        hdi_unified_release(b);
+    }
+    hdi_uses_release(&b->uses);
+}
+
+bool hdi_buffers_relieve(void *context)
+{
+    hdi_device *device = context;
+    hd_runtime *rt = device->runtime;
+    if (hdi_caches_cached(rt, device->index) > hdi_arena_mapped_bytes(device->arena) / RELIEVE_SHARE) {
+        hdi_caches_drain(rt, device->index);
+        return true;
+    }
+    return hdi_caches_drain_large(rt, device->index);
+}
+
+void hdi_buffers_release_items(void *context, int device, hdi_item *items)
+{
+    hd_runtime *rt = context;
+    (void)device;
+    while (items) {
+        hdi_item *next = items->next;
+        struct hd_buffer *b = buffer_of(items);
+        hdi_buffer_release_memory(b);
+        hdi_buffer_give(rt, b);
+        items = next;
+    }
+}
+
+/* Makes room in the magazine that the buffer belongs to by giving half of it back, then tries again. */
+static bool put_into_full(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    hdi_cache *cache = hdi_cache_own(rt);
+    if (!cache || b->special || b->item.class >= HDI_CLASS_LARGE) {
+        return false;
+    }
+    uint32_t lane = magazine_lane(b);
+    if (lane / HDI_LANES_MAX != (uint32_t)b->owner) {
+        return false;
+    }
+    hdi_cache_enter(cache);
+    hdi_item *half = hdi_cache_take_half(cache, lane, b->item.class);
+    hdi_cache_leave(cache);
+    hdi_buffers_release_items(rt, b->owner, half);
+    return put_cached(b);
+}
+
+/* Ends a buffer whose handle this thread has made stale. */
+static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    if (put_into_full(b)) {
+        return;
+    }
+    flush_leaving(rt); /* else what is on its way out keeps others from coming in */
+    if (b->owner != HDI_OWNER_HOST) {
+        count_free(rt, b);
+    }
+    if (hdi_hold_keeps(b)) {
+        return;
+    }
+    bool on_device = b->owner != HDI_OWNER_HOST;
+    hdi_device *device = on_device ? rt->devices[b->owner] : NULL;
+    hdi_buffer_release_memory(b);
+    hdi_buffer_give(rt, b);
+    if (on_device) {
+        hdi_keeper_look(rt, device);
+    }
+}
+
+/* The handle was not that of a live buffer. */
+static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+{
+    for (;;) {
+        uint64_t word = hdi_self_get(&b->self);
+        if ((word & ~HDI_SELF_LOST) != hdi_self_word(handle)) {
+            hdi_guard_double_free(b, handle, call_site);
+            return; /* freed before, or never a buffer */
+        }
+        hdi_taken taken = HDI_TAKEN_STALE;
+        if (word & HDI_SELF_LOST) {
+            taken = hdi_buffer_take_lost_handle(b, handle);
+        } else if (hdi_self_change(&b->self, word, hdi_self_after(b, word))) {
+            taken = HDI_TAKEN;
+        }
+        if (taken == HDI_TAKEN) {
+            end_buffer(b);
+            return;
+        }
+        if (taken == HDI_TAKEN_NOT_NOW) {
+            /* its device is being restarted, and this buffer restored */
+            pthread_mutex_lock(&b->runtime->restarting);
+            pthread_mutex_unlock(&b->runtime->restarting);
+        }
+    }
+}
+
+/* Another thread may be submitting work that uses the buffer, and have found the handle good just before. Either it has the order lock, and is
+ * waited for, or it looks at the handle again when it has it (hdi_use.word), and refuses. */
+static inline void await_submitters(struct hd_buffer *b)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    if (__builtin_expect(hdi_lock_is_taken(order), 0)) {
+        hdi_lock_take(order);
+        hdi_lock_release(order);
+    }
+}
+
+void hd_free(hd_buffer *handle)
+{
+    struct hd_buffer *b = hdi_self_object(handle);
+    if (!b) {
+        return;
+    }
+    uint64_t word = hdi_self_word(handle);
+    /* Two frees of one handle, of whichever threads: one of them wins. */
+    if (__builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
+        free_odd(b, handle, __builtin_return_address(0));
+        return;
+    }
+    await_submitters(b);
+    if (__builtin_expect(!put_cached(b), 0)) {
+        end_buffer(b);
+    }
+}

@@ -1,0 +1,180 @@
+/* close.c - the report at hd_close: where the option `stats` says, with what leaked when memory_debug is on.
+ *
+ * Threads: the one that closes. Locks: those of report.c. Blocking: while a pipe takes nothing, at most the option close_timeout.
+ * Always: nothing is written anywhere unless `stats` says so; a broken pipe raises no signal.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/report.h"
+
+/* A pipe that is ready takes this much at once. */
+#define PIECE 4096
+
+static bool ready(int descriptor, int64_t deadline)
+{
+    struct pollfd p = {.fd = descriptor, .events = POLLOUT};
+    for (;;) {
+        int64_t left = deadline == INT64_MAX ? INT32_MAX : (deadline - hdi_clock_ns() + 999999) / 1000000;
+        int n = poll(&p, 1, left < 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left);
+        if (n > 0) {
+            return true;
+        }
+        if (n == 0) {
+            errno = ETIMEDOUT;
+        }
+        if (n == 0 || errno != EINTR) {
+            return false;
+        }
+    }
+}
+
+/* False with errno. */
+static bool write_all(int descriptor, const char *text, size_t length, int64_t deadline)
+{
+    struct stat facts;
+    bool regular = fstat(descriptor, &facts) == 0 &&
+                   S_ISREG(facts.st_mode); /* there in one call, so that lines of programs do not mix */
+    for (size_t at = 0; at < length;) {
+        size_t n = regular || length - at < PIECE ? length - at : PIECE;
+        if (!regular && !ready(descriptor, deadline)) {
+            return false;
+        }
+        ssize_t put = write(descriptor, text + at, n);
+        if (put < 0 && errno != EINTR && errno != EAGAIN) {
+            return false;
+        }
+        at += put > 0 ? (size_t)put : 0;
+    }
+    return true;
+}
+
+/* The same without the signal of a broken pipe. */
+static bool write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
+{
+    sigset_t pipes, before, pending;
+    sigemptyset(&pipes);
+    sigaddset(&pipes, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipes, &before);
+    bool ok = write_all(descriptor, text, length, deadline);
+    int code = errno;
+    if (!ok && code == EPIPE && !sigismember(&pending, SIGPIPE)) {
+        struct timespec now = {0, 0};
+        while (sigtimedwait(&pipes, NULL, &now) < 0 && errno == EINTR) {
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = code;
+    return ok;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* An object in one line: line breaks, and the blanks behind them, are layout, since strings have them escaped. */
+static size_t join_lines(char *text, size_t length)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < length;) {
+        if (text[i] == '\n') {
+            i += 1 + strspn(text + i + 1, " ");
+        } else {
+            text[kept++] = text[i++];
+        }
+    }
+    text[kept++] = '\n'; /* where the last line break was */
+    return kept;
+}
+
+static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hdi_leaks *leaks)
+{
+    const char *where = rt->options.stats;
+    bool json = ends_with(where, ".json");
+    char *text = NULL;
+    size_t length = 0;
+    hd_status status = hdi_report_write(report, leaks, json ? HD_REPORT_JSON : HD_REPORT_TEXT, &text, &length);
+    if (status) {
+        return status;
+    }
+    if (json) {
+        length = join_lines(text, length);
+    }
+    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
+    bool to_stderr = strcmp(where, "1") == 0;
+    /* without blocking, where it is a pipe */
+    int descriptor = to_stderr ? STDERR_FILENO
+                               : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    bool ok = descriptor >= 0 && write_quietly(descriptor, text, length, deadline);
+    if (!ok) {
+        status = hdi_fail(HD_ERROR_SYSTEM, "hd_close: the report on memory was not written (option stats=%s): %s",
+                          where, strerror(errno));
+    }
+    if (descriptor >= 0 && !to_stderr && close(descriptor) != 0 && ok) {
+        status = hdi_fail(HD_ERROR_SYSTEM, "hd_close: the report on memory was not written (option stats=%s): %s",
+                          where, strerror(errno));
+    }
+    free(text);
+    return status;
+}
+
+/* The message of leaks, with the largest of them. */
+static hd_status fail_leaks(const hdi_leaks *leaks)
+{
+    uint64_t bytes = 0, count = 0;
+    const hdi_holder *largest = &leaks->list[0];
+    for (size_t i = 0; i < leaks->n; i++) {
+        bytes += leaks->list[i].bytes;
+        count += leaks->list[i].count;
+        largest = leaks->list[i].bytes > largest->bytes ? &leaks->list[i] : largest;
+    }
+    char all[HDI_AMOUNT_BYTES], most[HDI_AMOUNT_BYTES], site[HDI_SITE_BYTES];
+    hdi_site_text(largest->site, site);
+    bool named = largest->label[0] != 0;
+    return hdi_fail(HD_ERROR_ACCESS,
+                    "hd_close: %" PRIu64 " buffer%s of %" PRIu64 " bytes (%s) %s not freed; the most: %" PRIu64
+                    " of %s, %s%.*s%sfrom %s",
+                    count, count == 1 ? "" : "s", bytes, hdi_bytes_text(bytes, all), count == 1 ? "was" : "were",
+                    largest->count, hdi_bytes_text(largest->bytes, most), named ? "'" : "", (int)sizeof largest->label,
+                    largest->label, named ? "' " : "", site);
+}
+
+void hdi_report_at_close(hd_runtime *rt, hd_error *message)
+{
+    bool wanted = strcmp(rt->options.stats, "0") != 0 && rt->options.stats[0] != 0;
+    bool debug = rt->findings != NULL;
+    if (!wanted && !debug) {
+        return;
+    }
+    hdi_holder *list = NULL;
+    size_t n = 0;
+    hd_status status = debug ? hdi_holders_collect(rt, HDI_LEAKS, &list, &n) : HD_OK;
+    hdi_leaks leaks = {list, n};
+    if (!status && wanted) {
+        hdi_report *report = calloc(1, sizeof *report);
+        status = report ? hdi_report_collect(rt, true, report)
+                        : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_close: no memory for the report on memory");
+        status = status ? status : write_report(rt, report, debug ? &leaks : NULL);
+        free(report);
+    }
+    if (n) {
+        status = fail_leaks(&leaks);
+    }
+    if (status) {
+        hdi_error_save(message);
+    }
+    free(list);
+}

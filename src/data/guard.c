@@ -1,0 +1,391 @@
+/* guard.c - what the option memory_debug does: guards, fresh and freed content, findings.
+ *
+ * A guarded buffer's block begins HDI_GUARD_BYTES in front of its content and ends as many behind it. While nobody else has the
+ * buffer, at both ends of its life, the whole block is written and read by way of a structure that covers it, so the work is
+ * ordered by use records like any other; it runs in the device's copy lanes.
+ *
+ * Threads: any. Locks: a mutex for the findings, held for a copy; the order lock of the device, for a moment.
+ * Always: a finding is counted where its device's counters are, and kept until hd_close, the first HDI_REPORT_FINDINGS as text.
+ */
+#include "data/guard.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/counts.h"
+#include "data/list.h"
+#include "data/staging.h"
+#include "data/submit.h"
+#include "engine/engine.h"
+
+struct hdi_findings {
+    pthread_mutex_t lock;
+    uint64_t count;
+    hdi_finding list[HDI_REPORT_FINDINGS];
+    _Atomic uint64_t double_frees; /* of pinned memory */
+};
+
+/* ---- findings ---- */
+
+hd_status hdi_findings_create(hd_runtime *rt)
+{
+    struct hdi_findings *f = calloc(1, sizeof *f);
+    if (!f) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    rt->findings = f;
+    return HD_OK;
+}
+
+void hdi_findings_release(hd_runtime *rt)
+{
+    if (rt->findings) {
+        pthread_mutex_destroy(&rt->findings->lock);
+        free(rt->findings);
+        rt->findings = NULL;
+    }
+}
+
+void hdi_findings_copy(hd_runtime *rt, hdi_report *report)
+{
+    struct hdi_findings *f = rt->findings;
+    report->n_findings = 0;
+    report->findings = 0;
+    if (f) {
+        pthread_mutex_lock(&f->lock);
+        report->findings = f->count;
+        report->n_findings = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
+        memcpy(report->finding, f->list, report->n_findings * sizeof f->list[0]);
+        pthread_mutex_unlock(&f->lock);
+    }
+}
+
+uint64_t hdi_findings_of_pinned(hd_runtime *rt)
+{
+    return rt->findings ? atomic_load_explicit(&rt->findings->double_frees, memory_order_relaxed) : 0;
+}
+
+/* Notes the thread's last message as a finding. */
+static void note(hd_runtime *rt, int kind, int device)
+{
+    struct hdi_findings *f = rt->findings;
+    hdi_finding finding = {.kind = kind, .device = device};
+    memcpy(finding.text, hd_message(), strnlen(hd_message(), sizeof finding.text - 1));
+    pthread_mutex_lock(&f->lock);
+    if (f->count < HDI_REPORT_FINDINGS) {
+        f->list[f->count] = finding;
+    }
+    f->count++;
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* "'weights', 4096 bytes on device 0, allocated by main+0x12" */
+typedef struct description {
+    char text[HD_LABEL_BYTES + HDI_SITE_BYTES + 80];
+} description;
+
+static description describe(const struct hd_buffer *b)
+{
+    description d;
+    const char *label = b->label;
+    char site[HDI_SITE_BYTES], where[32] = "pinned memory";
+    if (b->owner != HDI_OWNER_HOST) {
+        snprintf(where, sizeof where, "device %d", b->owner);
+    }
+    hdi_site_text(b->call_site, site);
+    snprintf(d.text, sizeof d.text, "%s%.*s%s%" PRIu64 " bytes %s %s, allocated by %s", label[0] ? "'" : "",
+             HD_LABEL_BYTES - 1, label, label[0] ? "', " : "", b->bytes, b->owner == HDI_OWNER_HOST ? "of" : "on",
+             where, site);
+    return d;
+}
+
+/* ---- handles that are not good any more ---- */
+
+typedef enum past {
+    PAST_UNKNOWN, /* never a handle of ours, or not stale */
+    PAST_REUSED,  /* its structure belongs to another buffer now */
+    PAST_THERE    /* what it was can still be said */
+} past;
+
+/* What became of a handle; what it was, in *was: of PAST_REUSED only the owner of what took its place. `handle` may be any value that
+ * hdi_buffer_from_handle may be asked about. */
+static past look_back(const hd_buffer *handle, struct hd_buffer *was)
+{
+    struct hd_buffer *b = hdi_self_object(handle);
+    if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
+        return PAST_UNKNOWN;
+    }
+    /* The word of a structure of ours leads to the structure itself, whatever its state is. */
+    uint64_t word = hdi_self_get(&b->self);
+    uint64_t plain = word & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
+    uint32_t now = hdi_self_generation(plain);
+    if (plain != hdi_self_word(hdi_self_make(b, now)) || !b->runtime || !b->runtime->findings) {
+        return PAST_UNKNOWN;
+    }
+    /* Stale handles are those of generations before. */
+    uint32_t age = (now - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
+    if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
+        return PAST_UNKNOWN;
+    }
+    hdi_buffers_lock(b->runtime); /* under which structures are given out */
+    was->owner = b->owner;
+    was->bytes = b->bytes;
+    was->call_site = b->call_site;
+    memcpy(was->label, b->label, sizeof was->label);
+    bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && b->call_site;
+    hdi_buffers_unlock(b->runtime);
+    return there ? PAST_THERE : PAST_REUSED;
+}
+
+static hd_runtime *runtime_of(const hd_buffer *handle)
+{
+    return ((struct hd_buffer *)hdi_self_object(handle))->runtime;
+}
+
+void hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+{
+    struct hd_buffer was;
+    past found = look_back(handle, &was);
+    if (found == PAST_UNKNOWN) {
+        return;
+    }
+    hd_runtime *rt = b->runtime;
+    char site[HDI_SITE_BYTES];
+    hdi_site_text(call_site, site);
+    if (found == PAST_THERE) {
+        hdi_fail(HD_ERROR_HANDLE, "hd_free: a buffer was freed twice, the second time by %s: %s", site,
+                 describe(&was).text);
+    } else {
+        hdi_fail(HD_ERROR_HANDLE,
+                 "hd_free: a handle was freed twice, the second time by %s; what it was is not known "
+                 "any more, since another buffer was allocated meanwhile",
+                 site);
+    }
+    bool pinned = was.owner == HDI_OWNER_HOST;
+    hdi_counts_add(pinned ? &rt->findings->double_frees : &rt->devices[was.owner]->memory->double_frees, 1);
+    note(rt, HDI_FINDING_DOUBLE_FREE, pinned ? HD_DEVICE_HOST : was.owner);
+}
+
+hd_status hdi_guard_refused(const hd_buffer *handle, const char *who)
+{
+    struct hd_buffer was;
+    past found = look_back(handle, &was);
+    if (found == PAST_UNKNOWN) {
+        return HD_OK;
+    }
+    hd_status status;
+    if (found == PAST_THERE) {
+        status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed: %s", who, describe(&was).text);
+    } else {
+        status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed, and another one was allocated since", who);
+    }
+    note(runtime_of(handle), HDI_FINDING_USE_AFTER_FREE, was.owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : was.owner);
+    return status;
+}
+
+/* ---- the block as a whole ---- */
+
+static uint64_t block_bytes(uint64_t bytes)
+{
+    return bytes + 2 * HDI_GUARD_BYTES;
+}
+
+/* Fills `bytes` bytes (a multiple of 4, or up to 3 less than the guard behind it has room for) of a block from `offset` on, as a use of the
+ * whole block. */
+static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, const char *who,
+                      hd_ticket *out)
+{
+    hdi_use use = {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .write = true};
+    hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
+    command.fill.dst = block->address + offset;
+    command.fill.words = (bytes + 3) / 4;
+    command.fill.pattern = word;
+    return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, who, out);
+}
+
+static hdi_mark mark_of(hd_ticket ticket)
+{
+    return (hdi_mark){hdi_lane_any(ticket.lane)->global, ticket.sequence};
+}
+
+/* From now on the record covers the content alone, which the operation of the mark has written. */
+static void set_uses(struct hd_buffer *b, hdi_mark writer)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order);
+    hdi_uses_release(&b->uses);
+    hdi_uses_init(&b->uses, b->bytes);
+    b->uses.whole.writer = writer;
+    hdi_lock_release(order);
+}
+
+/* All that is still under way with the block is, for whoever asks from now on, a use of the buffer. */
+static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order);
+    hdi_uses_release(&b->uses);
+    b->uses = block->uses;
+    hdi_lock_release(order);
+}
+
+hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+{
+    if (bytes > SIZE_MAX / 2) {
+        return hdi_buffer_place(b, lane, bytes, "hd_alloc"); /* says that there is not so much */
+    }
+    hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes), "hd_alloc");
+    if (status) {
+        return status;
+    }
+    /* Nobody else has the buffer yet: until the guards are written it stands for the whole block. */
+    hd_ticket ticket;
+    status = fill(b, 0, b->bytes, HDI_GUARD_WORD, "hd_alloc", &ticket);
+    status = status ? status : fill(b, HDI_GUARD_BYTES, bytes, HDI_FRESH_WORD, "hd_alloc", &ticket);
+    if (status) {
+        hd_error cause;
+        hdi_error_save(&cause);
+        hdi_buffer_release_memory(b);
+        hdi_error_restore(&cause);
+        return status;
+    }
+    b->address = b->block + HDI_GUARD_BYTES;
+    b->bytes = bytes;
+    b->special |= HDI_BUFFER_GUARDED;
+    set_uses(b, mark_of(ticket));
+    return HD_OK;
+}
+
+/* The structure that covers a buffer's whole block, with a record of the work that is not finished; to be ended with hdi_uses_release. False:
+ * no host memory. */
+static bool cover(struct hd_buffer *b, struct hd_buffer *block)
+{
+    hdi_mark on_stack[HDI_MARKS_ON_STACK];
+    hdi_mark *marks;
+    size_t n = hdi_buffer_pending(b, on_stack, &marks);
+    *block = (struct hd_buffer){
+        .runtime = b->runtime,
+        .locks = b->locks,
+        .owner = b->owner,
+        .order = b->order,
+        .address = b->block,
+        .block = b->block,
+        .bytes = block_bytes(b->bytes),
+    };
+    atomic_store_explicit(&block->losses, hdi_buffer_losses(b), memory_order_release);
+    hdi_uses_init(&block->uses, block->bytes);
+    bool covered = true;
+    for (size_t i = 0; i < n && covered; i++) {
+        covered = hdi_uses_inherit(b->runtime, &block->uses, marks[i]);
+    }
+    if (marks != on_stack) {
+        free(marks);
+    }
+    if (!covered) {
+        hdi_uses_release(&block->uses);
+    }
+    return covered;
+}
+
+/* Copies one guard of a block into a chunk. */
+static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *chunk, uint64_t at,
+                            hd_ticket *out)
+{
+    hdi_use uses[2] = {
+        {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .read = true},
+        {.buffer = chunk, .losses = hdi_buffer_losses(chunk), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
+    };
+    hdi_command command = {.op = HDI_OP_COPY, .kind = HDI_COPY_TO_HOST, .slots = 1};
+    command.copy.src = block->address + offset;
+    command.copy.dst = chunk->address + at;
+    command.copy.bytes = HDI_GUARD_BYTES;
+    return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, "hd_free", out);
+}
+
+/* Both guards as they are now, the front one first. False: they could not be read. */
+static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
+{
+    hd_runtime *rt = block->runtime;
+    hdi_chunk *chunk = NULL;
+    hd_ticket ticket = {NULL, 0};
+    if (hdi_staging_take(rt, 2 * HDI_GUARD_BYTES, deadline, "hd_free", &chunk)) {
+        return false;
+    }
+    hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
+    status =
+        status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, chunk->buffer, HDI_GUARD_BYTES, &ticket);
+    hdi_mark last = ticket.lane ? mark_of(ticket) : (hdi_mark){0, 0};
+    bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
+                !hdi_position_status(rt, last.lane, last.position, "hd_free");
+    if (good) {
+        memcpy(out, chunk->buffer->host, 2 * HDI_GUARD_BYTES);
+    }
+    hdi_staging_give(rt, chunk, last);
+    return good;
+}
+
+static unsigned char byte_of(uint32_t word, uint64_t index)
+{
+    unsigned char bytes[4];
+    memcpy(bytes, &word, 4);
+    return bytes[index % 4];
+}
+
+/* Says which bytes changed, by their offset in the buffer. */
+static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
+{
+    uint64_t words_end = (b->bytes + 3) / 4 * 4; /* so far the content was filled */
+    uint64_t changed = 0;
+    int64_t first = 0, last = 0;
+    for (uint64_t i = 0; i < 2 * HDI_GUARD_BYTES; i++) {
+        bool front = i < HDI_GUARD_BYTES;
+        uint64_t behind = b->bytes + i - HDI_GUARD_BYTES;
+        uint32_t word = !front && behind < words_end ? HDI_FRESH_WORD : HDI_GUARD_WORD;
+        if (guards[i] != byte_of(word, front ? i : behind)) {
+            last = front ? (int64_t)i - HDI_GUARD_BYTES : (int64_t)behind;
+            first = changed++ ? first : last;
+        }
+    }
+    if (changed == 0) {
+        return;
+    }
+    hd_runtime *rt = b->runtime;
+    hdi_fail(HD_ERROR_ACCESS,
+             "hd_free: bytes outside a buffer were overwritten, %" PRIu64 " from offset %" PRId64 " to %" PRId64 ": %s",
+             changed, first, last, describe(b).text);
+    hdi_counts_add(&rt->devices[b->owner]->memory->overruns, 1);
+    note(rt, HDI_FINDING_OVERRUN, b->owner);
+}
+
+void hdi_guard_check(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    struct hd_buffer block;
+    if (hdi_device_lost(rt->devices[b->owner]) || !hdi_buffer_of_now(b)) {
+        return;
+    }
+    hd_error before;
+    hdi_error_save(&before);
+    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+    bool settled = hdi_buffer_settle(b, 0, b->bytes, HD_WRITE, deadline, "hd_free") == HD_OK;
+    if (!cover(b, &block)) {
+        hdi_error_restore(&before);
+        return;
+    }
+    unsigned char guards[2 * HDI_GUARD_BYTES];
+    bool read = settled && read_guards(&block, deadline, guards);
+    hd_ticket ticket;
+    if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, "hd_free", &ticket)) {
+        set_uses(b, mark_of(ticket)); /* behind everything else */
+        hdi_uses_release(&block.uses);
+    } else {
+        take_uses(b, &block);
+    }
+    hdi_error_restore(&before);
+    if (read) {
+        compare_guards(b, guards);
+    }
+}

@@ -1,0 +1,41 @@
+/* guard.h - option memory_debug: guard bytes around device buffers, content that shows what was never written or is freed, and what was
+ * found. See heddle/memory.h for what the program sees.
+ *
+ * Threads: any. Blocking: hdi_guard_check, as it says. hd_runtime.findings is NULL where the option is off.
+ */
+#ifndef HDI_DATA_GUARD_H
+#define HDI_DATA_GUARD_H
+
+#include "data/buffer.h"
+#include "data/report.h"
+
+#define HDI_GUARD_BYTES 256
+#define HDI_GUARD_WORD 0xfdfdfdfdu
+#define HDI_FRESH_WORD 0x7ff7fff7u /* not a number as 16, 32 or 64 bits, and in the other 16-bit format */
+#define HDI_FREED_WORD 0xddddddddu
+
+/* hd_open and hd_close. NULL rt->findings is ignored by release. Errors: HOST_MEMORY. */
+hd_status hdi_findings_create(hd_runtime *rt);
+void hdi_findings_release(hd_runtime *rt);
+
+/* Into a report: the first ones, and how many there are. */
+void hdi_findings_copy(hd_runtime *rt, hdi_report *report);
+/* How many double frees of pinned memory were found. */
+uint64_t hdi_findings_of_pinned(hd_runtime *rt);
+
+/* hdi_buffer_place with room for guards, which are written, and the content, too. The buffer has HDI_BUFFER_GUARDED from then on, and never
+ * lies in a magazine. Errors: as hdi_buffer_place, and those of hdi_submit. */
+hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
+
+/* A guarded buffer's memory is about to be given back; no handle leads to it and no hold keeps it. Waits (option transfer_timeout)
+ * for the work that uses it, notes what has changed in the guards, and fills everything with HDI_FREED_WORD, behind all work. Nothing happens
+ * where the device is lost. Leaves the thread's message alone unless something was found. */
+void hdi_guard_check(struct hd_buffer *b);
+
+/* Whoever freed this handle, which is not good, did so before. Does nothing for what never was a handle, or without memory_debug. */
+void hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site);
+
+/* The same for a call `who` on such a handle: fails with HANDLE and a message that says which buffer it was. HD_OK: nothing is known about it. */
+hd_status hdi_guard_refused(const hd_buffer *handle, const char *who);
+
+#endif

@@ -1,0 +1,221 @@
+/* hold.c - holds: memory that recordings and captured graphs use by its address.
+ *
+ * Threads: any. Locks: the list's of buffers for what is counted in a buffer; a mutex for the holds. Order: holds, list.
+ * Always: a buffer's structure with holds is in no magazine and no free list. Who gives the memory back is decided under the list's lock:
+ * hd_free where no hold is left, else the last hold to go after hd_free has handed it over.
+ */
+#include "data/hold.h"
+
+#include <stdlib.h>
+#include "base/error.h"
+#include "data/counts.h"
+#include "data/list.h"
+#include "engine/engine.h"
+
+#define HOLD_MAGIC 0x484f4c44u
+
+struct hd_hold {
+    hdi_handle_head head;
+    hd_runtime *runtime;
+    struct hd_hold *next, *next_free;
+    struct hd_buffer **buffers;
+    size_t count, room;
+};
+
+struct hdi_holds {
+    pthread_mutex_t lock;
+    struct hd_hold *all;
+    struct hd_hold *free_list;
+};
+
+hd_status hdi_holds_create(hd_runtime *rt)
+{
+    rt->holds = calloc(1, sizeof *rt->holds);
+    if (!rt->holds) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&rt->holds->lock, NULL);
+    return HD_OK;
+}
+
+void hdi_holds_release(hd_runtime *rt)
+{
+    struct hdi_holds *holds = rt->holds;
+    if (!holds) {
+        return;
+    }
+    for (struct hd_hold *h = holds->all, *next; h; h = next) {
+        next = h->next;
+        free(h->buffers);
+        free(h);
+    }
+    pthread_mutex_destroy(&holds->lock);
+    free(holds);
+    rt->holds = NULL;
+}
+
+static struct hd_hold *from_handle(const hd_hold *handle)
+{
+    struct hd_hold *h = hdi_handle_object(handle);
+    return h && hdi_handle_fits(handle, &h->head, HOLD_MAGIC) ? h : NULL;
+}
+
+static void set_live(struct hd_hold *h, uint16_t generation, int state)
+{
+    hdi_handle_set(&h->head, HOLD_MAGIC, generation, state);
+}
+
+hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_hold_create: out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_create: not an open runtime");
+    }
+    struct hdi_holds *holds = rt->holds;
+    pthread_mutex_lock(&holds->lock);
+    struct hd_hold *h = holds->free_list;
+    if (h) {
+        holds->free_list = h->next_free;
+    } else {
+        h = calloc(1, sizeof *h);
+        if (h) {
+            set_live(h, 0, HDI_HANDLE_DEAD);
+            h->next = holds->all;
+            holds->all = h;
+        }
+    }
+    if (h) {
+        h->runtime = rt;
+        h->count = 0;
+        set_live(h, hdi_handle_head_generation(&h->head), HDI_HANDLE_LIVE);
+        *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
+    }
+    pthread_mutex_unlock(&holds->lock);
+    return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_create: no memory");
+}
+
+/* Room for one more; the holds' lock is held. */
+static bool make_room(struct hd_hold *h)
+{
+    if (h->count < h->room) {
+        return true;
+    }
+    size_t room = h->room ? h->room * 2 : 16;
+    struct hd_buffer **buffers = realloc(h->buffers, room * sizeof(struct hd_buffer *));
+    if (buffers) {
+        h->buffers = buffers;
+        h->room = room;
+    }
+    return buffers != NULL;
+}
+
+hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
+{
+    struct hd_hold *h = from_handle(handle);
+    if (!h) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: not a hold, or it was destroyed");
+    }
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_buffer_check(buffer, 0, 0, "hd_hold_add", &b);
+    if (status) {
+        return status;
+    }
+    if (b->runtime != h->runtime) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: the buffer is of another runtime than the hold");
+    }
+    struct hdi_holds *holds = h->runtime->holds;
+    pthread_mutex_lock(&holds->lock);
+    if (!from_handle(handle)) {
+        pthread_mutex_unlock(&holds->lock);
+        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: the hold was destroyed meanwhile");
+    }
+    bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
+    bool room = again || make_room(h);
+    bool stale = false;
+    if (room && !again) { /* the same buffer over and over, as for each launch of a recording, takes no more room */
+        hdi_buffers_lock(h->runtime);
+        /* Either hd_free, which changes the handle first, sees HELD and asks hdi_hold_keeps, or this sees that the handle is stale. */
+        b->special |= HDI_BUFFER_HELD;
+        stale = atomic_load_explicit(&b->self.word, memory_order_seq_cst) != hdi_self_word(buffer);
+        if (!stale) {
+            b->holds++;
+            h->buffers[h->count++] = b;
+        }
+        hdi_buffers_unlock(h->runtime);
+    }
+    pthread_mutex_unlock(&holds->lock);
+    if (stale) {
+        return hdi_buffer_refused(buffer, "hd_hold_add");
+    }
+    return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_add: no memory");
+}
+
+/* Under the list's lock. What was lost with its device is not held any more (hdi_buffers_lose). */
+static void count_held(const struct hd_buffer *b, uint64_t more)
+{
+    if (b->owner != HDI_OWNER_HOST && hdi_buffer_losses(b) != HDI_LOST) {
+        hdi_counts_add(&b->runtime->devices[b->owner]->memory->held_bytes, more);
+    }
+}
+
+bool hdi_hold_keeps(struct hd_buffer *b)
+{
+    if (!(b->special & HDI_BUFFER_HELD)) {
+        return false;
+    }
+    hdi_buffers_lock(b->runtime);
+    bool keeps = b->holds != 0;
+    if (keeps) {
+        b->handed = true;
+        count_held(b, b->bytes);
+    }
+    hdi_buffers_unlock(b->runtime);
+    return keeps;
+}
+
+/* One hold less; true: the memory is to be given back now. HDI_BUFFER_HELD stays, so that an hd_free under way on another thread asks
+ * hdi_hold_keeps in any case. */
+static bool let_go(struct hd_buffer *b)
+{
+    hdi_buffers_lock(b->runtime);
+    bool ours = --b->holds == 0 && b->handed;
+    if (ours) {
+        count_held(b, -b->bytes);
+        b->handed = false;
+    }
+    hdi_buffers_unlock(b->runtime);
+    return ours;
+}
+
+void hd_hold_destroy(hd_hold *handle)
+{
+    struct hd_hold *h = from_handle(handle);
+    if (!h) {
+        return;
+    }
+    struct hdi_holds *holds = h->runtime->holds;
+    pthread_mutex_lock(&holds->lock);
+    bool ours = from_handle(handle) != NULL;
+    if (ours) {
+        set_live(h, (uint16_t)(hdi_handle_generation(handle) + 1), HDI_HANDLE_DEAD);
+    }
+    pthread_mutex_unlock(&holds->lock);
+    if (!ours) {
+        return;
+    }
+    for (size_t i = 0; i < h->count; i++) {
+        struct hd_buffer *b = h->buffers[i];
+        if (let_go(b)) {
+            hdi_buffer_release_memory(b);
+            hdi_buffer_give(b->runtime, b);
+        }
+    }
+    pthread_mutex_lock(&holds->lock);
+    if (hdi_handle_head_generation(&h->head) != 0) { /* else all its handles have been given out once */
+        h->next_free = holds->free_list;
+        holds->free_list = h;
+    }
+    pthread_mutex_unlock(&holds->lock);
+}

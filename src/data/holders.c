@@ -1,0 +1,227 @@
+/* holders.c - who holds memory: buffers in groups by label and call site, and call sites as text.
+ *
+ * Threads: any. Locks: the list's while it is walked, under which nothing is allocated: a table that turns out too small
+ * is made larger without the lock, and the walk begins again.
+ */
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "data/buffer.h"
+#include "data/report.h"
+
+#define TABLE_FIRST 512
+#define LINE_HOLDERS 5
+
+/* An open table of groups; a slot with count 0 is free. */
+typedef struct table {
+    hdi_holders_of what;
+    hdi_holder *slots;
+    size_t mask, used;
+    bool full;
+} table;
+
+static size_t hash(const hdi_holder *key)
+{
+    uint64_t words[HD_LABEL_BYTES / sizeof(uint64_t)];
+    memcpy(words, key->label, sizeof words);
+    uint64_t h = (uint64_t)(uintptr_t)key->site ^ (uint64_t)(uint32_t)key->device << 56;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        /* the multiplier is 2^64 over the golden ratio */
+        h = (h ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return (size_t)h;
+}
+
+static bool same_group(const hdi_holder *a, const hdi_holder *b, hdi_holders_of what)
+{
+    bool by_site = what == HDI_LEAKS || a->label[0] == 0;
+    return a->device == b->device && memcmp(a->label, b->label, sizeof a->label) == 0 &&
+           (!by_site || a->site == b->site);
+}
+
+static bool counts(const struct hd_buffer *b, hdi_holders_of what)
+{
+    uint64_t word = hdi_self_get(&b->self);
+    if (what == HDI_LEAKS) {
+        return !(word & HDI_SELF_DEAD); /* one in a hold was freed */
+    }
+    return !(word & HDI_SELF_LOST) && (b->owner == HDI_OWNER_HOST || hdi_buffer_of_now(b));
+}
+
+static bool add_buffer(void *context, struct hd_buffer *b)
+{
+    table *t = context;
+    if (!counts(b, t->what)) {
+        return true;
+    }
+    hdi_holder key = {.device = b->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : b->owner, .site = b->call_site};
+    memcpy(key.label, b->label, strnlen(b->label, sizeof key.label - 1));
+    hdi_holder hashed = key;
+    if (t->what == HDI_HOLDERS && key.label[0]) {
+        hashed.site = NULL;
+    }
+    size_t at = hash(&hashed) & t->mask;
+    while (t->slots[at].count && !same_group(&t->slots[at], &key, t->what)) {
+        at = (at + 1) & t->mask;
+    }
+    if (t->slots[at].count == 0) {
+        if (t->used > t->mask / 4 * 3) {
+            t->full = true;
+            return false;
+        }
+        t->used++;
+        t->slots[at] = key;
+    }
+    t->slots[at].bytes += b->bytes;
+    t->slots[at].count++;
+    return true;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const hdi_holder *x = a, *y = b;
+    if (x->device != y->device) {
+        return x->device < y->device ? -1 : 1;
+    }
+    if (x->bytes != y->bytes) {
+        return x->bytes > y->bytes ? -1 : 1;
+    }
+    if (x->count != y->count) {
+        return x->count > y->count ? -1 : 1;
+    }
+    int by_label = memcmp(x->label, y->label, sizeof x->label); /* the same order each time */
+    return by_label ? by_label : (x->site > y->site) - (x->site < y->site);
+}
+
+/* False: no host memory. */
+static bool fill_table(hd_runtime *rt, table *t)
+{
+    for (size_t room = TABLE_FIRST;; room *= 4) {
+        t->slots = calloc(room, sizeof *t->slots);
+        if (!t->slots) {
+            return false;
+        }
+        t->mask = room - 1;
+        t->used = 0;
+        t->full = false;
+        hdi_buffers_each(rt, add_buffer, t);
+        if (!t->full) {
+            return true;
+        }
+        free(t->slots);
+    }
+}
+
+hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n)
+{
+    table t = {.what = what};
+    if (!fill_table(rt, &t)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of who holds memory");
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i <= t.mask; i++) {
+        if (t.slots[i].count) {
+            t.slots[kept++] = t.slots[i];
+        }
+    }
+    qsort(t.slots, kept, sizeof *t.slots, compare);
+    if (kept == 0) {
+        free(t.slots);
+        t.slots = NULL;
+    }
+    *out = t.slots;
+    *n = kept;
+    return HD_OK;
+}
+
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
+{
+    Dl_info info;
+    uintptr_t at = (uintptr_t)site;
+    memset(out, 0, HDI_SITE_BYTES);
+    /* The address is where the call returns to, which may be the next function's. */
+    if (at == 0) {
+        snprintf(out, HDI_SITE_BYTES, "unknown");
+    } else if (!dladdr((const void *)(at - 1), &info) || !info.dli_fname) {
+        snprintf(out, HDI_SITE_BYTES, "0x%" PRIxPTR, at);
+    } else if (info.dli_sname) {
+        snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, info.dli_sname, at - (uintptr_t)info.dli_saddr);
+    } else {
+        const char *name = info.dli_fname[0] ? file_name(info.dli_fname) : "program";
+        snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, name, at - (uintptr_t)info.dli_fbase);
+    }
+}
+
+/* "'weights'" or the call site. */
+static void holder_name(const hdi_holder *h, char out[HDI_SITE_BYTES])
+{
+    if (h->label[0]) {
+        snprintf(out, HDI_SITE_BYTES, "'%.*s'", (int)sizeof h->label, h->label);
+    } else {
+        hdi_site_text(h->site, out);
+    }
+}
+
+/* Appends one entry where it fits as a whole. */
+static void append(char *out, size_t room, size_t *length, const char *name, const hdi_holder *h)
+{
+    char bytes[HDI_AMOUNT_BYTES];
+    char entry[HDI_SITE_BYTES + HDI_AMOUNT_BYTES + 48];
+    int n = snprintf(entry, sizeof entry, "%s%s %s in %" PRIu64, *length ? ", " : "", name,
+                     hdi_bytes_text(h->bytes, bytes), h->count);
+    if (n > 0 && (size_t)n < sizeof entry && (size_t)n < room - *length) {
+        memcpy(out + *length, entry, (size_t)n + 1);
+        *length += (size_t)n;
+    }
+}
+
+void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
+{
+    hd_error before;
+    hdi_holder *holders = NULL;
+    size_t n = 0, length = 0;
+    if (room == 0) {
+        return;
+    }
+    out[0] = 0;
+    hdi_error_save(&before);
+    if (hdi_holders_collect(rt, HDI_HOLDERS, &holders, &n)) {
+        hdi_error_restore(&before);
+        return;
+    }
+    uint64_t named = 0, groups = 0;
+    hdi_holder others = {0};
+    for (size_t i = 0; i < n; i++) {
+        char name[HDI_SITE_BYTES];
+        if (holders[i].device != device) {
+            continue;
+        }
+        if (named < LINE_HOLDERS) {
+            named++;
+            holder_name(&holders[i], name);
+            append(out, room, &length, name, &holders[i]);
+        } else {
+            groups++;
+            others.bytes += holders[i].bytes;
+            others.count += holders[i].count;
+        }
+    }
+    if (groups) {
+        char name[HDI_SITE_BYTES];
+        snprintf(name, sizeof name, "%" PRIu64 " others", groups);
+        append(out, room, &length, name, &others);
+    }
+    if (length == 0) {
+        snprintf(out, room, "no buffer of the program");
+    }
+    free(holders);
+}

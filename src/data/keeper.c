@@ -1,0 +1,261 @@
+/* keeper.c - looks after memory ahead of need, on a thread of its own.
+ *
+ *   - A device whose free memory gets scarce while it grows is mapped some more, so that the program does not wait for it.
+ *   - A device that has not grown for a while (option memory_idle) gives its idle granules back, magazines first if nothing was
+ *     allocated in that time either.
+ *   - Figures for other processes are published, and what the driver has free is asked for where a reclaim callback goes by it.
+ *
+ * Threads: one per runtime, started when memory is first allocated; it looks around four times a second, less often when nothing changes. None with
+ * placement=inline: then figures are published by who allocates, and the rest is left to the program.
+ * Locks: a mutex for its wishes, never held during a request.
+ */
+#include "data/keeper.h"
+
+#include <stdlib.h>
+#include <time.h>
+#include <heddle/memory.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "data/page.h"
+#include "data/reclaim.h"
+#include "engine/engine.h"
+#include "memory/cache.h"
+#include "memory/host_pool.h"
+
+#define TICK_NS ((int64_t)250000000)
+#define NAP_NS ((int64_t)2000000000) /* when nothing has changed: magazines and pinned memory do not wake it */
+#define ASK_DRIVER_NS ((int64_t)1000000000)
+#define REFUSED_NS ((int64_t)2000000000)
+#define RETURN_AT_ONCE                                                                                                 \
+    ((size_t)256 << 20) /* so much is given back between two looks at whether the program grows again */
+
+typedef struct watched {
+    bool wanted; /* to grow; under the lock */
+    uint64_t mapped_total, allocations;
+    int64_t grew, allocated; /* clock of the last change of these */
+    int64_t asked;           /* clock when the driver was asked what is free */
+} watched;
+
+struct hdi_keeper {
+    pthread_mutex_t lock;
+    pthread_cond_t wish;
+    bool started, stop, woken;
+    pthread_t thread;
+    _Atomic int64_t published; /* placement inline: clock */
+    watched devices[HDI_DEVICES_MAX];
+};
+
+hd_status hdi_keeper_create(hd_runtime *rt)
+{
+    struct hdi_keeper *k = calloc(1, sizeof *k);
+    if (!k) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&k->wish, &attributes);
+    pthread_condattr_destroy(&attributes);
+    atomic_store_explicit(&rt->keeper_asleep, true, memory_order_relaxed);
+    rt->keeper = k;
+    return HD_OK;
+}
+
+void hdi_keeper_stop(hd_runtime *rt)
+{
+    struct hdi_keeper *k = rt->keeper;
+    if (!k) {
+        return;
+    }
+    pthread_mutex_lock(&k->lock);
+    k->stop = true;
+    pthread_cond_signal(&k->wish);
+    bool join = k->started;
+    k->started = false;
+    pthread_mutex_unlock(&k->lock);
+    if (join) {
+        pthread_join(k->thread, NULL);
+    }
+}
+
+void hdi_keeper_release(hd_runtime *rt)
+{
+    struct hdi_keeper *k = rt->keeper;
+    if (k) {
+        pthread_cond_destroy(&k->wish);
+        pthread_mutex_destroy(&k->lock);
+        free(k);
+        rt->keeper = NULL;
+    }
+}
+
+/* ---- the thread ---- */
+
+static void grow(hdi_device *device)
+{
+    size_t mapped = hdi_arena_mapped_bytes(device->arena);
+    size_t want = mapped >= HDI_KEEPER_FROM ? hdi_keeper_headroom(mapped) : 0;
+    size_t have = hdi_arena_free_bytes(device->arena);
+    if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
+        hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
+        /* The program finds out by itself, if it gets there; asking again and again would only be in its way. */
+        atomic_store_explicit(&device->ahead_again, hdi_clock_ns() + REFUSED_NS, memory_order_relaxed);
+    }
+}
+
+static void forget_refusal(hdi_device *device, int64_t now)
+{
+    int64_t again = atomic_load_explicit(&device->ahead_again, memory_order_relaxed);
+    if (again != 0 && now >= again) {
+        atomic_store_explicit(&device->ahead_again, 0, memory_order_relaxed);
+    }
+}
+
+/* What has changed since the last look; false: nothing, for as long as matters. */
+static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+{
+    hdi_cache_sums sums;
+    hdi_caches_sum(rt, device->index, &sums);
+    uint64_t total = hdi_arena_mapped_total(device->arena);
+    if (total != w->mapped_total || w->grew == 0) {
+        w->mapped_total = total;
+        w->grew = now;
+    }
+    if (sums.allocations != w->allocations || w->allocated == 0) {
+        w->allocations = sums.allocations;
+        w->allocated = now;
+    }
+    int64_t idle = rt->options.memory_idle * 1000000;
+    bool returning = idle != 0 && hdi_arena_mapped_bytes(device->arena) != 0;
+    if (returning && now - w->grew >= idle) {
+        if (now - w->allocated >= idle) {
+            hdi_caches_drain(rt, device->index);
+        }
+        size_t keep = now - w->allocated >= idle ? 0 : hdi_keeper_headroom(hdi_arena_mapped_bytes(device->arena));
+        size_t returned = 0;
+        hdi_arena_trim(device->arena, keep, RETURN_AT_ONCE, &returned);
+        return returned != 0 || now - w->allocated < idle;
+    }
+    return returning || now - w->allocated < TICK_NS;
+}
+
+static void ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+{
+    if (hdi_reclaim_possible(rt) && now - w->asked >= ASK_DRIVER_NS) {
+        uint64_t free_bytes = 0;
+        w->asked = now;
+        if (hdi_answered(device->port->calls->memory_free(device->port, &free_bytes))) {
+            hdi_reclaim_set_free(rt, device, free_bytes);
+        }
+    }
+}
+
+/* One round over the devices. */
+static bool look_around(hd_runtime *rt, const bool *wanted)
+{
+    struct hdi_keeper *k = rt->keeper;
+    int64_t now = hdi_clock_ns();
+    bool busy = false;
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_device *device = rt->devices[i];
+        if (hdi_device_lost(device)) {
+            continue;
+        }
+        forget_refusal(device, now);
+        if (wanted[i]) {
+            grow(device);
+        }
+        ask_driver(rt, device, &k->devices[i], now);
+        busy |= watch(rt, device, &k->devices[i], now);
+    }
+    return !hdi_page_publish(rt) || busy;
+}
+
+static void *run(void *context)
+{
+    hd_runtime *rt = context;
+    struct hdi_keeper *k = rt->keeper;
+    bool busy = true;
+    pthread_mutex_lock(&k->lock);
+    while (!k->stop) {
+        bool wanted[HDI_DEVICES_MAX];
+        for (int i = 0; i < rt->n_devices; i++) {
+            wanted[i] = k->devices[i].wanted;
+            k->devices[i].wanted = false;
+        }
+        k->woken = false;
+        pthread_mutex_unlock(&k->lock);
+        busy = look_around(rt, wanted);
+        pthread_mutex_lock(&k->lock);
+        if (k->woken || k->stop) {
+            continue;
+        }
+        atomic_store_explicit(&rt->keeper_asleep, !busy, memory_order_relaxed);
+        int64_t until = hdi_clock_ns() + (busy ? TICK_NS : NAP_NS);
+        struct timespec limit = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
+        pthread_cond_timedwait(&k->wish, &k->lock, &limit);
+        atomic_store_explicit(&rt->keeper_asleep, false, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+/* Placement inline: by whoever comes by. */
+static void publish_at_times(hd_runtime *rt)
+{
+    struct hdi_keeper *k = rt->keeper;
+    int64_t now = hdi_clock_ns();
+    int64_t last = atomic_load_explicit(&k->published, memory_order_relaxed);
+    if (now - last >= TICK_NS && atomic_compare_exchange_strong_explicit(&k->published, &last, now,
+                                                                         memory_order_relaxed, memory_order_relaxed)) {
+        hdi_page_publish(rt);
+    }
+}
+
+void hdi_keeper_wake(hd_runtime *rt, hdi_device *device)
+{
+    struct hdi_keeper *k = rt->keeper;
+    if (rt->is_inline) {
+        publish_at_times(rt); /* no thread may be started */
+        return;
+    }
+    pthread_mutex_lock(&k->lock);
+    if (!k->devices[device->index].wanted || !k->woken) {
+        k->devices[device->index].wanted = true;
+        k->woken = true;
+        if (!k->started && !k->stop) {
+            k->started = hdi_thread_start(&k->thread, run, rt) == 0; /* else there is nothing ahead of need */
+        }
+        pthread_cond_signal(&k->wish);
+    }
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* ---- by hand ---- */
+
+hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *freed)
+{
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_trim: not an open runtime");
+    }
+    if (device < HD_DEVICE_HOST || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_memory_trim: device %d of %d", device, rt->n_devices);
+    }
+    for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
+        hdi_engine_run_inline(rt->devices[i]); /* nobody else finds out what is finished */
+    }
+    size_t returned = 0;
+    hd_status status = HD_OK;
+    if (device == HD_DEVICE_HOST) {
+        status = hdi_host_pool_trim(rt->host_pool, keep_bytes, &returned);
+    } else {
+        hdi_caches_drain(rt, device);
+        status = hdi_arena_trim(rt->devices[device]->arena, keep_bytes, SIZE_MAX, &returned);
+    }
+    if (freed) {
+        *freed = returned;
+    }
+    return status;
+}

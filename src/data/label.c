@@ -1,0 +1,82 @@
+/* label.c - names of buffers, and the list of all of them.
+ *
+ * Threads: any. Locks: the list's, for the labels, and while the list is copied.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "data/keeper.h"
+#include "data/list.h"
+#include "engine/engine.h"
+
+hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
+{
+    struct hd_buffer *b = hdi_buffer_from_handle(handle);
+    if (!b) {
+        return hdi_buffer_refused(handle, "hd_buffer_set_label");
+    }
+    char text[HD_LABEL_BYTES] = "";
+    if (label) {
+        memcpy(text, label, strnlen(label, sizeof text - 1));
+    }
+    hdi_buffers_lock(b->runtime);
+    memcpy(b->label, text, sizeof b->label);
+    hdi_buffers_unlock(b->runtime);
+    if (b->owner != HDI_OWNER_HOST) {
+        hdi_keeper_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
+    }
+    return HD_OK;
+}
+
+typedef struct copy {
+    hd_memory_block *blocks; /* NULL: only counts */
+    size_t count, room;
+} copy;
+
+static bool add_block(void *context, struct hd_buffer *b)
+{
+    copy *c = context;
+    if (c->blocks && c->count < c->room) {
+        uint64_t word = hdi_self_get(&b->self);
+        hd_memory_block *block = &c->blocks[c->count];
+        *block = (hd_memory_block){
+            .size = sizeof *block,
+            .device = b->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : b->owner,
+            .bytes = b->bytes,
+            .call_site = b->call_site,
+            .unified = (b->special & HDI_BUFFER_UNIFIED) != 0,
+            .held = (word & HDI_SELF_DEAD) != 0,
+            .lost = (word & HDI_SELF_LOST) != 0,
+        };
+        memcpy(block->label, b->label, sizeof block->label);
+    }
+    c->count++;
+    return true;
+}
+
+hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_memory_block *block), void *context)
+{
+    if (!visit) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_each: visit is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_each: not an open runtime");
+    }
+    copy c = {0};
+    hdi_buffers_each(rt, add_block, &c);
+    /* More may come while there is no lock: then once more, with more room. */
+    for (size_t need = c.count; need > c.room; need = c.count) {
+        size_t room = need + need / 8 + 16;
+        hd_memory_block *more = realloc(c.blocks, room * sizeof *more);
+        if (!more) {
+            free(c.blocks);
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_each: no memory for a list of %zu buffers", need);
+        }
+        c = (copy){.blocks = more, .room = room};
+        hdi_buffers_each(rt, add_block, &c);
+    }
+    for (size_t i = 0; i < c.count && visit(context, &c.blocks[i]); i++) {
+    }
+    free(c.blocks);
+    return HD_OK;
+}

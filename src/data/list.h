@@ -1,0 +1,31 @@
+/* list.h - what the files of this layer ask of the list of buffers, beside what buffer.h has for everybody. */
+#ifndef HDI_DATA_LIST_H
+#define HDI_DATA_LIST_H
+
+#include "data/buffer.h"
+
+/* The word of a structure whose handle with this word is given back: of the next generation, and not good. */
+static inline uint64_t hdi_self_after(struct hd_buffer *b, uint64_t word)
+{
+    uint32_t generation = (hdi_self_generation(word) + 1) % HDI_SELF_GENERATIONS;
+    return hdi_self_word(hdi_self_make(b, generation)) | HDI_SELF_DEAD;
+}
+
+typedef enum hdi_taken {
+    HDI_TAKEN,        /* the handle was good, and is stale from now on */
+    HDI_TAKEN_STALE,  /* it was not good */
+    HDI_TAKEN_NOT_NOW /* the buffer is being restored */
+} hdi_taken;
+
+/* Makes the handle of a lost buffer stale. */
+hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle);
+
+/* Around what is said to be under the list's lock. */
+void hdi_buffers_lock(hd_runtime *rt);
+void hdi_buffers_unlock(hd_runtime *rt);
+
+/* The next lost buffer of the device that keeps a copy, now marked as being restored; NULL: there is none. */
+struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device);
+void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
+
+#endif

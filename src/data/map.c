@@ -1,0 +1,141 @@
+/* map.c - access by the host: hd_map, hd_unmap, hd_element.
+ *
+ * hd_element is a few loads where `readable` or `writable` of the buffer say that nothing is pending (buffer.h); else
+ * it goes the careful way, which waits, and then notes that.
+ *
+ * Threads: any. Locks: the order lock of a pinned buffer, the mirror's of a unified one; none where nothing is pending.
+ */
+#include "base/error.h"
+#include "data/unified.h"
+#include "engine/engine.h"
+
+#define SEGMENTS_MOST 64 /* a use record with more is not looked through for every element */
+
+static hd_status fail_device_memory(const struct hd_buffer *b, const char *who)
+{
+    return hdi_fail(
+        HD_ERROR_ACCESS,
+        "%s: this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it; memory of "
+        "hd_alloc_unified both can use",
+        who, b->owner);
+}
+
+static int64_t deadline_of(const struct hd_buffer *b)
+{
+    return hdi_option_deadline(b->runtime->options.transfer_timeout);
+}
+
+/* ---- mapping ---- */
+
+hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
+{
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_buffer_check(handle, 0, 0, "hd_map", &b);
+    status = status ? status : hdi_access_check(access, "hd_map");
+    if (status) {
+        return status;
+    }
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_map: out is null");
+    }
+    if (b->special & HDI_BUFFER_UNIFIED) {
+        status = hdi_unified_map(b, access, deadline_of(b), "hd_map");
+    } else if (b->special & HDI_BUFFER_PINNED) {
+        status = hdi_buffer_settle(b, 0, b->bytes, access, deadline_of(b), "hd_map");
+        if (!status && access == HD_WRITE) {
+            hdi_buffer_host_wrote(b, 0, b->bytes);
+        }
+    } else {
+        status = fail_device_memory(b, "hd_map");
+    }
+    if (!status) {
+        *out = b->host;
+    }
+    return status;
+}
+
+void hd_unmap(hd_buffer *handle)
+{
+    struct hd_buffer *b = hdi_buffer_from_any_handle(handle);
+    if (b && (b->special & HDI_BUFFER_UNIFIED)) {
+        hdi_unified_unmap(b);
+    }
+}
+
+/* ---- elements ---- */
+
+/* Notes what the program may do with all of a pinned buffer, if nothing is pending anywhere. */
+static void note_pinned(struct hd_buffer *b)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order);
+    hdi_uses_tidy(b->runtime, &b->uses);
+    unsigned state =
+        b->uses.count <= SEGMENTS_MOST ? hdi_uses_state(b->runtime, &b->uses, 0, b->bytes) : HDI_USES_WRITTEN;
+    /* these pair with the acquire loads of hd_element: what the work wrote is seen */
+    if (!(state & (HDI_USES_WRITTEN | HDI_USES_FAILED))) {
+        atomic_store_explicit(&b->readable, 1, memory_order_release);
+        atomic_store_explicit(&b->writable, !(state & HDI_USES_READ), memory_order_release);
+    }
+    hdi_lock_release(order);
+}
+
+static hd_status bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access)
+{
+    if (b->special & HDI_BUFFER_UNIFIED) {
+        return hdi_unified_bring(b, low, high, access, deadline_of(b), "hd_element");
+    }
+    if (!(b->special & HDI_BUFFER_PINNED)) {
+        return fail_device_memory(b, "hd_element");
+    }
+    hd_status status = hdi_buffer_settle(b, low, high, access, deadline_of(b), "hd_element");
+    if (status) {
+        return status;
+    }
+    if (hdi_buffer_state(b, low, high) & HDI_USES_FAILED) { /* it is only written */
+        hdi_buffer_host_wrote(b, low, high);
+    }
+    note_pinned(b);
+    return HD_OK;
+}
+
+/* Whether all chunks of [low, high) are in the mask. */
+static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uint64_t high)
+{
+    uint64_t first = low >> b->chunk_shift, last = (high - 1) >> b->chunk_shift;
+    uint64_t wanted = (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
+    return (ready & wanted) == wanted;
+}
+
+static void *__attribute__((noinline))
+element_with_care(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
+{
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_element", &b);
+    status = status ? status : hdi_access_check(access, "hd_element");
+    if (!status && bytes == 0) {
+        status = hdi_fail(HD_ERROR_ARGUMENT, "hd_element: bytes is 0");
+    }
+    if (status) {
+        return NULL;
+    }
+    uint64_t ready = atomic_load_explicit(access & HD_WRITE ? &b->writable : &b->readable, memory_order_acquire);
+    if (!has_all(b, ready, offset, offset + bytes) && bring(b, offset, offset + bytes, access)) {
+        return NULL;
+    }
+    return b->host + offset;
+}
+
+void *hd_element(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
+{
+    struct hd_buffer *b = hdi_buffer_from_handle(handle);
+    if (__builtin_expect(b && (offset < b->bytes) & (bytes - 1 < b->bytes - offset) & ((unsigned)access - 1 < 3), 1)) {
+        uint64_t first = offset >> b->chunk_shift, last = (offset + bytes - 1) >> b->chunk_shift;
+        /* pairs with the release where it is noted that nothing is pending */
+        uint64_t ready = atomic_load_explicit(access & HD_WRITE ? &b->writable : &b->readable, memory_order_acquire);
+        if (__builtin_expect((first == last) & (ready >> first & 1), 1)) {
+            return b->host + offset;
+        }
+    }
+    return element_with_care(handle, offset, bytes, access);
+}

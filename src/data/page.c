@@ -1,0 +1,112 @@
+/* page.c - publishes a runtime's figures (page.h).
+ *
+ * Threads: any. Locks: a mutex per page, held while figures are collected.
+ * Always: the report that `published` names is complete, and stays as it is until the next but one is begun; only the process that opened
+ * the runtime writes.
+ */
+#include "data/page.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/shm.h"
+
+#define WALK_SHARE 1000
+
+struct hdi_memory_page {
+    hdi_shm shm;
+    pthread_mutex_t lock;
+    pid_t owner;
+    int64_t next_walk; /* clock: when holders may be found again */
+};
+
+void hdi_page_create(hd_runtime *rt)
+{
+    hd_error before;
+    hdi_error_save(&before);
+    struct hdi_memory_page *page = calloc(1, sizeof *page);
+    if (page && hdi_shm_create(HDI_PAGE_NAME, sizeof(hdi_page), &page->shm)) {
+        free(page);
+        page = NULL;
+    }
+    hdi_error_restore(&before);
+    if (page) {
+        pthread_mutex_init(&page->lock, NULL);
+        page->owner = getpid();
+        rt->memory_page = page;
+        hdi_page_publish(rt);
+    }
+}
+
+void hdi_page_release(hd_runtime *rt)
+{
+    if (rt->memory_page) {
+        hdi_shm_release(&rt->memory_page->shm);
+        pthread_mutex_destroy(&rt->memory_page->lock);
+        free(rt->memory_page);
+        rt->memory_page = NULL;
+    }
+}
+
+/* What is not found again at each time. */
+static void copy_holders(hdi_report *to, const hdi_report *from)
+{
+    for (uint32_t i = 0; i < from->n_devices; i++) {
+        hdi_report_device *d = &to->devices[i];
+        const hdi_report_device *s = &from->devices[i];
+        d->n_lanes = s->n_lanes;
+        d->n_holders = s->n_holders;
+        memcpy(d->lanes, s->lanes, sizeof d->lanes);
+        memcpy(d->holders, s->holders, sizeof d->holders);
+        d->other_lanes = s->other_lanes;
+        d->other_lanes_bytes = s->other_lanes_bytes;
+        d->other_holders = s->other_holders;
+        d->others_bytes = s->others_bytes;
+        d->others_count = s->others_count;
+    }
+}
+
+/* Lock held. Whether holders were found again. */
+static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
+{
+    hdi_page *shared = page->shm.base;
+    uint64_t published = atomic_load_explicit(&shared->published, memory_order_relaxed);
+    const hdi_report *last = &shared->reports[published % 2];
+    hdi_report *next = &shared->reports[(published + 1) % 2];
+    int64_t begin = hdi_clock_ns();
+    bool walk = begin >= page->next_walk;
+    if (!walk) {
+        copy_holders(next, last);
+    }
+    hdi_report_collect(rt, walk, next); /* without memory for the holders there are none, and the rest is good */
+    if (walk) {
+        int64_t end = hdi_clock_ns();
+        page->next_walk = end + WALK_SHARE * (end - begin);
+    }
+    /* Pairs with the reader's look at `published` before and after it copies: a report that it sees named is complete. */
+    atomic_store_explicit(&shared->published, published + 1, memory_order_release);
+    if (shared->magic != HDI_PAGE_MAGIC) {
+        shared->version = HDI_PAGE_VERSION;
+        shared->bytes = sizeof *shared;
+        atomic_thread_fence(memory_order_release);
+        shared->magic = HDI_PAGE_MAGIC;
+    }
+    return walk;
+}
+
+bool hdi_page_publish(hd_runtime *rt)
+{
+    struct hdi_memory_page *page = rt->memory_page;
+    if (!page || page->owner != getpid()) {
+        return true;
+    }
+    hd_error before;
+    hdi_error_save(&before);
+    pthread_mutex_lock(&page->lock);
+    bool current = publish(rt, page);
+    pthread_mutex_unlock(&page->lock);
+    hdi_error_restore(&before);
+    return current;
+}

@@ -1,0 +1,217 @@
+/* reclaim.c - the program's reclaim callback.
+ *
+ * The rule for early calls is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect): pressure from 0.75 on, 0.50 where the thread
+ * is about to block, and a share of time that grows with the pressure and with what the last call brought. Here the share is
+ * measured per device, and the most that may be held follows what other programs leave free.
+ *
+ * Threads: any; one early call per device at a time. Locks: a read lock while the callback runs, so that who replaces it waits for
+ * calls under way; each device's figures under a mutex that is not held during the call.
+ */
+#include "data/reclaim.h"
+
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/counts.h"
+#include "engine/engine.h"
+#include "memory/arena.h"
+#include "memory/cache.h"
+
+#define PRESSURE_LEAST 0.75
+#define PRESSURE_LEAST_BLOCKING 0.50
+#define PRESSURE_HIGH 0.90
+#define PRESSURE_VERY_HIGH 0.95
+#define SHARE_MOST 0.80
+#define WORTHWHILE 0.10  /* of the most that may be held: a call that frees more was worth it */
+#define COST_MEMORY 0.75 /* of the remembered cost that stays when a new call is counted in */
+
+/* What is known of early calls for one device. */
+typedef struct history {
+    pthread_mutex_t lock;
+    bool running;
+    bool worthwhile;             /* the last call */
+    double cost_ns;              /* of a call, remembered */
+    int64_t last_end;            /* clock; 0: none yet */
+    _Atomic uint64_t free_bytes; /* that the driver has, UINT64_MAX: not asked yet */
+} history;
+
+struct hdi_reclaim {
+    pthread_rwlock_t lock;
+    hd_reclaim_callback callback;
+    void *context;
+    history devices[HDI_DEVICES_MAX];
+};
+
+static _Thread_local bool inside;
+
+hd_status hdi_reclaim_create(hd_runtime *rt)
+{
+    struct hdi_reclaim *r = calloc(1, sizeof *r);
+    if (!r) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_rwlock_init(&r->lock, NULL);
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        pthread_mutex_init(&r->devices[i].lock, NULL);
+        atomic_init(&r->devices[i].free_bytes, UINT64_MAX);
+    }
+    rt->reclaim = r;
+    return HD_OK;
+}
+
+void hdi_reclaim_release(hd_runtime *rt)
+{
+    struct hdi_reclaim *r = rt->reclaim;
+    if (r) {
+        for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+            pthread_mutex_destroy(&r->devices[i].lock);
+        }
+        pthread_rwlock_destroy(&r->lock);
+        free(r);
+        rt->reclaim = NULL;
+    }
+}
+
+uint64_t hdi_reclaim_budget(hd_runtime *rt, hdi_device *device)
+{
+    uint64_t limit = hdi_arena_limit(device->arena);
+    uint64_t free_bytes = atomic_load_explicit(&rt->reclaim->devices[device->index].free_bytes, memory_order_relaxed);
+    uint64_t mapped = hdi_arena_mapped_bytes(device->arena);
+    return free_bytes < limit && mapped + free_bytes < limit ? mapped + free_bytes : limit;
+}
+
+void hdi_reclaim_set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
+{
+    atomic_store_explicit(&rt->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
+}
+
+bool hdi_reclaim_possible(hd_runtime *rt)
+{
+    return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
+}
+
+/* In blocks that are not freed. What magazines hold is taken from the arena, but nobody's. */
+static uint64_t live_of(hd_runtime *rt, hdi_device *device)
+{
+    uint64_t taken = hdi_arena_taken_bytes(device->arena);
+    uint64_t cached = hdi_caches_cached(rt, device->index);
+    return taken > cached ? taken - cached : 0;
+}
+
+/* Calls the callback, if there still is one. */
+static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, size_t wanted, unsigned attempt)
+{
+    struct hdi_reclaim *r = rt->reclaim;
+    hd_reclaim what = {.size = sizeof what,
+                       .device = device->index,
+                       .reason = reason,
+                       .attempt = attempt,
+                       .wanted = wanted,
+                       .live_bytes = live_of(rt, device),
+                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
+                       .limit_bytes = hdi_reclaim_budget(rt, device)};
+    bool freed = false;
+    hd_error before; /* what the callback's own calls say is not what the allocation says */
+    hdi_error_save(&before);
+    pthread_rwlock_rdlock(&r->lock);
+    inside = true;
+    if (r->callback) {
+        freed = r->callback(r->context, &what);
+    }
+    inside = false;
+    pthread_rwlock_unlock(&r->lock);
+    hdi_error_restore(&before);
+    return freed;
+}
+
+void hdi_reclaim_forbid(bool forbid)
+{
+    inside = forbid;
+}
+
+static double pressure_of(hd_runtime *rt, hdi_device *device)
+{
+    uint64_t budget = hdi_reclaim_budget(rt, device);
+    return budget ? (double)live_of(rt, device) / (double)budget : 1;
+}
+
+/* Whether the last calls leave time for another one. */
+static bool has_time(const hd_runtime *rt, const history *h, double pressure, bool about_to_block, int64_t now)
+{
+    double share = (double)rt->options.memory_reclaim / 100;
+    share *= h->worthwhile ? 2 : 1;
+    share *= about_to_block ? 2 : 1;
+    share *= pressure > PRESSURE_HIGH ? 2 : 1;
+    share *= pressure > PRESSURE_VERY_HIGH ? 2 : 1;
+    share = share < SHARE_MOST ? share : SHARE_MOST;
+    return h->last_end == 0 || h->cost_ns <= share * (double)(now - h->last_end);
+}
+
+void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block)
+{
+    if (rt->options.memory_reclaim == 0 || !hdi_reclaim_possible(rt)) {
+        return;
+    }
+    double pressure = pressure_of(rt, device);
+    if (pressure < (about_to_block ? PRESSURE_LEAST_BLOCKING : PRESSURE_LEAST)) {
+        return;
+    }
+    history *h = &rt->reclaim->devices[device->index];
+    int64_t begin = hdi_clock_ns();
+    pthread_mutex_lock(&h->lock);
+    bool go = !h->running && has_time(rt, h, pressure, about_to_block, begin);
+    h->running = h->running || go;
+    pthread_mutex_unlock(&h->lock);
+    if (!go) {
+        return;
+    }
+    uint64_t before = live_of(rt, device);
+    call(rt, device, HD_RECLAIM_EARLY, wanted, 0);
+    uint64_t after = live_of(rt, device);
+    int64_t end = hdi_clock_ns();
+    double cost = (double)(end - begin);
+    pthread_mutex_lock(&h->lock);
+    h->cost_ns = h->last_end ? COST_MEMORY * h->cost_ns + (1 - COST_MEMORY) * cost : cost;
+    h->worthwhile = before > after && (double)(before - after) > WORTHWHILE * (double)hdi_reclaim_budget(rt, device);
+    h->last_end = end;
+    h->running = false;
+    pthread_mutex_unlock(&h->lock);
+    hdi_counts_add(&device->memory->early_reclaims, 1);
+    hdi_counts_add(&device->memory->early_reclaim_ns, (uint64_t)(end - begin));
+}
+
+bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt)
+{
+    if (!hdi_reclaim_possible(rt)) {
+        return false;
+    }
+    int64_t begin = hdi_clock_ns();
+    bool freed = call(rt, device, HD_RECLAIM_LIMIT, wanted, attempt);
+    hdi_counts_add(&device->memory->limit_reclaims, 1);
+    hdi_counts_add(&device->memory->limit_reclaim_ns, (uint64_t)(hdi_clock_ns() - begin));
+    return freed;
+}
+
+static void before_blocking(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_reclaim_early_now(rt, rt->devices[i], 0, true);
+    }
+}
+
+hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, void *context)
+{
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_on_reclaim: not an open runtime");
+    }
+    if (inside) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_reclaim: called from the callback itself");
+    }
+    struct hdi_reclaim *r = rt->reclaim;
+    pthread_rwlock_wrlock(&r->lock);
+    r->callback = callback;
+    r->context = context;
+    atomic_store_explicit(&rt->on_block, callback ? before_blocking : NULL, memory_order_relaxed);
+    pthread_rwlock_unlock(&r->lock);
+    return HD_OK;
+}

@@ -1,0 +1,59 @@
+/* restore.c - buffers with a kept copy get their content back after their device was restarted.
+ *
+ * Threads: whoever restarts a device. Locks: the order lock of the device, for a moment.
+ */
+#include "base/clock.h"
+#include "base/error.h"
+#include "data/guard.h"
+#include "data/list.h"
+#include "data/reclaim.h"
+#include "engine/engine.h"
+
+/* Puts the kept content into fresh memory. The handle is lost and hd_free waits, but an operation that was checked before the loss may
+ * still come: it finds other `losses`, under the order lock, than it was checked with. */
+static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b)
+{
+    struct hd_buffer fresh = {.runtime = rt};
+    hd_status status = b->special & HDI_BUFFER_GUARDED
+                           ? hdi_guard_place(&fresh, device->lane_in, b->bytes)
+                           : hdi_buffer_place(&fresh, device->lane_in, b->bytes, "hd_device_restart");
+    if (status) {
+        return status;
+    }
+    hdi_lock_take(&device->order);
+    hdi_uses old = b->uses;
+    b->uses = fresh.uses;
+    b->address = fresh.address;
+    b->block = fresh.block;
+    b->item = fresh.item;
+    atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
+    hdi_lock_release(&device->order);
+    hdi_uses_release(&old);
+    hd_ticket ticket;
+    status = hdi_copy_in(b, hdi_kept_newest(b->kept, rt), &ticket);
+    if (!status) {
+        uint32_t lane = device->lane_in->global;
+        int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+        status = hdi_wait_position(rt, lane, ticket.sequence, deadline)
+                     ? hdi_position_status(rt, lane, ticket.sequence, "hd_device_restart")
+                     : hdi_fail(HD_ERROR_TIMEOUT, "hd_device_restart: a kept buffer is not restored yet (option "
+                                                  "transfer_timeout)");
+    }
+    if (!status) {
+        hdi_buffer_make_live(b);
+    }
+    return status;
+}
+
+hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
+{
+    hd_status status = HD_OK;
+    hdi_reclaim_forbid(
+        true); /* hd_free of a buffer that is being restored waits for the restart, which this thread is at */
+    for (struct hd_buffer *b; !status && (b = hdi_buffers_next_to_restore(rt, device->index)) != NULL;) {
+        status = restore(rt, device, b);
+        hdi_buffers_restored(rt, b);
+    }
+    hdi_reclaim_forbid(false);
+    return status;
+}
