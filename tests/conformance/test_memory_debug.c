@@ -1,0 +1,655 @@
+/* test_memory_debug.c - the option memory_debug: content of fresh and freed memory, overruns, double frees, use after free, leaks.
+ *
+ * Threads: two that free the same handles. Locks: none. Processes: in the placement process the workers, which are lost.
+ * Always: a program without mistakes is told of none.
+ */
+#include "support/json.h"
+#include "workers.h"
+
+#define DEBUG "memory_debug=on"
+
+enum { fresh_word = 0x7ff7fff7, freed_word = (int)0xdddddddd };
+
+/* Reads and writes by address: what a stale pointer does. */
+static const char source[] = "#include <heddle/kernel.h>\n"
+                             "HD_KERNEL(peek, HD_OUT(uint32_t, out), HD_VALUE(uint64_t, address))\n"
+                             "{\n"
+                             "    out[0] = *(volatile uint32_t *)(uintptr_t)address;\n"
+                             "}\n"
+                             "HD_KERNEL(poke, HD_INOUT(uint32_t, y), HD_VALUE(uint64_t, address), HD_VALUE(uint32_t, "
+                             "value))\n"
+                             "{\n"
+                             "    y[0] = value;\n"
+                             "    *(volatile uint8_t *)(uintptr_t)address = (uint8_t)value;\n"
+                             "}\n";
+
+typedef struct kernels {
+    hd_kernel *peek, *poke; /* NULL: there is no compiler */
+} kernels;
+
+static kernels load(hd_runtime *runtime)
+{
+    static uint8_t *image;
+    static size_t size;
+    kernels k = {NULL, NULL};
+    if (image == NULL) {
+        image = conf_kernel_file(source, &size);
+    }
+    if (image != NULL) {
+        hd_module *module = NULL;
+        CONF_OK(hd_module_load(runtime, image, size, &module));
+        CONF_OK(hd_kernel_get(module, "peek", &k.peek));
+        CONF_OK(hd_kernel_get(module, "poke", &k.poke));
+    }
+    return k;
+}
+
+#define NEED_KERNELS(runtime, k)                                                                                       \
+    do {                                                                                                               \
+        if ((k).peek == NULL) {                                                                                        \
+            conf_close(runtime);                                                                                       \
+            skip();                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+static uint32_t peek(hd_lane *lane, kernels k, hd_buffer *out, uint64_t address)
+{
+    uint32_t word = 0;
+    hd_arg args[] = {hd_out(out), hd_u64(address)};
+    CONF_OK(hd_launch(lane, k.peek, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 2, NULL));
+    CONF_OK(hd_read(out, 0, &word, 4));
+    return word;
+}
+
+/* One byte, as part of an operation on `y`. */
+static void poke(hd_lane *lane, kernels k, hd_buffer *y, uint64_t address, uint32_t value)
+{
+    hd_arg args[] = {hd_inout(y), hd_u64(address), hd_u32(value)};
+    CONF_OK(hd_launch(lane, k.poke, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 3, NULL));
+}
+
+static hd_memory_stats stats_of(hd_runtime *runtime, int device)
+{
+    hd_memory_stats s = {.size = sizeof s};
+    CONF_OK(hd_memory_get_stats(runtime, device, &s));
+    return s;
+}
+
+static char *json_of(hd_runtime *runtime)
+{
+    size_t needed = 0;
+    CONF_OK(hd_memory_report(runtime, HD_REPORT_JSON, NULL, 0, &needed));
+    char *text = conf_memory(needed + 512);
+    CONF_OK(hd_memory_report(runtime, HD_REPORT_JSON, text, needed + 512, &needed));
+    CONF_TRUE(json_is_document(text));
+    return text;
+}
+
+/* Puts a message of its own there, to see whether it stays. */
+static void leave_message(void)
+{
+    CONF_FAILS(hd_memory_report(NULL, HD_REPORT_TEXT, NULL, 0, NULL), HD_ERROR_HANDLE);
+}
+
+static bool message_is_left(void)
+{
+    return strstr(hd_message(), "hd_memory_report") != NULL;
+}
+
+static hd_buffer *labelled(hd_lane *lane, size_t bytes, const char *label)
+{
+    hd_buffer *b = NULL;
+    hd_alloc_options options = {.size = sizeof options, .label = label};
+    CONF_OK(hd_alloc_with(lane, bytes, &options, &b));
+    return b;
+}
+
+/* ---- programs without mistakes ---- */
+
+static void correct_programs_are_told_nothing(void **state)
+{
+    (void)state;
+    enum { count = 40 };
+    hd_runtime *runtime = conf_open(DEBUG);
+    int n = hd_device_count(runtime);
+    conf_kernels k = conf_builtins(runtime);
+    conf_random r = {7};
+    static unsigned char in[60000], out[60000];
+    leave_message();
+    for (int round = 0; round < 3 * count; round++) {
+        int d = (int)conf_below(&r, (uint64_t)n);
+        hd_lane *lane = hd_default_lane(runtime, d);
+        size_t bytes = round < 20 ? (size_t)round + 1 : 1 + conf_below(&r, sizeof in);
+        hd_buffer *b = NULL;
+        CONF_OK(hd_alloc(lane, bytes, &b));
+        CONF_EQUAL(hd_buffer_size(b), bytes);
+        CONF_EQUAL(hd_buffer_address(b) % 256, 0);
+        conf_pattern(in, bytes, (uint64_t)round);
+        CONF_OK(hd_write(b, 0, in, bytes)); /* every byte of it */
+        CONF_OK(hd_read(b, 0, out, bytes));
+        CONF_SAME(out, in, bytes);
+        if (bytes >= 4) {
+            CONF_OK(conf_fill(lane, k, b, 0, bytes / 4, 5, NULL));
+        }
+        hd_free(b); /* while the kernel may still run */
+    }
+    CONF_TRUE(message_is_left());
+    for (int d = 0; d < n; d++) {
+        hd_memory_stats s = stats_of(runtime, d);
+        CONF_EQUAL(s.overruns, 0);
+        CONF_EQUAL(s.double_frees, 0);
+        CONF_EQUAL(s.live_bytes, 0);
+        CONF_EQUAL(s.cached_bytes, 0);
+        CONF_EQUAL(s.from_magazine + s.from_same_lane + s.from_finished + s.from_waited + s.from_fresh, s.allocations);
+    }
+    char *json = json_of(runtime);
+    CONF_EQUAL(json_integer_at(json, "findings_count"), 0);
+    free(json);
+    conf_close(runtime);
+    CONF_TRUE(message_is_left());
+}
+
+static void order_between_lanes_still_holds(void **state)
+{
+    (void)state;
+    enum { words = 3000 };
+    hd_runtime *runtime = conf_open(DEBUG);
+    conf_kernels k = conf_builtins(runtime);
+    hd_lane *a = NULL, *b = NULL;
+    CONF_OK(hd_lane_create(runtime, 0, &a));
+    CONF_OK(hd_lane_create(runtime, 0, &b));
+    for (uint32_t i = 0; i < 40; i++) {
+        hd_buffer *x = NULL, *y = NULL;
+        CONF_OK(hd_alloc(a, words * 4, &x));
+        CONF_OK(hd_alloc(b, words * 4 + i, &y));
+        CONF_OK(conf_fill(a, k, x, 0, words, i, NULL));
+        CONF_OK(conf_copy(b, k, y, 0, x, 0, words, NULL));
+        hd_free(x);
+        CONF_FILLED(y, 0, i, words * 4);
+        hd_free(y);
+    }
+    CONF_EQUAL(stats_of(runtime, 0).overruns, 0);
+    conf_close(runtime);
+}
+
+/* ---- content ---- */
+
+static void fresh_memory_shows(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    const size_t sizes[] = {4, 1000, 4096, 3000000};
+    for (int round = 0; round < 2; round++) { /* also memory that was used before */
+        for (int i = 0; i < 4; i++) {
+            hd_buffer *b = NULL;
+            CONF_OK(hd_alloc(lane, sizes[i], &b));
+            CONF_FILLED(b, 0, fresh_word, sizes[i]);
+            CONF_OK(hd_fill(b, 0, 1, sizes[i], NULL));
+            hd_free(b);
+        }
+    }
+    float value;
+    hd_buffer *b = NULL;
+    CONF_OK(hd_alloc(lane, 4, &b));
+    CONF_OK(hd_read(b, 0, &value, 4));
+    CONF_TRUE(value != value); /* not a number */
+    hd_free(b);
+    conf_close(runtime);
+}
+
+static void freed_memory_shows(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    kernels k = load(runtime);
+    NEED_KERNELS(runtime, k);
+    hd_buffer *out = labelled(lane, 4, "out"), *b = labelled(lane, 4000, "stale"), *near = labelled(lane, 4000, "near");
+    uint64_t address = hd_buffer_address(b);
+    CONF_OK(hd_fill(b, 0, 0x1234, 4000, NULL));
+    CONF_OK(hd_fill(near, 0, 0x5678, 4000, NULL));
+    CONF_OK(hd_buffer_wait(b, HD_READ, 60 * CONF_SECOND));
+    CONF_EQUAL(peek(lane, k, out, address), 0x1234);
+    hd_free(b);
+    /* it is done behind all work, not at once */
+    while (peek(lane, k, out, address) != (uint32_t)freed_word ||
+           peek(lane, k, out, address + 3996) != (uint32_t)freed_word) {
+        conf_nap_ms(1);
+    }
+    CONF_FILLED(near, 0, 0x5678, 4000);
+    hd_free(near);
+    hd_free(out);
+    conf_close(runtime);
+}
+
+static void held_memory_stays_as_it_is(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    kernels k = load(runtime);
+    NEED_KERNELS(runtime, k);
+    hd_buffer *out = labelled(lane, 4, "out"), *b = labelled(lane, 4001, "held");
+    uint64_t address = hd_buffer_address(b);
+    hd_hold *hold = NULL;
+    CONF_OK(hd_hold_create(runtime, &hold));
+    CONF_OK(hd_hold_add(hold, b));
+    CONF_OK(hd_fill(b, 0, 0x1234, 4000, NULL));
+    hd_free(b);
+    for (int i = 0; i < 20; i++) {
+        hd_buffer *other = labelled(lane, 4001, "other");
+        CONF_TRUE(hd_buffer_address(other) != address);
+        hd_free(other);
+        CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    }
+    /* a read of the buffer would wait for its fill; by address there is only this */
+    while (peek(lane, k, out, address) == (uint32_t)fresh_word) {
+        conf_nap_ms(1);
+    }
+    CONF_EQUAL(peek(lane, k, out, address), 0x1234);
+    poke(lane, k, out, address + 4001, 0x11); /* what a recording may do wrong */
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_EQUAL(stats_of(runtime, 0).overruns, 0);
+    hd_hold_destroy(hold);
+    CONF_EQUAL(stats_of(runtime, 0).overruns, 1);
+    CONF_TRUE(strstr(hd_message(), "'held'") != NULL);
+    while (peek(lane, k, out, address) != (uint32_t)freed_word) {
+        conf_nap_ms(1);
+    }
+    hd_free(out);
+    conf_close(runtime);
+}
+
+/* ---- overruns ---- */
+
+static void an_overrun_is_found(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    conf_kernels k = conf_builtins(runtime);
+    int last = hd_device_count(runtime) - 1;
+    hd_lane *lane = hd_default_lane(runtime, last);
+    hd_buffer *good = labelled(lane, 400, "good"), *bad = labelled(lane, 400, "bad one");
+    hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* says 400 bytes, writes 412 */
+    CONF_OK(hd_launch(lane, k.fill, conf_grid(103, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
+    leave_message();
+    hd_free(good);
+    CONF_TRUE(message_is_left());
+    hd_free(bad);
+    CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, "'bad one'");
+    CONF_TRUE(strstr(hd_message(), "12 from offset 400 to 411") != NULL);
+    CONF_TRUE(strstr(hd_message(), "400 bytes") != NULL && strstr(hd_message(), "+0x") != NULL);
+    hd_memory_stats s = stats_of(runtime, last);
+    CONF_EQUAL(s.overruns, 1);
+    char *json = json_of(runtime);
+    CONF_EQUAL(json_count_at(json, "findings"), 1);
+    CONF_TRUE(json_text_is(json, "findings.0.kind", "overrun"));
+    CONF_EQUAL(json_integer_at(json, "findings.0.device"), last);
+    const char *text = json_at(json, "findings.0.message");
+    CONF_TRUE(text != NULL && strstr(text, "'bad one'") != NULL);
+    free(json);
+    conf_close(runtime);
+}
+
+/* Every byte next to the content, for sizes that end anywhere. */
+static void every_byte_beside_a_buffer_is_watched(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    kernels k = load(runtime);
+    NEED_KERNELS(runtime, k);
+    const size_t sizes[] = {4, 5, 6, 7, 255, 256, 257, 4096, 1000003};
+    uint64_t found = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const int64_t offsets[] = {
+            -256, -1, (int64_t)sizes[i], (int64_t)sizes[i] + 1, (int64_t)sizes[i] + 3, (int64_t)sizes[i] + 255};
+        for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++) {
+            char expected[64];
+            hd_buffer *b = labelled(lane, sizes[i], "watched");
+            poke(lane, k, b, hd_buffer_address(b) + (uint64_t)offsets[o], 0x42);
+            hd_free(b);
+            snprintf(expected, sizeof expected, "1 from offset %lld to", (long long)offsets[o]);
+            CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, expected);
+            CONF_EQUAL(stats_of(runtime, 0).overruns, ++found);
+        }
+        hd_buffer *b = labelled(lane, sizes[i], "inside");
+        leave_message();
+        poke(lane, k, b, hd_buffer_address(b) + sizes[i] - 1, 0x42);
+        poke(lane, k, b, hd_buffer_address(b), 0x42);
+        hd_free(b);
+        CONF_TRUE(message_is_left());
+    }
+    conf_close(runtime);
+}
+
+/* hd_free waits for what uses the buffer, so that an overrun by it is found. */
+static void work_in_flight_is_waited_for(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = NULL;
+    conf_slow slow;
+    conf_slow_make(&slow, runtime, 0);
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    hd_buffer *b = labelled(lane, 64, "late");
+    CONF_OK(hd_fill(b, 0, 0, 64, NULL));
+    conf_slow_run(&slow, lane, b, 0, 50, NULL);
+    hd_ticket ticket;
+    hd_arg args[] = {hd_inout(b), hd_u64(17), hd_u32(1)};
+    CONF_OK(hd_launch(lane, slow.kernels.fill, conf_grid(17, 128), conf_dims(128, 1, 1), 0, args, 3, &ticket));
+    hd_free(b);
+    CONF_TRUE(hd_done(ticket));
+    CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, "4 from offset 64 to 67");
+    conf_slow_free(&slow);
+    conf_close(runtime);
+}
+
+static void the_wait_has_a_limit(void **state)
+{
+    (void)state;
+    char settings[64];
+    snprintf(settings, sizeof settings, DEBUG " transfer_timeout=%d",
+             1000 * CONF_SLOWNESS); /* other transfers have it, too */
+    hd_runtime *runtime = conf_open(settings);
+    hd_lane *lane = NULL;
+    wk_kernels k = wk_load(runtime);
+    if (conf_is_inline(runtime)) { /* a kernel runs in the call that submits it */
+        k.module = NULL;
+    }
+    WK_NEED_KERNELS(runtime, k);
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    wk_warm(runtime, 0, k);
+    hd_buffer *b = labelled(lane, 4096, "in use"), *other = NULL;
+    wk_gate gate;
+    hd_ticket ticket;
+    wk_gate_shut(&gate, runtime, lane, k);
+    CONF_OK(wk_add_one(lane, k, b, 16, &ticket)); /* behind the gate */
+    leave_message();
+    hd_free(b);
+    CONF_TRUE(!hd_done(ticket));
+    CONF_TRUE(message_is_left()); /* nothing could be found */
+    CONF_OK(hd_alloc(lane, 4096, &other));
+    wk_gate_open(&gate);
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    CONF_OK(hd_wait(gate.ticket, 60 * CONF_SECOND));
+    CONF_OK(hd_buffer_wait(other, HD_READ_WRITE, 60 * CONF_SECOND));
+    CONF_FILLED(other, 0, fresh_word, 4096);
+    hd_free(other);
+    hd_free(gate.pinned);
+    conf_close(runtime);
+}
+
+/* ---- handles ---- */
+
+static void a_double_free_is_found(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *b = labelled(lane, 4096, "twice");
+    hd_free(b);
+    hd_free(b);
+    CONF_FAILS_WITH(HD_ERROR_HANDLE, HD_ERROR_HANDLE, "freed twice");
+    CONF_TRUE(strstr(hd_message(), "'twice'") != NULL && strstr(hd_message(), "4096 bytes") != NULL);
+    CONF_EQUAL(stats_of(runtime, 0).double_frees, 1);
+
+    /* also when its place was given to others meanwhile */
+    hd_buffer *others[200];
+    for (int i = 0; i < 200; i++) {
+        others[i] = labelled(lane, 4096, "another");
+    }
+    leave_message();
+    hd_free(b);
+    CONF_FAILS_WITH(HD_ERROR_HANDLE, HD_ERROR_HANDLE, "freed twice");
+    CONF_EQUAL(stats_of(runtime, 0).double_frees, 2);
+    for (int i = 0; i < 200; i++) {
+        CONF_EQUAL(hd_buffer_size(others[i]), 4096);
+        hd_free(others[i]);
+    }
+    hd_memory_stats s = stats_of(runtime, 0);
+    CONF_EQUAL(s.live_count, 0);
+    CONF_EQUAL(s.frees, 201);
+
+    hd_buffer *pinned = NULL;
+    CONF_OK(hd_alloc_host(runtime, 5000, &pinned));
+    hd_free(pinned);
+    hd_free(pinned);
+    CONF_EQUAL(stats_of(runtime, HD_DEVICE_HOST).double_frees, 1);
+    leave_message();
+    hd_free(NULL);
+    CONF_TRUE(message_is_left());
+    conf_close(runtime);
+}
+
+typedef struct pair {
+    hd_buffer **buffers;
+    pthread_barrier_t *start;
+} pair;
+
+static void *free_all(void *context)
+{
+    pair *p = context;
+    pthread_barrier_wait(p->start);
+    for (int i = 0; i < 100; i++) {
+        hd_free(p->buffers[i]);
+    }
+    return NULL;
+}
+
+static void of_two_frees_one_is_too_many(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    for (int round = 0; round < 5; round++) {
+        hd_buffer *buffers[100];
+        pthread_t thread[2];
+        pthread_barrier_t start;
+        pthread_barrier_init(&start, NULL, 2);
+        for (int i = 0; i < 100; i++) {
+            buffers[i] = labelled(lane, 300, "both");
+        }
+        pair p = {buffers, &start};
+        for (int i = 0; i < 2; i++) {
+            CONF_EQUAL(pthread_create(&thread[i], NULL, free_all, &p), 0);
+        }
+        for (int i = 0; i < 2; i++) {
+            CONF_EQUAL(pthread_join(thread[i], NULL), 0);
+        }
+        pthread_barrier_destroy(&start);
+        hd_memory_stats s = stats_of(runtime, 0);
+        CONF_EQUAL(s.live_count, 0);
+        CONF_EQUAL(s.double_frees, 100 * (round + 1));
+        CONF_EQUAL(s.overruns, 0);
+    }
+    /* more than are kept in words */
+    char *json = json_of(runtime);
+    CONF_EQUAL(json_integer_at(json, "findings_count"), 500);
+    CONF_EQUAL(json_count_at(json, "findings"), 64);
+    CONF_TRUE(json_text_is(json, "findings.63.kind", "double free"));
+    free(json);
+    conf_close(runtime);
+}
+
+static void a_freed_buffer_is_named_when_it_is_used(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    uint32_t word = 7;
+    hd_buffer *b = labelled(lane, 4096, "gone");
+    hd_free(b);
+    CONF_FAILS_WITH(hd_read(b, 0, &word, 4), HD_ERROR_HANDLE, "'gone'");
+    CONF_TRUE(strstr(hd_message(), "4096 bytes on device 0") != NULL && strstr(hd_message(), "+0x") != NULL);
+    CONF_FAILS_WITH(hd_write(b, 0, &word, 4), HD_ERROR_HANDLE, "'gone'");
+    CONF_FAILS_WITH(conf_fill(lane, k, b, 0, 4, 1, NULL), HD_ERROR_HANDLE, "'gone'");
+    CONF_EQUAL(word, 7);
+    char *json = json_of(runtime);
+    CONF_EQUAL(json_integer_at(json, "findings_count"), 3);
+    CONF_TRUE(json_text_is(json, "findings.0.kind", "use after free"));
+    free(json);
+    conf_close(runtime);
+}
+
+static void without_the_option_handles_are_refused_as_well(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    uint32_t word = 7;
+    hd_buffer *b = labelled(lane, 4096, "gone");
+    hd_free(b);
+    CONF_FAILS(hd_read(b, 0, &word, 4), HD_ERROR_HANDLE);
+    leave_message();
+    hd_free(b);
+    CONF_TRUE(message_is_left());
+    CONF_EQUAL(stats_of(runtime, 0).double_frees, 0);
+    CONF_EQUAL(stats_of(runtime, 0).frees, 1);
+    conf_close(runtime);
+}
+
+/* ---- leaks ---- */
+
+static void leaks_are_listed_at_the_end(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/heddle-test-XXXXXX", path[64], settings[160];
+    CONF_TRUE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/report.json", folder);
+    snprintf(settings, sizeof settings, DEBUG " stats=%s", path);
+    hd_runtime *runtime = conf_open(settings);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
+    hd_buffer *kept = NULL, *pinned = NULL, *held = labelled(lane, 777, "held");
+    CONF_OK(hd_alloc_with(lane, 1000, &keep, &kept));
+    CONF_OK(hd_alloc_host(runtime, 2000, &pinned));
+    char content[1000] = "x";
+    CONF_OK(hd_write(kept, 0, content, sizeof content));
+    for (int i = 0; i < 5; i++) {
+        labelled(lane, 300, "forgotten");
+    }
+    hd_hold *hold = NULL; /* freed by the program, so no leak */
+    CONF_OK(hd_hold_create(runtime, &hold));
+    CONF_OK(hd_hold_add(hold, held));
+    hd_free(held);
+    conf_close(runtime);
+    CONF_TRUE(strstr(hd_message(), "7 buffers of 4500 bytes") != NULL);
+
+    FILE *file = fopen(path, "re");
+    CONF_TRUE(file != NULL);
+    char *text = conf_memory(1 << 20);
+    size_t n = fread(text, 1, (1 << 20) - 1, file);
+    text[n] = '\0';
+    fclose(file);
+    CONF_TRUE(json_is_document(text));
+    CONF_EQUAL(json_count_at(text, "leaks"), 3);
+    CONF_EQUAL(json_integer_at(text, "leaks.0.device"), HD_DEVICE_HOST);
+    CONF_EQUAL(json_integer_at(text, "leaks.0.bytes"), 2000);
+    CONF_TRUE(json_text_is(text, "leaks.1.label", "forgotten"));
+    CONF_EQUAL(json_integer_at(text, "leaks.1.bytes"), 1500);
+    CONF_EQUAL(json_integer_at(text, "leaks.1.count"), 5);
+    CONF_TRUE(json_text_is(text, "leaks.2.label", NULL));
+    CONF_EQUAL(json_integer_at(text, "leaks.2.bytes"), 1000);
+    const char *site = json_at(text, "leaks.2.call_site");
+    CONF_TRUE(site != NULL && strstr(site, "+0x") != NULL);
+    free(text);
+    CONF_EQUAL(unlink(path), 0);
+    CONF_EQUAL(rmdir(folder), 0);
+}
+
+static void without_leaks_there_is_nothing_to_say(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/heddle-test-XXXXXX", path[64], settings[160];
+    CONF_TRUE(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/report.json", folder);
+    snprintf(settings, sizeof settings, DEBUG " stats=%s", path);
+    hd_runtime *runtime = conf_open(settings);
+    hd_buffer *b = labelled(hd_default_lane(runtime, 0), 100, "freed");
+    char content[100] = "x";
+    CONF_OK(hd_write(b, 0, content, sizeof content));
+    hd_free(b);
+    leave_message();
+    conf_close(runtime);
+    CONF_TRUE(message_is_left());
+    FILE *file = fopen(path, "re");
+    CONF_TRUE(file != NULL);
+    char *text = conf_memory(1 << 20);
+    text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
+    fclose(file);
+    CONF_TRUE(json_is_document(text));
+    CONF_EQUAL(json_count_at(text, "leaks"), 0);
+    free(text);
+    CONF_EQUAL(unlink(path), 0);
+    CONF_EQUAL(rmdir(folder), 0);
+}
+
+/* ---- lost devices ---- */
+
+static void a_lost_device_is_left_alone(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(DEBUG);
+    if (!conf_is_process(runtime)) {
+        conf_close(runtime);
+        skip();
+    }
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP, .label = "kept"};
+    hd_buffer *b = labelled(lane, 5000, "lost"), *kept = NULL, *stays = labelled(lane, 100, "also lost");
+    static unsigned char in[5001], out[5001];
+    CONF_OK(hd_alloc_with(lane, sizeof in, &keep, &kept));
+    conf_pattern(in, sizeof in, 3);
+    CONF_OK(hd_write(kept, 0, in, sizeof in));
+    hd_ticket ticket;
+    CONF_OK(hd_buffer_save(kept, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    wk_lose_now(runtime, 0);
+    leave_message();
+    hd_free(b);
+    CONF_TRUE(message_is_left());
+    CONF_OK(hd_device_restart(runtime, 0));
+    CONF_OK(hd_read(kept, 0, out, sizeof out));
+    CONF_SAME(out, in, sizeof in);
+    leave_message();
+    hd_free(stays);
+    hd_free(kept); /* its guards are new ones, and whole */
+    CONF_TRUE(message_is_left());
+    CONF_EQUAL(stats_of(runtime, 0).overruns, 0);
+    b = labelled(lane, 5000, "again");
+    CONF_FILLED(b, 0, fresh_word, 5000);
+    conf_kernels k = conf_builtins(runtime);
+    hd_arg args[] = {hd_out(b), hd_u64(1251), hd_u32(9)};
+    CONF_OK(hd_launch(lane, k.fill, conf_grid(1251, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
+    hd_free(b);
+    CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, "'again'");
+    CONF_EQUAL(stats_of(runtime, 0).overruns, 1);
+    conf_close(runtime);
+}
+
+int main(void)
+{
+    conf_begin("test_memory_debug");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(correct_programs_are_told_nothing),
+        CONF_CASE(order_between_lanes_still_holds),
+        CONF_CASE(fresh_memory_shows),
+        CONF_CASE(freed_memory_shows),
+        CONF_CASE(held_memory_stays_as_it_is),
+        CONF_CASE(an_overrun_is_found),
+        CONF_CASE(every_byte_beside_a_buffer_is_watched),
+        CONF_CASE(work_in_flight_is_waited_for),
+        CONF_CASE(the_wait_has_a_limit),
+        CONF_CASE(a_double_free_is_found),
+        CONF_CASE(of_two_frees_one_is_too_many),
+        CONF_CASE(a_freed_buffer_is_named_when_it_is_used),
+        CONF_CASE(without_the_option_handles_are_refused_as_well),
+        CONF_CASE(leaks_are_listed_at_the_end),
+        CONF_CASE(without_leaks_there_is_nothing_to_say),
+        CONF_CASE(a_lost_device_is_left_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,645 @@
+/* test_memory_limit.c - the limit of physical memory is never exceeded, and what fits under it can be had: however fragmented,
+ * whoever has it cached, whatever work still uses it. Where it does not fit, the failure says who holds what.
+ *
+ * Threads: up to 16 that allocate, and one that looks at the figures meanwhile. Locks: those of a queue.
+ * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog, except where
+ * giving up is what the case is about.
+ */
+#include "pool.h"
+
+#define PATIENT "memory_patience=600000 "
+
+/* The message of the last failure has the word. */
+static void says(const char *word)
+{
+    if (strstr(hd_message(), word) == NULL) {
+        conf_fail_at(__FILE__, __LINE__, "'%s' is not in the message '%s'", word, hd_message());
+    }
+}
+
+static void labelled(hd_lane *lane, size_t bytes, const char *label, hd_buffer **out)
+{
+    hd_alloc_options options = {.size = sizeof options, .label = label};
+    CONF_OK(hd_alloc_with(lane, bytes, &options, out));
+}
+
+/* ------------------------------------------------------------------------------------------------- what the limit is -- */
+
+static void is_given_in_bytes_or_as_a_share(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings;
+        uint64_t limit; /* 0: a share of the device */
+        unsigned percent;
+    } limits[] = {
+        {"memory_limit=24M", 24 * POOL_MIB, 0}, {"memory_limit=25000000", 11 * POOL_GRANULE, 0}, /* whole granules */
+        {"memory_limit=2M", POOL_GRANULE, 0},   {"memory_limit=25%", 0, 25},
+        {"memory_limit=100%", 0, 100},          {NULL, 0, 100},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        hd_runtime *runtime =
+            pool_open("host_memory=64M memory_patience=0 %s", limits[i].settings == NULL ? "" : limits[i].settings);
+        hd_device_info_t info = {.size = sizeof info};
+        CONF_OK(hd_device_info(runtime, 0, &info));
+        uint64_t wanted = limits[i].limit;
+        wanted = wanted != 0 ? wanted : info.memory_bytes / 100 * limits[i].percent / POOL_GRANULE * POOL_GRANULE;
+        hd_memory_stats s = pool_stats(runtime, 0);
+        if (s.limit_bytes > wanted + POOL_GRANULE || s.limit_bytes + POOL_GRANULE < wanted ||
+            (limits[i].limit != 0 && s.limit_bytes != wanted)) {
+            conf_fail_at(__FILE__, __LINE__, "%s: the limit is %llu, not %llu", limits[i].settings,
+                         (unsigned long long)s.limit_bytes, (unsigned long long)wanted);
+        }
+        if (wanted <= 64 * POOL_MIB) { /* all of it, and not a granule more */
+            hd_buffer *all = NULL, *none = NULL;
+            hd_lane *lane = hd_default_lane(runtime, 0);
+            CONF_FAILS(hd_alloc(lane, s.limit_bytes + 1, &none), HD_ERROR_MEMORY);
+            CONF_OK(hd_alloc(lane, s.limit_bytes, &all));
+            CONF_EQUAL(pool_stats(runtime, 0).reserved_bytes, s.limit_bytes);
+            CONF_FAILS(hd_alloc(lane, 1, &none), HD_ERROR_MEMORY);
+            CONF_TRUE(none == NULL);
+            CONF_OK(hd_fill(all, s.limit_bytes - 4, 7, 4, NULL));
+            CONF_FILLED(all, s.limit_bytes - 4, 7, 4);
+            hd_free(all);
+            CONF_OK(hd_alloc(lane, 1, &none));
+            hd_free(none);
+        }
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+    }
+    hd_runtime *none = NULL;
+    CONF_FAILS_WITH(conf_try_open("memory_limit=0%", &none), HD_ERROR_OPTION, "memory_limit");
+    CONF_FAILS_WITH(conf_try_open("memory_limit=101%", &none), HD_ERROR_OPTION, "memory_limit");
+    CONF_FAILS_WITH(conf_try_open("memory_limit=1M", &none), HD_ERROR_OPTION, "memory_limit");
+}
+
+/* Two runtimes on one device, each with its own limit; what one gives back the other can have. */
+static void belongs_to_a_runtime(void **state)
+{
+    (void)state;
+    hd_runtime *a = conf_open("memory_limit=40M memory_patience=0 host_memory=64M");
+    hd_runtime *b = conf_open("memory_limit=24M memory_patience=0 host_memory=64M");
+    hd_buffer *x = NULL, *y = NULL, *none = NULL;
+    CONF_OK(hd_alloc(hd_default_lane(a, 0), 40 * POOL_MIB, &x));
+    CONF_OK(hd_alloc(hd_default_lane(b, 0), 24 * POOL_MIB, &y));
+    CONF_FAILS(hd_alloc(hd_default_lane(a, 0), 1, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(hd_default_lane(b, 0), 1, &none), HD_ERROR_MEMORY);
+    CONF_EQUAL(pool_stats(a, 0).reserved_bytes, 40 * POOL_MIB);
+    CONF_EQUAL(pool_stats(b, 0).reserved_bytes, 24 * POOL_MIB);
+    hd_free(x);
+    conf_close(b);
+    pool_gives_all_back(a, 0);
+    bool apart =
+        conf_on_gpus || conf_is_process(a); /* others use the GPU, too; each host worker has a device of its own */
+    conf_close(a);
+    if (apart) {
+        return;
+    }
+    a = conf_open("memory_patience=0 host_memory=64M"); /* no limits but the device */
+    b = conf_open("memory_patience=0 host_memory=64M");
+    CONF_OK(hd_alloc(hd_default_lane(a, 0), 48 * POOL_MIB, &x));
+    CONF_FAILS(hd_alloc(hd_default_lane(b, 0), 32 * POOL_MIB, &y), HD_ERROR_MEMORY);
+    hd_free(x);
+    CONF_OK(hd_memory_trim(a, 0, 0, NULL));
+    CONF_OK(hd_alloc(hd_default_lane(b, 0), 32 * POOL_MIB, &y));
+    hd_free(y);
+    conf_close(a);
+    conf_close(b);
+}
+
+/* ----------------------------------------------------------------------------------------------------- the storm -- */
+
+enum { STORMERS = 16, OWN = 12 };
+
+typedef struct storm {
+    atomic_bool stop;
+    atomic_uint served, refused;
+    uint64_t before; /* physical memory that the driver had in use */
+    int rounds;
+} storm;
+
+/* Wants more than there is: some allocations are refused, and then it frees. */
+static void *storms(void *argument)
+{
+    pool_thread *t = argument;
+    storm *all = t->context;
+    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    hd_buffer *own[OWN] = {NULL};
+    for (int i = 0; i < all->rounds; i++) {
+        hd_buffer **at = &own[conf_below(&t->random, OWN)];
+        hd_free(*at);
+        *at = NULL;
+        size_t bytes = pool_size(&t->random, 3 * POOL_MIB);
+        hd_status status = hd_alloc(lane, bytes, at);
+        if (status == HD_OK) {
+            atomic_fetch_add(&all->served, 1);
+            if (bytes >= 4 && conf_chance(&t->random, 20)) {
+                CONF_OK(hd_fill(*at, 0, 1, 4, NULL));
+            }
+            continue;
+        }
+        CONF_FAILS(status, HD_ERROR_MEMORY);
+        CONF_TRUE(*at == NULL);
+        atomic_fetch_add(&all->refused, 1);
+        for (int j = 0; j < OWN; j += 2) {
+            hd_free(own[j]);
+            own[j] = NULL;
+        }
+    }
+    for (int i = 0; i < OWN; i++) {
+        hd_free(own[i]);
+    }
+    return NULL;
+}
+
+static void *looks_at_the_limit(void *argument)
+{
+    pool_thread *t = argument;
+    storm *all = t->context;
+    while (!atomic_load(&all->stop)) {
+        uint64_t limit = pool_stats(t->runtime, 0).limit_bytes, holds = pool_driver_holds(t->runtime, 0);
+        if (holds > all->before + limit) {
+            conf_fail_at(__FILE__, __LINE__, "the driver holds %llu bytes, limit %llu", (unsigned long long)holds,
+                         (unsigned long long)limit);
+        }
+        hd_device_info_t info = {.size = sizeof info};
+        CONF_OK(hd_device_info(t->runtime, 0, &info));
+        CONF_TRUE(info.memory_mapped_bytes <= limit);
+        pool_consistent(t->runtime, 0, false);
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void run_storm(const char *settings)
+{
+    hd_runtime *runtime = pool_open("host_devices=1 host_memory=128M memory_patience=1 %s", settings);
+    conf_builtins(runtime);
+    storm all = {.rounds = CONF_TSAN ? 60 : 400, .before = pool_driver_holds(runtime, 0)};
+    pool_thread looker, threads[STORMERS];
+    pool_start(&looker, 1, runtime, 3, looks_at_the_limit, &all);
+    pool_start(threads, STORMERS, runtime, conf_number_from("HEDDLE_SEED", 1), storms, &all);
+    pool_join(threads, STORMERS);
+    atomic_store(&all.stop, true);
+    pool_join(&looker, 1);
+    hd_memory_stats s = pool_stats(runtime, 0);
+    fprintf(stderr, "  %s: %u served, %u refused; peak %llu of %llu KiB; %llu drains, %llu waits\n", settings,
+            atomic_load(&all.served), atomic_load(&all.refused), (unsigned long long)s.reserved_peak_bytes >> 10,
+            (unsigned long long)s.limit_bytes >> 10, (unsigned long long)s.drains, (unsigned long long)s.waits);
+    CONF_TRUE(s.reserved_peak_bytes <= s.limit_bytes);
+    CONF_EQUAL(s.failures, atomic_load(&all.refused));
+    CONF_EQUAL(s.allocations, atomic_load(&all.served));
+    CONF_TRUE(atomic_load(&all.refused) > 0); /* the limit was met */
+    pool_gives_all_back(runtime, 0);
+    CONF_TRUE(pool_driver_holds(runtime, 0) <= all.before);
+    conf_close(runtime);
+}
+
+static void holds_in_a_storm(void **state)
+{
+    (void)state;
+    run_storm("memory_limit=24M");
+    if (!conf_on_gpus) {
+        run_storm("memory_limit=17%");
+        run_storm("memory_limit=24M host_schedule=7 delay=cuMemUnmap:1+=200");
+    }
+}
+
+/* ----------------------------------------------------------------------------------------------------- fragments -- */
+
+typedef struct piece {
+    hd_buffer *buffer;
+    uint64_t address;
+} piece;
+
+static int by_address(const void *a, const void *b)
+{
+    uint64_t x = ((const piece *)a)->address, y = ((const piece *)b)->address;
+    return x < y ? -1 : x > y;
+}
+
+/* Fills the limit with blocks of `each` bytes; by rising address. Returns how many. */
+static int fill_limit(hd_lane *const *lanes, int n_lanes, size_t each, size_t limit, piece *pieces)
+{
+    int n = (int)(limit / each);
+    for (int i = 0; i < n; i++) {
+        CONF_OK(hd_alloc(lanes[i % n_lanes], each, &pieces[i].buffer));
+        CONF_OK(hd_fill(pieces[i].buffer, 0, (uint32_t)i, 4, NULL));
+        pieces[i].address = hd_buffer_address(pieces[i].buffer);
+    }
+    qsort(pieces, (size_t)n, sizeof *pieces, by_address);
+    return n;
+}
+
+/* Blocks of one size fill all there is; every other granule (or pair of them) is free again; then a block that is larger than
+ * every hole is wanted, as large as all holes together, in the same lane or another. */
+static void fragments_move_together(void **state)
+{
+    (void)state;
+    enum { limit = 48 };
+    static const size_t sizes[] = {256 * POOL_KIB, POOL_MIB, 2 * POOL_MIB, 4 * POOL_MIB, 8 * POOL_MIB};
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
+        size_t each = sizes[i / 2], stride = each < POOL_GRANULE ? POOL_GRANULE : each;
+        hd_runtime *runtime =
+            pool_open("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
+        hd_lane *lanes[3];
+        for (int l = 0; l < 3; l++) {
+            CONF_OK(hd_lane_create(runtime, 0, &lanes[l]));
+        }
+        static piece pieces[limit * 4];
+        int n = fill_limit(lanes, i % 2 == 0 ? 1 : 2, each, limit * POOL_MIB, pieces);
+        CONF_EQUAL(pool_stats(runtime, 0).reserved_bytes, limit * POOL_MIB);
+        size_t free_bytes = 0;
+        int kept = 0;
+        for (int j = 0; j < n; j++) {
+            if (pieces[j].address / stride % 2 == 0) {
+                hd_free(pieces[j].buffer);
+                free_bytes += each;
+            } else {
+                pieces[kept++] = pieces[j];
+            }
+        }
+        CONF_TRUE(free_bytes >= limit * POOL_MIB / 4);
+        hd_buffer *large = NULL;
+        hd_status status = hd_alloc(lanes[i % 2 == 0 ? 0 : 2], free_bytes, &large);
+        if (status != HD_OK) {
+            conf_fail_at(__FILE__, __LINE__, "blocks of %zu KiB: %zu KiB are free but cannot be had as one block: %s",
+                         each >> 10, free_bytes >> 10, hd_message());
+        }
+        CONF_OK(hd_fill(large, 0, 0x77777777u, free_bytes, NULL));
+        hd_memory_stats s = pool_stats(runtime, 0);
+        CONF_TRUE(s.moved_bytes > 0);
+        CONF_TRUE(s.reserved_peak_bytes <= s.limit_bytes);
+        CONF_FILLED(large, 0, 0x77777777u, free_bytes);
+        for (int j = 0; j < kept; j++) {
+            uint32_t word = 0x77777777u;
+            CONF_OK(hd_read(pieces[j].buffer, 0, &word, 4));
+            CONF_TRUE(word < (uint32_t)n);
+            hd_free(pieces[j].buffer);
+        }
+        hd_free(large);
+        for (int l = 0; l < 3; l++) {
+            CONF_OK(hd_lane_wait(lanes[l], POOL_WAIT));
+        }
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+    }
+}
+
+/* The same while work in other lanes still uses what was freed: the allocation waits for it, rather than fail. */
+static void fragments_in_use_are_waited_for(void **state)
+{
+    (void)state;
+    enum { limit = 32 };
+    hd_runtime *runtime =
+        pool_open("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
+    conf_slow slow;
+    conf_slow_make(&slow, runtime, 0);
+    hd_lane *lanes[3];
+    for (int l = 0; l < 3; l++) {
+        CONF_OK(hd_lane_create(runtime, 0, &lanes[l]));
+    }
+    for (uint32_t round = 0; round < 4; round++) {
+        static piece pieces[limit];
+        int n = fill_limit(lanes, 3, 2 * POOL_MIB, (limit - 8) * POOL_MIB, pieces); /* the rest is for `slow` */
+        int freed = 0;
+        for (int l = 0; l < 3; l++) {
+            conf_slow_run(&slow, lanes[l], NULL, (size_t)l * 4, 10, NULL);
+        }
+        for (int i = 0; i < n; i += 2, freed++) {
+            CONF_OK(conf_fill(lanes[i / 2 % 3], slow.kernels, pieces[i].buffer, 0, POOL_MIB / 2, 0xdeadu, NULL));
+            hd_free(pieces[i].buffer);
+        }
+        hd_buffer *large = NULL;
+        CONF_OK(hd_alloc(lanes[2], (size_t)freed * 2 * POOL_MIB, &large));
+        CONF_OK(hd_fill(large, 0, round, (size_t)freed * 2 * POOL_MIB, NULL));
+        CONF_FILLED(large, 0, round, (size_t)freed * 2 * POOL_MIB);
+        hd_free(large);
+        for (int i = 1; i < n; i += 2) {
+            hd_free(pieces[i].buffer);
+        }
+        CONF_TRUE(pool_stats(runtime, 0).reserved_peak_bytes <= limit * POOL_MIB);
+    }
+    conf_slow_free(&slow);
+    for (int l = 0; l < 3; l++) {
+        CONF_OK(hd_lane_wait(lanes[l], POOL_WAIT));
+    }
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* ------------------------------------------------------------------------------------------------- out of memory -- */
+
+static void the_message_says_who_holds_what(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=0");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *weights[4], *states[6], *small[8], *const untouched = (hd_buffer *)(uintptr_t)0x1234;
+    hd_buffer *none = untouched;
+    for (int i = 0; i < 4; i++) {
+        labelled(lane, 8 * POOL_MIB, "weights", &weights[i]);
+    }
+    for (int i = 0; i < 6; i++) {
+        labelled(lane, 3 * POOL_MIB, i == 5 ? "optimizer states, as many as there are parameters" : "moments",
+                 &states[i]);
+    }
+    for (int i = 0; i < 8; i++) {
+        labelled(lane, 100 * POOL_KIB, "crumbs", &small[i]);
+    }
+    CONF_FAILS(hd_alloc(lane, 40 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_TRUE(none == untouched);
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    CONF_EQUAL(error.device, 0);
+    says("weights");
+    says("moments");
+    CONF_TRUE(strstr(error.message, "weights") < strstr(error.message, "moments"));              /* the largest first */
+    CONF_TRUE(strstr(error.message, "64") != NULL || strstr(error.message, "67108864") != NULL); /* the limit */
+    CONF_TRUE(strstr(error.message, "40") != NULL || strstr(error.message, "41943040") != NULL); /* what is wanted */
+    CONF_EQUAL(pool_stats(runtime, 0).failures, 1);
+
+    /* another label, and none */
+    for (int i = 0; i < 4; i++) {
+        CONF_OK(hd_buffer_set_label(weights[i], i == 0 ? NULL : "renamed"));
+    }
+    CONF_FAILS(hd_alloc(lane, 40 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    says("renamed");
+    CONF_TRUE(strstr(hd_message(), "weights") == NULL);
+    CONF_FAILS(hd_alloc(lane, (size_t)1 << 50, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, SIZE_MAX, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, SIZE_MAX - 255, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, SIZE_MAX / 2, &none), HD_ERROR_MEMORY);
+    CONF_TRUE(none == untouched);
+    CONF_EQUAL(pool_stats(runtime, 0).live_count, 18);
+    CONF_EQUAL(pool_stats(runtime, 0).live_bytes, 50 * POOL_MIB + 800 * POOL_KIB);
+
+    /* nothing is lost by failing */
+    for (int i = 0; i < 8; i++) {
+        hd_free(small[i]);
+        hd_free(i < 4 ? weights[i] : NULL);
+        hd_free(i < 6 ? states[i] : NULL);
+    }
+    CONF_OK(hd_alloc(lane, 64 * POOL_MIB, &none));
+    hd_free(none);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* One thread, and nothing in flight that would free anything: it ends, again and again, and leaves everything as it was. */
+static void fails_without_hanging(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=200");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *none = NULL;
+    CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
+    CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
+    for (int i = 0; i < 10; i++) {
+        CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    }
+    /* what is still running uses what is not freed, so waiting for it is of no use, but it must end, too */
+    conf_kernels k = conf_builtins(runtime);
+    for (uint32_t i = 0; i < 20; i++) {
+        CONF_OK(conf_fill(lane, k, x, 0, 3 * POOL_MIB, i, NULL));
+    }
+    CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_FILLED(x, 0, 19, 12 * POOL_MIB);
+    hd_free(x);
+    CONF_OK(hd_alloc(lane, 16 * POOL_MIB, &x));
+    hd_free(x);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+typedef struct waiting {
+    hd_buffer *held;
+    pthread_barrier_t barrier;
+    atomic_bool free_it;
+} waiting;
+
+/* Holds memory, and frees it when it is told to. */
+static void *holds_memory(void *argument)
+{
+    pool_thread *t = argument;
+    waiting *w = t->context;
+    CONF_OK(hd_alloc(hd_default_lane(t->runtime, 0), 12 * POOL_MIB, &w->held));
+    pthread_barrier_wait(&w->barrier);
+    while (!atomic_load(&w->free_it)) {
+        conf_nap_ms(1);
+    }
+    conf_nap_ms(30);
+    hd_free(w->held);
+    return NULL;
+}
+
+/* With another thread that might free something, an allocation is patient; for as long as it is told. */
+static void waits_for_other_threads(void **state)
+{
+    (void)state;
+    for (int patient = 0; patient < 2; patient++) {
+        hd_runtime *runtime = pool_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=%d",
+                                        patient == 0 ? 50 : 600000);
+        waiting w = {0};
+        pthread_barrier_init(&w.barrier, NULL, 2);
+        pool_thread other;
+        pool_start(&other, 1, runtime, 1, holds_memory, &w);
+        pthread_barrier_wait(&w.barrier);
+        hd_buffer *x = NULL;
+        if (patient == 0) {
+            CONF_FAILS(hd_alloc(hd_default_lane(runtime, 0), 8 * POOL_MIB, &x), HD_ERROR_MEMORY);
+            CONF_EQUAL(pool_stats(runtime, 0).failures, 1);
+            atomic_store(&w.free_it, true);
+        } else {
+            atomic_store(&w.free_it, true);
+            CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 8 * POOL_MIB, &x));
+            CONF_EQUAL(pool_stats(runtime, 0).failures, 0);
+            hd_free(x);
+        }
+        CONF_TRUE(pool_stats(runtime, 0).waits > 0);
+        pool_join(&other, 1);
+        pthread_barrier_destroy(&w.barrier);
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+    }
+}
+
+/* ------------------------------------------------------------------------------------- producers and consumers -- */
+
+enum { QUEUE = 4096 };
+
+typedef struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    hd_buffer *buffers[QUEUE];
+    int put, taken, total;
+    size_t each;
+} queue;
+
+/* As fast as it can, without looking at how many wait: only its allocations slow it down. */
+static void *produces(void *argument)
+{
+    pool_thread *t = argument;
+    queue *q = t->context;
+    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    for (int i = 0; i < q->total; i++) {
+        hd_buffer *x = NULL;
+        hd_status status = hd_alloc(lane, q->each, &x);
+        if (status != HD_OK) {
+            conf_fail_at(__FILE__, __LINE__, "the producer is refused its buffer number %d (%d consumed): %s", i,
+                         q->taken, hd_message());
+        }
+        CONF_OK(hd_fill(x, 0, (uint32_t)i, q->each, NULL));
+        pthread_mutex_lock(&q->lock);
+        q->buffers[q->put++] = x;
+        pthread_cond_signal(&q->filled);
+        pthread_mutex_unlock(&q->lock);
+    }
+    return NULL;
+}
+
+static void *consumes(void *argument)
+{
+    pool_thread *t = argument;
+    queue *q = t->context;
+    for (int i = 0; i < q->total; i++) {
+        pthread_mutex_lock(&q->lock);
+        while (q->put == q->taken) {
+            pthread_cond_wait(&q->filled, &q->lock);
+        }
+        hd_buffer *x = q->buffers[q->taken++];
+        pthread_mutex_unlock(&q->lock);
+        if (i % 4 == 0) {
+            conf_nap_ms(1); /* slower than the producer */
+        }
+        uint32_t word = 0;
+        CONF_OK(hd_read(x, q->each - 4, &word, 4));
+        CONF_EQUAL(word, i);
+        hd_free(x);
+    }
+    return NULL;
+}
+
+static void a_producer_waits_for_its_consumer(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {64 * POOL_KIB, 1000000, 3 * POOL_MIB + 5 * POOL_KIB};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M " PATIENT);
+        static queue q;
+        memset(&q, 0, sizeof q);
+        q.each = sizes[i] / 4 * 4;
+        q.total = (int)((CONF_TSAN ? 64 : 192) * POOL_MIB / sizes[i]);
+        q.total = q.total > QUEUE ? QUEUE : q.total;
+        pthread_mutex_init(&q.lock, NULL);
+        pthread_cond_init(&q.filled, NULL);
+        pool_thread producer, consumer;
+        pool_start(&consumer, 1, runtime, 1, consumes, &q);
+        pool_start(&producer, 1, runtime, 2, produces, &q);
+        pool_join(&producer, 1);
+        pool_join(&consumer, 1);
+        hd_memory_stats s = pool_stats(runtime, 0);
+        CONF_TRUE(s.reserved_peak_bytes <= 16 * POOL_MIB);
+        CONF_EQUAL(s.failures, 0);
+        CONF_EQUAL(s.frees_elsewhere, q.total);
+        CONF_EQUAL(s.frees, q.total);
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+        pthread_cond_destroy(&q.filled);
+        pthread_mutex_destroy(&q.lock);
+    }
+}
+
+/* One thread; what it makes in one lane is used by slow work in another, and freed at once. */
+static void a_producer_waits_for_another_lane(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {100 * POOL_KIB, POOL_MIB, 5 * POOL_MIB};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=24M " PATIENT);
+        conf_slow slow;
+        conf_slow_make(&slow, runtime, 0);
+        hd_lane *makes = NULL, *uses = NULL;
+        hd_buffer *total = NULL;
+        CONF_OK(hd_lane_create(runtime, 0, &makes));
+        CONF_OK(hd_lane_create(runtime, 0, &uses));
+        CONF_OK(hd_alloc(uses, 256, &total));
+        CONF_OK(hd_fill(total, 0, conf_bits(0), 256, NULL));
+        size_t each = sizes[i];
+        int count = (int)(128 * POOL_MIB / each) / (CONF_TSAN ? 4 : 1);
+        count = count > 400 ? 400 : count;
+        for (int j = 0; j < count; j++) {
+            hd_buffer *x = NULL;
+            hd_status status = hd_alloc(makes, each, &x);
+            if (status != HD_OK) {
+                conf_fail_at(__FILE__, __LINE__, "buffer %d of %zu bytes: %s", j, each, hd_message());
+            }
+            CONF_OK(conf_fill(makes, slow.kernels, x, 0, each / 4, conf_bits(1), NULL));
+            if (j % 8 == 0) {
+                conf_slow_run(&slow, uses, NULL, 4, 1, NULL);
+            }
+            CONF_OK(conf_sum(uses, slow.kernels, total, 0, x, 0, 1000, 1, NULL)); /* the next one must not be in it */
+            hd_free(x);
+        }
+        CONF_FILLED(total, 0, conf_bits((float)count * 1000), 4);
+        hd_memory_stats s = pool_stats(runtime, 0);
+        CONF_TRUE(s.reserved_peak_bytes <= 24 * POOL_MIB);
+        CONF_EQUAL(s.failures, 0);
+        hd_free(total);
+        conf_slow_free(&slow);
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- pinned memory -- */
+
+static void pinned_memory_has_a_limit_of_its_own(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("pinned_limit=24M host_devices=1");
+    hd_buffer *buffers[32] = {NULL};
+    uint64_t before = pool_stats(runtime, HD_DEVICE_HOST).reserved_bytes;
+    for (int round = 0; round < 3; round++) {
+        int n = 0;
+        hd_status status = HD_OK;
+        while (n < 32 && (status = hd_alloc_host(runtime, 2 * POOL_MIB, &buffers[n])) == HD_OK) {
+            CONF_OK(hd_fill(buffers[n], 0, (uint32_t)n, 2 * POOL_MIB, NULL));
+            n++;
+        }
+        CONF_FAILS(status, HD_ERROR_HOST_MEMORY);
+        says("hd_alloc_host");
+        CONF_TRUE(n >= 6 && n <= 12); /* the library's own staging is in it */
+        hd_memory_stats s = pool_stats(runtime, HD_DEVICE_HOST);
+        CONF_EQUAL(s.limit_bytes, 24 * POOL_MIB);
+        CONF_TRUE(s.reserved_peak_bytes <= 24 * POOL_MIB);
+        CONF_TRUE(s.live_bytes >= (uint64_t)n * 2 * POOL_MIB);
+        for (int i = 0; i < n; i++) {
+            CONF_FILLED(buffers[i], 2 * POOL_MIB - 64, (uint32_t)i, 64);
+            hd_free(buffers[i]);
+        }
+        CONF_EQUAL(pool_stats(runtime, HD_DEVICE_HOST).live_count, 0);
+    }
+    CONF_OK(hd_memory_trim(runtime, HD_DEVICE_HOST, 0, NULL));
+    CONF_TRUE(pool_stats(runtime, HD_DEVICE_HOST).reserved_bytes <= before + 18 * POOL_MIB);
+    conf_close(runtime);
+}
+
+int main(void)
+{
+    conf_begin("test_memory_limit");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(is_given_in_bytes_or_as_a_share),
+        CONF_CASE(belongs_to_a_runtime),
+        CONF_CASE(holds_in_a_storm),
+        CONF_CASE(fragments_move_together),
+        CONF_CASE(fragments_in_use_are_waited_for),
+        CONF_CASE(the_message_says_who_holds_what),
+        CONF_CASE(fails_without_hanging),
+        CONF_CASE(waits_for_other_threads),
+        CONF_CASE(a_producer_waits_for_its_consumer),
+        CONF_CASE(a_producer_waits_for_another_lane),
+        CONF_CASE(pinned_memory_has_a_limit_of_its_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,598 @@
+/* test_memory_threads.c - threads that allocate and free for themselves, for each other and against each other; threads that end
+ * with memory in their magazines, and threads that outlive their runtime; handles that are freed and used again and again.
+ *
+ * Threads: up to 16. Locks: those of queues and barriers.
+ * Always: whoever owns a buffer knows its content and its address and finds both as they were; HEDDLE_REUSES=N: how often one structure
+ * is used again (200000; 16777300 goes once around its generations).
+ */
+#include "pool.h"
+
+/* ------------------------------------------------------------------------------------------------------------ pairs -- */
+
+enum { PAIR_THREADS = 16, IN_HAND = 24 };
+
+typedef struct owned {
+    hd_buffer *buffer;
+    uint64_t address;
+    size_t bytes;
+    uint32_t word;
+} owned;
+
+static void take(hd_lane *lane, owned *o, size_t bytes, uint32_t word)
+{
+    CONF_OK(hd_alloc(lane, bytes, &o->buffer));
+    o->bytes = bytes;
+    o->word = word;
+    o->address = hd_buffer_address(o->buffer);
+    CONF_TRUE(o->address != 0 && hd_buffer_size(o->buffer) == bytes);
+    if (bytes >= 4 && word % 8 == 0) {
+        CONF_OK(hd_fill(o->buffer, 0, word, 4, NULL));
+    }
+}
+
+static void put_back(owned *o)
+{
+    if (o->buffer == NULL) {
+        return;
+    }
+    if (hd_buffer_address(o->buffer) != o->address || hd_buffer_size(o->buffer) != o->bytes) {
+        conf_fail_at(__FILE__, __LINE__, "a buffer of %zu bytes at %llx has become one of %zu at %llx", o->bytes,
+                     (unsigned long long)o->address, hd_buffer_size(o->buffer),
+                     (unsigned long long)hd_buffer_address(o->buffer));
+    }
+    if (o->bytes >= 4 && o->word % 64 == 0) {
+        CONF_FILLED(o->buffer, 0, o->word, 4);
+    }
+    hd_free(o->buffer);
+    o->buffer = NULL;
+}
+
+static void *pairs(void *argument)
+{
+    pool_thread *t = argument;
+    hd_lane *lane = hd_default_lane(t->runtime, t->number % hd_device_count(t->runtime));
+    owned hand[IN_HAND] = {{0}};
+    int steps = CONF_TSAN ? 3000 : 20000;
+    for (int i = 0; i < steps; i++) {
+        owned *o = &hand[conf_below(&t->random, IN_HAND)];
+        put_back(o);
+        if (conf_chance(&t->random, 90)) {
+            take(lane, o, pool_size(&t->random, 200 * POOL_KIB), (uint32_t)(t->number << 24) + (uint32_t)i);
+        }
+    }
+    for (int i = 0; i < IN_HAND; i++) {
+        put_back(&hand[i]);
+    }
+    return NULL;
+}
+
+static void each_for_itself(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=2 host_memory=256M memory_limit=192M");
+    int counts[] = {1, 8, PAIR_THREADS};
+    for (int i = 0; i < 3; i++) {
+        pool_thread threads[PAIR_THREADS];
+        pool_start(threads, counts[i], runtime, 11, pairs, NULL);
+        pool_join(threads, counts[i]);
+        for (int d = 0; d < hd_device_count(runtime); d++) {
+            hd_memory_stats s = pool_stats(runtime, d);
+            CONF_EQUAL(s.frees_elsewhere, 0);
+            CONF_EQUAL(s.cached_bytes, 0); /* the threads have ended */
+            CONF_TRUE(d > 0 || s.from_magazine > s.allocations / 4);
+            pool_gives_all_back(runtime, d);
+        }
+    }
+    conf_close(runtime);
+}
+
+/* -------------------------------------------------------------------------------------------- across threads, devices -- */
+
+enum { QUEUES = 4, QUEUE = 256 };
+
+typedef struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    owned items[QUEUE];
+    int first, count;
+    bool closed;
+} queue;
+
+static queue queues[QUEUES];
+
+static void push(queue *q, owned o)
+{
+    pthread_mutex_lock(&q->lock);
+    while (q->count == QUEUE) {
+        pthread_cond_wait(&q->changed, &q->lock);
+    }
+    q->items[(q->first + q->count++) % QUEUE] = o;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static bool pop(queue *q, owned *o)
+{
+    pthread_mutex_lock(&q->lock);
+    while (q->count == 0 && !q->closed) {
+        pthread_cond_wait(&q->changed, &q->lock);
+    }
+    bool got = q->count > 0;
+    if (got) {
+        *o = q->items[q->first];
+        q->first = (q->first + 1) % QUEUE;
+        q->count--;
+        pthread_cond_broadcast(&q->changed);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return got;
+}
+
+static void *makes_for_others(void *argument)
+{
+    pool_thread *t = argument;
+    int steps = CONF_TSAN ? 1500 : 6000;
+    for (int i = 0; i < steps; i++) {
+        hd_lane *lane = hd_default_lane(t->runtime, (int)conf_below(&t->random, (uint64_t)hd_device_count(t->runtime)));
+        owned o;
+        take(lane, &o, pool_size(&t->random, 100 * POOL_KIB), (uint32_t)(t->number << 24) + (uint32_t)i);
+        push(&queues[conf_below(&t->random, QUEUES)], o);
+    }
+    return NULL;
+}
+
+static void *frees_for_others(void *argument)
+{
+    pool_thread *t = argument;
+    owned o;
+    while (pop(&queues[t->number % QUEUES], &o)) {
+        put_back(&o);
+    }
+    return NULL;
+}
+
+/* Producers and consumers; those who free never allocate, so what they free must find its way back. */
+static void across_threads(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=2 host_memory=256M memory_limit=64M memory_patience=60000");
+    memset(queues, 0, sizeof queues);
+    for (int i = 0; i < QUEUES; i++) {
+        pthread_mutex_init(&queues[i].lock, NULL);
+        pthread_cond_init(&queues[i].changed, NULL);
+    }
+    pool_thread makers[6], takers[QUEUES * 2];
+    pool_start(takers, QUEUES * 2, runtime, 1, frees_for_others, NULL);
+    pool_start(makers, 6, runtime, 2, makes_for_others, NULL);
+    pool_join(makers, 6);
+    for (int i = 0; i < QUEUES; i++) {
+        pthread_mutex_lock(&queues[i].lock);
+        queues[i].closed = true;
+        pthread_cond_broadcast(&queues[i].changed);
+        pthread_mutex_unlock(&queues[i].lock);
+    }
+    pool_join(takers, QUEUES * 2);
+    uint64_t elsewhere = 0, frees = 0;
+    for (int d = 0; d < hd_device_count(runtime); d++) {
+        hd_memory_stats s = pool_stats(runtime, d);
+        elsewhere += s.frees_elsewhere;
+        frees += s.frees;
+        CONF_TRUE(s.reserved_peak_bytes <= 64 * POOL_MIB);
+        pool_gives_all_back(runtime, d);
+    }
+    CONF_EQUAL(frees, 6 * (CONF_TSAN ? 1500 : 6000));
+    CONF_EQUAL(elsewhere, frees);
+    for (int i = 0; i < QUEUES; i++) {
+        pthread_cond_destroy(&queues[i].changed);
+        pthread_mutex_destroy(&queues[i].lock);
+    }
+    conf_close(runtime);
+}
+
+/* ------------------------------------------------------------------------------------------ what others hold cached -- */
+
+typedef struct guest {
+    pthread_barrier_t barrier;
+    bool ends;
+} guest;
+
+/* Fills magazines of its lane with blocks of several sizes, some of which work was using. */
+static void *fills_magazines(void *argument)
+{
+    pool_thread *t = argument;
+    guest *g = t->context;
+    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    static const size_t sizes[] = {POOL_MIB, 700 * POOL_KIB, 512 * POOL_KIB, 100 * POOL_KIB, 256};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        hd_buffer *x[4];
+        for (int j = 0; j < 4; j++) {
+            CONF_OK(hd_alloc(lane, sizes[i], &x[j]));
+            CONF_OK(hd_fill(x[j], 0, 1, 4, NULL));
+            CONF_OK(hd_buffer_wait(x[j], HD_READ_WRITE, POOL_WAIT));
+        }
+        for (int j = 0; j < 4; j++) {
+            hd_free(x[j]);
+        }
+    }
+    if (!g->ends) {
+        pthread_barrier_wait(&g->barrier);
+        pthread_barrier_wait(&g->barrier);
+    }
+    return NULL;
+}
+
+/* Whether they have ended or sleep: what threads have in their magazines can be had, as one block. */
+static void can_be_had_by_others(void **state)
+{
+    (void)state;
+    for (int ends = 0; ends < 2; ends++) {
+        hd_runtime *runtime =
+            conf_open("host_devices=1 host_memory=128M memory_limit=48M memory_patience=60000 memory_idle=0");
+        guest g = {.ends = ends != 0};
+        pthread_barrier_init(&g.barrier, NULL, 5);
+        pool_thread threads[4];
+        pool_start(threads, 4, runtime, 1, fills_magazines, &g);
+        if (g.ends) {
+            pool_join(threads, 4);
+            CONF_EQUAL(pool_stats(runtime, 0).cached_bytes, 0);
+        } else {
+            pthread_barrier_wait(&g.barrier);
+            CONF_TRUE(pool_stats(runtime, 0).cached_bytes > 0);
+        }
+        hd_memory_stats s = pool_stats(runtime, 0);
+        CONF_EQUAL(s.live_count, 0);
+        hd_buffer *x = NULL;
+        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 48 * POOL_MIB, &x));
+        CONF_OK(hd_fill(x, 0, 3, 48 * POOL_MIB, NULL));
+        CONF_FILLED(x, 0, 3, 48 * POOL_MIB);
+        CONF_TRUE(g.ends || pool_stats(runtime, 0).drains > s.drains);
+        CONF_EQUAL(pool_stats(runtime, 0).cached_bytes, 0);
+        hd_free(x);
+        if (!g.ends) {
+            pthread_barrier_wait(&g.barrier);
+            pool_join(threads, 4);
+        }
+        pthread_barrier_destroy(&g.barrier);
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ two at once -- */
+
+typedef struct race {
+    pthread_barrier_t barrier;
+    hd_buffer *x;
+    hd_lane *lane;
+    bool uses; /* the other one uses it, instead of freeing it too */
+    atomic_bool stop;
+    hd_status status;
+} race;
+
+static void a_moment(conf_random *r)
+{
+    for (uint64_t i = conf_below(r, 300); i > 0; i--) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+}
+
+static void *races(void *argument)
+{
+    pool_thread *t = argument;
+    race *r = t->context;
+    for (;;) {
+        pthread_barrier_wait(&r->barrier);
+        if (atomic_load(&r->stop)) {
+            return NULL;
+        }
+        a_moment(&t->random);
+        hd_free(r->x);
+        pthread_barrier_wait(&r->barrier);
+    }
+}
+
+/* Two threads free one handle: one of them does, and nothing else happens. */
+static void one_of_two_frees_wins(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    static race r;
+    memset(&r, 0, sizeof r);
+    pthread_barrier_init(&r.barrier, NULL, 3);
+    pool_thread others[2];
+    conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
+    pool_start(others, 2, runtime, conf_number_from("HEDDLE_SEED", 1), races, &r);
+    for (int i = 0; i < (CONF_TSAN ? 2000 : 10000); i++) {
+        size_t bytes = i % 4 == 0 ? 2 * POOL_MIB : i % 4 == 1 ? 100000 : 300;
+        if (i % 64 == 5) {
+            CONF_OK(hd_alloc_host(runtime, 5000, &r.x));
+        } else {
+            CONF_OK(hd_alloc(lane, bytes, &r.x));
+        }
+        if (i % 8 == 0) {
+            CONF_OK(hd_fill(r.x, 0, 1, 256, NULL));
+        }
+        hd_memory_stats before = pool_stats(runtime, 0);
+        pthread_barrier_wait(&r.barrier);
+        a_moment(&random);
+        hd_free(r.x);
+        pthread_barrier_wait(&r.barrier);
+        hd_memory_stats s = pool_stats(runtime, 0);
+        CONF_EQUAL(s.live_count, 0);
+        CONF_EQUAL(s.frees, before.frees + (i % 64 != 5));
+        CONF_EQUAL(pool_stats(runtime, HD_DEVICE_HOST).live_count, 0);
+        owned y[6] = {{0}}; /* had it gone back twice, two of these were one */
+        for (int j = 0; j < 6; j++) {
+            take(lane, &y[j], bytes, (uint32_t)(i * 8 + j));
+            for (int k = 0; k < j; k++) {
+                CONF_TRUE(y[j].buffer != y[k].buffer && y[j].address != y[k].address);
+            }
+        }
+        for (int j = 0; j < 6; j++) {
+            put_back(&y[j]);
+        }
+    }
+    atomic_store(&r.stop, true);
+    pthread_barrier_wait(&r.barrier);
+    pool_join(others, 2);
+    pthread_barrier_destroy(&r.barrier);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* ---------------------------------------------------------------------------------------------------- stale handles -- */
+
+/* Nothing that takes a buffer takes a freed one. */
+static void is_refused_everywhere(hd_runtime *runtime, hd_lane *lane, conf_kernels k, hd_buffer *stale, hd_buffer *good)
+{
+    uint32_t word = 5;
+    void *p = &word;
+    float f = 1;
+    hd_hold *hold = NULL;
+    hd_ticket ticket = {NULL, 55};
+    CONF_FAILS(hd_write(stale, 0, &word, 4), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_read(stale, 0, &word, 4), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_fill(stale, 0, 7, 4, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_copy(stale, 0, good, 0, 4, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_copy(good, 0, stale, 0, 4, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_map(stale, HD_READ_WRITE, &p), HD_ERROR_HANDLE);
+    hd_unmap(stale);
+    CONF_FAILS(hd_buffer_wait(stale, HD_READ, HD_FOREVER), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_buffer_save(stale, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_buffer_set_label(stale, "x"), HD_ERROR_HANDLE);
+    CONF_FAILS(conf_fill(lane, k, stale, 0, 1, 7, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(conf_copy(lane, k, good, 0, stale, 0, 1, &ticket), HD_ERROR_HANDLE);
+    CONF_OK(hd_hold_create(runtime, &hold));
+    CONF_FAILS(hd_hold_add(hold, stale), HD_ERROR_HANDLE);
+    hd_hold_destroy(hold);
+    CONF_TRUE(hd_element(stale, 0, 4, HD_READ) == NULL);
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    CONF_EQUAL(error.status, HD_ERROR_HANDLE);
+    CONF_TRUE(!hd_get_f32(stale, 0, &f) && !hd_put_f32(stale, 0, 2));
+    CONF_EQUAL(hd_buffer_size(stale), 0);
+    CONF_EQUAL(hd_buffer_device(stale), -2);
+    CONF_EQUAL(hd_buffer_address(stale), 0);
+    hd_free(stale);
+    CONF_TRUE(word == 5 && p == &word && f == 1 && ticket.lane == NULL && ticket.sequence == 55);
+}
+
+static void stale_handles_are_refused_everywhere(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=2");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *good = NULL, *next = NULL, *stale[6];
+    hd_free(NULL);
+    CONF_OK(hd_alloc(lane, 4096, &good));
+    CONF_OK(hd_fill(good, 0, 21, 4096, NULL));
+    for (int round = 0; round < 3; round++) {
+        hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
+        CONF_OK(hd_alloc(lane, 100, &stale[0]));
+        CONF_OK(hd_alloc(lane, 3 * POOL_MIB, &stale[1]));
+        CONF_OK(hd_alloc_host(runtime, 100, &stale[2]));
+        CONF_OK(hd_alloc_unified(lane, 100, &stale[3]));
+        CONF_OK(hd_alloc_with(lane, 100, &keep, &stale[4]));
+        CONF_OK(hd_alloc(hd_default_lane(runtime, hd_device_count(runtime) - 1), 100, &stale[5]));
+        for (int i = 0; i < 6; i++) {
+            CONF_OK(hd_fill(stale[i], 0, 1, 100, NULL));
+            hd_free(stale[i]);
+            is_refused_everywhere(runtime, lane, k, stale[i], good);
+        }
+        CONF_OK(hd_alloc(lane, 100, &next)); /* they have new owners now */
+        CONF_OK(hd_fill(next, 0, 22, 100, NULL));
+        for (int i = 0; i < 6; i++) {
+            is_refused_everywhere(runtime, lane, k, stale[i], good);
+        }
+        CONF_FILLED(next, 0, 22, 100);
+        hd_free(next);
+    }
+    CONF_FILLED(good, 0, 21, 4096);
+    hd_free(good);
+    conf_close(runtime);
+}
+
+/* The same structure is used over and over: no handle of before ever fits again. */
+static void stale_handles_stay_stale(void **state)
+{
+    (void)state;
+    enum { KEPT = 4096 };
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=64M");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    uint64_t reuses = conf_number_from("HEDDLE_REUSES", CONF_TSAN ? 100000 : 200000), same = 0;
+    static hd_buffer *kept[KEPT];
+    hd_buffer *x = NULL, *last = NULL;
+    for (uint64_t i = 0; i < reuses; i++) {
+        CONF_OK(hd_alloc(lane, 300, &x));
+        if (x == last) {
+            conf_fail_at(__FILE__, __LINE__, "reuse %llu has the handle of the one before", (unsigned long long)i);
+        }
+        last = x;
+        uint64_t stride = reuses / KEPT + 1;
+        if (i % stride == 0) {
+            kept[i / stride] = x;
+        } else if (kept[0] == x) {
+            same++;
+        }
+        hd_free(x);
+    }
+    CONF_EQUAL(same, 0);
+    CONF_OK(hd_alloc(lane, 300, &x));
+    uint32_t word = 0;
+    for (int i = 0; i < KEPT && kept[i] != NULL; i++) {
+        CONF_TRUE(kept[i] != x);
+        hd_free(kept[i]);
+        CONF_FAILS(hd_read(kept[i], 0, &word, 4), HD_ERROR_HANDLE);
+        kept[i] = NULL;
+    }
+    CONF_EQUAL(pool_stats(runtime, 0).live_count, 1);
+    CONF_EQUAL(hd_buffer_size(x), 300);
+    hd_free(x);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* What is no handle at all is refused, as far as it can be looked at. */
+static void what_is_no_handle(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    conf_kernels k = conf_builtins(runtime);
+    hd_buffer *good = NULL;
+    CONF_OK(hd_alloc(lane, 4096, &good));
+    static _Alignas(4096) unsigned char zeros[8192];
+    is_refused_everywhere(runtime, lane, k, NULL, good);
+    is_refused_everywhere(runtime, lane, k, (hd_buffer *)(void *)zeros, good);
+    is_refused_everywhere(runtime, lane, k, (hd_buffer *)(void *)(zeros + 512), good);
+    uintptr_t bits = (uintptr_t)good;
+    for (int bit = 0; bit < 9; bit++) { /* another generation, or an address inside the same structure */
+        is_refused_everywhere(runtime, lane, k, (hd_buffer *)(bits ^ (uintptr_t)1 << bit), good);
+    }
+    for (int bit = 48; bit < 64; bit++) {
+        is_refused_everywhere(runtime, lane, k, (hd_buffer *)(bits ^ (uintptr_t)1 << bit), good);
+    }
+    CONF_EQUAL(hd_buffer_size(good), 4096);
+    hd_free(good);
+    conf_close(runtime);
+}
+
+/* --------------------------------------------------------------------------------------------- runtimes and threads -- */
+
+typedef struct visitor {
+    pthread_barrier_t barrier;
+    hd_runtime *now; /* the one that is open; NULL: it is over */
+    int rounds;
+} visitor;
+
+static void some_pairs(hd_runtime *runtime, conf_random *r, uint32_t word)
+{
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    owned hand[8] = {{0}};
+    CONF_TRUE(lane != NULL);
+    for (int i = 0; i < 200; i++) {
+        owned *o = &hand[conf_below(r, 8)];
+        put_back(o);
+        take(lane, o, pool_size(r, 300 * POOL_KIB), word + (uint32_t)i);
+    }
+    for (int i = 0; i < 7; i++) { /* the last one is left to hd_close */
+        put_back(&hand[i]);
+    }
+}
+
+static void *outlives(void *argument)
+{
+    pool_thread *t = argument;
+    visitor *v = t->context;
+    for (;;) {
+        pthread_barrier_wait(&v->barrier);
+        if (v->now == NULL) {
+            return NULL;
+        }
+        some_pairs(v->now, &t->random, (uint32_t)t->number << 24);
+        if (t->number % 2 ==
+            0) { /* and one of its own, at the same time, which it closes, or leaves to be closed by another */
+            hd_runtime *own = conf_open("host_devices=2");
+            for (int i = 0; i < 3; i++) {
+                some_pairs(own, &t->random, 5);
+                some_pairs(v->now, &t->random, 6);
+            }
+            conf_close(own);
+        }
+        pthread_barrier_wait(&v->barrier);
+        pthread_barrier_wait(&v->barrier); /* closed meanwhile, with this thread's magazines full */
+    }
+}
+
+/* Runtimes are opened and closed while threads that used them live on and use the next one, and end after the last is closed. */
+static void runtimes_come_and_go(void **state)
+{
+    (void)state;
+    enum { n = 6 };
+    static visitor v;
+    memset(&v, 0, sizeof v);
+    pthread_barrier_init(&v.barrier, NULL, n + 1);
+    pool_thread threads[n];
+    pool_start(threads, n, NULL, 3, outlives, &v);
+    for (int round = 0; round < (CONF_TSAN ? 4 : 15); round++) {
+        v.now = conf_open("host_devices=2");
+        pthread_barrier_wait(&v.barrier);
+        pthread_barrier_wait(&v.barrier);
+        hd_memory_stats s = pool_stats(v.now, 0);
+        CONF_TRUE(s.live_count >= n);
+        conf_close(v.now);
+        pthread_barrier_wait(&v.barrier);
+    }
+    v.now = NULL;
+    pthread_barrier_wait(&v.barrier);
+    pool_join(threads, n);
+    pthread_barrier_destroy(&v.barrier);
+}
+
+static void *uses_once(void *argument)
+{
+    pool_thread *t = argument;
+    hd_runtime **both = t->context;
+    for (int i = 0; i < 4; i++) {
+        some_pairs(both[i % 2], &t->random, 7);
+    }
+    return NULL;
+}
+
+/* Threads end while their runtimes are open, with magazines of two of them; one runtime is closed first, or the other. */
+static void threads_come_and_go(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        hd_runtime *both[2] = {conf_open("host_devices=2"), conf_open("host_devices=2")};
+        for (int i = 0; i < (CONF_TSAN ? 2 : 6); i++) {
+            pool_thread threads[8];
+            pool_start(threads, 8, NULL, (uint64_t)i, uses_once, both);
+            pool_join(threads, 8);
+            CONF_EQUAL(pool_stats(both[0], 0).cached_bytes, 0);
+        }
+        conf_close(both[round % 2]);
+        conf_random r = {9};
+        some_pairs(both[1 - round % 2], &r, 8);
+        conf_close(both[1 - round % 2]);
+    }
+}
+
+int main(void)
+{
+    conf_begin("test_memory_threads");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(each_for_itself),
+        CONF_CASE(across_threads),
+        CONF_CASE(can_be_had_by_others),
+        CONF_CASE(one_of_two_frees_wins),
+        CONF_CASE(stale_handles_are_refused_everywhere),
+        CONF_CASE(stale_handles_stay_stale),
+        CONF_CASE(what_is_no_handle),
+        CONF_CASE(runtimes_come_and_go),
+        CONF_CASE(threads_come_and_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
