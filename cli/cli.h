@@ -20,6 +20,9 @@ int cli_info(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_cc(int argc, char **argv);
 
+/* `heddle info --memory`: of one process, or, pid 0, of all of this user. The exit status. */
+int cli_memory(int pid, bool json);
+
 /* Prints "heddle COMMAND: MESSAGE" and where help is, to stderr; returns CLI_USAGE. `command` may be "". */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -4,14 +4,15 @@ _heddle() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} words=
     COMPREPLY=()
     case ${COMP_WORDS[1]} in
-    info) words='--json --help' ;;
-    bench) words='lanes faults --devices --seconds --rounds --quick --json --help' ;;
+    info) words='--memory --json --help' ;;
+    bench) words='lanes faults alloc --devices --seconds --rounds --quick --device --only --replay --json --help' ;;
     cc) words='--gpu-arch --no-gpu --no-cpu --ptx --emit-ptx --verbose --help' ;;
     esac
     [ "$COMP_CWORD" -eq 1 ] && words='info bench cc help --help --version'
     # file names follow where no option was begun
     case $before in
-    -o | --ptx | --emit-ptx) words= ;;
+    -o | --ptx | --emit-ptx | --replay) words= ;;
+    --only) words='pair random holes live multi_stream threads hand_over replay free_busy beside limit reclaim unified pinned' ;;
     esac
     [ -z "$words" ] || mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }

@@ -4,6 +4,7 @@
  * device can be opened the rest is printed all the same, and the status is CLI_FAILED.
  */
 #include <heddle.h>
+#include <stdlib.h>
 #include <string.h>
 #include "bench/machine.h"
 #include "cli/cli.h"
@@ -11,13 +12,17 @@
 static int print_help(void)
 {
     printf("usage: heddle info [--json]\n"
+           "       heddle info --memory [PID] [--json]\n"
            "\n"
            "Prints the version, the machine, the driver and the placement of the engines, each device (name, bus\n"
            "address, UUID, memory, compute capability, limits, NUMA node; with HEDDLE_PLACEMENT=process its worker\n"
            "process, and how often it was lost and restarted), which device can access which other one's memory, and\n"
            "every option: its value in force, whether that is the default, and its environment variable.\n"
+           "With --memory, what running programs hold on each device: limits, figures of the memory pool, the largest\n"
+           "holders. They are not disturbed; their figures are some hundred milliseconds old.\n"
            "\n"
            "options:\n"
+           "  --memory    the memory of the program with that PID, or of all programs of this user\n"
            "  --json      the same as one JSON object\n"
            "  --help, -h  this text\n");
     return cli_finish("info", CLI_OK);
@@ -140,17 +145,42 @@ static void print_runtime(hd_runtime *runtime)
     print_links(runtime, info.device_count);
 }
 
+/* A process id; 0: it is none. */
+static int parse_pid(const char *text)
+{
+    bool digits = text[0] && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 10;
+    long long pid = digits ? strtoll(text, NULL, 10) : 0;
+    return pid <= INT32_MAX ? (int)pid : 0;
+}
+
 int cli_info(int argc, char **argv)
 {
-    bool json = false;
+    bool json = false, memory = false;
+    int pid = 0;
+    const char *unexpected = NULL;
     for (int i = 1; i < argc; i++) {
+        int number = parse_pid(argv[i]);
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             return print_help();
         }
-        if (strcmp(argv[i], "--json") != 0) {
-            return cli_usage("info", argv[i][0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argv[i]);
+        if (strcmp(argv[i], "--json") == 0) {
+            json = true;
+        } else if (strcmp(argv[i], "--memory") == 0) {
+            memory = true;
+        } else if (memory && number && !pid) {
+            pid = number;
+        } else if (!unexpected) {
+            unexpected = argv[i];
         }
-        json = true;
+    }
+    if (unexpected) {
+        const char *format = unexpected[0] == '-' ? "unknown option '%s'"
+                             : memory && !pid     ? "'%s' is no process id"
+                                                  : "unexpected '%s'";
+        return cli_usage("info", format, unexpected);
+    }
+    if (memory) {
+        return cli_memory(pid, json);
     }
     hd_runtime *runtime = NULL;
     bool opened = hd_open(NULL, &runtime) == HD_OK;

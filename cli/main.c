@@ -15,7 +15,8 @@ typedef struct command {
 
 static const command commands[] = {
     {"info", "what Heddle finds on this machine: devices, driver, memory, links, options in force", cli_info},
-    {"bench", "measure: `bench lanes` compares ways to drive every device, `bench faults` loses them", cli_bench},
+    {"bench", "measure: `bench lanes` drives every device, `bench faults` loses them, `bench alloc` allocates",
+     cli_bench},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
 

@@ -1,0 +1,477 @@
+/* alloc.c - the conductor of `heddle bench alloc`: opens the device, plans the cases, goes through them, one after
+ * the other.
+ *
+ * Threads: all of it on the calling thread; cases make threads of their own. Locks: none. What always holds: one case
+ * is under way at a time; every case has runtimes of its own, which it closes; how long a slice is follows from the
+ * time that is left, so that the run ends in time whatever the allocators cost.
+ */
+#include "bench/alloc.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "bench/alloc_parts.h"
+#include "bench/machine.h"
+
+#ifndef HEDDLE_SOURCE_INCLUDEDIR
+#define HEDDLE_SOURCE_INCLUDEDIR ""
+#endif
+
+enum { PATH_BYTES = 1024, SIDES = 3 };
+
+static const double slice_least_ns = 2e6;
+
+const char alloc_help[] =
+    "What allocating and freeing device memory costs, and how much memory it takes: Heddle (hd_alloc, hd_free) "
+    "against\n"
+    "cuMemAllocAsync/cuMemFreeAsync, whose pool is told to keep what it has, and cuMemAlloc/cuMemFree of the same "
+    "driver,\n"
+    "in turns. With host devices also against malloc and free with a header for the size and counters of what is "
+    "live;\n"
+    "the driver's calls are then the host devices' own.\n"
+    "\n"
+    "Parts (--only):\n"
+    "  pair          one thread allocates and frees a block, over and over: 256 bytes, 4 KiB, 1 MiB, 64 MiB\n"
+    "  random        2 n operations, 73 % of them allocations of up to so many MiB, of at most 16000 MiB in all; one\n"
+    "                sequence, recorded first and replayed everywhere\n"
+    "  holes         pairs of 1 KiB beside 4096 and 65536 free blocks of 512 bytes between live ones\n"
+    "  live          100000 blocks of 256 bytes to 4 KiB, all allocated, then all freed\n"
+    "  multi_stream  4 kernels of about half a millisecond in 1 to 4 streams, each with a buffer that is freed behind "
+    "it;\n"
+    "                cold (from nothing) and warm\n"
+    "  threads       pairs of 4 KiB and random allocations by 1 to 16 threads, each with a lane of its own\n"
+    "  hand_over     one thread allocates, another one frees\n"
+    "  replay        programs that were recorded elsewhere (bench/logs/README.md says how), or --replay FILE\n"
+    "  free_busy     a free while a kernel of 100 ms runs: of the block that it uses, and of one that nobody uses\n"
+    "  beside        small kernels in one lane while another thread allocates, or makes the pool grow and shrink\n"
+    "  limit         16 threads that want twice as much as HEDDLE_MEMORY_LIMIT allows\n"
+    "  reclaim       a training loop with a garbage collector under a limit of 4 GiB: early reclaim, or at the limit "
+    "only\n"
+    "  unified       a unified buffer read by element, against a load and a copy of 4 bytes\n"
+    "  pinned        pairs of pinned memory, against cuMemHostAlloc/cuMemFreeHost\n"
+    "\n"
+    "Columns:\n"
+    "  median    nanoseconds for a pair (threads: of one thread), an operation or a run; the median of the rounds\n"
+    "  p99       99th percentile of single pairs, operations or runs, the cost of reading the clock subtracted\n"
+    "  Heddle/it Heddle's time over this one's, in the same round; the median of the rounds\n"
+    "  reserved/live  the most physical memory held, over the most bytes live, as asked for\n"
+    "  calls     calls of the driver for memory that Heddle made; the others make one for each operation\n"
+    "\n"
+    "Each allocator first does everything once with every block compared with all others that are live. A block that\n"
+    "overlaps another one, has a wrong size or loses bytes, a kernel with a wrong result, and a limit that is "
+    "exceeded\n"
+    "end the run with exit status 1. Whether goals are reached does not change the exit status.\n";
+
+/* ------------------------------------------------------------------------------------------------------- parts -- */
+
+static const char *const parts[] = {"pair",   "random",    "holes",  "live",  "multi_stream", "threads", "hand_over",
+                                    "replay", "free_busy", "beside", "limit", "reclaim",      "unified", "pinned"};
+
+bool alloc_has_part(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (strlen(parts[i]) == length && memcmp(parts[i], name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_wanted(const alloc_options *o, const char *part)
+{
+    size_t length = strlen(part);
+    for (const char *at = o->only; at && *at; at += strspn(at, ",")) {
+        size_t here = strcspn(at, ",");
+        if (here == length && memcmp(at, part, length) == 0) {
+            return true;
+        }
+        at += here;
+    }
+    return !o->only;
+}
+
+/* ------------------------------------------------------------------------------------------- recorded programs -- */
+
+static int is_log(const struct dirent *entry)
+{
+    const char *dot = strrchr(entry->d_name, '.');
+    return dot && strcmp(dot, ".hdlog") == 0;
+}
+
+static bool add_log(alloc_experiment *x, const char *path, char *error)
+{
+    return x->n_logs == ALLOC_REPLAYS_MAX || alloc_log_read(path, &x->logs[x->n_logs++], error);
+}
+
+/* All of a directory, in the order of their names. */
+static bool add_directory(alloc_experiment *x, const char *directory, char *error)
+{
+    struct dirent **entries;
+    bool ok = true;
+    int n = directory[0] ? scandir(directory, &entries, is_log, alphasort) : 0;
+    for (int i = 0; i < n; i++) {
+        char path[PATH_BYTES];
+        int length = snprintf(path, sizeof(path), "%s/%s", directory, entries[i]->d_name);
+        ok = ok && (length >= (int)sizeof(path) || add_log(x, path, error));
+        free(entries[i]);
+    }
+    if (n > 0) {
+        free(entries);
+    }
+    return ok;
+}
+
+/* The ones that were asked for; else those beside the source, or those that are installed with this program. */
+static bool find_logs(alloc_experiment *x, char *error)
+{
+    const alloc_options *o = x->options;
+    char self[PATH_BYTES / 2], beside[PATH_BYTES] = "";
+    bool ok = true;
+    for (int i = 0; i < o->n_replays && ok; i++) {
+        ok = add_log(x, o->replays[i], error);
+    }
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (length > 0) {
+        self[length] = 0;
+        char *slash = strrchr(self, '/');
+        *(slash ? slash : self) = 0;
+        snprintf(beside, sizeof(beside), "%s/../share/heddle/logs", self);
+    }
+    const char *places[2] = {HEDDLE_SOURCE_INCLUDEDIR[0] ? HEDDLE_SOURCE_INCLUDEDIR "/../bench/logs" : "", beside};
+    for (int i = 0; i < 2 && ok && x->n_logs == 0; i++) {
+        ok = add_directory(x, places[i], error);
+    }
+    if (ok && x->n_logs == 0 && o->only && strcmp(o->only, "replay") == 0) {
+        snprintf(error, PLAIN_ERROR, "no recorded programs were found; name one with --replay FILE");
+        return false;
+    }
+    return ok;
+}
+
+/* -------------------------------------------------------------------------------------------------------- plan -- */
+
+static alloc_step *add_step(alloc_experiment *x, const char *group,
+                            bool (*run)(alloc_experiment *, const alloc_step *, char *), uint64_t a, uint64_t b)
+{
+    static alloc_step left_out; /* what is not wanted is written here */
+    bool wanted = x->n_steps < ALLOC_STEPS_MAX && is_wanted(x->options, group);
+    alloc_step *step = wanted ? &x->steps[x->n_steps++] : &left_out;
+    *step = (alloc_step){.group = group, .run = run, .a = a, .b = b};
+    return step;
+}
+
+#define NAME_STEP(step, id_format, name_format, ...)                                                                   \
+    do {                                                                                                               \
+        alloc_step *named = (step);                                                                                    \
+        snprintf(named->id, sizeof(named->id), id_format, __VA_ARGS__);                                                \
+        snprintf(named->name, sizeof(named->name), name_format, __VA_ARGS__);                                          \
+    } while (0)
+
+static void size_text(uint64_t bytes, char out[REPORT_TEXT])
+{
+    bool mib = bytes >= ALLOC_MIB, kib = bytes >= 1024;
+    snprintf(out, REPORT_TEXT, "%llu%s",
+             (unsigned long long)(mib   ? bytes / ALLOC_MIB
+                                  : kib ? bytes / 1024
+                                        : bytes),
+             mib   ? "MiB"
+             : kib ? "KiB"
+                   : "B");
+}
+
+static void plan_one_thread(alloc_experiment *x)
+{
+    static const uint64_t sizes[] = {256, 4096, (uint64_t)1 << 20, (uint64_t)64 << 20};
+    static const uint64_t counts[] = {1000, 10000, 100000}, largest[] = {1, 4, 64, 256, 1024, 4096};
+    bool quick = x->options->quick;
+    for (int i = 0; i < 4; i++) {
+        char text[REPORT_TEXT];
+        size_text(sizes[i], text);
+        NAME_STEP(add_step(x, "pair", alloc_run_pair, sizes[i], 0), "pair_%s", "pair, %s", text);
+    }
+    for (int n = 0; n < (quick ? 1 : 3); n++) {
+        for (int i = 0; i < 6; i++) {
+            if (!quick || i % 2 == 0) {
+                NAME_STEP(add_step(x, "random", alloc_run_random, counts[n], largest[i]), "random_%d_%dMiB",
+                          "n = %d, up to %d MiB", (int)counts[n], (int)largest[i]);
+            }
+        }
+    }
+    for (int i = 0; i < (quick ? 1 : 2); i++) {
+        int holes = i ? 65536 : 4096;
+        NAME_STEP(add_step(x, "holes", alloc_run_holes, (uint64_t)holes, 0), "holes_%d", "pair of 1 KiB, %d holes",
+                  holes);
+    }
+    int live = quick ? 10000 : 100000;
+    NAME_STEP(add_step(x, "live", alloc_run_live, (uint64_t)live, 0), "live_%d", "%d blocks live", live);
+    for (int i = 0; i < x->n_logs; i++) {
+        alloc_step *step = add_step(x, "replay", alloc_run_replay, 0, 0);
+        alloc_log *log = &x->logs[i];
+        alloc_log_fit(log, x->room);
+        step->log = log;
+        snprintf(step->id, sizeof(step->id), "replay_%.50s", log->name);
+        snprintf(step->name, sizeof(step->name), "%.40s%.*s", log->name, log->divisor > 1 ? 32 : 0, ", sizes divided");
+    }
+}
+
+static void plan_threads(alloc_experiment *x)
+{
+    bool quick = x->options->quick;
+    for (int i = 0; i <= 4; i++) {
+        int threads = 1 << i;
+        if (!quick || threads == 1 || threads == 8) {
+            NAME_STEP(add_step(x, "threads", alloc_run_thread_pairs, (uint64_t)threads, 4096), "threads_pair_%d",
+                      "pair of 4 KiB, threads: %d", threads);
+        }
+    }
+    for (int i = 0; i <= 4; i++) {
+        int threads = 1 << i;
+        if (!quick || threads == 4) {
+            NAME_STEP(add_step(x, "threads", alloc_run_thread_random, (uint64_t)threads, quick ? 500 : 5000),
+                      "threads_random_%d", "random up to 1 MiB, threads: %d", threads);
+        }
+    }
+    NAME_STEP(add_step(x, "hand_over", alloc_run_hand_over, 4096, 0), "hand_over_%dKiB",
+              "pair of %d KiB, another thread frees", 4);
+    for (int streams = 1; streams <= 4; streams++) {
+        for (int cold = 1; cold >= 0; cold--) {
+            if (!quick || streams == (cold ? 1 : 4)) {
+                alloc_step *step = add_step(x, "multi_stream", alloc_run_streams, (uint64_t)streams, (uint64_t)cold);
+                snprintf(step->id, sizeof(step->id), "streams_%d_%s", streams, cold ? "cold" : "warm");
+                snprintf(step->name, sizeof(step->name), "4 kernels, streams: %d, %s", streams, cold ? "cold" : "warm");
+            }
+        }
+    }
+}
+
+static void plan_rest(alloc_experiment *x)
+{
+    bool quick = x->options->quick, host = x->on_host;
+    uint64_t limit = host ? 128 * ALLOC_MIB : 2048 * ALLOC_MIB;
+    uint64_t loop_limit = !host ? 4096 * ALLOC_MIB : quick ? 8 * ALLOC_MIB : 32 * ALLOC_MIB;
+    uint64_t kernel_ms = !host ? 100 : quick ? 15 : 30, run_ms = !host ? 2000 : quick ? 200 : 600;
+    alloc_step *step = add_step(x, "free_busy", alloc_run_busy, kernel_ms, 0);
+    snprintf(step->name, sizeof(step->name), "free while a kernel runs");
+    step->fixed_s = (double)kernel_ms * 1e-3 * (2 * x->rounds + 6) * SIDES;
+    step = add_step(x, "beside", alloc_run_beside, ALLOC_BESIDE_GROWTH, 0);
+    snprintf(step->name, sizeof(step->name), "kernels beside growth");
+    if (!quick) {
+        step = add_step(x, "beside", alloc_run_beside, ALLOC_BESIDE_RANDOM, 0);
+        snprintf(step->name, sizeof(step->name), "kernels beside random allocations");
+    }
+    step = add_step(x, "limit", alloc_run_limit, ALLOC_THREADS_MAX, limit < x->room ? limit : x->room);
+    snprintf(step->name, sizeof(step->name), "storm under a limit");
+    step->fixed_s = quick ? 0.4 : 2;
+    step = add_step(x, "reclaim", alloc_run_reclaim, loop_limit < 2 * x->room ? loop_limit : 2 * x->room, run_ms);
+    snprintf(step->name, sizeof(step->name), "training loop under a limit");
+    step->fixed_s = (double)run_ms * 1e-3 * 1.3 * 2 * x->rounds;
+    step = add_step(x, "unified", alloc_run_unified, 0, 0);
+    snprintf(step->name, sizeof(step->name), "unified memory by element");
+    step = add_step(x, "pinned", alloc_run_pinned, (host ? 64 : 256) * ALLOC_MIB, 0);
+    snprintf(step->name, sizeof(step->name), "pinned memory");
+}
+
+alloc_case *alloc_case_add(alloc_experiment *x, const alloc_step *step)
+{
+    alloc_case *c = &x->cases[x->n_cases++]; /* at most one for each step */
+    memset(c, 0, sizeof(*c));
+    c->group = step->group;
+    c->threads = 1;
+    snprintf(c->id, sizeof(c->id), "%s", step->id);
+    snprintf(c->name, sizeof(c->name), "%s", step->name);
+    return c;
+}
+
+uint64_t alloc_slice_end(const alloc_experiment *x, double slices)
+{
+    return stats_monotonic() + (uint64_t)(slices * (double)x->slice_ns);
+}
+
+/* What is left of the time, shared among the steps that are left. */
+static void set_slice(alloc_experiment *x, int step, double usual_ns)
+{
+    double left = x->budget_s - (double)(stats_monotonic() - x->begun) * 1e-9;
+    for (int i = step; i < x->n_steps; i++) {
+        left -= x->steps[i].fixed_s;
+    }
+    double slice = left * 1e9 / (x->n_steps - step) / (SIDES * (x->rounds + 2));
+    slice = slice < usual_ns ? slice : usual_ns;
+    x->slice_ns = (uint64_t)(slice > slice_least_ns ? slice : slice_least_ns);
+}
+
+/* -------------------------------------------------------------------------------------------------------- open -- */
+
+/* The first device that HEDDLE_DEVICES allows. */
+static int first_device(void)
+{
+    const char *list = getenv("HEDDLE_DEVICES");
+    char *end;
+    long number = list ? strtol(list, &end, 10) : 0;
+    return list && end != list && number > 0 && number < 1024 ? (int)number : 0;
+}
+
+static bool open_runtime(alloc_experiment *x, const char *more, char *error)
+{
+    int device = x->options->device >= 0 ? x->options->device : first_device();
+    snprintf(x->settings, sizeof(x->settings), "devices=%d memory_idle=0%s", device, more);
+    hd_options options = {.size = sizeof(options), .settings = x->settings};
+    x->info.size = sizeof(x->info);
+    return report_check(hd_open(&options, &x->runtime), "hd_open", error) &&
+           report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
+}
+
+/* Host devices get room for what is measured on GPUs; memory that nobody touches costs nothing. */
+static bool open_device(alloc_experiment *x, char *error)
+{
+    const char *memory = getenv("HEDDLE_HOST_MEMORY");
+    if (!open_runtime(x, "", error)) {
+        return false;
+    }
+    x->on_host = strcmp(x->info.driver, "host") == 0;
+    if (x->on_host && (!memory || !memory[0])) {
+        hd_close(x->runtime);
+        x->runtime = NULL;
+        if (!open_runtime(x, " host_memory=16G", error)) {
+            return false;
+        }
+    }
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    x->device.size = sizeof(x->device);
+    if (!report_check(hd_device_info(x->runtime, 0, &x->device), "hd_device_info", error) ||
+        !report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+        return false;
+    }
+    uint64_t most = stats.limit_bytes < x->device.memory_free_bytes ? stats.limit_bytes : x->device.memory_free_bytes;
+    x->room = most / 4 / ALLOC_MIB * ALLOC_MIB;
+    if (x->room < 16 * ALLOC_MIB) {
+        snprintf(error, PLAIN_ERROR, "the device has %llu MiB of memory to use; at least 64 are needed",
+                 (unsigned long long)(most / ALLOC_MIB));
+        return false;
+    }
+    return true;
+}
+
+/* The provider in this process, which has settings of its own where Heddle's engines are elsewhere. */
+static bool open_provider(alloc_experiment *x, char *error)
+{
+    if (!x->on_host) {
+        return report_check(hdi_driver_nvidia(&x->driver), "driver", error);
+    }
+    hdi_options options;
+    if (!report_check(hdi_options_parse(x->settings, &options), "options", error)) {
+        return false;
+    }
+    hd_status status = hdi_host_configure(&options);
+    hdi_options_release(&options);
+    return report_check(status, "host devices", error) && report_check(hdi_driver_host(&x->driver), "driver", error);
+}
+
+static bool find_device(alloc_experiment *x, char *error)
+{
+    int count = 0;
+    if (!ALLOC_TRY(x->driver, error, cuDeviceGetCount, (&count))) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        hdcu_uuid uuid;
+        if (!ALLOC_TRY(x->driver, error, cuDeviceGet, (&x->ordinal, i)) ||
+            !ALLOC_TRY(x->driver, error, cuDeviceGetUuid, (&uuid, x->ordinal))) {
+            return false;
+        }
+        if (memcmp(uuid.bytes, x->device.uuid, 16) == 0) {
+            return true;
+        }
+    }
+    snprintf(error, PLAIN_ERROR, "the driver shows %d devices, none of them the one that Heddle opened", count);
+    return false;
+}
+
+/* The rivals' device, context and pool. */
+static bool open_rivals(alloc_experiment *x, char *error)
+{
+    int pools = 0;
+    if (!open_provider(x, error) || !ALLOC_TRY(x->driver, error, cuInit, (0)) || !find_device(x, error) ||
+        !ALLOC_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&x->context, x->ordinal)) ||
+        !ALLOC_TRY(x->driver, error, cuCtxSetCurrent, (x->context)) ||
+        !plain_builtin(x->info.driver, &x->image, error)) {
+        return false;
+    }
+    const hdi_driver *d = x->driver;
+    bool has_entries = d->cuMemAllocAsync && d->cuMemFreeAsync && d->cuDeviceGetDefaultMemPool &&
+                       d->cuMemPoolGetAttribute && d->cuMemPoolSetAttribute && d->cuMemPoolTrimTo;
+    if (has_entries &&
+        d->cuDeviceGetAttribute(&pools, HDCU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, x->ordinal) == HDCU_SUCCESS &&
+        pools) {
+        return ALLOC_TRY(d, error, cuDeviceGetDefaultMemPool, (&x->pool, x->ordinal));
+    }
+    return true;
+}
+
+static void close_all(alloc_experiment *x)
+{
+    hd_close(x->runtime);
+    if (x->context) {
+        x->driver->cuCtxSetCurrent(NULL);
+        x->driver->cuDevicePrimaryCtxRelease(x->ordinal);
+    }
+    for (int i = 0; i < x->n_logs; i++) {
+        alloc_log_release(&x->logs[i]);
+    }
+}
+
+static bool measure(alloc_experiment *x, char *error)
+{
+    const alloc_options *o = x->options;
+    stats_clock_start();
+    report_progress(&o->run, "reading recorded programs", "", 0);
+    if (is_wanted(o, "replay") && !find_logs(x, error)) {
+        return false;
+    }
+    report_progress(&o->run, "opening the device", "", 0);
+    if (!open_device(x, error) || !open_rivals(x, error)) {
+        return false;
+    }
+    machine_facts facts;
+    machine_read(&facts);
+    x->processors = facts.processors;
+    x->rounds = o->rounds ? o->rounds : o->quick ? 2 : x->on_host ? 3 : 5;
+    x->budget_s = x->on_host ? (o->quick ? 9 : 100) : o->quick ? 30 : 115;
+    double usual_ns = x->on_host ? (o->quick ? 15e6 : 40e6) : o->quick ? 25e6 : 100e6;
+    plan_one_thread(x);
+    plan_threads(x);
+    plan_rest(x);
+    x->begun = stats_monotonic();
+    for (int i = 0; i < x->n_steps; i++) {
+        const alloc_step *step = &x->steps[i];
+        char why[PLAIN_ERROR] = "";
+        report_progress(&o->run, step->group, step->name, (double)i / x->n_steps);
+        set_slice(x, i, usual_ns);
+        if (!step->run(x, step, why)) {
+            snprintf(error, PLAIN_ERROR, "%s, %s: %.400s", step->group, step->name, why);
+            return false;
+        }
+    }
+    return true;
+}
+
+int alloc_run(const alloc_options *options)
+{
+    alloc_experiment *x = calloc(1, sizeof(*x));
+    char error[PLAIN_ERROR] = "out of memory";
+    bool ok = false;
+    if (x) {
+        x->options = options;
+        x->started = report_wall_clock();
+        ok = report_try_json(&options->run, error) && measure(x, error);
+        x->took_s = report_wall_clock() - x->started;
+        report_progress(&options->run, NULL, "", 1);
+        ok = ok && report_write(&options->run, alloc_print_table, alloc_print_json, x, error);
+        close_all(x);
+        free(x);
+    }
+    if (!ok) {
+        fprintf(stderr, "heddle bench alloc: %s\n", error);
+    }
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,405 @@
+/* alloc_sides.c - the allocators that are compared, behind one interface, and the loops that are timed.
+ *
+ * Threads: a side is opened and closed by the conductor, and used by any thread that has entered it. Locks: none. What
+ * always holds: the loops are compiled for each allocator apart, so that none pays for being one of several; what is
+ * timed is the allocator's call and, for malloc, its bookkeeping.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "bench/alloc_parts.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { NO_MEMORY = 1 << 20, /* in place of each allocator's own code */ DEADLINE_EVERY = 32 };
+
+const char *const alloc_kind_names[ALLOC_KINDS] = {"Heddle", "cuMemAllocAsync", "cuMemAlloc", "malloc"};
+const char *const alloc_kind_ids[ALLOC_KINDS] = {"heddle", "async", "plain", "libc"};
+
+/* ---------------------------------------------------------------------------------------------------- one call -- */
+
+/* What a tracked allocator keeps of a block of malloc's, in front of it. */
+typedef struct libc_head {
+    _Alignas(16) size_t bytes;
+    uint32_t lane;
+} libc_head;
+
+INLINE int libc_take(alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out)
+{
+    libc_head *head = malloc(sizeof(*head) + bytes);
+    __asm__ volatile("" : "+r"(head) : : "memory"); /* the compiler must not leave the pair out */
+    if (!head) {
+        return NO_MEMORY;
+    }
+    head->bytes = bytes;
+    head->lane = lane;
+    atomic_fetch_add_explicit(&s->live_bytes, bytes, memory_order_relaxed); /* counters; nothing is passed with them */
+    atomic_fetch_add_explicit(&s->live_count, 1, memory_order_relaxed);
+    out->memory = head + 1;
+    return 0;
+}
+
+INLINE void libc_give(alloc_side *s, const alloc_slot *slot)
+{
+    libc_head *head = (libc_head *)slot->memory - 1;
+    atomic_fetch_sub_explicit(&s->live_bytes, head->bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&s->live_count, 1, memory_order_relaxed);
+    free(head);
+}
+
+INLINE int driver_code(hdcu_result code)
+{
+    return code == HDCU_ERROR_OUT_OF_MEMORY ? NO_MEMORY : code;
+}
+
+/* 0, NO_MEMORY, or the allocator's own code. `kind` is a constant where this is inlined. */
+INLINE int take(alloc_kind kind, alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out)
+{
+    switch (kind) {
+    case ALLOC_HEDDLE: {
+        int status = hd_alloc(s->lane[lane], bytes, &out->buffer);
+        return __builtin_expect(status == HD_ERROR_MEMORY, 0) ? NO_MEMORY : status;
+    }
+    case ALLOC_ASYNC:
+        return driver_code(s->d->cuMemAllocAsync(&out->pointer, bytes, s->stream[lane]));
+    case ALLOC_PLAIN:
+        return driver_code(s->d->cuMemAlloc(&out->pointer, bytes));
+    default:
+        return libc_take(s, lane, bytes, out);
+    }
+}
+
+INLINE int give(alloc_kind kind, alloc_side *s, uint32_t lane, const alloc_slot *slot)
+{
+    switch (kind) {
+    case ALLOC_HEDDLE:
+        hd_free(slot->buffer);
+        return 0;
+    case ALLOC_ASYNC:
+        return s->d->cuMemFreeAsync(slot->pointer, s->stream[lane]);
+    case ALLOC_PLAIN:
+        return s->d->cuMemFree(slot->pointer);
+    default:
+        libc_give(s, slot);
+        return 0;
+    }
+}
+
+static alloc_end end_of(const alloc_side *s, int code, const char *what, char *error)
+{
+    if (code == 0) {
+        return ALLOC_DONE;
+    }
+    if (s->kind == ALLOC_HEDDLE) {
+        snprintf(error, PLAIN_ERROR, "%s: %.400s", what, hd_message());
+    } else if (code == NO_MEMORY) {
+        snprintf(error, PLAIN_ERROR, "%s %s: out of memory", alloc_kind_names[s->kind], what);
+    } else {
+        snprintf(error, PLAIN_ERROR, "%s %s: %.100s (%d)", alloc_kind_names[s->kind], what, hdi_driver_code_name(code),
+                 code);
+    }
+    return code == NO_MEMORY ? ALLOC_NO_ROOM : ALLOC_FAILED;
+}
+
+alloc_end alloc_take(alloc_side *s, uint32_t lane, size_t bytes, alloc_slot *out, char *error)
+{
+    alloc_slot slot = {.pointer = 0};
+    int code = s->kind == ALLOC_HEDDLE  ? take(ALLOC_HEDDLE, s, lane, bytes, &slot)
+               : s->kind == ALLOC_ASYNC ? take(ALLOC_ASYNC, s, lane, bytes, &slot)
+               : s->kind == ALLOC_PLAIN ? take(ALLOC_PLAIN, s, lane, bytes, &slot)
+                                        : take(ALLOC_LIBC, s, lane, bytes, &slot);
+    *out = code == 0 ? slot : (alloc_slot){.pointer = 0};
+    return end_of(s, code, "allocation", error);
+}
+
+bool alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error)
+{
+    int code = 0;
+    if (alloc_is_live(slot)) {
+        code = s->kind == ALLOC_HEDDLE  ? give(ALLOC_HEDDLE, s, lane, slot)
+               : s->kind == ALLOC_ASYNC ? give(ALLOC_ASYNC, s, lane, slot)
+               : s->kind == ALLOC_PLAIN ? give(ALLOC_PLAIN, s, lane, slot)
+                                        : give(ALLOC_LIBC, s, lane, slot);
+        slot->pointer = 0;
+    }
+    return end_of(s, code, "free", error) == ALLOC_DONE;
+}
+
+bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error)
+{
+    bool ok = true;
+    for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC; lane++) { /* what lane 0 frees is theirs until then */
+        ok = alloc_wait(s, (uint32_t)lane, error) && ok;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ok = alloc_give(s, 0, &slots[i], error) && ok;
+    }
+    return ok;
+}
+
+uint64_t alloc_address(const alloc_side *s, const alloc_slot *slot)
+{
+    return s->kind == ALLOC_HEDDLE ? hd_buffer_address(slot->buffer) : slot->pointer;
+}
+
+/* ------------------------------------------------------------------------------------------------- timed loops -- */
+
+INLINE int pairs(alloc_kind kind, alloc_side *s, uint32_t lane, size_t bytes, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        alloc_slot slot;
+        int code = take(kind, s, lane, bytes, &slot);
+        code = code ? code : give(kind, s, lane, &slot);
+        if (__builtin_expect(code != 0, 0)) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+alloc_end alloc_pairs(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t *ns, char *error)
+{
+    uint64_t begin = stats_monotonic();
+    int code = s->kind == ALLOC_HEDDLE  ? pairs(ALLOC_HEDDLE, s, lane, bytes, count)
+               : s->kind == ALLOC_ASYNC ? pairs(ALLOC_ASYNC, s, lane, bytes, count)
+               : s->kind == ALLOC_PLAIN ? pairs(ALLOC_PLAIN, s, lane, bytes, count)
+                                        : pairs(ALLOC_LIBC, s, lane, bytes, count);
+    *ns = stats_monotonic() - begin;
+    return end_of(s, code, "pair", error);
+}
+
+INLINE int pairs_each(alloc_kind kind, alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
+                      stats_histogram *h)
+{
+    for (uint64_t i = 0; i < count && (i % DEADLINE_EVERY || stats_monotonic() < deadline); i++) {
+        alloc_slot slot;
+        uint64_t begin = stats_tick_begin();
+        int code = take(kind, s, lane, bytes, &slot);
+        code = code ? code : give(kind, s, lane, &slot);
+        stats_record(h, stats_tick_end() - begin);
+        if (code != 0) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+alloc_end alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
+                           stats_histogram *h, char *error)
+{
+    int code = s->kind == ALLOC_HEDDLE  ? pairs_each(ALLOC_HEDDLE, s, lane, bytes, count, deadline, h)
+               : s->kind == ALLOC_ASYNC ? pairs_each(ALLOC_ASYNC, s, lane, bytes, count, deadline, h)
+               : s->kind == ALLOC_PLAIN ? pairs_each(ALLOC_PLAIN, s, lane, bytes, count, deadline, h)
+                                        : pairs_each(ALLOC_LIBC, s, lane, bytes, count, deadline, h);
+    return end_of(s, code, "pair", error);
+}
+
+INLINE int replay(alloc_kind kind, alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
+                  stats_histogram *h, alloc_replayed *out)
+{
+    size_t i = 0;
+    for (; i < log->count && (i % DEADLINE_EVERY || stats_monotonic() < deadline); i++) {
+        const alloc_op op = log->ops[i];
+        alloc_slot *slot = &slots[op.slot];
+        int code;
+        uint64_t begin, ticks;
+        if (op.bytes) {
+            begin = stats_tick_begin();
+            code = take(kind, s, op.lane, op.bytes, slot);
+            ticks = stats_tick_end() - begin;
+            if (code == NO_MEMORY && kind != ALLOC_HEDDLE) {
+                slot->pointer = 0;
+                out->refused++;
+                code = 0;
+            }
+        } else if (slot->pointer) {
+            begin = stats_tick_begin();
+            code = give(kind, s, op.lane, slot);
+            ticks = stats_tick_end() - begin;
+            slot->pointer = 0;
+        } else {
+            continue; /* its allocation was refused */
+        }
+        if (code != 0) {
+            return code;
+        }
+        stats_record(h, ticks);
+        out->ticks += ticks;
+    }
+    out->operations = i;
+    return 0;
+}
+
+alloc_end alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots, stats_histogram *h,
+                       alloc_replayed *out, char *error)
+{
+    memset(out, 0, sizeof(*out));
+    int code = s->kind == ALLOC_HEDDLE  ? replay(ALLOC_HEDDLE, s, log, deadline, slots, h, out)
+               : s->kind == ALLOC_ASYNC ? replay(ALLOC_ASYNC, s, log, deadline, slots, h, out)
+               : s->kind == ALLOC_PLAIN ? replay(ALLOC_PLAIN, s, log, deadline, slots, h, out)
+                                        : replay(ALLOC_LIBC, s, log, deadline, slots, h, out);
+    return end_of(s, code, "replay", error);
+}
+
+/* ---------------------------------------------------------------------------------------------- open and close -- */
+
+static bool open_heddle(alloc_side *s, const char *settings, char *error)
+{
+    char all[512];
+    snprintf(all, sizeof(all), "%s %s", s->x->settings, settings);
+    hd_options options = {.size = sizeof(options), .settings = all};
+    if (!report_check(hd_open(&options, &s->runtime), "hd_open", error)) {
+        return false;
+    }
+    for (int i = 0; i < s->lanes; i++) {
+        if (!report_check(hd_lane_create(s->runtime, 0, &s->lane[i]), "hd_lane_create", error)) {
+            return false;
+        }
+    }
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    if (!report_check(hd_memory_get_stats(s->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+        return false;
+    }
+    s->driver_calls_before = stats.driver_calls;
+    return true;
+}
+
+/* The pool holds nothing, will keep everything, and its peaks are what is now. */
+static bool prepare_pool(alloc_side *s, char *error)
+{
+    uint64_t everything = UINT64_MAX, zero = 0;
+    hdcu_mempool pool = s->x->pool;
+    if (!pool) {
+        snprintf(error, PLAIN_ERROR, "the driver has no memory pools");
+        return false;
+    }
+    return ALLOC_TRY(s->d, error, cuCtxSynchronize, ()) && ALLOC_TRY(s->d, error, cuMemPoolTrimTo, (pool, 0)) &&
+           ALLOC_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything)) &&
+           ALLOC_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero)) &&
+           ALLOC_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+}
+
+static bool open_rival(alloc_side *s, char *error)
+{
+    size_t total;
+    if (!ALLOC_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) ||
+        (s->kind == ALLOC_ASYNC && !prepare_pool(s, error))) {
+        return false;
+    }
+    for (int i = 0; i < s->lanes; i++) {
+        if (!ALLOC_TRY(s->d, error, cuStreamCreate, (&s->stream[i], HDCU_STREAM_NON_BLOCKING))) {
+            return false;
+        }
+    }
+    size_t now = 0;
+    if (!ALLOC_TRY(s->d, error, cuMemGetInfo, (&now, &total))) {
+        return false;
+    }
+    s->free_before = s->free_least = now;
+    return true;
+}
+
+bool alloc_side_open(alloc_experiment *x, alloc_kind kind, int lanes, const char *settings, alloc_side *out,
+                     char *error)
+{
+    memset(out, 0, sizeof(*out));
+    out->x = x;
+    out->d = x->driver;
+    out->kind = kind;
+    out->lanes = lanes;
+    bool ok = kind == ALLOC_LIBC || (kind == ALLOC_HEDDLE ? open_heddle(out, settings, error) : open_rival(out, error));
+    if (!ok) {
+        alloc_side_close(out);
+    }
+    return ok;
+}
+
+void alloc_side_close(alloc_side *s)
+{
+    if (!s->x) {
+        return;
+    }
+    hd_close(s->runtime);
+    for (int i = 0; i < s->lanes; i++) {
+        if (s->stream[i]) {
+            s->d->cuStreamSynchronize(s->stream[i]);
+            s->d->cuStreamDestroy(s->stream[i]);
+        }
+    }
+    if (s->kind == ALLOC_ASYNC && s->x->pool) {
+        s->d->cuCtxSynchronize();
+        s->d->cuMemPoolTrimTo(s->x->pool, 0);
+    }
+    memset(s, 0, sizeof(*s));
+}
+
+bool alloc_side_enter(alloc_side *s, char *error)
+{
+    bool rival = s->kind == ALLOC_ASYNC || s->kind == ALLOC_PLAIN;
+    return !rival || ALLOC_TRY(s->d, error, cuCtxSetCurrent, (s->x->context));
+}
+
+bool alloc_side_trim(alloc_side *s, char *error)
+{
+    if (s->kind == ALLOC_HEDDLE) {
+        return report_check(hd_memory_trim(s->runtime, 0, 0, NULL), "hd_memory_trim", error);
+    }
+    return s->kind != ALLOC_ASYNC || ALLOC_TRY(s->d, error, cuMemPoolTrimTo, (s->x->pool, 0));
+}
+
+void alloc_side_sample(alloc_side *s)
+{
+    size_t now = 0, total = 0;
+    if (s->kind == ALLOC_PLAIN && s->d->cuMemGetInfo(&now, &total) == HDCU_SUCCESS && now < s->free_least) {
+        s->free_least = now;
+    }
+}
+
+uint64_t alloc_side_peak(alloc_side *s)
+{
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    uint64_t high = 0;
+    switch (s->kind) {
+    case ALLOC_HEDDLE:
+        return hd_memory_get_stats(s->runtime, 0, &stats) == HD_OK ? stats.reserved_peak_bytes : 0;
+    case ALLOC_ASYNC:
+        s->d->cuMemPoolGetAttribute(s->x->pool, HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &high);
+        return high;
+    case ALLOC_PLAIN:
+        return s->free_before - s->free_least;
+    default:
+        return 0;
+    }
+}
+
+uint64_t alloc_side_driver_calls(alloc_side *s, uint64_t operations)
+{
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    if (s->kind == ALLOC_HEDDLE) {
+        return hd_memory_get_stats(s->runtime, 0, &stats) == HD_OK ? stats.driver_calls - s->driver_calls_before : 0;
+    }
+    return s->kind == ALLOC_LIBC ? 0 : operations;
+}
+
+bool alloc_try(hdcu_result result, const char *entry, char *error)
+{
+    if (result != HDCU_SUCCESS) {
+        snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, hdi_driver_code_name(result), result);
+    }
+    return result == HDCU_SUCCESS;
+}
+
+bool alloc_wait(alloc_side *s, uint32_t lane, char *error)
+{
+    if (s->kind == ALLOC_HEDDLE) {
+        return report_check(hd_lane_wait(s->lane[lane], ALLOC_PATIENCE_NS), "hd_lane_wait", error);
+    }
+    return s->kind == ALLOC_LIBC || ALLOC_TRY(s->d, error, cuStreamSynchronize, (s->stream[lane]));
+}
+
+bool alloc_is_busy(alloc_side *s, uint32_t lane)
+{
+    if (s->kind == ALLOC_HEDDLE) {
+        return hd_lane_wait(s->lane[lane], 0) == HD_ERROR_TIMEOUT;
+    }
+    return s->kind != ALLOC_LIBC && s->d->cuStreamQuery(s->stream[lane]) == HDCU_ERROR_NOT_READY;
+}

@@ -1,0 +1,554 @@
+/* alloc_threads.c - cases of several threads: pairs, random allocations, blocks that another thread frees, and the
+ * storm under a limit.
+ *
+ * Threads: the conductor makes a team for each round and joins it. A member works in a lane of its own and writes its
+ * own results, which the conductor reads after the join. Locks: the checker's of a hand-over that is verified. What
+ * always holds: a team begins when all members are ready; what its members leave live is checked together, after they
+ * have ended, and then freed.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/wait.h"
+#include "bench/alloc_parts.h"
+
+enum {
+    WARM = 256,        /* pairs of a member before its team begins */
+    CHUNK = 64,        /* pairs between two looks at the clock */
+    EACH_MOST = 20000, /* pairs of a member that are timed by themselves */
+    RING = 256,        /* blocks on their way from one thread to the other */
+    CHECKED_PAIRS = 2000,
+    STORM_BLOCKS = 64, /* of each thread */
+    STORM_SMALL = 64 << 10,
+    STORM_FILL = 64 << 10,
+    SAMPLE_NS = 500 * 1000
+};
+
+typedef enum gate { GATE_CLOSED, GATE_OPEN, GATE_CANCELLED } gate;
+
+typedef struct team team;
+
+typedef struct member {
+    team *team;
+    int index; /* its lane, too */
+    pthread_t thread;
+    alloc_end end;
+    char error[PLAIN_ERROR];
+    uint64_t done, ns; /* pairs or operations, and what they took */
+    uint64_t refused;
+    stats_histogram each;    /* single pairs or operations, in ticks */
+    stats_histogram stretch; /* CHUNK pairs, in nanoseconds */
+    alloc_slot *slots;       /* part of the team's */
+    uint64_t *bytes;
+    size_t n_slots;
+    const alloc_log *log;
+} member;
+
+typedef struct ring {
+    alloc_slot slots[RING];
+    _Alignas(64) _Atomic uint64_t pushed; /* release: the slot is written; pairs with the consumer's acquire */
+    _Alignas(64) _Atomic uint64_t popped; /* release: the slot is read; pairs with the producer's acquire */
+    _Atomic bool ended;
+    pthread_mutex_t lock; /* of the checker, when there is one */
+    alloc_checker *checker;
+    uint64_t limit; /* pairs; 0: until the deadline */
+} ring;
+
+struct team {
+    alloc_side *side;
+    alloc_end (*work)(member *m);
+    int n;
+    member *members;
+    alloc_slot *slots;
+    uint64_t *bytes;
+    size_t n_slots; /* of each member */
+    uint64_t pair_bytes, deadline, each_until;
+    ring *ring;
+    _Atomic int ready, gate; /* gate: release by the conductor, who has set the deadline */
+};
+
+/* ------------------------------------------------------------------------------------------------------- teams -- */
+
+static void *member_main(void *argument)
+{
+    member *m = argument;
+    team *t = m->team;
+    m->end = alloc_side_enter(t->side, m->error) ? ALLOC_DONE : ALLOC_FAILED;
+    if (m->end == ALLOC_DONE && t->pair_bytes && !t->ring) {
+        uint64_t ns;
+        m->end = alloc_pairs(t->side, (uint32_t)m->index, t->pair_bytes, WARM, &ns, m->error);
+    }
+    atomic_fetch_add_explicit(&t->ready, 1, memory_order_relaxed);
+    int gate_state;
+    while ((gate_state = atomic_load_explicit(&t->gate, memory_order_acquire)) == GATE_CLOSED) {
+        hdi_spin_turn();
+    }
+    if (gate_state == GATE_OPEN && m->end == ALLOC_DONE) {
+        m->end = t->work(m);
+    }
+    return NULL;
+}
+
+static bool make_team(team *t, alloc_side *s, int n, size_t n_slots, char *error)
+{
+    *t = (team){.side = s, .n = n, .n_slots = n_slots};
+    t->members = calloc((size_t)n, sizeof(*t->members));
+    t->slots = calloc((size_t)n * n_slots, sizeof(*t->slots));
+    t->bytes = calloc((size_t)n * n_slots, sizeof(*t->bytes));
+    if (!t->members || !t->slots || !t->bytes) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        t->members[i].team = t;
+        t->members[i].index = i;
+        t->members[i].slots = t->slots + (size_t)i * n_slots;
+        t->members[i].bytes = t->bytes + (size_t)i * n_slots;
+        t->members[i].n_slots = n_slots;
+    }
+    return true;
+}
+
+static void release_team(team *t)
+{
+    free(t->members);
+    free(t->slots);
+    free(t->bytes);
+}
+
+/* Starts the members and opens the gate; `slices` is how long they work. The members are joined by end_team. */
+static bool start_team(team *t, double slices, int *started, char *error)
+{
+    int failed = 0;
+    for (*started = 0; *started < t->n && !failed; *started += !failed) {
+        failed = pthread_create(&t->members[*started].thread, NULL, member_main, &t->members[*started]);
+    }
+    while (!failed && atomic_load_explicit(&t->ready, memory_order_relaxed) < t->n) {
+        hdi_nap(50 * 1000);
+    }
+    t->deadline = alloc_slice_end(t->side->x, slices);
+    t->each_until = alloc_slice_end(t->side->x, slices / 4);
+    atomic_store_explicit(&t->gate, failed ? GATE_CANCELLED : GATE_OPEN, memory_order_release);
+    if (failed) {
+        snprintf(error, PLAIN_ERROR, "pthread_create: %s", strerror(failed));
+    }
+    return !failed;
+}
+
+/* The worst end of all; `error` is that member's. */
+static alloc_end end_team(team *t, int started, char *error)
+{
+    alloc_end end = ALLOC_DONE;
+    for (int i = 0; i < started; i++) {
+        pthread_join(t->members[i].thread, NULL);
+        if (t->members[i].end > end) {
+            end = t->members[i].end;
+            memcpy(error, t->members[i].error, PLAIN_ERROR);
+        }
+    }
+    return end;
+}
+
+/* What all members left live, together; then it is freed. */
+static bool settle_team(team *t, char *error)
+{
+    size_t count = (size_t)t->n * t->n_slots;
+    bool ok = alloc_check_live(t->side, t->slots, t->bytes, count, error);
+    char later[PLAIN_ERROR];
+    return alloc_give_all(t->side, t->slots, count, ok ? error : later) && ok;
+}
+
+static alloc_end run_team(team *t, double slices, char *error)
+{
+    int started;
+    bool ok = start_team(t, slices, &started, error);
+    char later[PLAIN_ERROR];
+    alloc_end end = end_team(t, started, ok ? error : later);
+    return !ok || !settle_team(t, end == ALLOC_DONE ? error : later) ? ALLOC_FAILED : end;
+}
+
+/* Nanoseconds of one thread for each pair or operation; the median of all threads' stretches where there are any. */
+static void take_results(const team *t, int round, bool pairs, alloc_result *r)
+{
+    static stats_histogram stretches; /* the conductor's */
+    uint64_t done = 0, ns = 0;
+    memset(&stretches, 0, sizeof(stretches));
+    for (int i = 0; i < t->n; i++) {
+        const member *m = &t->members[i];
+        done += m->done;
+        ns += m->ns;
+        stats_merge(r->histogram, &m->each);
+        stats_merge(&stretches, &m->stretch);
+        r->operations += pairs ? 2 * (m->done + m->each.count) : m->done;
+        r->refused += m->refused;
+    }
+    r->means[round] = done ? (double)ns / (double)done : 0;
+    r->rounds[round] = stretches.count ? stats_quantile(&stretches, 0.5) / CHUNK : r->means[round];
+    r->n_rounds = round + 1;
+}
+
+/* ------------------------------------------------------------------------------------------------------- pairs -- */
+
+static alloc_end work_pairs(member *m)
+{
+    team *t = m->team;
+    uint32_t lane = (uint32_t)m->index;
+    alloc_end end = alloc_pairs_each(t->side, lane, t->pair_bytes, EACH_MOST, t->each_until, &m->each, m->error);
+    while (end == ALLOC_DONE && stats_monotonic() < t->deadline) {
+        uint64_t ns = 0;
+        end = alloc_pairs(t->side, lane, t->pair_bytes, CHUNK, &ns, m->error);
+        m->done += CHUNK;
+        m->ns += ns;
+        stats_record(&m->stretch, ns);
+    }
+    if (end == ALLOC_DONE) { /* one is left, for the check */
+        m->bytes[0] = t->pair_bytes;
+        end = alloc_take(t->side, lane, t->pair_bytes, &m->slots[0], m->error);
+    }
+    return end;
+}
+
+static alloc_end thread_pairs_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+{
+    team t;
+    alloc_end end = ALLOC_FAILED;
+    if (make_team(&t, s, w->lanes, 1, error)) {
+        t.work = work_pairs;
+        t.pair_bytes = w->bytes;
+        end = run_team(&t, 1, error);
+        take_results(&t, round, true, r);
+    }
+    release_team(&t);
+    return end;
+}
+
+/* a: threads, b: bytes */
+bool alloc_run_thread_pairs(alloc_experiment *x, const alloc_step *step, char *error)
+{
+    alloc_case *c = alloc_case_add(x, step);
+    c->unit = "pair";
+    c->threads = (int)step->a;
+    c->bytes = step->b;
+    alloc_work w = {
+        .lanes = (int)step->a, .with_libc = true, .blocks = step->a, .round = thread_pairs_round, .bytes = step->b};
+    return alloc_case_run(x, c, &w, error);
+}
+
+/* ------------------------------------------------------------------------------------------------------ random -- */
+
+static alloc_end work_random(member *m)
+{
+    team *t = m->team;
+    alloc_replayed did;
+    alloc_end end = alloc_replay(t->side, m->log, t->deadline, m->slots, &m->each, &did, m->error);
+    double ns = (double)did.ticks * stats_the_clock.ns_per_tick - (double)m->each.count * stats_the_clock.empty_ns;
+    m->done = m->each.count;
+    m->ns = ns > 0 ? (uint64_t)ns : 0;
+    m->refused = did.refused;
+    for (size_t i = 0; i < did.operations; i++) {
+        const alloc_op *op = &m->log->ops[i];
+        m->bytes[op->slot] = op->bytes ? op->bytes : m->bytes[op->slot];
+    }
+    return end;
+}
+
+static alloc_end thread_random_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+{
+    const alloc_log *logs = w->more;
+    uint32_t slots = 0;
+    for (int i = 0; i < w->lanes; i++) {
+        slots = logs[i].slots > slots ? logs[i].slots : slots;
+    }
+    team t;
+    alloc_end end = ALLOC_FAILED;
+    if (make_team(&t, s, w->lanes, slots, error)) {
+        t.work = work_random;
+        for (int i = 0; i < t.n; i++) {
+            t.members[i].log = &logs[i];
+        }
+        end = run_team(&t, 1, error);
+        take_results(&t, round, false, r);
+    }
+    release_team(&t);
+    return end;
+}
+
+/* a: threads, b: allocations of each; up to 1 MiB */
+bool alloc_run_thread_random(alloc_experiment *x, const alloc_step *step, char *error)
+{
+    alloc_log logs[ALLOC_THREADS_MAX] = {{.count = 0}};
+    uint64_t cap = x->room / step->a;
+    bool ok = true;
+    alloc_case *c = alloc_case_add(x, step);
+    c->unit = "operation";
+    c->threads = (int)step->a;
+    alloc_work w = {.lanes = (int)step->a, .with_libc = true, .round = thread_random_round, .more = logs};
+    for (uint64_t i = 0; i < step->a && ok; i++) {
+        ok = alloc_log_random(step->b, ALLOC_MIB, cap, i + 1, &logs[i], error);
+        for (size_t k = 0; k < logs[i].count; k++) {
+            logs[i].ops[k].lane = (uint32_t)i;
+        }
+        w.blocks += logs[i].slots;
+    }
+    ok = ok && alloc_case_run(x, c, &w, error);
+    for (uint64_t i = 0; i < step->a; i++) {
+        alloc_log_release(&logs[i]);
+    }
+    return ok;
+}
+
+/* --------------------------------------------------------------------------------------------------- hand over -- */
+
+static bool check_handed(member *m, const alloc_slot *slot, bool taken)
+{
+    team *t = m->team;
+    ring *g = t->ring;
+    bool ok = true;
+    if (g->checker) {
+        pthread_mutex_lock(&g->lock);
+        if (taken) {
+            ok = alloc_checker_add(g->checker, alloc_address(t->side, slot), t->pair_bytes, m->error);
+        } else {
+            alloc_checker_remove(g->checker, alloc_address(t->side, slot), t->pair_bytes);
+        }
+        pthread_mutex_unlock(&g->lock);
+    }
+    return ok;
+}
+
+static alloc_end produce(member *m)
+{
+    team *t = m->team;
+    ring *g = t->ring;
+    alloc_end end = ALLOC_DONE;
+    uint64_t begin = stats_monotonic(), n = 0;
+    while (end == ALLOC_DONE && (g->limit ? n < g->limit : n % CHUNK || stats_monotonic() < t->deadline)) {
+        if (n - atomic_load_explicit(&g->popped, memory_order_acquire) == RING) {
+            hdi_spin_turn();
+            continue;
+        }
+        alloc_slot *slot = &g->slots[n % RING];
+        end = alloc_take(t->side, 0, t->pair_bytes, slot, m->error);
+        if (end == ALLOC_DONE) {
+            end = check_handed(m, slot, true) ? ALLOC_DONE : ALLOC_FAILED;
+            atomic_store_explicit(&g->pushed, ++n, memory_order_release);
+        }
+    }
+    atomic_store_explicit(&g->ended, true, memory_order_release); /* behind the last push */
+    m->done = n;
+    m->ns = stats_monotonic() - begin;
+    return end;
+}
+
+static alloc_end consume(member *m)
+{
+    team *t = m->team;
+    ring *g = t->ring;
+    bool ok = true;
+    for (uint64_t n = 0;;) {
+        bool ended = atomic_load_explicit(&g->ended, memory_order_acquire);
+        if (n == atomic_load_explicit(&g->pushed, memory_order_acquire)) {
+            if (ended) {
+                return ok ? ALLOC_DONE : ALLOC_FAILED;
+            }
+            hdi_spin_turn();
+            continue;
+        }
+        alloc_slot *slot = &g->slots[n % RING];
+        uint64_t begin = stats_tick_begin();
+        check_handed(m, slot, false);
+        ok = alloc_give(t->side, 0, slot, m->error) && ok; /* goes on, so that the producer is not left waiting */
+        stats_record(&m->each, stats_tick_end() - begin);
+        atomic_store_explicit(&g->popped, ++n, memory_order_release);
+    }
+}
+
+static alloc_end work_hand_over(member *m)
+{
+    return m->index == 0 ? produce(m) : consume(m);
+}
+
+static alloc_end hand_over(alloc_work *w, alloc_side *s, uint64_t pairs, alloc_checker *checker, int round,
+                           alloc_result *r, char *error)
+{
+    team t;
+    alloc_end end = ALLOC_FAILED;
+    ring *g = calloc(1, sizeof(*g));
+    bool made = make_team(&t, s, 2, 1, error);
+    if (made && g) {
+        pthread_mutex_init(&g->lock, NULL);
+        g->limit = pairs;
+        g->checker = checker;
+        t.work = work_hand_over;
+        t.pair_bytes = w->bytes;
+        t.ring = g;
+        end = run_team(&t, 1, error);
+        if (!checker) {
+            take_results(&t, round, false, r);
+        }
+        r->operations += (checker ? 2 : 1) * t.members[0].done;
+        pthread_mutex_destroy(&g->lock);
+    } else if (made) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
+    }
+    free(g);
+    release_team(&t);
+    return end;
+}
+
+static alloc_end hand_over_prepare(alloc_work *w, alloc_side *s, alloc_result *r, char *error)
+{
+    alloc_checker checker = {.tree = NULL};
+    alloc_end end = hand_over(w, s, CHECKED_PAIRS, &checker, 0, r, error);
+    s->x->checked += checker.checked;
+    alloc_checker_release(&checker);
+    return end;
+}
+
+static alloc_end hand_over_round(alloc_work *w, alloc_side *s, int round, alloc_result *r, char *error)
+{
+    return hand_over(w, s, 0, NULL, round, r, error);
+}
+
+/* a: bytes */
+bool alloc_run_hand_over(alloc_experiment *x, const alloc_step *step, char *error)
+{
+    alloc_case *c = alloc_case_add(x, step);
+    c->unit = "pair";
+    c->threads = 2;
+    c->bytes = step->a;
+    alloc_work w = {.lanes = 1,
+                    .with_libc = true,
+                    .blocks = RING,
+                    .prepare = hand_over_prepare,
+                    .round = hand_over_round,
+                    .bytes = step->a};
+    return alloc_case_run(x, c, &w, error);
+}
+
+/* ------------------------------------------------------------------------------------------------------- storm -- */
+
+/* Some work in the lane now and then, so that what is freed is in use. */
+static bool storm_use(member *m, size_t i)
+{
+    size_t bytes = m->bytes[i] < STORM_FILL ? m->bytes[i] & ~(size_t)3 : STORM_FILL;
+    return bytes == 0 || report_check(hd_fill(m->slots[i].buffer, 0, (uint32_t)i, bytes, NULL), "hd_fill", m->error);
+}
+
+static alloc_end work_storm(member *m)
+{
+    team *t = m->team;
+    uint32_t lane = (uint32_t)m->index;
+    uint64_t random = (uint64_t)m->index * 2 + 1, n = 0;
+    while (stats_monotonic() < t->deadline) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        size_t i = (size_t)(random >> 33) % m->n_slots;
+        if (alloc_is_live(&m->slots[i])) {
+            alloc_give(t->side, lane, &m->slots[i], m->error);
+            continue;
+        }
+        uint64_t most = random >> 32 & 1 ? STORM_SMALL : t->pair_bytes;
+        m->bytes[i] = 1 + (random >> 12) % most;
+        alloc_end end = alloc_take(t->side, lane, m->bytes[i], &m->slots[i], m->error);
+        if (end == ALLOC_FAILED) {
+            return end;
+        }
+        if (end == ALLOC_NO_ROOM) {
+            m->refused++;
+            alloc_give_all(t->side, m->slots + (m->refused & 1 ? 0 : m->n_slots / 2), m->n_slots / 2, m->error);
+            continue;
+        }
+        m->done++;
+        if (n++ % 16 == 0 && !storm_use(m, i)) {
+            return ALLOC_FAILED;
+        }
+    }
+    return ALLOC_DONE;
+}
+
+/* Watches the storm until it is over: how much is held, as Heddle says and as the driver does. */
+static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint64_t reserved_before, char *error)
+{
+    while (stats_monotonic() < t->deadline) {
+        hd_memory_stats stats = {.size = sizeof(stats)};
+        size_t now = 0, total;
+        if (!report_check(hd_memory_get_stats(t->side->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+            return false;
+        }
+        out->reserved_peak = stats.reserved_bytes > out->reserved_peak ? stats.reserved_bytes : out->reserved_peak;
+        if (t->side->d->cuMemGetInfo(&now, &total) == HDCU_SUCCESS && now < driver_before) {
+            uint64_t held = driver_before - now + reserved_before;
+            out->driver_peak = held > out->driver_peak ? held : out->driver_peak;
+        }
+        hdi_nap(SAMPLE_NS);
+    }
+    return true;
+}
+
+static bool finish_storm(const team *t, alloc_limit *out, char *error)
+{
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    if (!report_check(hd_memory_get_stats(t->side->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+        return false;
+    }
+    for (int i = 0; i < t->n; i++) {
+        out->allocations += t->members[i].done;
+        out->refused += t->members[i].refused;
+    }
+    out->waits = stats.waits;
+    out->drains = stats.drains;
+    out->reserved_peak =
+        stats.reserved_peak_bytes > out->reserved_peak ? stats.reserved_peak_bytes : out->reserved_peak;
+    out->measured = true;
+    bool exact = t->side->x->on_host && strcmp(t->side->x->info.placement, "process") != 0;
+    uint64_t most = exact && out->driver_peak > out->reserved_peak ? out->driver_peak : out->reserved_peak;
+    if (most > out->limit) {
+        snprintf(error, PLAIN_ERROR, "the limit of %llu bytes was exceeded: %llu were held",
+                 (unsigned long long)out->limit, (unsigned long long)most);
+    }
+    return most <= out->limit;
+}
+
+static bool storm(alloc_side *s, double slices, alloc_limit *out, char *error)
+{
+    team t;
+    size_t before = 0, total;
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    int started = 0;
+    bool ok = alloc_side_enter(s, error) && ALLOC_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) &&
+              ALLOC_TRY(s->d, error, cuMemGetInfo, (&before, &total)) &&
+              report_check(hd_memory_get_stats(s->runtime, 0, &stats), "hd_memory_get_stats", error);
+    if (!ok) {
+        return false;
+    }
+    ok = make_team(&t, s, out->threads, STORM_BLOCKS, error);
+    if (ok) {
+        t.work = work_storm;
+        /* half of the blocks are live, half of those are large: together twice the limit */
+        t.pair_bytes = 2 * out->limit * 8 / ((uint64_t)out->threads * STORM_BLOCKS);
+        out->asked = (uint64_t)out->threads * STORM_BLOCKS / 4 * (t.pair_bytes / 2 + STORM_SMALL / 2);
+        uint64_t begin = stats_monotonic();
+        ok = start_team(&t, slices, &started, error) && watch_storm(&t, out, before, stats.reserved_bytes, error);
+        char later[PLAIN_ERROR];
+        ok = end_team(&t, started, ok ? error : later) == ALLOC_DONE && ok;
+        out->seconds = (double)(stats_monotonic() - begin) * 1e-9;
+        ok = ok && finish_storm(&t, out, error) && settle_team(&t, error);
+    }
+    release_team(&t);
+    return ok;
+}
+
+/* a: threads, b: the limit in bytes; fixed_s: how long */
+bool alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error)
+{
+    alloc_side side;
+    char settings[96];
+    x->limit = (alloc_limit){.threads = (int)step->a, .limit = step->b};
+    snprintf(settings, sizeof(settings), "memory_limit=%llu memory_patience=50", (unsigned long long)step->b);
+    if (!alloc_side_open(x, ALLOC_HEDDLE, x->limit.threads, settings, &side, error)) {
+        return false;
+    }
+    bool ok = storm(&side, step->fixed_s * 1e9 / (double)x->slice_ns, &x->limit, error);
+    alloc_side_close(&side);
+    return ok;
+}
