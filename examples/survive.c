@@ -22,7 +22,7 @@ static int broken_once;
 
 static hd_status make_kept(hd_lane *lane, float value, hd_buffer **out)
 {
-    const hd_alloc_options keep = {sizeof keep, HD_ALLOC_KEEP};
+    const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP, .label = "sum"};
     union {
         float value;
         uint32_t pattern;
