@@ -136,8 +136,9 @@ typedef struct hd_memory_stats {
     uint64_t drains, waits, wait_ns;
     uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
     uint64_t longest_pause_ns; /* of one allocation, all that it did included */
-    uint64_t double_frees;     /* option memory_debug: hd_free of a handle freed before */
-    uint64_t overruns;         /* option memory_debug: guard bytes found overwritten */
+    uint64_t
+        double_frees; /* option memory_debug: hd_free of a handle freed before (where its place was taken meanwhile: by what) */
+    uint64_t overruns; /* option memory_debug: guard bytes found overwritten */
 } hd_memory_stats;
 
 /* device: HD_DEVICE_HOST for pinned memory. Errors: ARGUMENT, HANDLE, NO_DEVICE. */

@@ -87,11 +87,11 @@ static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
     }
     /* Pairs with the reader's look at `published` before and after it copies: a report that it sees named is complete. */
     atomic_store_explicit(&shared->published, published + 1, memory_order_release);
-    if (shared->magic != HDI_PAGE_MAGIC) {
+    if (atomic_load_explicit(&shared->magic, memory_order_relaxed) != HDI_PAGE_MAGIC) {
         shared->version = HDI_PAGE_VERSION;
         shared->bytes = sizeof *shared;
-        atomic_thread_fence(memory_order_release);
-        shared->magic = HDI_PAGE_MAGIC;
+        /* release: who reads it finds a whole page */
+        atomic_store_explicit(&shared->magic, HDI_PAGE_MAGIC, memory_order_release);
     }
     return walk;
 }

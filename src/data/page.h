@@ -15,7 +15,7 @@
 #define HDI_PAGE_VERSION 1
 
 typedef struct hdi_page {
-    uint64_t magic;          /* written last, when the first report is there */
+    _Atomic uint64_t magic;  /* written last, when the first report is there */
     uint32_t version, bytes; /* sizeof(hdi_page): a change of the report without one of the version shows, too */
     /* Reports published so far; the last one is reports[published % 2]. */
     _Atomic uint64_t published;

@@ -89,17 +89,16 @@ static bool read_page(int descriptor, hdi_report *out)
         head.version != HDI_PAGE_VERSION || head.bytes != sizeof(hdi_page)) {
         return false;
     }
+    /* Each read is a system call of its own, so they happen in this order. */
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = 0, after = 0;
         if (!read_at(descriptor, offsetof(hdi_page, published), &before, sizeof before)) {
             return false;
         }
-        atomic_thread_fence(memory_order_acquire);
         size_t at = offsetof(hdi_page, reports) + before % 2 * sizeof(hdi_report);
         if (!read_at(descriptor, at, out, sizeof *out)) {
             return false;
         }
-        atomic_thread_fence(memory_order_acquire);
         if (!read_at(descriptor, offsetof(hdi_page, published), &after, sizeof after)) {
             return false;
         }

@@ -219,13 +219,11 @@ static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
     }
     if (m->held) {
         /* also where unmapping failed: the mapping keeps the memory until it ends itself */
-        hdi_answer answer = hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease");
-        /* A call that failed may have released it all the same: then the handle is unknown the next time. */
-        bool gone = m->doomed && answer.code == HDCU_ERROR_INVALID_VALUE;
-        m->held = !gone && !hdi_answered(answer);
-        first = gone ? first : first_of(first, answer);
+        /* Never twice, whatever it says: it may have worked all the same, and the handle may be somebody else's by then. */
+        first = first_of(first, hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
+        m->held = false;
     }
-    m->doomed = m->mapped || m->held;
+    m->doomed = m->mapped;
     if (!m->doomed) {
         *m = p->mappings[--p->n_mappings];
     }

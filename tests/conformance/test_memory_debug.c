@@ -461,7 +461,8 @@ static void of_two_frees_one_is_too_many(void **state)
         pthread_barrier_destroy(&start);
         hd_memory_stats s = stats_of(runtime, 0);
         CONF_EQUAL(s.live_count, 0);
-        CONF_EQUAL(s.double_frees, 100 * (round + 1));
+        /* a structure may have been given to pinned memory in between: then that is all that is known of the handle */
+        CONF_EQUAL(s.double_frees + stats_of(runtime, HD_DEVICE_HOST).double_frees, 100 * (round + 1));
         CONF_EQUAL(s.overruns, 0);
     }
     /* more than are kept in words */

@@ -580,6 +580,150 @@ static void threads_come_and_go(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------------------------- loss and fork -- */
+
+typedef struct losing {
+    atomic_bool stop;
+    atomic_uint good, lost; /* rounds that went well, and that the loss ended */
+} losing;
+
+/* Allocates, uses, frees. A loss may end each of these, and nothing else; what is read without an error is right. */
+static void *works_on_what_is_lost(void *argument)
+{
+    pool_thread *t = argument;
+    losing *l = t->context;
+    hd_lane *lane = NULL;
+    uint32_t word = (uint32_t)(t->number + 1) << 24;
+    while (!atomic_load(&l->stop)) {
+        hd_buffer *hand[8] = {NULL};
+        hd_status status = HD_OK;
+        lane = hd_default_lane(t->runtime, 0);
+        for (int i = 0; i < 8 && lane != NULL && status == HD_OK; i++) {
+            status = hd_alloc(lane, i == 7 ? 2 * POOL_MIB : pool_size(&t->random, 60 * POOL_KIB), &hand[i]);
+            uint32_t bytes = (uint32_t)hd_buffer_size(hand[i]) / 4 * 4;
+            status = status == HD_OK && i % 2 == 0 ? hd_fill(hand[i], 0, word + (uint32_t)i, bytes, NULL) : status;
+        }
+        for (int i = 0; i < 8; i += 2) {
+            uint32_t got[2] = {0};
+            size_t bytes = hd_buffer_size(hand[i]) / 4 * 4;
+            if (status == HD_OK && bytes >= 8) {
+                status = hd_read(hand[i], bytes - 4, &got[0], 4);
+                status = status == HD_OK ? hd_read(hand[i], 0, &got[1], 4) : status;
+                CONF_TRUE(status != HD_OK || (got[0] == word + (uint32_t)i && got[1] == got[0]));
+            }
+        }
+        if (status != HD_OK || lane == NULL) {
+            hd_error error = {.size = sizeof error};
+            hd_last_error(&error);
+            if (error.status != HD_ERROR_DEVICE_LOST && error.status != HD_ERROR_FAILED &&
+                error.status != HD_ERROR_LANE_FAILED) {
+                conf_fail_at(__FILE__, __LINE__, "%s: %s", hd_status_name(error.status), error.message);
+            }
+            atomic_fetch_add(&l->lost, 1);
+            conf_nap_ms(1);
+        } else {
+            atomic_fetch_add(&l->good, 1);
+        }
+        for (int i = 0; i < 8; i++) {
+            hd_free(hand[i]);
+        }
+        word += 8;
+    }
+    return NULL;
+}
+
+/* A device is lost and brought back, several times, while threads allocate and free there: nothing of before comes out of a magazine
+ * afterwards, and nothing is lost of what came after. */
+static void a_device_is_lost_meanwhile(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M");
+    if (!conf_is_process(runtime)) {
+        conf_close(runtime);
+        skip();
+    }
+    losing l = {.stop = false};
+    pool_thread threads[5];
+    pool_start(threads, 5, runtime, 21, works_on_what_is_lost, &l);
+    for (int round = 0; round < (CONF_SLOWNESS > 1 ? 3 : 12); round++) {
+        unsigned good = atomic_load(&l.good);
+        while (atomic_load(&l.good) < good + 20) {
+            conf_nap_ms(1);
+        }
+        hd_device_info_t info = {.size = sizeof info};
+        CONF_OK(hd_device_info(runtime, 0, &info));
+        CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
+        while (!info.lost) {
+            conf_nap_ms(1);
+            CONF_OK(hd_device_info(runtime, 0, &info));
+        }
+        if (round % 2 == 0) {
+            conf_nap_ms(3);
+        }
+        CONF_OK(hd_device_restart(runtime, 0));
+    }
+    unsigned good = atomic_load(&l.good);
+    while (atomic_load(&l.good) < good + 50) {
+        conf_nap_ms(1);
+    }
+    atomic_store(&l.stop, true);
+    pool_join(threads, 5);
+    fprintf(stderr, "  %u rounds went well, %u were ended by a loss\n", atomic_load(&l.good), atomic_load(&l.lost));
+    CONF_TRUE(atomic_load(&l.lost) > 0);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* In a forked child everything of the parent's is refused, and the thread's magazines are not used; one of its own works. */
+static void a_forked_child_starts_afresh(void **state)
+{
+    (void)state;
+    if (CONF_TSAN) {
+        skip(); /* it does not support threads in a child of a process that has some */
+    }
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *cached = NULL;
+    CONF_OK(hd_alloc(lane, 5000, &x));
+    CONF_OK(hd_alloc(lane, 5000, &cached));
+    CONF_OK(hd_fill(x, 0, 12, 5000, NULL));
+    hd_free(cached);
+    bool may_open = conf_is_process(runtime);
+    fflush(NULL);
+    pid_t child = fork();
+    CONF_TRUE(child >= 0);
+    if (child == 0) {
+        hd_buffer *y = NULL;
+        hd_memory_stats s = {.size = sizeof s};
+        bool refused = hd_alloc(lane, 5000, &y) == HD_ERROR_HANDLE && y == NULL &&
+                       hd_fill(x, 0, 1, 4, NULL) == HD_ERROR_HANDLE &&
+                       hd_memory_get_stats(runtime, 0, &s) == HD_ERROR_HANDLE &&
+                       hd_memory_trim(runtime, 0, 0, NULL) == HD_ERROR_HANDLE;
+        hd_free(x);
+        hd_runtime *own = NULL;
+        bool works = true;
+        if (may_open) {
+            uint32_t word = 0;
+            works = hd_open(NULL, &own) == HD_OK;
+            for (uint32_t i = 0; works && i < 50; i++) {
+                works = hd_alloc(hd_default_lane(own, 0), 5000, &y) == HD_OK && hd_fill(y, 0, i, 5000, NULL) == HD_OK &&
+                        hd_read(y, 4996, &word, 4) == HD_OK && word == i;
+                hd_free(y);
+            }
+            hd_close(own);
+        }
+        _exit(!refused ? 2 : !works ? 3 : 0);
+    }
+    int status = -1;
+    CONF_TRUE(waitpid(child, &status, 0) == child);
+    CONF_EQUAL(status, 0);
+    CONF_FILLED(x, 0, 12, 5000);
+    hd_free(x);
+    CONF_EQUAL(pool_stats(runtime, 0).frees, 2);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_memory_threads");
@@ -593,6 +737,8 @@ int main(void)
         CONF_CASE(what_is_no_handle),
         CONF_CASE(runtimes_come_and_go),
         CONF_CASE(threads_come_and_go),
+        CONF_CASE(a_device_is_lost_meanwhile),
+        CONF_CASE(a_forked_child_starts_afresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

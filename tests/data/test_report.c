@@ -247,7 +247,7 @@ static void the_line_of_holders_has_the_largest(void **state)
     hdi_report_holders(rt, 0, line, sizeof line);
     assert_string_equal(line, "no buffer of the program");
     for (int i = 0; i < 8; i++) {
-        char label[8];
+        char label[16];
         snprintf(label, sizeof label, "l%d", i);
         allocate(rt, 0, (size_t)(i + 1) * 1024, label);
         allocate(rt, 0, (size_t)(i + 1) * 1024, label);

@@ -47,11 +47,13 @@ static hdcu_result before_call(const char *name)
     return trap.code;
 }
 
-#define TRAPPED(name, version, need, parameters, arguments)                                                            \
-    static hdcu_result trapped_##name parameters                                                                       \
-    {                                                                                                                  \
-        hdcu_result code = before_call(#name);                                                                         \
-        return code != HDCU_SUCCESS ? code : real->name arguments;                                                     \
+#define TRAPPED(name, version, need, parameters, arguments)                                                             \
+    static hdcu_result trapped_##name parameters                                                                        \
+    {                                                                                                                   \
+        hdcu_result code = before_call(#name);                                                                          \
+        /* a release that reports a failure has worked all the same, as where the driver tells of an earlier failure */ \
+        hdcu_result result = code == HDCU_SUCCESS || strcmp(#name, "cuMemRelease") == 0 ? real->name arguments : code;  \
+        return code != HDCU_SUCCESS ? code : result;                                                                    \
     }
 HDI_DRIVER_ENTRIES(TRAPPED)
 
@@ -628,12 +630,18 @@ static void what_cannot_be_undone_is_kept_in_mind(void **unused)
     assert_int_equal(memory_free(0), all - GRANULE);
 
     /* a repeated unmap does it, too */
+    set_trap("cuMemUnmap", 1, false, HDCU_ERROR_UNKNOWN);
+    assert_answer(p->calls->unmap(p, at, GRANULE), HDCU_ERROR_UNKNOWN, __LINE__);
+    assert_int_equal(memory_free(0), all - GRANULE);
+    OK(p->calls->unmap(p, at, GRANULE));
+    assert_int_equal(memory_free(0), all);
+
+    /* but no handle is released twice */
+    OK(p->calls->map(p, at, GRANULE));
     set_trap("cuMemRelease", 1, false, HDCU_ERROR_UNKNOWN);
     hdi_answer answer = p->calls->unmap(p, at, GRANULE);
     assert_answer(answer, HDCU_ERROR_UNKNOWN, __LINE__);
     assert_string_equal(answer.call, "cuMemRelease");
-    assert_int_equal(memory_free(0), all - GRANULE);
-    OK(p->calls->unmap(p, at, GRANULE));
     assert_int_equal(memory_free(0), all);
 
     /* and so does giving the range back */
@@ -658,7 +666,7 @@ static void what_cannot_be_undone_is_kept_in_mind(void **unused)
     answer = p->calls->unreserve(p, at, 3 * GRANULE);
     assert_answer(answer, HDCU_ERROR_UNKNOWN, __LINE__);
     assert_string_equal(answer.call, "cuMemRelease");
-    assert_int_equal(memory_free(0), all - GRANULE);
+    assert_int_equal(memory_free(0), all);
     OK(p->calls->reserve(p, 0, GRANULE, &at));
     OK(p->calls->map(p, at, GRANULE));
     assert_int_equal(memory_free(0), all - GRANULE);
