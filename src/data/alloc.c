@@ -37,33 +37,30 @@ static struct hd_buffer *buffer_of(hdi_item *item)
 
 #define NO_LANE UINT32_MAX
 
-/* Where the record says more than that one lane used the buffer: forgets what is finished. Nobody else uses the record any more. */
+/* Where the record says more than that its home lane used all of the buffer: makes it say only what is unfinished. Nobody else uses it any
+ * more. */
 static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     const hdi_device *device = rt->devices[b->owner];
-    hdi_segment *s = &b->uses.whole;
-    if (b->uses.count != 1 || s->room != 0) {
+    hdi_mark last = {0, 0};
+    if (hdi_uses_pending(rt, &b->uses, &last, 1) > 1) {
         return NO_LANE;
     }
-    hdi_segment_forget_readers(rt, s);
-    if (s->writer.position && hdi_mark_done(rt, s->writer)) {
-        s->writer.position = 0;
-    }
+    hdi_uses_release(&b->uses);
+    hdi_uses_init(&b->uses, b->bytes);
     uint32_t home = b->item.lane;
-    uint32_t lane = s->writer.position ? s->writer.lane : s->n_readers ? s->readers.few[0].lane : home;
-    for (uint32_t i = 0; i < s->n_readers; i++) {
-        if (s->readers.few[i].lane != lane) {
-            return NO_LANE;
-        }
+    if (last.position == 0) {
+        return home;
     }
-    bool by_copy =
-        lane == device->lane_in->global || lane == device->lane_out->global || lane == device->lane_on->global;
-    if (lane / HDI_LANES_MAX == (uint32_t)b->owner && !by_copy) {
-        return lane; /* memory goes to the lane that uses it */
+    b->uses.whole.readers.few[0] = last;
+    b->uses.whole.n_readers = 1;
+    bool by_copy = last.lane == device->lane_in->global || last.lane == device->lane_out->global ||
+                   last.lane == device->lane_on->global;
+    if (by_copy) {
+        return home; /* nobody allocates for a copy lane: the next owner waits for the copy, which is soon over */
     }
-    /* Nobody allocates for a copy lane: its next owner waits for the copy, which is soon over. */
-    return by_copy ? home : NO_LANE;
+    return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* to the lane that uses it */
 }
 
 /* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:

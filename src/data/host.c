@@ -111,6 +111,10 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *ou
             break;
         }
     }
+    if (status == HD_ERROR_HOST_MEMORY) {
+        /* for what ended between the first try and the first look */
+        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    }
     if (!status) {
         hdi_error_restore(&before);
     }
