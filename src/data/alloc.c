@@ -42,19 +42,16 @@ static struct hd_buffer *buffer_of(hdi_item *item)
 static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
-    const hdi_device *device = rt->devices[b->owner];
     hdi_mark last = {0, 0};
     if (hdi_uses_pending(rt, &b->uses, &last, 1) > 1) {
         return NO_LANE;
     }
-    hdi_uses_release(&b->uses);
-    hdi_uses_init(&b->uses, b->bytes);
+    hdi_uses_renew(&b->uses, b->bytes, last);
     uint32_t home = b->item.lane;
-    if (last.position == 0) {
+    if (last.position == 0 || last.lane == home) {
         return home;
     }
-    b->uses.whole.readers.few[0] = last;
-    b->uses.whole.n_readers = 1;
+    const hdi_device *device = rt->devices[b->owner];
     bool by_copy = last.lane == device->lane_in->global || last.lane == device->lane_out->global ||
                    last.lane == device->lane_on->global;
     if (by_copy) {
@@ -467,6 +464,7 @@ bool hdi_buffers_relieve(void *context)
     hdi_device *device = context;
     hd_runtime *rt = device->runtime;
     if (hdi_caches_cached(rt, device->index) > hdi_arena_mapped_bytes(device->arena) / RELIEVE_SHARE) {
+        hdi_counts_add(&device->memory->drains, 1);
         hdi_caches_drain(rt, device->index);
         return true;
     }

@@ -237,9 +237,9 @@ void hdi_buffers_release(hd_runtime *rt)
         next = s->next;
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
+            hdi_uses_release(&b->uses); /* also of what lies in a magazine */
             if (has_memory(b)) {
-                hdi_unified_forget(b); /* its pinned part is among these buffers, too */
-                hdi_uses_release(&b->uses);
+                hdi_unified_forget(b);    /* its pinned part is among these buffers, too */
                 hdi_kept_forget(b->kept); /* its copies are among these buffers */
             }
         }

@@ -220,6 +220,16 @@ bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark)
     return true;
 }
 
+void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark)
+{
+    hdi_segment *segments = hdi_uses_segments(u);
+    for (uint32_t i = 0; i < u->count; i++) {
+        release_segment(&segments[i]);
+    }
+    u->count = 1;
+    u->whole = (hdi_segment){.high = bytes, .n_readers = mark.position != 0, .readers.few = {mark}};
+}
+
 static size_t add_pending(hd_runtime *rt, hdi_mark mark, hdi_mark *marks, size_t room, size_t n)
 {
     if (!mark.position || hdi_mark_done(rt, mark)) {

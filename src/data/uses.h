@@ -102,6 +102,9 @@ bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
 /* Adds a reader of everything, as a fresh buffer needs it for the former uses of its memory. False: no memory. */
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark);
 
+/* Makes the record one of `bytes` bytes that were never written, and that `mark` alone reads (position 0: nobody). Keeps its memory. */
+void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark);
+
 /* All marks that are not finished, once per lane, into marks[0..room); returns how many there are (may be more than room). */
 size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, hdi_mark *marks, size_t room);
 

@@ -445,7 +445,8 @@ static void threads_free_and_let_go_at_once(void **state)
     pool_thread other;
     pool_start(&other, 1, runtime, conf_number_from("HEDDLE_SEED", 1), races, &r);
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
-    for (int i = 0; i < (CONF_TSAN ? 2000 : 10000); i++) {
+    int64_t begin = conf_now();
+    for (int i = 0; i < 10000 && (i < 200 || conf_now() < begin + 2 * CONF_SECOND); i++) {
         size_t bytes = i % 3 == 0 ? 3 * POOL_MIB : 1000;
         bool frees_here = i % 2 == 0;
         hd_hold *second = NULL;

@@ -634,7 +634,7 @@ static void every_way_is_counted(void **state)
     hd_lane *a = NULL, *b = NULL;
     CONF_OK(hd_lane_create(runtime, 0, &a));
     CONF_OK(hd_lane_create(runtime, 0, &b));
-    hd_buffer *x = NULL, *all[64];
+    hd_buffer *x = NULL, *y = NULL, *all[64];
     int n = 0;
 
     hd_memory_stats s = pool_stats(runtime, 0), t;
@@ -645,6 +645,7 @@ static void every_way_is_counted(void **state)
     CONF_TRUE(t.mapped_bytes > s.mapped_bytes);
     CONF_EQUAL(t.live_bytes, s.live_bytes + 12 * POOL_MIB);
     CONF_EQUAL(t.live_count, s.live_count + 1);
+    CONF_OK(hd_alloc(b, 4 * POOL_MIB, &y));
     for (size_t each = 8 * POOL_MIB; each >= 2 * POOL_MIB; each /= 2) { /* there is nothing else than this block */
         while (n < 64 && hd_alloc(a, each, &all[n]) == HD_OK) {
             n++;
@@ -667,6 +668,10 @@ static void every_way_is_counted(void **state)
             conf_slow_run(&slow, b, NULL, 0, ms, NULL);
             CONF_OK(conf_fill(b, slow.kernels, x, 0, 16384, 1, &ticket));
             hd_free(x);
+            if (!other) { /* is what the lane's magazine has instead */
+                CONF_OK(conf_fill(b, slow.kernels, y, 0, 1, 1, NULL));
+                hd_free(y);
+            }
             s = pool_stats(runtime, 0);
             CONF_OK(hd_alloc(other ? a : b, 12 * POOL_MIB, &x));
             t = pool_stats(runtime, 0);
@@ -677,12 +682,15 @@ static void every_way_is_counted(void **state)
             } else {
                 CONF_TRUE(!unfinished || t.from_same_lane == s.from_same_lane + 1);
                 same |= unfinished;
+                CONF_OK(hd_alloc(b, 4 * POOL_MIB, &y));
+                CONF_EQUAL(pool_stats(runtime, 0).from_magazine, s.from_magazine + 1);
             }
             CONF_OK(conf_fill(a, slow.kernels, x, 0, 16384, 3, NULL)); /* behind the other lane's */
             CONF_FILLED(x, 0, 3, 65536);
         }
     }
     CONF_TRUE(same && waited);
+    hd_free(y);
     for (int i = 0; i < n; i++) {
         hd_free(all[i]);
     }

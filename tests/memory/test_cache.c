@@ -117,6 +117,16 @@ static hdi_item *fresh(store *s, uint32_t lane, uint32_t class)
         moves(s, item, STORED, OWNED);
         item->lane = lane;
         item->class = class;
+        item->bytes = class < HDI_CLASSES ? hdi_class_bytes(class) : 0;
+    }
+    return item;
+}
+
+static hdi_item *fresh_large(store *s, uint32_t lane, size_t bytes)
+{
+    hdi_item *item = fresh(s, lane, HDI_CLASS_LARGE);
+    if (item != NULL) {
+        item->bytes = bytes;
     }
     return item;
 }
@@ -138,6 +148,39 @@ static hdi_item *cached(store *s, uint32_t lane, uint32_t class)
     return item;
 }
 
+static hdi_item *cached_large(store *s, uint32_t lane, size_t bytes)
+{
+    hdi_cache *cache = hdi_cache_own(s->rt);
+    if (cache == NULL) {
+        s->wrong++;
+        return NULL;
+    }
+    hdi_cache_enter(cache);
+    hdi_item *item = hdi_cache_take_large(cache, lane, bytes);
+    hdi_cache_leave(cache);
+    if (item != NULL) {
+        s->wrong += item->lane != lane || item->bytes != bytes || item->class != HDI_CLASS_LARGE;
+        moves(s, item, CACHED, OWNED);
+    }
+    return item;
+}
+
+/* What is on its way out goes back to the store. Returns how many. */
+static int let_leave(store *s)
+{
+    hdi_cache *cache = hdi_cache_own(s->rt);
+    int n = 0;
+    hdi_cache_enter(cache);
+    hdi_item *items = hdi_cache_take_leaving(cache);
+    hdi_cache_leave(cache);
+    for (hdi_item *item = items, *next; item != NULL; item = next, n++) {
+        next = item->next;
+        moves(s, item, CACHED, STORED);
+        store_put(s, item);
+    }
+    return n;
+}
+
 /* False: there was no room, and it went back to the store. */
 static bool give(store *s, hdi_item *item)
 {
@@ -148,7 +191,7 @@ static bool give(store *s, hdi_item *item)
     }
     moves(s, item, OWNED, CACHED);
     hdi_cache_enter(cache);
-    bool kept = hdi_cache_put(cache, item);
+    bool kept = item->class == HDI_CLASS_LARGE ? hdi_cache_put_large(cache, item) : hdi_cache_put(cache, item);
     hdi_cache_leave(cache);
     if (!kept) {
         moves(s, item, CACHED, STORED);
@@ -312,6 +355,80 @@ static void the_older_half_comes_out(void **unused)
     }
 }
 
+/* One large block per lane, for who wants exactly its size; the next one takes its place. */
+static void one_large_block_per_lane(void **unused)
+{
+    (void)unused;
+    store *s = open_store();
+    enum { mib = 1 << 20 };
+    uint32_t lane = lane_of(1, 3);
+    assert_null(cached_large(s, lane, 5 * mib));
+    hdi_item *first = fresh_large(s, lane, 5 * mib), *second = fresh_large(s, lane, 7 * mib);
+    assert_true(give(s, first));
+    assert_int_equal(sums(s, 1).cached_bytes, 5 * mib);
+    assert_null(cached_large(s, lane, 5 * mib - 256));
+    assert_null(cached_large(s, lane, 5 * mib + 256));
+    assert_null(cached_large(s, lane_of(1, 4), 5 * mib));
+    assert_null(cached_large(s, lane_of(0, 3), 5 * mib));
+    assert_ptr_equal(cached_large(s, lane, 5 * mib), first);
+    assert_null(cached_large(s, lane, 5 * mib));
+    assert_int_equal(sums(s, 1).cached_bytes, 0);
+    assert_true(give(s, first));
+    assert_true(give(s, second));
+    assert_null(cached_large(s, lane, 5 * mib)); /* it is leaving, but still held */
+    assert_int_equal(sums(s, 1).cached_bytes, 12 * mib);
+    static uint64_t bytes[HDI_LANES_MAX], items[HDI_LANES_MAX];
+    hdi_caches_lanes(s->rt, 1, bytes, items);
+    assert_int_equal(items[3], 2);
+    assert_int_equal(bytes[3], 12 * mib);
+    assert_int_equal(let_leave(s), 1);
+    assert_int_equal(let_leave(s), 0);
+    assert_int_equal(sums(s, 1).cached_bytes, 7 * mib);
+    assert_true(give(s, fresh(s, lane, 0))); /* small ones are apart */
+    assert_ptr_equal(cached_large(s, lane, 7 * mib), second);
+    assert_int_equal(sums(s, 1).cached_bytes, hdi_class_bytes(0));
+    assert_true(give(s, second));
+
+    /* drained with the rest, or alone, with what is leaving; of one device */
+    assert_true(give(s, fresh_large(s, lane, 9 * mib)));
+    assert_true(give(s, fresh_large(s, lane_of(2, 3), 9 * mib)));
+    assert_false(hdi_caches_drain_large(s->rt, 0));
+    assert_int_equal(s->released[1], 0);
+    assert_true(hdi_caches_drain_large(s->rt, 1));
+    assert_int_equal(s->released[1], 2);
+    assert_false(hdi_caches_drain_large(s->rt, 1));
+    assert_int_equal(sums(s, 1).cached_bytes, hdi_class_bytes(0));
+    assert_int_equal(sums(s, 2).cached_bytes, 9 * mib);
+    hdi_caches_drain(s->rt, 2);
+    hdi_caches_drain(s->rt, 1);
+    assert_int_equal(s->count, ITEMS);
+    close_store(s);
+}
+
+/* Large blocks are bounded apart from the small ones: each, all of them, and those on their way out. */
+static void large_blocks_are_bounded(void **unused)
+{
+    (void)unused;
+    store *s = open_store();
+    assert_false(give(s, fresh_large(s, lane_of(0, 0), HDI_LARGE_BYTES / 4 + 256)));
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(give(s, fresh_large(s, lane_of((int)i % DEVICES, i), HDI_LARGE_BYTES / 4)));
+    }
+    assert_false(give(s, fresh_large(s, lane_of(0, 9), 2 << 20)));
+    assert_true(give(s, fresh(s, lane_of(0, 9), HDI_CLASSES - 1))); /* small ones have room of their own */
+    assert_non_null(cached_large(s, lane_of(1, 1), HDI_LARGE_BYTES / 4));
+    assert_true(give(s, fresh_large(s, lane_of(0, 9), 2 << 20)));
+    int leaving = 0;
+    while (give(s, fresh_large(s, lane_of(0, 9), 2 << 20))) {
+        leaving++;
+        assert_true(leaving <= HDI_LEAVING_ITEMS);
+    }
+    assert_true(leaving > 0);
+    assert_int_equal(let_leave(s), leaving);
+    assert_true(give(s, fresh_large(s, lane_of(0, 9), 2 << 20)));
+    close_store(s);
+}
+
 static void draining_takes_one_devices_items(void **unused)
 {
     (void)unused;
@@ -363,8 +480,17 @@ static void *takes_and_puts(void *argument)
             continue;
         }
         uint32_t lane = lane_of((int)(r >> 8 & 3) % DEVICES, r >> 16 & 3), class = (uint32_t)(r >> 24) % 20;
-        *at = cached(o->s, lane, class);
-        *at = *at != NULL ? *at : fresh(o->s, lane, class);
+        if ((r >> 40) % 8 == 0) {
+            size_t bytes = (size_t)(2 + class % 3) << 20;
+            *at = cached_large(o->s, lane, bytes);
+            *at = *at != NULL ? *at : fresh_large(o->s, lane, bytes);
+        } else {
+            *at = cached(o->s, lane, class);
+            *at = *at != NULL ? *at : fresh(o->s, lane, class);
+        }
+        if (i % 64 == 0) {
+            let_leave(o->s);
+        }
     }
     for (int i = 0; i < 16; i++) {
         if (hand[i] != NULL) {
@@ -381,8 +507,13 @@ static void *drains(void *argument)
     int row = (int)(o->seed % DRAINERS);
     while (!*o->stop) {
         for (int d = 0; d < DEVICES; d++) {
-            hdi_caches_drain(o->s->rt, d);
+            if (row == 0) {
+                hdi_caches_drain(o->s->rt, d);
+            } else {
+                hdi_caches_drain_large(o->s->rt, d);
+            }
             sums(o->s, d);
+            hdi_caches_cached(o->s->rt, d);
             hdi_caches_lanes(o->s->rt, d, scratch[0][row], scratch[1][row]);
         }
         hdi_caches_count(o->s->rt);
@@ -427,7 +558,8 @@ static void *fills_its_magazines(void *argument)
 {
     guest *g = argument;
     for (int i = 0; i < g->items; i++) {
-        hdi_item *item = fresh(g->s, lane_of(i % DEVICES, (uint32_t)i % 4), (uint32_t)i % 8);
+        uint32_t lane = lane_of(i % DEVICES, (uint32_t)i % 4);
+        hdi_item *item = i % 5 == 4 ? fresh_large(g->s, lane, (size_t)2 << 20) : fresh(g->s, lane, (uint32_t)i % 8);
         hdi_cache *cache = hdi_cache_own(g->s->rt);
         if (item == NULL || cache == NULL || !give(g->s, item)) {
             g->s->wrong++;
@@ -646,6 +778,8 @@ int main(void)
         cmocka_unit_test(a_thread_is_bounded),
         cmocka_unit_test(the_older_half_comes_out),
         cmocka_unit_test(draining_takes_one_devices_items),
+        cmocka_unit_test(one_large_block_per_lane),
+        cmocka_unit_test(large_blocks_are_bounded),
         cmocka_unit_test(others_drain_while_the_owners_work),
         cmocka_unit_test(a_thread_that_ends_gives_back),
         cmocka_unit_test(idle_threads_are_drained),
