@@ -1,8 +1,9 @@
-/* pool.h - what the tests of memory share: looking at the statistics, threads, and the check that everything was given back.
+/* pool.h - what the tests of memory share: looking at the statistics, threads, and the check that everything was
+ * given back.
  *
  * Threads: the helpers work in every one. Locks: none.
- * Always: no check depends on how long something took. Limits come from the option memory_limit, so that the tests fit on a GPU
- * that others use, too.
+ * Always: no check depends on how long something took. Limits come from the option memory_limit, so that the tests
+ * fit on a GPU that others use, too.
  */
 #ifndef CONFORMANCE_POOL_H
 #define CONFORMANCE_POOL_H
@@ -77,8 +78,8 @@ CONF_UNUSED static const char *pool_odd(hd_runtime *runtime, int device)
     return NULL;
 }
 
-/* What holds at every moment, and, when nobody allocates (`quiet`), what holds then: memory may still be mapped ahead of need or be
- * given back by itself, between two figures of one look. */
+/* What holds at every moment, and, when nobody allocates (`quiet`), what holds then: memory may still be mapped
+ * ahead of need or be given back by itself, between two figures of one look. */
 CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool quiet)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -120,7 +121,8 @@ CONF_UNUSED static void pool_drive(hd_runtime *runtime, int device)
     }
 }
 
-/* Nothing is live, so all physical memory can be given back, at the latest when it is known that the work is finished. */
+/* Nothing is live, so all physical memory can be given back, at the latest when it is known that the work is
+ * finished. */
 CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -153,7 +155,7 @@ CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
     pool_consistent(runtime, device, true);
 }
 
-/* ------------------------------------------------------------------------------------------------------ threads -- */
+/* ------------------------------------------------------------------------------------------------------- threads -- */
 
 typedef struct pool_thread {
     pthread_t thread;
@@ -164,7 +166,8 @@ typedef struct pool_thread {
     void *context;
 } pool_thread;
 
-/* Starts `count` threads with numbers and random numbers of their own. While they run a failed check ends the program. */
+/* Starts `count` threads with numbers and random numbers of their own. While they run a failed check ends the
+ * program. */
 CONF_UNUSED static void pool_start(pool_thread *threads, int count, hd_runtime *runtime, uint64_t seed,
                                    void *(*function)(void *), void *context)
 {

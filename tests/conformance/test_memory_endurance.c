@@ -1,8 +1,10 @@
-/* test_memory_endurance.c - a day's worth of allocations in some seconds: threads, lanes and holds come and go, memory grows and is given
- * back, and after the first rounds nothing gets more: not the process, nor what its workers hold.
+/* test_memory_endurance.c - a day's worth of allocations in some seconds: threads, lanes and holds come and go,
+ * memory grows and is given back, and after the first rounds nothing gets more: not the process, nor what its
+ * workers hold.
  *
  * Threads: four at a time, which end after each round. Locks: none.
- * Always: HEDDLE_ENDURANCE_ROUNDS rounds (40; fewer under a sanitizer); what is compared are the rounds behind the first quarter.
+ * Always: HEDDLE_ENDURANCE_ROUNDS rounds (40; fewer under a sanitizer); what is compared are the rounds behind the
+ * first quarter.
  */
 #include "pool.h"
 #include "workers.h"

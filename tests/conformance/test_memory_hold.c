@@ -1,8 +1,10 @@
-/* test_memory_hold.c - memory that a hold keeps: it is not given to anybody, not moved and not given back until the hold is destroyed,
- * whatever becomes of the handle; also when threads free, hold and let go at the same time, and when the device is lost.
+/* test_memory_hold.c - memory that a hold keeps: it is not given to anybody, not moved and not given back until the
+ * hold is destroyed, whatever becomes of the handle; also when threads free, hold and let go at the same time, and
+ * when the device is lost.
  *
  * Threads: two that race. Locks: none.
- * Always: that memory is kept is seen by its addresses, by the limit, and, where the driver is in this process, by its content.
+ * Always: that memory is kept is seen by its addresses, by the limit, and, where the driver is in this process, by
+ * its content.
  */
 #include "pool.h"
 #include "workers.h"
@@ -376,7 +378,7 @@ static void close_takes_them_along(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------- two threads -- */
+/* --------------------------------------------------------------------------------------------------- two threads -- */
 
 typedef struct race {
     hd_runtime *runtime;
@@ -413,7 +415,8 @@ static void *races(void *argument)
     }
 }
 
-/* Afterwards the memory of `x` has gone back exactly once: what is allocated then does not overlap, and the figures are 0. */
+/* Afterwards the memory of `x` has gone back exactly once: what is allocated then does not overlap, and the figures
+ * are 0. */
 static void is_sound(hd_runtime *runtime, hd_lane *lane, size_t bytes)
 {
     hd_buffer *y[4];
@@ -487,7 +490,7 @@ static void threads_free_and_let_go_at_once(void **state)
     conf_close(runtime);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- losses -- */
+/* -------------------------------------------------------------------------------------------------------- losses -- */
 
 static void the_device_is_lost(void **state)
 {

@@ -1,9 +1,10 @@
-/* test_memory_limit.c - the limit of physical memory is never exceeded, and what fits under it can be had: however fragmented,
- * whoever has it cached, whatever work still uses it. Where it does not fit, the failure says who holds what.
+/* test_memory_limit.c - the limit of physical memory is never exceeded, and what fits under it can be had: however
+ * fragmented, whoever has it cached, whatever work still uses it. Where it does not fit, the failure says who holds
+ * what.
  *
  * Threads: up to 16 that allocate, and one that looks at the figures meanwhile. Locks: those of a queue.
- * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog, except where
- * giving up is what the case is about.
+ * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog,
+ * except where giving up is what the case is about.
  */
 #include "pool.h"
 
@@ -23,7 +24,7 @@ static void labelled(hd_lane *lane, size_t bytes, const char *label, hd_buffer *
     CONF_OK(hd_alloc_with(lane, bytes, &options, out));
 }
 
-/* ------------------------------------------------------------------------------------------------- what the limit is -- */
+/* --------------------------------------------------------------------------------------------- what the limit is -- */
 
 static void is_given_in_bytes_or_as_a_share(void **state)
 {
@@ -231,8 +232,8 @@ static int fill_limit(hd_lane *const *lanes, int n_lanes, size_t each, size_t li
     return n;
 }
 
-/* Blocks of one size fill all there is; every other granule (or pair of them) is free again; then a block that is larger than
- * every hole is wanted, as large as all holes together, in the same lane or another. */
+/* Blocks of one size fill all there is; every other granule (or pair of them) is free again; then a block that is
+ * larger than every hole is wanted, as large as all holes together, in the same lane or another. */
 static void fragments_move_together(void **state)
 {
     (void)state;
@@ -386,7 +387,8 @@ static void the_message_says_who_holds_what(void **state)
     conf_close(runtime);
 }
 
-/* One thread, and nothing in flight that would free anything: it ends, again and again, and leaves everything as it was. */
+/* One thread, and nothing in flight that would free anything: it ends, again and again, and leaves everything as it
+ * was. */
 static void fails_without_hanging(void **state)
 {
     (void)state;
@@ -464,7 +466,7 @@ static void waits_for_other_threads(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------- producers and consumers -- */
+/* --------------------------------------------------------------------------------------- producers and consumers -- */
 
 enum { QUEUE = 4096 };
 

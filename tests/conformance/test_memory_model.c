@@ -1,14 +1,17 @@
-/* test_memory_model.c - random allocations, uses and frees in lanes, threads and devices, against a model of what lives where.
+/* test_memory_model.c - random allocations, uses and frees in lanes, threads and devices, against a model of what
+ * lives where.
  *
- * What the model knows: the addresses of every block that is not freed, so that an overlap is seen at once; and the content of
- * each, one repeated word. A freed block has often been given to work that is late: a long kernel is in front of it. Had the memory
- * a next owner before that work is finished, the late writes would be in the next owner's content, or late reads would find the
- * next owner's words.
+ * What the model knows: the addresses of every block that is not freed, so that an overlap is seen at once; and the
+ * content of each, one repeated word. A freed block has often been given to work that is late: a long kernel is in
+ * front of it. Had the memory a next owner before that work is finished, the late writes would be in the next
+ * owner's content, or late reads would find the next owner's words.
  *
- * Threads: four at a time, in several generations, and one that trims and looks at the statistics. Locks: the model's; one per lane,
- * shared by those who use it, exclusive for its end; a block belongs to the thread that has taken it from its slot.
- * Always: with HEDDLE_SEED=N the random numbers of each thread are the same, though their order is not. HEDDLE_MODEL_STEPS=N: steps of
- * each thread (200 in each generation); HEDDLE_MODEL_SEEDS=N: that many seeds, one after the other (1).
+ * Threads: four at a time, in several generations, and one that trims and looks at the statistics. Locks: the
+ * model's; one per lane, shared by those who use it, exclusive for its end; a block belongs to the thread that has
+ * taken it from its slot.
+ * Always: with HEDDLE_SEED=N the random numbers of each thread are the same, though their order is not.
+ * HEDDLE_MODEL_STEPS=N: steps of each thread (200 in each generation); HEDDLE_MODEL_SEEDS=N: that many seeds, one
+ * after the other (1).
  */
 #include "pool.h"
 
@@ -176,7 +179,7 @@ static void unreserve(int device, size_t bytes)
     pthread_mutex_unlock(&m.lock);
 }
 
-/* -------------------------------------------------------------------------------------------------------- lanes -- */
+/* --------------------------------------------------------------------------------------------------------- lanes -- */
 
 /* A lane of a device, to be given back: one of those that come and go, or the thread's own. */
 static hd_lane *borrow_lane(conf_random *r, int device, lane_slot **slot)
@@ -227,9 +230,10 @@ static void delay_lane(conf_random *r, hd_lane *lane, int device)
     conf_slow_run(&m.slow[device], lane, NULL, offset, ms, NULL);
 }
 
-/* -------------------------------------------------------------------------------------------------------- content -- */
+/* ------------------------------------------------------------------------------------------------------- content -- */
 
-/* What a kernel does of a block, in words: all of a small one, the beginning of a large one, which takes long enough. */
+/* What a kernel does of a block, in words: all of a small one, the beginning of a large one, which takes long
+ * enough. */
 static size_t kernel_words(const block *b)
 {
     return b->bytes / 4 < KERNEL_WORDS ? b->bytes / 4 : KERNEL_WORDS;
@@ -373,7 +377,7 @@ static void copy_block(conf_random *r, block *dst, const block *src, bool late)
     return_lane(slot);
 }
 
-/* ------------------------------------------------------------------------------------------- blocks come and go -- */
+/* -------------------------------------------------------------------------------------------- blocks come and go -- */
 
 /* Half of the blocks are of a few sizes, so that memory of one is often just right for another. */
 static size_t block_size(conf_random *r)
@@ -479,7 +483,7 @@ static void let_go(held_block *place)
     place->hold = NULL;
 }
 
-/* ---------------------------------------------------------------------------------------------------- the threads -- */
+/* --------------------------------------------------------------------------------------------------- the threads -- */
 
 static block *take_slot(int at)
 {

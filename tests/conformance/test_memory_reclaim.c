@@ -1,13 +1,14 @@
-/* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads, while it is replaced; memory that is
- * given back on request and when idle; and what the statistics say of each way an allocation was served.
+/* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads, while it is
+ * replaced; memory that is given back on request and when idle; and what the statistics say of each way an
+ * allocation was served.
  *
  * Threads: up to 8 that allocate. Locks: none of the test's own.
- * Always: how often early calls come is compared with how long they took by the library's own rule, generously, and never with an
- * expected speed.
+ * Always: how often early calls come is compared with how long they took by the library's own rule, generously, and
+ * never with an expected speed.
  */
 #include "pool.h"
 
-/* --------------------------------------------------------------------------------------------------- at the limit -- */
+/* -------------------------------------------------------------------------------------------------- at the limit -- */
 
 enum { SPARE = 64 };
 
@@ -214,7 +215,7 @@ static void may_call_everything(void **state)
     conf_close(runtime);
 }
 
-/* ---------------------------------------------------------------------------------------------------- many threads -- */
+/* -------------------------------------------------------------------------------------------------- many threads -- */
 
 enum { ALLOCATORS = 6 };
 
@@ -321,7 +322,7 @@ static void is_replaced_while_others_allocate(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ early -- */
+/* --------------------------------------------------------------------------------------------------------- early -- */
 
 typedef struct early {
     atomic_int early, limit;
@@ -384,8 +385,8 @@ static void early_calls_need_pressure(void **state)
     }
 }
 
-/* Calls that take long and bring nothing get the share of time that the option says: between two of them there is so much time
- * for the program that they could have taken their share of it. */
+/* Calls that take long and bring nothing get the share of time that the option says: between two of them there is so
+ * much time for the program that they could have taken their share of it. */
 static void early_calls_are_bounded(void **state)
 {
     (void)state;
@@ -470,9 +471,10 @@ static void what_is_cached_is_not_live(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------- memory that goes back -- */
+/* ----------------------------------------------------------------------------------------- memory that goes back -- */
 
-/* Trims until so little is reserved: some more may just be mapped ahead of need, once. Returns how much was given back. */
+/* Trims until so little is reserved: some more may just be mapped ahead of need, once. Returns how much was given
+ * back. */
 static size_t trims_to(hd_runtime *runtime, size_t keep, size_t most)
 {
     size_t all = 0, freed = 0;
@@ -622,7 +624,7 @@ static void is_given_back_when_idle(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------------------ statistics -- */
+/* ---------------------------------------------------------------------------------------------------- statistics -- */
 
 /* Each way in which an allocation is served has its counter. */
 static void every_way_is_counted(void **state)

@@ -1,10 +1,10 @@
-/* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned and shared: for every N of a
- * scenario, and for each entry point that memory needs by itself; once, or from then on.
+/* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned and shared: for
+ * every N of a scenario, and for each entry point that memory needs by itself; once, or from then on.
  *
  * Threads: the main one. Locks: none.
- * Always: each run ends, without a crash; what fails says what; what succeeded has its content; nothing is leaked (the address
- * sanitizer looks, and the runtime's own figures when it is closed). Where only one call fails, the pool works again: all of the
- * limit can be had.
+ * Always: each run ends, without a crash; what fails says what; what succeeded has its content; nothing is leaked
+ * (the address sanitizer looks, and the runtime's own figures when it is closed). Where only one call fails, the
+ * pool works again: all of the limit can be had.
  *
  * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (8) depends on HEDDLE_SEED.
  */
@@ -304,7 +304,8 @@ static double seconds_each(int passes)
     return (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 8 * (CONF_SLOWNESS > 3 ? 4 : 1)) / passes;
 }
 
-/* The Nth call of `entry` ("": of all) fails, for every N that time is left for, until calls are not reached any more. */
+/* The Nth call of `entry` ("": of all) fails, for every N that time is left for, until calls are not reached any
+ * more. */
 static void sweep(const char *entry, const char *plus, int code, const char *peers, double seconds)
 {
     violations = 0;
@@ -360,8 +361,8 @@ static void all_calls_for_memory_fail_from_one_on(void **state)
     }
 }
 
-/* Under the thread sanitizer not where the device is only said to be gone: it works on, and writes to memory that is given back
- * meanwhile. With workers it is gone. */
+/* Under the thread sanitizer not where the device is only said to be gone: it works on, and writes to memory that is
+ * given back meanwhile. With workers it is gone. */
 static void any_call_fails(void **state)
 {
     (void)state;

@@ -1,13 +1,14 @@
-/* test_memory_threads.c - threads that allocate and free for themselves, for each other and against each other; threads that end
- * with memory in their magazines, and threads that outlive their runtime; handles that are freed and used again and again.
+/* test_memory_threads.c - threads that allocate and free for themselves, for each other and against each other;
+ * threads that end with memory in their magazines, and threads that outlive their runtime; handles that are freed
+ * and used again and again.
  *
  * Threads: up to 16. Locks: those of queues and barriers.
- * Always: whoever owns a buffer knows its content and its address and finds both as they were; HEDDLE_REUSES=N: how often one structure
- * is used again (200000; 16777300 goes once around its generations).
+ * Always: whoever owns a buffer knows its content and its address and finds both as they were; HEDDLE_REUSES=N: how
+ * often one structure is used again (200000; 16777300 goes once around its generations).
  */
 #include "pool.h"
 
-/* ------------------------------------------------------------------------------------------------------------ pairs -- */
+/* --------------------------------------------------------------------------------------------------------- pairs -- */
 
 enum { PAIR_THREADS = 16, IN_HAND = 24 };
 
@@ -86,7 +87,7 @@ static void each_for_itself(void **state)
     conf_close(runtime);
 }
 
-/* -------------------------------------------------------------------------------------------- across threads, devices -- */
+/* --------------------------------------------------------------------------------------- across threads, devices -- */
 
 enum { QUEUES = 4, QUEUE = 256 };
 
@@ -189,7 +190,7 @@ static void across_threads(void **state)
     conf_close(runtime);
 }
 
-/* ------------------------------------------------------------------------------------------ what others hold cached -- */
+/* --------------------------------------------------------------------------------------- what others hold cached -- */
 
 typedef struct guest {
     pthread_barrier_t barrier;
@@ -259,7 +260,7 @@ static void can_be_had_by_others(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------ two at once -- */
+/* --------------------------------------------------------------------------------------------------- two at once -- */
 
 typedef struct race {
     pthread_barrier_t barrier;
@@ -420,7 +421,7 @@ static void a_use_races_with_the_free(void **state)
     conf_close(runtime);
 }
 
-/* ---------------------------------------------------------------------------------------------------- stale handles -- */
+/* ------------------------------------------------------------------------------------------------- stale handles -- */
 
 /* Nothing that takes a buffer takes a freed one. */
 static void is_refused_everywhere(hd_runtime *runtime, hd_lane *lane, conf_kernels k, hd_buffer *stale, hd_buffer *good)
@@ -558,7 +559,7 @@ static void what_is_no_handle(void **state)
     conf_close(runtime);
 }
 
-/* --------------------------------------------------------------------------------------------- runtimes and threads -- */
+/* ------------------------------------------------------------------------------------------ runtimes and threads -- */
 
 typedef struct visitor {
     pthread_barrier_t barrier;
@@ -605,7 +606,8 @@ static void *outlives(void *argument)
     }
 }
 
-/* Runtimes are opened and closed while threads that used them live on and use the next one, and end after the last is closed. */
+/* Runtimes are opened and closed while threads that used them live on and use the next one, and end after the last
+ * is closed. */
 static void runtimes_come_and_go(void **state)
 {
     (void)state;
@@ -640,7 +642,8 @@ static void *uses_once(void *argument)
     return NULL;
 }
 
-/* Threads end while their runtimes are open, with magazines of two of them; one runtime is closed first, or the other. */
+/* Threads end while their runtimes are open, with magazines of two of them; one runtime is closed first, or the
+ * other. */
 static void threads_come_and_go(void **state)
 {
     (void)state;
@@ -659,7 +662,7 @@ static void threads_come_and_go(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- loss and fork -- */
+/* ------------------------------------------------------------------------------------------------- loss and fork -- */
 
 typedef struct losing {
     atomic_bool stop;
@@ -711,8 +714,8 @@ static void *works_on_what_is_lost(void *argument)
     return NULL;
 }
 
-/* A device is lost and brought back, several times, while threads allocate and free there: nothing of before comes out of a magazine
- * afterwards, and nothing is lost of what came after. */
+/* A device is lost and brought back, several times, while threads allocate and free there: nothing of before comes
+ * out of a magazine afterwards, and nothing is lost of what came after. */
 static void a_device_is_lost_meanwhile(void **state)
 {
     (void)state;
@@ -753,7 +756,8 @@ static void a_device_is_lost_meanwhile(void **state)
     conf_close(runtime);
 }
 
-/* In a forked child everything of the parent's is refused, and the thread's magazines are not used; one of its own works. */
+/* In a forked child everything of the parent's is refused, and the thread's magazines are not used; one of its own
+ * works. */
 static void a_forked_child_starts_afresh(void **state)
 {
     (void)state;

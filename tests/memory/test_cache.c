@@ -1,8 +1,8 @@
-/* test_cache.c - magazines of threads: what they hold and how much, what others drain from them, and where it goes when a thread or a
- * runtime ends.
+/* test_cache.c - magazines of threads: what they hold and how much, what others drain from them, and where it goes
+ * when a thread or a runtime ends.
  *
- * The runtimes are made up: a number in the registry and the caches. Items come from a store that stands for the arena and knows
- * where each of them is, so one that gets lost, or comes back twice, is found.
+ * The runtimes are made up: a number in the registry and the caches. Items come from a store that stands for the
+ * arena and knows where each of them is, so one that gets lost, or comes back twice, is found.
  * Threads: owners that take and put, others that drain. Locks: the store's.
  */
 #include "support/check.h"
@@ -212,7 +212,7 @@ static uint32_t lane_of(int device, uint32_t number)
     return (uint32_t)device * HDI_LANES_MAX + number;
 }
 
-/* ----------------------------------------------------------------------------------------------------- one thread -- */
+/* ---------------------------------------------------------------------------------------------------- one thread -- */
 
 static void last_in_first_out_by_lane_and_class(void **unused)
 {
@@ -522,8 +522,8 @@ static void *drains(void *argument)
     return NULL;
 }
 
-/* While owners work, others drain and look. Every item is somewhere, once; and when the owners have ended, their magazines are
- * empty. */
+/* While owners work, others drain and look. Every item is somewhere, once; and when the owners have ended, their
+ * magazines are empty. */
 static void others_drain_while_the_owners_work(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* test_classes.c - size classes: every size from 1 byte to 1 MiB has the smallest class that fits, and wastes no more than is
- * promised. */
+/* test_classes.c - size classes: every size from 1 byte to 1 MiB has the smallest class that fits, and wastes no
+ * more than is promised. */
 #include "support/check.h"
 
 #include <stdbool.h>
