@@ -113,6 +113,7 @@ static void belongs_to_a_runtime(void **state)
 enum { STORMERS = 16, OWN = 12 };
 
 typedef struct storm {
+    pthread_barrier_t begin;
     atomic_bool stop;
     atomic_uint served, refused;
     uint64_t before; /* physical memory that the driver had in use */
@@ -126,6 +127,8 @@ static void *storms(void *argument)
     storm *all = t->context;
     hd_lane *lane = hd_default_lane(t->runtime, 0);
     hd_buffer *own[OWN] = {NULL};
+    CONF_TRUE(lane != NULL);
+    pthread_barrier_wait(&all->begin);
     for (int i = 0; i < all->rounds; i++) {
         hd_buffer **at = &own[conf_below(&t->random, OWN)];
         hd_free(*at);
@@ -177,12 +180,14 @@ static void run_storm(const char *settings)
     hd_runtime *runtime = pool_open("host_devices=1 host_memory=128M memory_patience=1 %s", settings);
     conf_builtins(runtime);
     storm all = {.rounds = CONF_TSAN ? 60 : 400, .before = pool_driver_holds(runtime, 0)};
+    pthread_barrier_init(&all.begin, NULL, STORMERS);
     pool_thread looker, threads[STORMERS];
     pool_start(&looker, 1, runtime, 3, looks_at_the_limit, &all);
     pool_start(threads, STORMERS, runtime, conf_number_from("HEDDLE_SEED", 1), storms, &all);
     pool_join(threads, STORMERS);
     atomic_store(&all.stop, true);
     pool_join(&looker, 1);
+    pthread_barrier_destroy(&all.begin);
     hd_memory_stats s = pool_stats(runtime, 0);
     fprintf(stderr, "  %s: %u served, %u refused; peak %llu of %llu KiB; %llu drains, %llu waits\n", settings,
             atomic_load(&all.served), atomic_load(&all.refused), (unsigned long long)s.reserved_peak_bytes >> 10,

@@ -10,7 +10,7 @@
  * model's; one per lane, shared by those who use it, exclusive for its end; a block belongs to the thread that has
  * taken it from its slot.
  * Always: with HEDDLE_SEED=N the random numbers of each thread are the same, though their order is not.
- * HEDDLE_MODEL_STEPS=N: steps of each thread (200 in each generation); HEDDLE_MODEL_SEEDS=N: that many seeds, one
+ * HEDDLE_MODEL_STEPS=N: steps of each thread (160 in each generation); HEDDLE_MODEL_SEEDS=N: that many seeds, one
  * after the other (1).
  */
 #include "pool.h"
@@ -550,7 +550,7 @@ static void step(pool_thread *t)
 static void *work(void *argument)
 {
     pool_thread *t = argument;
-    uint64_t steps = conf_number_from("HEDDLE_MODEL_STEPS", CONF_TSAN ? 70 : 200);
+    uint64_t steps = conf_number_from("HEDDLE_MODEL_STEPS", CONF_TSAN ? 70 : 160);
     for (uint64_t i = 0; i < steps; i++) {
         step(t);
     }
