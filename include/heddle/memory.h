@@ -60,7 +60,7 @@ typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
  * held. The share of time that calls may take is memory_reclaim, doubled for each of: the last call freed more than a
  * tenth of the limit; the thread is about to block; pressure above 0.90; pressure above 0.95. The rule is that of CUDA.jl
  * (CUDACore/src/memory.jl, maybe_collect).
- * Errors: HANDLE, ARGUMENT (called from a callback). */
+ * Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_reclaim(hd_runtime *runtime, hd_reclaim_callback callback, void *context);
 
 /* Gives physical memory that nothing uses back to the driver, threads' magazines first, until at most keep_bytes are held idle.

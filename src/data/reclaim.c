@@ -4,8 +4,8 @@
  * is about to block, and a share of time that grows with the pressure and with what the last call brought. Here the share is
  * measured per device, and the most that may be held follows what other programs leave free.
  *
- * Threads: any; one early call per device at a time. Locks: a read lock while the callback runs, so that who replaces it waits for
- * calls under way; each device's figures under a mutex that is not held during the call.
+ * Threads: any; one early call per device at a time. Locks: a mutex for which callback there is and how many calls of it are under way, which
+ * who replaces it waits for; each device's figures under another one. None is held during a call.
  */
 #include "data/reclaim.h"
 
@@ -35,10 +35,17 @@ typedef struct history {
     _Atomic uint64_t free_bytes; /* that the driver has, UINT64_MAX: not asked yet */
 } history;
 
-struct hdi_reclaim {
-    pthread_rwlock_t lock;
+/* A callback, and the calls of it that are under way (under the lock). */
+typedef struct installed {
     hd_reclaim_callback callback;
     void *context;
+    int calls;
+} installed;
+
+struct hdi_reclaim {
+    pthread_mutex_t lock;
+    pthread_cond_t ended; /* the last call of a callback that was replaced */
+    installed *current;   /* NULL: none */
     history devices[HDI_DEVICES_MAX];
 };
 
@@ -50,7 +57,8 @@ hd_status hdi_reclaim_create(hd_runtime *rt)
     if (!r) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_rwlock_init(&r->lock, NULL);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->ended, NULL);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         pthread_mutex_init(&r->devices[i].lock, NULL);
         atomic_init(&r->devices[i].free_bytes, UINT64_MAX);
@@ -66,7 +74,9 @@ void hdi_reclaim_release(hd_runtime *rt)
         for (int i = 0; i < HDI_DEVICES_MAX; i++) {
             pthread_mutex_destroy(&r->devices[i].lock);
         }
-        pthread_rwlock_destroy(&r->lock);
+        free(r->current);
+        pthread_cond_destroy(&r->ended);
+        pthread_mutex_destroy(&r->lock);
         free(r);
         rt->reclaim = NULL;
     }
@@ -113,13 +123,22 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
     bool freed = false;
     hd_error before; /* what the callback's own calls say is not what the allocation says */
     hdi_error_save(&before);
-    pthread_rwlock_rdlock(&r->lock);
-    inside = true;
-    if (r->callback) {
-        freed = r->callback(r->context, &what);
+    pthread_mutex_lock(&r->lock);
+    installed *now = r->current;
+    if (now) {
+        now->calls++;
     }
-    inside = false;
-    pthread_rwlock_unlock(&r->lock);
+    pthread_mutex_unlock(&r->lock);
+    if (now) {
+        inside = true;
+        freed = now->callback(now->context, &what);
+        inside = false;
+        pthread_mutex_lock(&r->lock);
+        if (--now->calls == 0 && now != r->current) {
+            pthread_cond_broadcast(&r->ended);
+        }
+        pthread_mutex_unlock(&r->lock);
+    }
     hdi_error_restore(&before);
     return freed;
 }
@@ -208,10 +227,21 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_reclaim: called from the callback itself");
     }
     struct hdi_reclaim *r = rt->reclaim;
-    pthread_rwlock_wrlock(&r->lock);
-    r->callback = callback;
-    r->context = context;
+    installed *next = callback ? malloc(sizeof *next) : NULL;
+    if (callback && !next) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_on_reclaim: no memory");
+    }
+    if (next) {
+        *next = (installed){callback, context, 0};
+    }
+    pthread_mutex_lock(&r->lock);
+    installed *before = r->current;
+    r->current = next; /* nobody enters the one before from here on */
     atomic_store_explicit(&rt->on_block, callback ? before_blocking : NULL, memory_order_relaxed);
-    pthread_rwlock_unlock(&r->lock);
+    while (before && before->calls != 0) {
+        pthread_cond_wait(&r->ended, &r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+    free(before);
     return HD_OK;
 }
