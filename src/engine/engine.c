@@ -69,6 +69,11 @@ static bool has_wishes(hdi_engine *engine)
             bits &= bits - 1;
             const hdi_feed *feed = &engine->feeds[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
+            /* A lane has wishes only once it has commands. Who made the feed may be a thread that only the submitter's process heard of:
+             * pairs with the release store in hdi_feed_make. */
+            if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
+                continue;
+            }
             if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->published ||
                 atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last) {
                 return true;
