@@ -571,8 +571,10 @@ void hd_free(hd_buffer *handle)
         return;
     }
     uint64_t word = hdi_self_word(handle);
-    /* Two frees of one handle, of whichever threads: one of them wins. */
-    if (__builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
+    /* Looked at first, since a compare-and-swap writes even where it fails, and what is no buffer may be memory that cannot be written. Of two
+     * frees of one handle, by whichever threads, one wins. */
+    if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
+        __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
         free_odd(b, handle, __builtin_return_address(0));
         return;
     }

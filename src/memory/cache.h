@@ -33,7 +33,7 @@ typedef struct hdi_item {
 
 typedef struct hdi_magazine {
     hdi_item *top;
-    uint32_t count, most; /* most: 0 until the first put */
+    uint32_t count, most; /* items; most: set when the magazines of the lane are made */
 } hdi_magazine;
 
 typedef struct hdi_lane_cache {
@@ -71,7 +71,6 @@ typedef struct hdi_cache {
 } hdi_cache;
 
 typedef struct hdi_caches_config {
-    int n_devices;
     /* Takes a list of items of one device back, linked by `next`. Called without locks. */
     void (*release)(void *context, int device, hdi_item *items);
     void *context;

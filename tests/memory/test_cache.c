@@ -85,7 +85,7 @@ static store *open_store(void)
     assert_non_null(s->rt);
     s->rt->n_devices = DEVICES;
     assert_ok(hdi_runtime_add(s->rt));
-    hdi_caches_config config = {.n_devices = DEVICES, .release = take_back, .context = s};
+    hdi_caches_config config = {.release = take_back, .context = s};
     assert_ok(hdi_caches_create(s->rt, &config));
     for (int i = 0; i < ITEMS; i++) {
         store_put(s, &s->things[i].item);
