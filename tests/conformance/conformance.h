@@ -299,6 +299,17 @@ CONF_UNUSED static hd_runtime *conf_open(const char *settings)
     return runtime;
 }
 
+/* The same with formatted settings. */
+CONF_UNUSED __attribute__((format(printf, 1, 2))) static hd_runtime *conf_open_with(const char *format, ...)
+{
+    char settings[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(settings, sizeof settings, format, arguments);
+    va_end(arguments);
+    return conf_open(settings);
+}
+
 CONF_UNUSED static bool conf_is_host(hd_runtime *runtime)
 {
     hd_runtime_info info = {.size = sizeof info};
@@ -658,7 +669,7 @@ CONF_UNUSED static void conf_slow_run(const conf_slow *slow, hd_lane *lane, hd_b
                                       hd_ticket *out)
 {
     int launches = (int)(ms / slow->ms) + 1;
-    launches = launches > 400 ? 400 : launches;
+    launches = launches > 4000 ? 4000 : launches;
     for (int i = 0; i < launches; i++) {
         CONF_OK(
             conf_sum(lane, slow->kernels, total == NULL ? slow->sink : total, offset, slow->zeros, 0, slow->n, 1, out));

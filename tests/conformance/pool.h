@@ -17,17 +17,6 @@
 #define POOL_GRANULE (2 * POOL_MIB)
 #define POOL_WAIT (60 * CONF_SECOND * CONF_SLOWNESS)
 
-/* Opens with formatted settings. */
-CONF_UNUSED __attribute__((format(printf, 1, 2))) static hd_runtime *pool_open(const char *format, ...)
-{
-    char settings[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(settings, sizeof settings, format, arguments);
-    va_end(arguments);
-    return conf_open(settings);
-}
-
 CONF_UNUSED static hd_memory_stats pool_stats(hd_runtime *runtime, int device)
 {
     hd_memory_stats stats = {.size = sizeof stats};

@@ -39,8 +39,8 @@ static void is_given_in_bytes_or_as_a_share(void **state)
         {"memory_limit=100%", 0, 100},          {NULL, 0, 100},
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        hd_runtime *runtime =
-            pool_open("host_memory=64M memory_patience=0 %s", limits[i].settings == NULL ? "" : limits[i].settings);
+        hd_runtime *runtime = conf_open_with("host_memory=64M memory_patience=0 %s",
+                                             limits[i].settings == NULL ? "" : limits[i].settings);
         hd_device_info_t info = {.size = sizeof info};
         CONF_OK(hd_device_info(runtime, 0, &info));
         uint64_t wanted = limits[i].limit;
@@ -177,7 +177,7 @@ static void *looks_at_the_limit(void *argument)
 
 static void run_storm(const char *settings)
 {
-    hd_runtime *runtime = pool_open("host_devices=1 host_memory=128M memory_patience=1 %s", settings);
+    hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=128M memory_patience=1 %s", settings);
     conf_builtins(runtime);
     storm all = {.rounds = CONF_TSAN ? 60 : 400, .before = pool_driver_holds(runtime, 0)};
     pthread_barrier_init(&all.begin, NULL, STORMERS);
@@ -247,7 +247,7 @@ static void fragments_move_together(void **state)
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
         size_t each = sizes[i / 2], stride = each < POOL_GRANULE ? POOL_GRANULE : each;
         hd_runtime *runtime =
-            pool_open("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
+            conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
         hd_lane *lanes[3];
         for (int l = 0; l < 3; l++) {
             CONF_OK(hd_lane_create(runtime, 0, &lanes[l]));
@@ -298,7 +298,7 @@ static void fragments_in_use_are_waited_for(void **state)
     (void)state;
     enum { limit = 32 };
     hd_runtime *runtime =
-        pool_open("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
+        conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
     hd_lane *lanes[3];
@@ -445,8 +445,8 @@ static void waits_for_other_threads(void **state)
 {
     (void)state;
     for (int patient = 0; patient < 2; patient++) {
-        hd_runtime *runtime = pool_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=%d",
-                                        patient == 0 ? 50 : 600000);
+        hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=128M memory_limit=16M memory_patience=%d",
+                                             patient == 0 ? 50 : 600000);
         waiting w = {0};
         pthread_barrier_init(&w.barrier, NULL, 2);
         pool_thread other;

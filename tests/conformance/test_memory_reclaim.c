@@ -361,7 +361,7 @@ static void early_calls_need_pressure(void **state)
         bool expected;
     } cases[] = {{24, 5, false}, {40, 5, false}, {56, 5, true}, {56, 0, false}, {56, 80, true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        hd_runtime *runtime = pool_open(
+        hd_runtime *runtime = conf_open_with(
             "host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=%d", cases[i].reclaim);
         hd_lane *lane = hd_default_lane(runtime, 0);
         hd_buffer *x = NULL, *none = NULL;

@@ -9,6 +9,7 @@
  * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (8) depends on HEDDLE_SEED.
  */
 #include "pool.h"
+#include "sweep.h"
 
 enum { LIMIT = 24, n_small = 24 };
 
@@ -18,38 +19,6 @@ typedef struct outcome {
     bool fatal;          /* what fails is said to end the device */
     int failures;
 } outcome;
-
-static int violations;
-static char seen[32][160];
-
-/* What was wrong in a pass: printed once for each kind, and failed on at its end. */
-static void violation(const outcome *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void violation(const outcome *o, const char *format, ...)
-{
-    char text[1024], kind[160];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    size_t n = 0;
-    for (const char *p = text; *p != '\0' && n < sizeof kind - 1; p++) { /* without the numbers */
-        if (*p < '0' || *p > '9') {
-            kind[n++] = *p;
-        }
-    }
-    kind[n] = '\0';
-    violations++;
-    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
-        if (strcmp(seen[i], kind) == 0) {
-            return;
-        }
-        if (seen[i][0] == '\0') {
-            memcpy(seen[i], kind, sizeof kind);
-            break;
-        }
-    }
-    fprintf(stderr, "  WRONG, %s: %s\n", o->settings, text);
-}
 
 /* Counts a failure and looks at what it says. True for success. */
 static bool step(outcome *o, hd_status status, const char *call)
@@ -68,7 +37,7 @@ static bool step(outcome *o, hd_status status, const char *call)
                     status == HD_ERROR_SYSTEM || status == HD_ERROR_UNREACHABLE || status == HD_ERROR_UNSUPPORTED ||
                     status == HD_ERROR_NO_DRIVER || status == HD_ERROR_NO_DEVICE || status == HD_ERROR_IMAGE;
     if (!expected || error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names) {
-        violation(o, "%s: %s (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
+        violation(o->settings, "%s: %s (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
                   hd_status_name(error.status), error.operation, message);
     }
     return false;
@@ -93,7 +62,7 @@ static void look(outcome *o, hd_buffer *x, uint32_t word, const char *what)
         }
         for (size_t i = 0; i < bytes / 4; i++) {
             if (got[i] != word) {
-                violation(o, "%s: word %zu is %08x, not %08x, without an error", what, i, got[i], word);
+                violation(o->settings, "%s: word %zu is %08x, not %08x, without an error", what, i, got[i], word);
                 return;
             }
         }
@@ -113,7 +82,7 @@ static void get(outcome *o, hd_lane *lane, size_t bytes, uint32_t word, content 
     *e = (content){untouched, word, false};
     if (lane == NULL || !STEP(hd_alloc(lane, bytes, &e->x))) {
         if (e->x != untouched) {
-            violation(o, "hd_alloc failed and changed its output");
+            violation(o->settings, "hd_alloc failed and changed its output");
         }
         e->x = NULL;
         return;
@@ -135,21 +104,21 @@ static void must_be_whole(outcome *o, hd_runtime *runtime, hd_lane *lane)
 {
     hd_memory_stats s = {.size = sizeof s};
     if (hd_memory_get_stats(runtime, 0, &s) != HD_OK) {
-        violation(o, "no statistics: %s", hd_message());
+        violation(o->settings, "no statistics: %s", hd_message());
         return;
     }
     if (s.live_count != 0 || s.live_bytes != 0 || s.held_bytes != 0) {
-        violation(o, "%llu buffers with %llu bytes are live, %llu held, when all are freed",
+        violation(o->settings, "%llu buffers with %llu bytes are live, %llu held, when all are freed",
                   (unsigned long long)s.live_count, (unsigned long long)s.live_bytes, (unsigned long long)s.held_bytes);
     }
     if (s.reserved_peak_bytes > s.limit_bytes) {
-        violation(o, "the limit was exceeded");
+        violation(o->settings, "the limit was exceeded");
     }
     if (!o->single || o->fatal || !o->opened) {
         return;
     }
     if (hd_lane_wait(lane, POOL_WAIT) != HD_OK && hd_lane_reset(lane, POOL_WAIT) != HD_OK) {
-        violation(o, "the lane cannot be reset: %s", hd_message());
+        violation(o->settings, "the lane cannot be reset: %s", hd_message());
         return;
     }
     hd_buffer *all = NULL;
@@ -162,7 +131,8 @@ static void must_be_whole(outcome *o, hd_runtime *runtime, hd_lane *lane)
         o->failures++;
     }
     if (status != HD_OK) {
-        violation(o, "when one call has failed and all is freed, not all memory can be had: %s", hd_message());
+        violation(o->settings, "when one call has failed and all is freed, not all memory can be had: %s",
+                  hd_message());
         return;
     }
     bool filled = false;
@@ -171,12 +141,12 @@ static void must_be_whole(outcome *o, hd_runtime *runtime, hd_lane *lane)
         filled = hd_fill(all, LIMIT * POOL_MIB - 4096, 0x321, 4096, NULL) == HD_OK &&
                  hd_read(all, LIMIT * POOL_MIB - 4, &word, 4) == HD_OK;
         if (filled && word != 0x321) {
-            violation(o, "memory that was got again has %08x", word);
+            violation(o->settings, "memory that was got again has %08x", word);
         }
         o->failures += !filled;
     }
     if (!filled) {
-        violation(o, "memory that was got again cannot be used: %s", hd_message());
+        violation(o->settings, "memory that was got again cannot be used: %s", hd_message());
     }
     hd_free(all);
 }
@@ -233,7 +203,7 @@ static void scenario(outcome *o)
         uint32_t word = 0;
         if (fill(o, unified, 0x600)) {
             if (hd_get_u32(unified, 74000, &word) && word != 0x600) {
-                violation(o, "element of a unified buffer: %08x", word);
+                violation(o->settings, "element of a unified buffer: %08x", word);
             }
             look(o, unified, 0x600, "a unified buffer");
         }

@@ -15,7 +15,7 @@ static void lose_in_traffic(int way, const char *peers, size_t size)
     if (conf_on_gpus && strcmp(peers, "all") != 0) {
         return; /* the links of GPUs are as they are */
     }
-    hd_runtime *runtime = wk_open("host_peers=%s %s", peers, wk_settings(way));
+    hd_runtime *runtime = conf_open_with("host_peers=%s %s", peers, wk_settings(way));
     wk_kernels k = wk_load(runtime);
     int count = hd_device_count(runtime), lost = count - 1;
     if (!wk_can(runtime, way, k)) {
@@ -133,7 +133,7 @@ static void the_operation_under_way_is_named(void **state)
     static const int ways[] = {WK_KILL, WK_STOP, WK_SPIN};
     for (int i = 0; i < 3; i++) {
         const wk_way *w = &wk_ways[ways[i]];
-        hd_runtime *runtime = wk_open("%s", wk_settings(ways[i]));
+        hd_runtime *runtime = conf_open_with("%s", wk_settings(ways[i]));
         wk_kernels k = wk_load(runtime);
         WK_NEED_KERNELS(runtime, k);
         int lost = hd_device_count(runtime) - 1;
@@ -208,7 +208,7 @@ static void an_idle_worker_is_missed(void **state)
     (void)state;
     static const int ways[] = {WK_KILL, WK_STOP};
     for (int i = 0; i < 2; i++) {
-        hd_runtime *runtime = wk_open("%s", wk_settings(ways[i]));
+        hd_runtime *runtime = conf_open_with("%s", wk_settings(ways[i]));
         int lost = hd_device_count(runtime) - 1;
         pid_t pid = wk_pid(runtime, lost);
         wk_lose(runtime, lost, ways[i], (wk_kernels){0}, NULL, NULL);

@@ -124,7 +124,7 @@ static void writes_x_until_it_is_refused(side *s)
  * was checked with is no longer so. */
 static void a_blocked_launch_is_refused(void (*function)(side *s), bool kept)
 {
-    hd_runtime *runtime = wk_open("lane_slots=64");
+    hd_runtime *runtime = conf_open_with("lane_slots=64");
     CONF_NEED_DEVICES(runtime, 2);
     int owner = hd_device_count(runtime) - 1;
     if (!conf_reaches(runtime, 0, owner)) {
@@ -190,7 +190,7 @@ static void copies_x_to_y(side *s)
 static void a_staged_copy_of_a_buffer_lost_meanwhile_is_refused(void **state)
 {
     (void)state;
-    hd_runtime *runtime = wk_open("host_peers=none");
+    hd_runtime *runtime = conf_open_with("host_peers=none");
     CONF_NEED_DEVICES(runtime, 2);
     int owner = hd_device_count(runtime) - 1;
     if (conf_reaches(runtime, 0, owner) || conf_reaches(runtime, owner, 0)) {
@@ -330,7 +330,7 @@ static void freeing_what_a_worker_took_along_frees_nothing_else(void **state)
     (void)state;
     enum { n = 17 };
     int rounds = conf_on_gpus ? 3 : n;
-    hd_runtime *runtime = wk_open("host_devices=1 host_memory=64M");
+    hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=64M");
     int device = hd_device_count(runtime) - 1;
     hd_lane *lane = hd_default_lane(runtime, device);
     hd_buffer *old[n], *live[2] = {NULL, NULL};
@@ -357,7 +357,7 @@ static void memory_of_a_failed_allocation_stays_ordered(void **state)
 {
     (void)state;
     enum { large = 16 << 20 };
-    hd_runtime *runtime = wk_open("host_memory=64M");
+    hd_runtime *runtime = conf_open_with("host_memory=64M");
     CONF_NEED_DEVICES(runtime, 2);
     wk_kernels k = wk_load(runtime);
     WK_NEED_KERNELS(runtime, k);
@@ -410,7 +410,7 @@ static void a_restart_after_a_refusal_is_a_restart(void **state)
 {
     (void)state;
     enum { rounds = 16, most = 12 };
-    hd_runtime *runtime = wk_open("host_devices=1 host_memory=1G");
+    hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=1G");
     int device = hd_device_count(runtime) - 1;
     hd_lane *lane = hd_default_lane(runtime, device);
     for (int i = 0; i < (conf_on_gpus ? 3 : rounds); i++) {
@@ -440,7 +440,7 @@ static void a_restart_after_a_refusal_is_a_restart(void **state)
 static void a_restart_that_restores_less_than_all_fails(void **state)
 {
     (void)state;
-    hd_runtime *runtime = wk_open("host_devices=1 fault=cuMemcpyHtoDAsync:1=2");
+    hd_runtime *runtime = conf_open_with("host_devices=1 fault=cuMemcpyHtoDAsync:1=2");
     int device = hd_device_count(runtime) - 1;
     hd_lane *lane = hd_default_lane(runtime, device);
     hd_buffer *kept[3];
@@ -512,7 +512,7 @@ static void launches_on_the_lost(side *s)
 /* The peer's start is held up, so that there is time for the side. */
 static void a_peer_returns_while(void (*function)(side *s), bool lane_of_peer)
 {
-    hd_runtime *runtime = wk_open("host_devices=2 host_memory=4G delay=cuModuleLoadDataEx:1+=150000");
+    hd_runtime *runtime = conf_open_with("host_devices=2 host_memory=4G delay=cuModuleLoadDataEx:1+=150000");
     CONF_NEED_DEVICES(runtime, 2);
     int peer = hd_device_count(runtime) - 1;
     if (!conf_reaches(runtime, peer, 0)) {
@@ -591,7 +591,7 @@ static void unloading_during_a_restart_unloads_nothing_else(void **state)
     if (was >= 0) {
         personality((unsigned long)was | ADDR_NO_RANDOMIZE);
     }
-    hd_runtime *runtime = wk_open("host_devices=2");
+    hd_runtime *runtime = conf_open_with("host_devices=2");
     CONF_NEED_DEVICES(runtime, 2);
     size_t size = 0;
     const void *image = wk_image(runtime, &size);
@@ -644,7 +644,7 @@ static void a_relative_worker_outlives_a_change_of_directory(void **state)
     CONF_EQUAL(symlink(path, link), 0);
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CONF_TRUE(here >= 0 && chdir(folder) == 0);
-    hd_runtime *runtime = wk_open("host_devices=1 worker=./worker");
+    hd_runtime *runtime = conf_open_with("host_devices=1 worker=./worker");
     CONF_EQUAL(chdir("/"), 0);
     int device = hd_device_count(runtime) - 1;
     wk_lose_now(runtime, device);

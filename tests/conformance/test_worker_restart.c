@@ -42,7 +42,7 @@ static void only_with_workers(void **state)
     (void)state;
     static const char *const placements[] = {"inline", "thread"};
     for (int i = 0; i < 2; i++) {
-        hd_runtime *runtime = wk_open("placement=%s fault=cuLaunchKernel:1+=700", placements[i]);
+        hd_runtime *runtime = conf_open_with("placement=%s fault=cuLaunchKernel:1+=700", placements[i]);
         if (!conf_is_host(runtime)) { /* this process must not start the driver: not here */
             conf_close(runtime);
             skip();
@@ -358,7 +358,7 @@ static void peers_meet_again(void **state)
     (void)state;
     static const char *const peers[] = {"all", "none", "ring"};
     for (int i = 0; i < 3; i++) {
-        hd_runtime *runtime = wk_open("host_peers=%s", peers[i]);
+        hd_runtime *runtime = conf_open_with("host_peers=%s", peers[i]);
         CONF_NEED_DEVICES(runtime, 2);
         conf_kernels k = conf_builtins(runtime);
         int count = hd_device_count(runtime), lost = count - 1;

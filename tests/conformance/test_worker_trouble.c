@@ -16,7 +16,7 @@ static void others_work_meanwhile(void **state)
     (void)state;
     static const char *const peers[] = {"all", "none"};
     for (int i = 0; i < 2; i++) {
-        hd_runtime *runtime = wk_open("host_peers=%s", peers[i]);
+        hd_runtime *runtime = conf_open_with("host_peers=%s", peers[i]);
         CONF_NEED_DEVICES(runtime, 2);
         wk_kernels k = wk_load(runtime);
         int lost = hd_device_count(runtime) - 1;
@@ -113,7 +113,7 @@ static void the_worker_program_is_gone(void **state)
     snprintf(path, sizeof path, "%s/heddle-worker", folder);
     snprintf(away, sizeof away, "%s/away", folder);
     wk_copy_file(worker, path);
-    hd_runtime *runtime = wk_open("worker=%s worker_timeout=%d", path, wk_stuck_ms());
+    hd_runtime *runtime = conf_open_with("worker=%s worker_timeout=%d", path, wk_stuck_ms());
     int lost = hd_device_count(runtime) - 1;
     hd_buffer *x = NULL;
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};

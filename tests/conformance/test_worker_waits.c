@@ -12,7 +12,7 @@ enum { words = 5000, bytes = words * 4 };
 static void the_watchdog_knows_who_it_is(void **state)
 {
     (void)state;
-    hd_runtime *runtime = wk_open("watchdog=%d", wk_watchdog_ms());
+    hd_runtime *runtime = conf_open_with("watchdog=%d", wk_watchdog_ms());
     CONF_NEED_DEVICES(runtime, 2);
     wk_kernels k = wk_load(runtime);
     WK_NEED_KERNELS(runtime, k);
@@ -159,7 +159,7 @@ static void what_waits_for_the_dead_returns(const char *peers, int way)
     if (conf_on_gpus && strcmp(peers, "all") != 0) {
         return; /* the links of GPUs are as they are */
     }
-    hd_runtime *runtime = wk_open("lane_slots=64 host_peers=%s %s", peers, wk_settings(way));
+    hd_runtime *runtime = conf_open_with("lane_slots=64 host_peers=%s %s", peers, wk_settings(way));
     CONF_NEED_DEVICES(runtime, 2);
     wk_kernels k = wk_load(runtime);
     WK_NEED_KERNELS(runtime, k);
@@ -309,7 +309,7 @@ static void requests_to_a_stopped_worker_return(void **state)
     (void)state;
     enum { n = 7 };
     for (int round = conf_on_gpus ? n : 0; round <= n; round++) { /* each alone, and all at once */
-        hd_runtime *runtime = wk_open("%s", wk_settings(WK_STOP));
+        hd_runtime *runtime = conf_open_with("%s", wk_settings(WK_STOP));
         int lost = hd_device_count(runtime) - 1;
         static request all[n];
         wk_kernels k = wk_load(runtime);
@@ -344,7 +344,7 @@ static void a_request_hangs_in_the_driver(void **state)
 {
     (void)state;
     for (int how = 0; how < 2; how++) {
-        hd_runtime *runtime = wk_open(
+        hd_runtime *runtime = conf_open_with(
             "delay=%s:2=600000000 worker_timeout=%d host_devices=2", how == 0 ? "cuMemCreate" : "cuModuleLoadDataEx",
             how == 0 ? wk_stuck_ms() : wk_stuck_ms() / (conf_on_gpus ? 3 : 6)); /* ten times as long for code */
         int count = hd_device_count(runtime), last = count - 1;
@@ -387,8 +387,8 @@ static void closing_with_a_stuck_worker(void **state)
 {
     (void)state;
     for (int how = 0; how < 4; how++) {
-        hd_runtime *runtime = wk_open("close_timeout=300 worker_timeout=%d %s", wk_stuck_ms(),
-                                      how == 2 ? "delay=cuLaunchKernel:3=600000000" : "");
+        hd_runtime *runtime = conf_open_with("close_timeout=300 worker_timeout=%d %s", wk_stuck_ms(),
+                                             how == 2 ? "delay=cuLaunchKernel:3=600000000" : "");
         wk_kernels k = wk_load(runtime);
         WK_NEED_KERNELS(runtime, k);
         int count = hd_device_count(runtime), last = count - 1;

@@ -46,17 +46,6 @@ CONF_UNUSED static void wk_begin(const char *program)
     conf_begin(program);
 }
 
-/* Opens with formatted settings. */
-CONF_UNUSED __attribute__((format(printf, 1, 2))) static hd_runtime *wk_open(const char *format, ...)
-{
-    char settings[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(settings, sizeof settings, format, arguments);
-    va_end(arguments);
-    return conf_open(settings);
-}
-
 CONF_UNUSED static hd_device_info_t wk_info(hd_runtime *runtime, int device)
 {
     hd_device_info_t info = {.size = sizeof info};
