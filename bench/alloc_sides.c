@@ -170,7 +170,7 @@ alloc_end alloc_pairs(alloc_side *s, uint32_t lane, size_t bytes, uint64_t count
 INLINE int pairs_each(alloc_kind kind, alloc_side *s, uint32_t lane, size_t bytes, uint64_t count, uint64_t deadline,
                       stats_histogram *h)
 {
-    for (uint64_t i = 0; i < count && (i % DEADLINE_EVERY || stats_monotonic() < deadline); i++) {
+    for (uint64_t i = 0; i < count && (i % DEADLINE_EVERY || i == 0 || stats_monotonic() < deadline); i++) {
         alloc_slot slot;
         uint64_t begin = stats_tick_begin();
         int code = take(kind, s, lane, bytes, &slot);
@@ -196,8 +196,8 @@ alloc_end alloc_pairs_each(alloc_side *s, uint32_t lane, size_t bytes, uint64_t 
 INLINE int replay(alloc_kind kind, alloc_side *s, const alloc_log *log, uint64_t deadline, alloc_slot *slots,
                   stats_histogram *h, alloc_replayed *out)
 {
-    size_t i = 0;
-    for (; i < log->count && (i % DEADLINE_EVERY || stats_monotonic() < deadline); i++) {
+    size_t i = 0; /* the first ones are made however late it is: a round without any would have no figure */
+    for (; i < log->count && (i % DEADLINE_EVERY || i == 0 || stats_monotonic() < deadline); i++) {
         const alloc_op op = log->ops[i];
         alloc_slot *slot = &slots[op.slot];
         int code;

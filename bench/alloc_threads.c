@@ -194,7 +194,7 @@ static alloc_end work_pairs(member *m)
     team *t = m->team;
     uint32_t lane = (uint32_t)m->index;
     alloc_end end = alloc_pairs_each(t->side, lane, t->pair_bytes, EACH_MOST, t->each_until, &m->each, m->error);
-    while (end == ALLOC_DONE && stats_monotonic() < t->deadline) {
+    while (end == ALLOC_DONE && (m->done == 0 || stats_monotonic() < t->deadline)) {
         uint64_t ns = 0;
         end = alloc_pairs(t->side, lane, t->pair_bytes, CHUNK, &ns, m->error);
         m->done += CHUNK;
@@ -322,7 +322,7 @@ static alloc_end produce(member *m)
     ring *g = t->ring;
     alloc_end end = ALLOC_DONE;
     uint64_t begin = stats_monotonic(), n = 0;
-    while (end == ALLOC_DONE && (g->limit ? n < g->limit : n % CHUNK || stats_monotonic() < t->deadline)) {
+    while (end == ALLOC_DONE && (g->limit ? n < g->limit : n == 0 || n % CHUNK || stats_monotonic() < t->deadline)) {
         if (n - atomic_load_explicit(&g->popped, memory_order_acquire) == RING) {
             hdi_spin_turn();
             continue;
