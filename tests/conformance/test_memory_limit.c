@@ -195,7 +195,8 @@ static void run_storm(const char *settings)
     CONF_TRUE(s.reserved_peak_bytes <= s.limit_bytes);
     CONF_EQUAL(s.failures, atomic_load(&all.refused));
     CONF_EQUAL(s.allocations, atomic_load(&all.served));
-    CONF_TRUE(atomic_load(&all.refused) > 0); /* the limit was met */
+    CONF_TRUE(atomic_load(&all.refused) > 0 ||
+              s.drains > 0); /* the limit was met; how the threads take turns says what came of it */
     pool_gives_all_back(runtime, 0);
     CONF_TRUE(pool_driver_holds(runtime, 0) <= all.before);
     conf_close(runtime);
