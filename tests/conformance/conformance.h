@@ -649,7 +649,7 @@ CONF_UNUSED static void conf_slow_make(conf_slow *slow, hd_runtime *runtime, int
     CONF_OK(hd_fill(slow->zeros, 0, 0, slow->n * 4, NULL));
     CONF_OK(hd_fill(slow->sink, 0, 0, 4096, NULL));
     slow->ms = 1e9;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 12; i++) {
         hd_ticket ticket;
         CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
         int64_t start = conf_now();

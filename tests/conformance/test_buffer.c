@@ -509,7 +509,7 @@ static void buffer_waits(void **state)
     CONF_OK(hd_fill(total, 0, 0, 64, NULL));
     CONF_OK(hd_buffer_wait(written, HD_READ_WRITE, 60 * CONF_SECOND));
     bool seen = false;
-    for (double ms = 100; !seen && ms <= 1600; ms *= 2) {
+    for (double ms = 100; !seen && ms <= 25600; ms *= 2) {
         hd_ticket ticket;
         conf_slow_run(&slow, lane, written, 0, ms, &ticket);
         hd_status status = hd_buffer_wait(written, HD_READ, 0);
@@ -549,7 +549,7 @@ static void transfers_time_out(void **state)
     uint8_t got[4096];
     void *p = NULL;
     bool seen = false;
-    for (double ms = 200; !seen && ms <= 6400; ms *= 2) {
+    for (double ms = 200; !seen && ms <= 25600; ms *= 2) {
         hd_ticket first, last;
         conf_slow_run(&slow, lane, NULL, 0, ms, NULL);
         CONF_OK(conf_fill(lane, k, x, 0, 1024, 7, &first));

@@ -426,7 +426,7 @@ static void early_calls_while_a_thread_blocks(void **state)
         early e = {.nap_ms = 0};
         CONF_OK(hd_alloc(lane, 32 * POOL_MIB, &x)); /* with what `slow` has above 0.50 and below 0.75 */
         CONF_OK(hd_memory_on_reclaim(runtime, naps, &e));
-        for (double ms = 20; atomic_load(&e.early) == 0 && ms < 2000; ms *= 2) {
+        for (double ms = 20; atomic_load(&e.early) == 0 && ms < 30000; ms *= 2) {
             hd_ticket ticket;
             conf_slow_run(&slow, lane, NULL, 0, ms, &ticket);
             CONF_OK(how == 0 ? hd_wait(ticket, POOL_WAIT) : hd_lane_wait(lane, POOL_WAIT));
@@ -532,7 +532,7 @@ static void is_given_back_on_request(void **state)
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
     bool seen = false;
-    for (double ms = 50; !seen && ms < 2000; ms *= 2) {
+    for (double ms = 50; !seen && ms < 30000; ms *= 2) {
         hd_ticket ticket;
         CONF_OK(hd_alloc(lane, 16 * POOL_MIB, &x));
         conf_slow_run(&slow, lane, NULL, 0, ms, NULL);
@@ -663,7 +663,7 @@ static void every_way_is_counted(void **state)
     CONF_EQUAL(t.frees, s.frees + 1);
 
     bool same = false, waited = false;
-    for (double ms = 30; (!same || !waited) && ms < 2000;
+    for (double ms = 30; (!same || !waited) && ms < 30000;
          ms *= 2) { /* in use by the lane that wants it, or by another */
         hd_ticket ticket;
         for (int other = 0; other < 2; other++) {

@@ -197,7 +197,7 @@ static void disjoint_ranges_do_not_wait(void **state)
     hd_buffer *x = device_buffer(&w, bytes, 0);
     CONF_OK(hd_buffer_wait(x, HD_READ_WRITE, 60 * CONF_SECOND));
     bool seen = false;
-    for (double ms = 100; !seen && ms <= 1600; ms *= 2) {
+    for (double ms = 100; !seen && ms <= 25600; ms *= 2) {
         hd_ticket slow, small;
         conf_slow_run(&w.slow, w.a, x, 0, ms, &slow);
         CONF_OK(conf_fill(w.b, w.k, x, 4, 100, 7, &small));
@@ -209,7 +209,7 @@ static void disjoint_ranges_do_not_wait(void **state)
     CONF_FILLED(x, 0, 0, 4);
     CONF_FILLED(x, 4, 7, 400);
     seen = false;
-    for (double ms = 100; !seen && ms <= 1600; ms *= 2) { /* a fill and a read of other bytes */
+    for (double ms = 100; !seen && ms <= 25600; ms *= 2) { /* a fill and a read of other bytes */
         hd_ticket slow, small;
         conf_slow_run(&w.slow, w.a, x, 0, ms, &slow);
         CONF_OK(hd_fill(x, 404, 8, 400, &small));
@@ -232,7 +232,7 @@ static void readers_do_not_wait_for_readers(void **state)
     hd_buffer *y = device_buffer(&w, bytes, 1);
     CONF_OK(hd_buffer_wait(y, HD_READ_WRITE, 60 * CONF_SECOND));
     bool seen = false;
-    for (double ms = 100; !seen && ms <= 1600; ms *= 2) {
+    for (double ms = 100; !seen && ms <= 25600; ms *= 2) {
         hd_ticket slow, small;
         conf_slow_run(&w.slow, w.a, NULL, 64, ms, &slow); /* reads the zeros */
         CONF_OK(conf_copy(w.b, w.k, y, 0, w.slow.zeros, 0, words, &small));
@@ -257,7 +257,7 @@ static void lanes_are_independent(void **state)
     hd_buffer *warm = device_buffer(&w, bytes, 0);
     hd_free(warm);
     bool seen = false;
-    for (double ms = 100; !seen && ms <= 1600; ms *= 2) {
+    for (double ms = 100; !seen && ms <= 25600; ms *= 2) {
         hd_ticket slow;
         conf_slow_run(&w.slow, w.a, NULL, 64, ms, &slow);
         hd_buffer *fresh = NULL;

@@ -287,7 +287,7 @@ static void waits_and_times_out(void **state)
     put_word(pinned, 0, 1);
     void *p = NULL;
     bool seen = false;
-    for (double ms = 200; !seen && ms <= 6400; ms *= 2) {
+    for (double ms = 200; !seen && ms <= 25600; ms *= 2) {
         hd_ticket first, last;
         conf_slow_run(&slow, lane, NULL, 0, ms, NULL);
         CONF_OK(conf_fill(lane, slow.kernels, x, 0, 1024, 7, &first));
