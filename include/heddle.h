@@ -9,7 +9,9 @@
  *   heddle/memory.h    limits, reclaim, statistics and safety of memory
  *   heddle/unified.h   buffers that the CPU and the GPU both use
  *   heddle/copy.h      moving and filling bytes
+ *   heddle/peer.h      which device can use which other device's memory
  *   heddle/module.h    modules, kernels and launches
+ *   heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
  *   heddle/kernel_file.h  making and describing kernel files
  *   heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  * Kernel source includes heddle/kernel.h instead.
@@ -28,7 +30,9 @@
 #include <heddle/memory.h>
 #include <heddle/unified.h>
 #include <heddle/copy.h>
+#include <heddle/peer.h>
 #include <heddle/module.h>
+#include <heddle/tensor.h>
 #include <heddle/kernel_file.h>
 #include <heddle/driver.h>
 

@@ -1,9 +1,14 @@
 /* heddle/copy.h - moving and filling bytes.
  *
  * Copies run in lanes of their own on each device, so they overlap kernels and each other; they are ordered against
- * other work by the buffers' use records alone. Sizes and offsets are in bytes. A copy of zero bytes does nothing and
+ * other work by the buffers' use records alone. Sizes, offsets and strides are in bytes. A copy of zero bytes does nothing and
  * succeeds. Where a call waits for earlier work, the option transfer_timeout limits it (TIMEOUT), and the option
  * submit_timeout limits the wait for room in a full lane.
+ *
+ * Which way the bytes go is Heddle's choice: on the device, from device to device where a test of that pair has moved bytes
+ * (heddle/peer.h), through pinned memory where not, and between the program's memory and a device through pinned chunks that a few
+ * threads fill and drain (option copy_threads). The program's own memory is never pinned. Large copies go in pieces, so that copies of
+ * others, the other direction, and kernels that need only a part of the bytes do not wait for all of them.
  */
 #ifndef HEDDLE_COPY_H
 #define HEDDLE_COPY_H
@@ -15,7 +20,7 @@ HD_BEGIN_DECLS
 /* Copies the program's memory into a buffer. `src` may be reused on return. Returns once the bytes are in pinned memory,
  * before they are on the device; large writes go in chunks and so wait for earlier ones. For pinned host memory this
  * waits until the bytes may be overwritten and copies at once.
- * Errors: ARGUMENT, HANDLE, RANGE, TIMEOUT, HOST_MEMORY, FAILED, DEVICE_LOST, DRIVER, SYSTEM. */
+ * Errors: ARGUMENT (null; `src` overlaps the destination, of pinned memory), HANDLE, RANGE, TIMEOUT, HOST_MEMORY, FAILED, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_write(hd_buffer *buffer, size_t offset, const void *src, size_t bytes);
 
 /* Copies a buffer's content, after all submitted writes to it, into the program's memory. `dst` is filled on return.
@@ -24,7 +29,9 @@ HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t byt
 
 /* Copies between any two buffers of a runtime, wherever they are: on the device, from device to device (directly with peer
  * access, through pinned memory without), and to and from pinned host memory. Asynchronous; *out (may be NULL) is
- * the ticket of the last part. Without peer access a large copy blocks while its pinned chunks are in use.
+ * the ticket of the last part: it is done when all parts are, and fails when one does. A large copy is several operations: what another thread
+ * submits at the same time may come in between, and on failure `dst` may be partly written. The first copy between two devices tests that
+ * pair (heddle/peer.h).
  * Errors: ARGUMENT (the ranges overlap in one buffer), HANDLE, RANGE, TIMEOUT, FAILED (the source's content was made
  * by a failed operation), DEVICE_LOST, HOST_MEMORY, DRIVER, SYSTEM. */
 HD_API hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes,
@@ -33,6 +40,36 @@ HD_API hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size
 /* Fills with a repeated 32-bit pattern; offset and bytes must be multiples of 4. Asynchronous; *out may be NULL.
  * Errors: ARGUMENT, HANDLE, RANGE, TIMEOUT, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_fill(hd_buffer *buffer, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out);
+
+/* ---- boxes: rows of bytes at equal distances, in up to seven dimensions ---- */
+
+#define HD_BOX_DIMS 7
+
+/* `row` bytes lie next to each other on both sides. There are count[0] such rows, dst_stride[0] and src_stride[0] bytes apart; count[1]
+ * such planes, dst_stride[1] and src_stride[1] apart; and so on for `dims` dimensions (0: one row). Nothing may be written twice:
+ * dst_stride[0] >= row, and each further dst_stride is at least what the dimensions before it span. A source may overlap
+ * itself, and be repeated (src_stride 0).
+ *
+ * A box is ordered as if it used all bytes between its first and its last one. */
+typedef struct hd_box {
+    size_t size; /* sizeof(hd_box) */
+    size_t row;  /* bytes */
+    int dims;    /* 0 to HD_BOX_DIMS */
+    size_t count[HD_BOX_DIMS];
+    size_t dst_stride[HD_BOX_DIMS], src_stride[HD_BOX_DIMS]; /* bytes */
+} hd_box;
+
+/* hd_copy of a box; the offsets are those of its first bytes. Source and destination may be parts of one buffer that lie in between
+ * each other, as long as no byte is in both; where their strides differ they may not lie in between each other. Errors: as hd_copy, also
+ * FAILED where bytes between the destination's rows were made by a failed operation; ARGUMENT also for a box that writes a byte twice. */
+HD_API hd_status hd_copy_box(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, const hd_box *box,
+                             hd_ticket *out);
+
+/* hd_write of a box: `src` is where its first bytes lie. Errors: as hd_write, and ARGUMENT. */
+HD_API hd_status hd_write_box(hd_buffer *dst, size_t dst_offset, const void *src, const hd_box *box);
+
+/* hd_read of a box: `dst` is where its first bytes go; bytes between its rows are left alone. Errors: as hd_read, and ARGUMENT. */
+HD_API hd_status hd_read_box(hd_buffer *src, size_t src_offset, void *dst, const hd_box *box);
 
 HD_END_DECLS
 #endif

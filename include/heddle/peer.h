@@ -1,0 +1,65 @@
+/* heddle/peer.h - which device can use which other device's memory directly, found out by moving bytes.
+ *
+ * A driver's word that peer access works is not enough: writes may get lost, be seen by the writer alone, or arrive slower than
+ * by way of pinned memory. So each ordered pair (device, owner) is tested when it is first needed, in a process of its own, so that a
+ * hang or a fault there is a finding and nothing else. The owner fills its memory with a pattern, the other device writes to it by copy
+ * engine and by kernel stores, reads it by kernel loads, counts in it where atomics are claimed, in several sizes, and what arrived is
+ * looked at by the owner of the bytes only. Then both ways are timed: directly, and through pinned memory.
+ *
+ * Findings are kept in a file of the user's cache folder (option cache), under a key that changes with boot, driver, devices and the
+ * kernel's command line. The option peers=trust goes by the driver's word instead, peers=off never uses peer access; peer_timeout
+ * limits a test.
+ *
+ * Threads: any; two threads that ask for the same pair wait for one test, and so do two processes, while the one that tests has findings.
+ * Blocking: for the test, mostly a second or so; a pair may take as long as the option peer_timeout, and so may opening the devices for
+ * it. Both directions of a pair are tested together. Work that is running or submitted meanwhile is not held up.
+ */
+#ifndef HEDDLE_PEER_H
+#define HEDDLE_PEER_H
+
+#include <heddle/runtime.h>
+
+HD_BEGIN_DECLS
+
+typedef enum hd_peer_verdict {
+    HD_PEER_UNKNOWN = 0, /* not tested */
+    HD_PEER_USABLE,      /* bytes arrive, and faster than by way of pinned memory */
+    HD_PEER_SLOW,        /* bytes arrive, but pinned memory is faster: kernels may use it, hd_copy does not */
+    HD_PEER_REFUSED,     /* the driver says no: `driver_code`, or its attributes */
+    HD_PEER_CORRUPT,     /* bytes did not arrive as they were sent, or the test hung or died */
+    HD_PEER_INCONCLUSIVE /* it could not be tested; not used */
+} hd_peer_verdict;
+
+/* "usable", "slow", ...; never NULL. */
+HD_API const char *hd_peer_verdict_text(hd_peer_verdict verdict);
+
+#define HD_PEER_REASON_BYTES 200
+
+typedef struct hd_peer_info {
+    size_t size; /* sizeof(hd_peer_info) */
+    hd_peer_verdict verdict;
+    int driver_code;                   /* for REFUSED, and where the driver failed during the test; 0: none */
+    bool atomics;                      /* atomic operations on the owner's memory were tested and count right */
+    bool remembered;                   /* found by an earlier process */
+    double direct_bytes_per_s;         /* copies by `device` into the owner's memory; 0: not measured */
+    double staged_bytes_per_s;         /* the same through pinned memory */
+    char reason[HD_PEER_REASON_BYTES]; /* what was seen, in a sentence; "" for USABLE */
+} hd_peer_info;
+
+/* What is known of `device` using memory of `owner` (numbers in the runtime); tests the pair when nothing is. `device` == `owner` is usable.
+ * Errors: ARGUMENT, HANDLE, HOST_MEMORY. That a pair cannot be used, or not be tested, is no error. */
+HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
+
+/* Called after each ordered pair, `done` of `total`, on the calling thread. It may call anything but hd_peers_check; pairs that are not done
+ * yet are UNKNOWN, and not used, for it. */
+typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
+
+typedef enum hd_peers_flags {
+    HD_PEERS_AGAIN = 1 /* test also what is known; a pair in use stays in use until it is found corrupt */
+} hd_peers_flags;
+
+/* Tests all ordered pairs that are not known. `progress` may be NULL. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
+HD_API hd_status hd_peers_check(hd_runtime *runtime, unsigned flags, hd_peer_progress progress, void *context);
+
+HD_END_DECLS
+#endif

@@ -1,0 +1,115 @@
+/* heddle/tensor.h - shapes and strides over buffers.
+ *
+ * A tensor is a plain value: a buffer, the offset of its first element, an element type, a shape, and the distance in bytes from one
+ * element to the next in each dimension. Slicing, permuting, transposing and broadcasting make another value over the same bytes and
+ * touch none of them; nothing has to be freed. The buffer is not owned: who allocated it frees it. Dimension 0 is the slowest in a
+ * tensor made without strides (row-major, as in C); strides may be 0 (broadcast) or negative.
+ *
+ * Functions that make a tensor from another check everything and call no driver; those that move elements are asynchronous and are
+ * ordered like every operation on the buffers (heddle/buffer.h), as users of all bytes between their first and last element.
+ */
+#ifndef HEDDLE_TENSOR_H
+#define HEDDLE_TENSOR_H
+
+#include <heddle/buffer.h>
+
+HD_BEGIN_DECLS
+
+#define HD_TENSOR_DIMS 8
+
+typedef enum hd_type {
+    HD_TYPE_I8 = 1,
+    HD_TYPE_U8,
+    HD_TYPE_I16,
+    HD_TYPE_U16,
+    HD_TYPE_I32,
+    HD_TYPE_U32,
+    HD_TYPE_I64,
+    HD_TYPE_U64,
+    HD_TYPE_F16,
+    HD_TYPE_BF16,
+    HD_TYPE_F32,
+    HD_TYPE_F64,
+    HD_TYPE_C64, /* complex: two f32 */
+    HD_TYPE_C128 /* complex: two f64 */
+} hd_type;
+
+/* Bytes of an element; 0 for what is no type. */
+HD_API size_t hd_type_size(hd_type type);
+/* "f32"; "?" for what is no type. */
+HD_API const char *hd_type_name(hd_type type);
+
+typedef struct hd_tensor {
+    hd_buffer *buffer; /* not owned */
+    size_t offset;     /* bytes, of the element with all indices 0 */
+    hd_type type;
+    int dims; /* 0 (one element) to HD_TENSOR_DIMS */
+    uint64_t shape[HD_TENSOR_DIMS];
+    int64_t stride[HD_TENSOR_DIMS]; /* bytes */
+} hd_tensor;
+
+/* A row-major tensor over `buffer`, from `offset` on. A shape with a 0 in it has no elements.
+ * Errors: ARGUMENT (type, dims, overflow), HANDLE, DEVICE_LOST, RANGE (the buffer is too small). */
+HD_API hd_status hd_tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
+                                hd_tensor *out);
+
+/* The same with strides in bytes. Offsets and strides need not be multiples of the element's size, but kernels that use the elements as numbers
+ * (hd_tensor_matmul) want them to be. Errors: as hd_tensor_make. */
+HD_API hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
+                                        const int64_t *stride, hd_tensor *out);
+
+/* A row-major tensor in a buffer of its own, on the lane's device: hd_free(out->buffer). Errors: as hd_tensor_make and hd_alloc. */
+HD_API hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t *shape, hd_tensor *out);
+
+/* ---- other views of the same elements; `out` may be `t` ---- */
+
+/* Elements first, first + step, ... of dimension `dim`, `count` of them; step may be negative. Errors: ARGUMENT, RANGE. */
+HD_API hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t count, int64_t step,
+                                 hd_tensor *out);
+/* Dimension i of the result is dimension order[i]; `order` holds each dimension once. Errors: ARGUMENT. */
+HD_API hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out);
+/* Swaps two dimensions. Errors: ARGUMENT. */
+HD_API hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor *out);
+/* Repeats: new dimensions in front, and dimensions of size 1 grow to `shape`. Errors: ARGUMENT. */
+HD_API hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
+/* The same elements in row-major order with another shape, where the strides allow it without moving any.
+ * Errors: ARGUMENT (other number of elements, or the elements would have to be moved). */
+HD_API hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
+
+/* Number of elements; 0 for what is no tensor. */
+HD_API uint64_t hd_tensor_elements(const hd_tensor *t);
+/* Whether the elements lie next to each other in row-major order. False for what is no tensor. */
+HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
+
+/* ---- moving elements ---- */
+
+/* Copies src's elements to dst's, whatever the layouts and wherever they are. Types must be the same; src's shape must be dst's, or
+ * broadcast to it. dst must not hold an element twice (stride 0, or overlapping strides), nor overlap src.
+ * Asynchronous, in copy lanes; *out (may be NULL) is the ticket of the last part. Takes temporary device memory where the devices
+ * cannot reach each other's and a layout has to change.
+ * Errors: ARGUMENT, HANDLE, RANGE, FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT, SYSTEM. */
+HD_API hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out);
+
+/* Writes src, row-major elements in the program's memory, to a tensor, and reads one into the program's memory, like hd_write and hd_read.
+ * Errors: as hd_tensor_copy. */
+HD_API hd_status hd_tensor_write(const hd_tensor *dst, const void *src);
+HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
+
+/* c = alpha a b + beta c for each matrix of the batch: the last two dimensions are rows and columns, those before them are the batch, for
+ * which a and b may be broadcast. Types f16, bf16, f32, f64, c64, c128, the same for all three; sums of f16 and bf16 are made in f32. Transposed
+ * operands are given by their strides. With beta 0 what is in c does not matter. alpha and beta are real.
+ * Runs in `lane`, by cuBLAS or an installed CPU library where one can be opened (option blas), by a built-in kernel otherwise; all buffers
+ * must be reachable from the lane's device. Large operands whose strides a library does not take are copied to temporary device memory first, and
+ * such a c from there, in copy lanes: then *out is the ticket of that. Asynchronous; the first product in a lane opens the library there, which
+ * takes long. With alpha 0 what is in a and b does not matter.
+ * Errors: ARGUMENT (shapes, types, strides that are no multiple of the element's size, c overlaps a or b), HANDLE, RANGE, UNREACHABLE,
+ * OPTION (blas names a library that does not open), LANE_FAILED, FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT. */
+HD_API hd_status hd_tensor_matmul(hd_lane *lane, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b,
+                                  double alpha, double beta, hd_ticket *out);
+
+/* What matrix products of this lane are made with: "cublas 13.0", "openblas", "built-in"; why not something better in `why` (may be NULL).
+ * Opens the library if that has not happened. Errors: ARGUMENT, HANDLE, OPTION, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER. */
+HD_API hd_status hd_matmul_library(hd_lane *lane, char *name, size_t name_bytes, char *why, size_t why_bytes);
+
+HD_END_DECLS
+#endif
