@@ -49,12 +49,29 @@
       "milliseconds without growth after which idle granules are given back; 0: never, as with placement=inline")      \
     X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", "off|on", 0,                                                 \
       "guard bytes around device buffers, poison on free, leaks and double frees reported; slow")                      \
+    X(peers, "HEDDLE_PEERS", CHOICE, "verify", "verify|trust|off", 0,                                                  \
+      "access to other devices' memory: where a test moved bytes there and back, where the driver says so, or never")  \
+    X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \
+      "milliseconds that the test of a pair of devices may take before its silence is a finding")                      \
+    X(probe, "HEDDLE_PROBE", TEXT, "", 0, 0,                                                                           \
+      "path of the program that tests peer access; empty: heddle-probe beside the library")                            \
+    X(cache, "HEDDLE_CACHE", TEXT, "", 0, 0,                                                                           \
+      "folder where findings about the machine are kept; empty: heddle in the user's cache folder; none: nowhere")     \
+    X(copy_threads, "HEDDLE_COPY_THREADS", INTEGER, "-1", -1, 64,                                                      \
+      "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
+      "the caller, as with placement=inline")                                                                          \
+    X(blas, "HEDDLE_BLAS", TEXT, "auto", 0, 0,                                                                         \
+      "library for matrix products: auto (cuBLAS or an installed CPU library, else built in), builtin, or a path")     \
     X(stats, "HEDDLE_STATS", TEXT, "0", 0, 0,                                                                          \
       "report on memory at hd_close: 0, 1 (to stderr), or a file to append to (JSON if it ends in .json)")             \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
     X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", 1 << 21, (int64_t)1 << 46, "memory of each host device")         \
     X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", "all|none|ring", 0,                                              \
       "which host devices can access each other's memory")                                                             \
+    X(host_corrupt, "HEDDLE_HOST_CORRUPT", TEXT, "", 0, 0,                                                             \
+      "pairs of host devices such as 0>1 2>0: what the first one writes to the second one's memory is lost; or "       \
+      "0>1:KIND: only copies, only stores (of kernels), only atomics, hang, fault (of the device), crash (of its "     \
+      "process), slow")                                                                                                \
     X(host_schedule, "HEDDLE_HOST_SCHEDULE", INTEGER, "0", 0, INT64_MAX,                                               \
       "seed that perturbs the order in which independent work runs on host devices; 0: off")                           \
     X(fault, "HEDDLE_FAULT", TEXT, "", 0, 0,                                                                           \
@@ -76,8 +93,8 @@ typedef struct hdi_options {
 #define HDI_OPTION_FIELD(field, env, kind, def, low, high, help) hdi_option_##kind field;
     HDI_OPTION_MAP(HDI_OPTION_FIELD)
 #undef HDI_OPTION_FIELD
-    char *text[32]; /* the value of each option as text, in table order; owned */
-    bool is_default[32];
+    char *text[48]; /* the value of each option as text, in table order; owned */
+    bool is_default[48];
 } hdi_options;
 
 /* Defaults, then the environment, then `settings` (NULL: none): "name=value name=value", separated by blanks or commas; a value may

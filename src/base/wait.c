@@ -1,4 +1,4 @@
-/* wait.c - futexes that work across processes, naps, and how long to spin.
+/* wait.c - futexes that work across processes, condition variables with deadlines, naps, and how long to spin.
  *
  * Threads: any; no locks. Always: a futex wait returns at its deadline at the latest, whatever happens to the waker.
  */
@@ -67,6 +67,26 @@ bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_
 void hdi_futex_wake(_Atomic uint32_t *word, int count)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+void hdi_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns)
+{
+    if (deadline_ns == INT64_MAX) {
+        pthread_cond_wait(cond, mutex);
+        return true;
+    }
+    int64_t at = deadline_ns > 0 ? deadline_ns : 0;
+    struct timespec limit = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
+    return pthread_cond_timedwait(cond, mutex, &limit) != ETIMEDOUT;
 }
 
 void hdi_nap(int64_t ns)

@@ -1,10 +1,11 @@
-/* wait.h - spin, then sleep: futexes that work across processes, and the pause between two looks at a condition.
+/* wait.h - spin, then sleep: futexes that work across processes, condition variables, and the pause between two looks at a condition.
  *
  * Any thread; no locks. A word that is waited on may live in memory shared between processes.
  */
 #ifndef HDI_BASE_WAIT_H
 #define HDI_BASE_WAIT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,12 @@ bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_
 
 /* Wakes up to `count` sleepers (INT32_MAX: all). */
 void hdi_futex_wake(_Atomic uint32_t *word, int count);
+
+/* A condition variable whose deadlines are of hdi_clock_ns. */
+void hdi_cond_init(pthread_cond_t *cond);
+
+/* pthread_cond_wait until the deadline (INT64_MAX: none). Returns false when it passed. */
+bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /* Sleeps for about `ns` nanoseconds. */
 void hdi_nap(int64_t ns);

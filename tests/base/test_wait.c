@@ -1,4 +1,4 @@
-/* test_wait.c - futexes: values, deadlines, wake-ups, also from another process. */
+/* test_wait.c - futexes: values, deadlines, wake-ups, also from another process; condition variables with deadlines. */
 #include "support/check.h"
 
 #include <pthread.h>
@@ -98,12 +98,58 @@ static void deadlines_do_not_overflow(void **unused)
     assert_true(hdi_clock_ns() > now);
 }
 
+typedef struct signalled {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool set;
+} signalled;
+
+static void *set_and_signal(void *argument)
+{
+    signalled *s = argument;
+    hdi_nap(5 * MS);
+    pthread_mutex_lock(&s->lock);
+    s->set = true;
+    pthread_cond_broadcast(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void conditions_have_deadlines(void **unused)
+{
+    (void)unused;
+    signalled s = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    hdi_cond_init(&s.cond);
+    pthread_mutex_lock(&s.lock);
+    int64_t start = hdi_clock_ns();
+    while (hdi_cond_wait(&s.cond, &s.lock, start + 20 * MS)) { /* a spurious wake-up is allowed */
+    }
+    assert_true(hdi_clock_ns() - start >= 20 * MS);
+    assert_false(hdi_cond_wait(&s.cond, &s.lock, 0));
+    assert_false(hdi_cond_wait(&s.cond, &s.lock, INT64_MIN));
+    for (int i = 0; i < 2; i++) {
+        int64_t deadline = i ? INT64_MAX : hdi_deadline((int64_t)30000 * MS);
+        pthread_t thread;
+        s.set = false;
+        assert_int_equal(pthread_create(&thread, NULL, set_and_signal, &s), 0);
+        while (!s.set) {
+            assert_true(hdi_cond_wait(&s.cond, &s.lock, deadline));
+        }
+        pthread_mutex_unlock(&s.lock);
+        pthread_join(thread, NULL);
+        pthread_mutex_lock(&s.lock);
+    }
+    pthread_mutex_unlock(&s.lock);
+    pthread_cond_destroy(&s.cond);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(returns_when_the_value_differs), cmocka_unit_test(gives_up_at_the_deadline),
         cmocka_unit_test(is_woken_by_a_thread),           cmocka_unit_test(is_woken_by_another_process),
-        cmocka_unit_test(knows_the_processors),           cmocka_unit_test(deadlines_do_not_overflow),
+        cmocka_unit_test(conditions_have_deadlines),      cmocka_unit_test(knows_the_processors),
+        cmocka_unit_test(deadlines_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
