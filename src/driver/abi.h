@@ -99,6 +99,7 @@ enum {
     X(MAX_GRID_DIM_Y, 6)                                                                                               \
     X(MAX_GRID_DIM_Z, 7)                                                                                               \
     X(MAX_SHARED_MEMORY_PER_BLOCK, 8)                                                                                  \
+    X(MAX_PITCH, 11)                                                                                                   \
     X(MULTIPROCESSOR_COUNT, 16)                                                                                        \
     X(PCI_BUS_ID, 33)                                                                                                  \
     X(PCI_DEVICE_ID, 34)                                                                                               \
@@ -128,6 +129,7 @@ enum {
 /* Flags and small enumerations */
 enum {
     HDCU_STREAM_NON_BLOCKING = 1,
+    HDCU_STREAM_WRITE_VALUE_DEFAULT = 0,
     HDCU_EVENT_DEFAULT = 0,
     HDCU_EVENT_DISABLE_TIMING = 2,
     HDCU_EVENT_INTERPROCESS = 4,
@@ -141,6 +143,9 @@ enum {
     HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
     HDCU_MEM_ACCESS_NONE = 0,
     HDCU_MEM_ACCESS_READWRITE = 3,
+    HDCU_MEMORYTYPE_HOST = 1,
+    HDCU_MEMORYTYPE_DEVICE = 2,
+    HDCU_MEMORYTYPE_UNIFIED = 4,
     HDCU_MEM_GRANULARITY_MINIMUM = 0,
     HDCU_MEM_GRANULARITY_RECOMMENDED = 1,
     HDCU_STREAM_CAPTURE_MODE_GLOBAL = 0,
@@ -191,6 +196,22 @@ typedef struct hdcu_mem_access_desc {
     hdcu_mem_location location;
     int flags;
 } hdcu_mem_access_desc;
+
+typedef struct hdcu_memcpy2d { /* CUDA_MEMCPY2D */
+    size_t src_x_bytes, src_y;
+    int src_type; /* HDCU_MEMORYTYPE_* */
+    const void *src_host;
+    hdcu_deviceptr src_device;
+    void *src_array;
+    size_t src_pitch;
+    size_t dst_x_bytes, dst_y;
+    int dst_type;
+    void *dst_host;
+    hdcu_deviceptr dst_device;
+    void *dst_array;
+    size_t dst_pitch;
+    size_t row_bytes, rows;
+} hdcu_memcpy2d;
 
 typedef void (*hdcu_host_fn)(void *user_data);
 

@@ -39,6 +39,10 @@ bool hdi_driver_was_forked(void);
 hd_status hdi_driver_nvidia(const hdi_driver **out);
 hd_status hdi_driver_host(const hdi_driver **out);
 
+/* Asks the driver for as many hardware queues as it can have. With the usual 8, streams share queues, and what stands behind a wait in one holds
+ * up the other. Only for the beginning of a program that is ours, since it writes the environment; what is there already stays. */
+void hdi_driver_ask_for_queues(void);
+
 /* The host provider's settings are per process: they come from the options of the first open and are the same as long as any
  * runtime is open. Called by hdi_driver_open before cuInit. */
 hd_status hdi_host_configure(const hdi_options *options);

@@ -65,12 +65,14 @@
     X(cuMemcpyDtoHAsync, 3020, REQUIRED, (void *dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream), (dst, src, bytes, stream)) \
     X(cuMemcpyDtoDAsync, 3020, REQUIRED, (hdcu_deviceptr dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream), (dst, src, bytes, stream)) \
     X(cuMemcpyPeerAsync, 4000, REQUIRED, (hdcu_deviceptr dst, hdcu_context dst_context, hdcu_deviceptr src, hdcu_context src_context, size_t bytes, hdcu_stream stream), (dst, dst_context, src, src_context, bytes, stream)) \
+    X(cuMemcpy2DAsync, 3020, REQUIRED, (const hdcu_memcpy2d *copy, hdcu_stream stream), (copy, stream)) \
     X(cuMemsetD8Async, 3020, REQUIRED, (hdcu_deviceptr dst, unsigned char value, size_t count, hdcu_stream stream), (dst, value, count, stream)) \
     X(cuMemsetD32Async, 3020, REQUIRED, (hdcu_deviceptr dst, unsigned value, size_t count, hdcu_stream stream), (dst, value, count, stream)) \
     X(cuStreamCreate, 2000, REQUIRED, (hdcu_stream *stream, unsigned flags), (stream, flags)) \
     X(cuStreamDestroy, 4000, REQUIRED, (hdcu_stream stream), (stream)) \
     X(cuStreamQuery, 2000, REQUIRED, (hdcu_stream stream), (stream)) \
     X(cuStreamSynchronize, 2000, REQUIRED, (hdcu_stream stream), (stream)) \
+    X(cuStreamWriteValue32, 11070, OPTIONAL, (hdcu_stream stream, hdcu_deviceptr address, unsigned value, unsigned flags), (stream, address, value, flags)) \
     X(cuStreamWaitEvent, 3020, REQUIRED, (hdcu_stream stream, hdcu_event event, unsigned flags), (stream, event, flags)) \
     X(cuEventCreate, 2000, REQUIRED, (hdcu_event *event, unsigned flags), (event, flags)) \
     X(cuEventDestroy, 4000, REQUIRED, (hdcu_event event), (event)) \

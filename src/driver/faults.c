@@ -6,7 +6,8 @@
  * settings are refused until the last one is closed. Counters start at 0 when the first opens it. A call that is
  * failed on purpose is not made, with one exception: entry points that release a handle or an allocation, or a
  * context, are made and then report the failure, as the driver does when an earlier failure surfaces in them.
- * cuGetErrorName and cuGetErrorString are passed through, uncounted.
+ * cuGetErrorName and cuGetErrorString are passed through, uncounted. Calls into libraries for matrix products are no entry points, but are
+ * counted, failed and delayed by name all the same.
  */
 #include "driver/faults.h"
 #include <errno.h>
@@ -21,14 +22,15 @@ enum {
 #define ENTRY_INDEX(name, version, need, parameters, arguments) INDEX_##name,
     HDI_DRIVER_ENTRIES(ENTRY_INDEX)
 #undef ENTRY_INDEX
-        INDEX_COUNT
+        INDEX_LIBRARY, /* the first of HDI_FAULT_* */
+    INDEX_COUNT = INDEX_LIBRARY + HDI_FAULT_LIBRARY_CALLS
 };
 
 static const char *const entry_names[] = {
 #define ENTRY_NAME(name, version, need, parameters, arguments) #name,
     HDI_DRIVER_ENTRIES(ENTRY_NAME)
 #undef ENTRY_NAME
-};
+        HDI_FAULT_LIBRARY_NAMES};
 
 /* One setting, parsed: [ENTRY:]N[+][=VALUE]. */
 typedef struct rule {
@@ -45,6 +47,8 @@ static char *fault_text, *delay_text;
 /* Written while there is no user, or before a thunk of the new user can be called. */
 static const hdi_driver *inner;
 static rule fault_rule, delay_rule;
+
+static hdi_driver wrapped;
 
 /* Counters: nothing is published through them, so relaxed operations do. */
 static _Atomic uint64_t calls, hits, fault_matches, delay_matches;
@@ -75,6 +79,11 @@ static hdcu_result before(int entry)
         return (hdcu_result)fault_rule.value;
     }
     return HDCU_SUCCESS;
+}
+
+hdcu_result hdi_faults_library(const hdi_driver *driver, int which)
+{
+    return driver == &wrapped ? before(INDEX_LIBRARY + which) : HDCU_SUCCESS;
 }
 
 static bool is_passed_through(int entry)
@@ -115,8 +124,6 @@ static bool releases(int entry)
     }
 HDI_DRIVER_ENTRIES(ENTRY_THUNK)
 #undef ENTRY_THUNK
-
-static hdi_driver wrapped;
 
 static void fill_table(void)
 {

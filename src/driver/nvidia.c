@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "driver/driver.h"
@@ -110,4 +111,9 @@ hd_status hdi_driver_nvidia(const hdi_driver **out)
         *out = &table;
     }
     return status;
+}
+
+void hdi_driver_ask_for_queues(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }

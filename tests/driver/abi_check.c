@@ -60,6 +60,9 @@ SAME(HDCU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_NONE);
 SAME(HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME(HDCU_MEM_ACCESS_NONE, CU_MEM_ACCESS_FLAGS_PROT_NONE);
 SAME(HDCU_MEM_ACCESS_READWRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+SAME(HDCU_MEMORYTYPE_HOST, CU_MEMORYTYPE_HOST);
+SAME(HDCU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_DEVICE);
+SAME(HDCU_MEMORYTYPE_UNIFIED, CU_MEMORYTYPE_UNIFIED);
 SAME(HDCU_MEM_GRANULARITY_MINIMUM, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 SAME(HDCU_MEM_GRANULARITY_RECOMMENDED, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 SAME(HDCU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -103,6 +106,7 @@ SAME_SIZE(hdcu_host_fn, CUhostFn);
 SAME_SIZE(hdcu_mem_location, CUmemLocation);
 SAME_SIZE(hdcu_mem_prop, CUmemAllocationProp);
 SAME_SIZE(hdcu_mem_access_desc, CUmemAccessDesc);
+SAME_SIZE(hdcu_memcpy2d, CUDA_MEMCPY2D);
 
 SAME_MEMBER(hdcu_mem_location, type, CUmemLocation, type);
 SAME_MEMBER(hdcu_mem_location, id, CUmemLocation, id);
@@ -116,6 +120,22 @@ SAME_MEMBER(hdcu_mem_prop, alloc_flags.usage, CUmemAllocationProp, allocFlags.us
 SAME_MEMBER(hdcu_mem_prop, alloc_flags.reserved, CUmemAllocationProp, allocFlags.reserved);
 SAME_MEMBER(hdcu_mem_access_desc, location, CUmemAccessDesc, location);
 SAME_MEMBER(hdcu_mem_access_desc, flags, CUmemAccessDesc, flags);
+SAME_MEMBER(hdcu_memcpy2d, src_x_bytes, CUDA_MEMCPY2D, srcXInBytes);
+SAME_MEMBER(hdcu_memcpy2d, src_y, CUDA_MEMCPY2D, srcY);
+SAME_MEMBER(hdcu_memcpy2d, src_type, CUDA_MEMCPY2D, srcMemoryType);
+SAME_MEMBER(hdcu_memcpy2d, src_host, CUDA_MEMCPY2D, srcHost);
+SAME_MEMBER(hdcu_memcpy2d, src_device, CUDA_MEMCPY2D, srcDevice);
+SAME_MEMBER(hdcu_memcpy2d, src_array, CUDA_MEMCPY2D, srcArray);
+SAME_MEMBER(hdcu_memcpy2d, src_pitch, CUDA_MEMCPY2D, srcPitch);
+SAME_MEMBER(hdcu_memcpy2d, dst_x_bytes, CUDA_MEMCPY2D, dstXInBytes);
+SAME_MEMBER(hdcu_memcpy2d, dst_y, CUDA_MEMCPY2D, dstY);
+SAME_MEMBER(hdcu_memcpy2d, dst_type, CUDA_MEMCPY2D, dstMemoryType);
+SAME_MEMBER(hdcu_memcpy2d, dst_host, CUDA_MEMCPY2D, dstHost);
+SAME_MEMBER(hdcu_memcpy2d, dst_device, CUDA_MEMCPY2D, dstDevice);
+SAME_MEMBER(hdcu_memcpy2d, dst_array, CUDA_MEMCPY2D, dstArray);
+SAME_MEMBER(hdcu_memcpy2d, dst_pitch, CUDA_MEMCPY2D, dstPitch);
+SAME_MEMBER(hdcu_memcpy2d, row_bytes, CUDA_MEMCPY2D, WidthInBytes);
+SAME_MEMBER(hdcu_memcpy2d, rows, CUDA_MEMCPY2D, Height);
 
 #ifdef HAVE_CUDA_TYPEDEFS_H
 #include <cudaTypedefs.h>

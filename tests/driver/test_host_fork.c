@@ -186,6 +186,7 @@ static int memory(void)
     REFUSED(d->cuMemcpyHtoDAsync(pointer, bytes, 4, stream));
     REFUSED(d->cuMemcpyDtoHAsync(bytes, pointer, 4, stream));
     REFUSED(d->cuMemcpyDtoDAsync(pointer, pointer + 64, 4, stream));
+    REFUSED(d->cuMemcpy2DAsync(&(hdcu_memcpy2d){.rows = 1}, stream));
     REFUSED(d->cuMemcpyPeerAsync(pointer, context, pointer + 64, context, 4, stream));
     REFUSED(d->cuMemsetD8Async(pointer, 1, 1, stream));
     REFUSED(d->cuMemsetD32Async(pointer, 1, 1, stream));

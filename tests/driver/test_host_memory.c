@@ -194,6 +194,102 @@ static void access_follows_the_peers(void **state)
     hdi_driver_close(d);
 }
 
+/* cuMemcpy2DAsync of rows from memory of one type to memory of another. */
+static hdcu_result copy_rows(int dst_type, uint64_t dst, size_t dst_pitch, int src_type, uint64_t src, size_t src_pitch,
+                             size_t row, size_t rows)
+{
+    hdcu_memcpy2d c = {.src_type = src_type,
+                       .src_pitch = src_pitch,
+                       .dst_type = dst_type,
+                       .dst_pitch = dst_pitch,
+                       .row_bytes = row,
+                       .rows = rows};
+    if (src_type == HDCU_MEMORYTYPE_HOST) {
+        c.src_host = (const void *)(uintptr_t)src;
+    } else {
+        c.src_device = src;
+    }
+    if (dst_type == HDCU_MEMORYTYPE_HOST) {
+        c.dst_host = (void *)(uintptr_t)dst;
+    } else {
+        c.dst_device = dst;
+    }
+    return d->cuMemcpy2DAsync(&c, NULL);
+}
+
+static void rows_are_copied_with_their_pitches(void **state)
+{
+    (void)state;
+    enum { HOST = HDCU_MEMORYTYPE_HOST, DEVICE = HDCU_MEMORYTYPE_DEVICE, UNIFIED = HDCU_MEMORYTYPE_UNIFIED };
+    open_host("host_devices=2 host_memory=8M host_peers=none");
+    use_device(1);
+    use_device(0);
+    hdcu_deviceptr x = map_new(0, GRANULE), y = map_new(1, GRANULE);
+    unsigned char in[300], out[300], *pinned;
+    void *p;
+    OK(d->cuMemHostAlloc(&p, 4096, 0));
+    pinned = p;
+    for (int i = 0; i < 300; i++) {
+        in[i] = pinned[i] = (unsigned char)(i + 1);
+    }
+    OK(d->cuMemsetD8Async(x, 0, 300, NULL));
+    OK(d->cuMemcpyDtoDAsync(y, x, 300, NULL));                                /* not ours to fill */
+    OK(copy_rows(DEVICE, x, 30, HOST, (uintptr_t)in, 20, 10, 10));            /* pageable */
+    OK(copy_rows(DEVICE, y + 5, 25, DEVICE, x, 30, 10, 10));                  /* to another device */
+    OK(copy_rows(UNIFIED, x + 10, 30, UNIFIED, (uintptr_t)pinned, 7, 5, 10)); /* between the rows */
+    OK(copy_rows(HOST, (uintptr_t)out, 30, DEVICE, x, 30, 30, 10));
+    OK(copy_rows(HOST, (uintptr_t)pinned, 10, DEVICE, y + 5, 25, 10, 10));
+    OK(d->cuCtxSynchronize());
+    for (int i = 0; i < 300; i++) {
+        int row = i / 30, at = i % 30;
+        assert_int_equal(out[i], at < 10 ? row * 20 + at + 1 : at < 15 ? row * 7 + at - 10 + 1 : 0);
+    }
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(pinned[i], i / 10 * 20 + i % 10 + 1);
+    }
+    /* begun at a column and a row */
+    hdcu_memcpy2d c = {.src_type = DEVICE,
+                       .src_device = x,
+                       .src_x_bytes = 10,
+                       .src_y = 2,
+                       .src_pitch = 30,
+                       .dst_type = HOST,
+                       .dst_host = out,
+                       .dst_x_bytes = 1,
+                       .dst_y = 1,
+                       .dst_pitch = 6,
+                       .row_bytes = 5,
+                       .rows = 3};
+    memset(out, 0, sizeof out);
+    OK(d->cuMemcpy2DAsync(&c, NULL));
+    OK(d->cuCtxSynchronize());
+    for (int i = 0; i < 30; i++) {
+        int row = i / 6, at = i % 6;
+        assert_int_equal(out[i], row >= 1 && row <= 3 && at >= 1 ? (row + 1) * 7 + at - 1 + 1 : 0);
+    }
+    /* nothing to do, and what is refused */
+    OK(copy_rows(DEVICE, x, 30, DEVICE, y, 30, 0, 10));
+    OK(copy_rows(DEVICE, x, 30, DEVICE, y, 30, 10, 0));
+    assert_int_equal(d->cuMemcpy2DAsync(NULL, NULL), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(copy_rows(DEVICE, x, 9, DEVICE, y, 30, 10, 2), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(copy_rows(DEVICE, x, 30, DEVICE, y, 0, 10, 2), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(copy_rows(DEVICE, x, (size_t)INT32_MAX + 1, DEVICE, y, 30, 10, 1), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(copy_rows(3, x, 30, DEVICE, y, 30, 10, 2), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(copy_rows(DEVICE, (uintptr_t)out, 10, DEVICE, y, 30, 10, 2), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(copy_rows(DEVICE, x, GRANULE / 2, DEVICE, y, 30, 10, 3), HDCU_ERROR_INVALID_VALUE);
+    OK(copy_rows(DEVICE, x, GRANULE / 2, DEVICE, y, 30, 10, 2));
+    int most = 0;
+    OK(d->cuDeviceGetAttribute(&most, HDCU_DEVICE_ATTRIBUTE_MAX_PITCH, 0));
+    assert_int_equal(most, INT32_MAX);
+    OK(d->cuCtxSynchronize());
+    OK(d->cuMemFreeHost(p));
+    unmap(x, GRANULE);
+    unmap(y, GRANULE);
+    leave_device(0);
+    leave_device(1);
+    hdi_driver_close(d);
+}
+
 static void pinned_memory_is_device_memory(void **state)
 {
     (void)state;
@@ -324,6 +420,7 @@ int main(void)
         cmocka_unit_test(mappings_follow_their_physical_memory),
         cmocka_unit_test(fresh_physical_memory_has_no_old_bytes_of_its_file),
         cmocka_unit_test(access_follows_the_peers),
+        cmocka_unit_test(rows_are_copied_with_their_pitches),
         cmocka_unit_test(pinned_memory_is_device_memory),
         cmocka_unit_test(exported_memory_is_the_same_memory),
         cmocka_unit_test(context_takes_everything_with_it),

@@ -31,6 +31,36 @@ static void work_in_a_stream_runs_in_order(void **state)
     hdi_driver_close(d);
 }
 
+static void written_values_follow_the_work_before_them(void **state)
+{
+    (void)state;
+    open_host("host_devices=1 host_memory=64M");
+    use_device(0);
+    hdcu_stream s;
+    uint32_t word[2] = {1, 1};
+    gate g = {0};
+    OK(d->cuStreamCreate(&s, HDCU_STREAM_NON_BLOCKING));
+    hdcu_deviceptr p = map_new(0, GRANULE);
+    OK(d->cuMemsetD32Async(p, 5, 2, s));
+    OK(d->cuLaunchHostFunc(s, gate_wait, &g));
+    OK(d->cuStreamWriteValue32(s, p, 6, HDCU_STREAM_WRITE_VALUE_DEFAULT));
+    gate_await_entered(&g);
+    OK(d->cuMemcpyDtoH(word, p, sizeof word));
+    assert_int_equal(word[0], 5);
+    atomic_store(&g.open, 1);
+    OK(d->cuStreamSynchronize(s));
+    OK(d->cuMemcpyDtoH(word, p, sizeof word));
+    assert_int_equal(word[0], 6);
+    assert_int_equal(word[1], 5);
+    assert_int_equal(d->cuStreamWriteValue32(s, 0, 1, HDCU_STREAM_WRITE_VALUE_DEFAULT), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(d->cuStreamWriteValue32(s, p + 2, 1, HDCU_STREAM_WRITE_VALUE_DEFAULT), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(d->cuStreamWriteValue32(s, p, 1, 77), HDCU_ERROR_INVALID_VALUE);
+    OK(d->cuStreamDestroy(s));
+    unmap(p, GRANULE);
+    leave_device(0);
+    hdi_driver_close(d);
+}
+
 static void streams_overlap_and_events_order_them(void **state)
 {
     (void)state;
@@ -363,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_in_a_stream_runs_in_order),
+        cmocka_unit_test(written_values_follow_the_work_before_them),
         cmocka_unit_test(streams_overlap_and_events_order_them),
         cmocka_unit_test(null_stream_orders_blocking_streams),
         cmocka_unit_test(elapsed_time_is_that_between_the_records),

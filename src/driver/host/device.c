@@ -141,6 +141,9 @@ static bool attribute_value(int attribute, hdcu_device device, int *value)
     case HDCU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
         *value = HDI_CPU_SHARED_BYTES_MAX;
         return true;
+    case HDCU_DEVICE_ATTRIBUTE_MAX_PITCH:
+        *value = HDI_HOST_PITCH_MAX;
+        return true;
     case HDCU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *value = hdi_cpu_count();
         return true;

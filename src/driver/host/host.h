@@ -24,8 +24,12 @@
 
 #define HDI_HOST_DEVICES_MAX 64
 #define HDI_HOST_GRANULE ((size_t)2 << 20)
+#define HDI_HOST_PITCH_MAX INT32_MAX /* bytes from row to row of a copy */
 
 typedef enum hdi_host_peers { HDI_HOST_PEERS_ALL, HDI_HOST_PEERS_NONE, HDI_HOST_PEERS_RING } hdi_host_peers;
+
+/* So many other devices' memory a device may access at a time, as with GPUs that no switch connects. */
+#define HDI_HOST_PEERS_MAX 8
 
 typedef struct hdi_host_context hdi_host_context;
 typedef struct hdi_host_stream hdi_host_stream;
@@ -60,6 +64,7 @@ typedef struct hdi_host_state {
     int device_count;
     uint64_t memory; /* bytes of each device */
     hdi_host_peers peers;
+    uint8_t spoilt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_spoil, by writer and owner */
     uint64_t schedule;
     int contexts; /* live primary contexts */
     uint64_t streams_made;
@@ -82,6 +87,8 @@ hdcu_result hdi_host_enter_context(hdi_host_context **context);
 void hdi_host_wait(pthread_cond_t *condition);
 void hdi_host_discard(hdi_host_garbage *garbage);
 bool hdi_host_peer_possible(int device, int peer);
+/* Whether `device` may be given memory of one more `owner`, or has some already. */
+bool hdi_host_peer_fits(int device, int owner);
 bool hdi_host_device_valid(hdcu_device device);
 /* Set while this thread runs a host function; entry points refuse then. Thread-local. */
 void hdi_host_set_in_function(bool inside);
@@ -189,6 +196,11 @@ typedef enum hdi_host_reach {
 /* What `device` may do with these bytes; device -1: any device will do (copies, which the driver stages). */
 hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes);
 
+/* Whether `device` may access the mapping. */
+bool hdi_host_may_access(const hdi_host_mapping *m, int device);
+/* The device that owns the memory at an address; -1: none does. */
+int hdi_host_owner_of(uintptr_t address);
+
 /* The descriptor of the memory file that physical memory without a file of its own lies in; -1 before its first use. */
 int hdi_host_memory_file(void);
 
@@ -258,6 +270,7 @@ typedef enum hdi_host_op_kind {
     HDI_HOST_OP_FILL,
     HDI_HOST_OP_KERNEL,
     HDI_HOST_OP_CALL,
+    HDI_HOST_OP_PRODUCT,
     HDI_HOST_OP_FREE,
     HDI_HOST_OP_RECORD,
     HDI_HOST_OP_WAIT,
@@ -266,14 +279,16 @@ typedef enum hdi_host_op_kind {
 
 #define HDI_HOST_OP_INLINE_BYTES 128
 
-/* One thing to do. `data` holds kernel arguments or a snapshot of pageable source bytes: up to
+/* One thing to do. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source bytes: up to
  * HDI_HOST_OP_INLINE_BYTES here, else on the heap. Moved by plain copying; released once. */
 typedef struct hdi_host_op {
     hdi_host_op_kind kind;
     union {
         struct {
             uintptr_t dst, src;
-            size_t bytes;
+            size_t bytes; /* of a row */
+            size_t rows;
+            size_t dst_pitch, src_pitch;     /* of several rows */
             bool dst_is_known, src_is_known; /* memory of ours, checked again when it runs */
             bool src_is_data;
         } copy;
@@ -293,6 +308,7 @@ typedef struct hdi_host_op {
             hdcu_host_fn function;
             void *user_data;
         } call;
+        const struct hdi_host_blas *library; /* of a product, which is the data */
         hdi_host_slot *slot;
         hdi_host_mark *mark;
         hdi_host_graph *graph;
@@ -351,6 +367,35 @@ void hdi_host_streams_reap(hdi_host_context *context);
  * meanwhile. Faults go to the context. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
 uint64_t hdi_host_random(uint64_t *state);
+
+/* ------------------------------------------------------------------- spoil.c: peers that do not deliver, on purpose -- */
+
+/* What becomes of the writes of one device to the memory of another. */
+typedef enum hdi_host_spoil {
+    HDI_HOST_SPOIL_NONE,
+    HDI_HOST_SPOIL_LOST,    /* they are lost */
+    HDI_HOST_SPOIL_COPIES,  /* only those of copies are */
+    HDI_HOST_SPOIL_STORES,  /* only those of kernels are */
+    HDI_HOST_SPOIL_ATOMICS, /* only those of kernels to what they also read are */
+    HDI_HOST_SPOIL_HANG,    /* they never end */
+    HDI_HOST_SPOIL_FAULT,   /* the writing device faults */
+    HDI_HOST_SPOIL_CRASH,   /* the process that runs the writing device is killed */
+    HDI_HOST_SPOIL_SLOW     /* copies take long */
+} hdi_host_spoil;
+
+/* The option host_corrupt as a table. Errors: OPTION. */
+hd_status hdi_host_spoils_parse(const char *text, int devices, uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
+/* A copy or a fill by `device` to memory at `dst` is about to run; the lock is released meanwhile. *lost: it is not to be done. */
+hdcu_result hdi_host_spoil_copy(int device, uintptr_t dst, size_t bytes, bool *lost);
+
+/* What a kernel of `device` is not to change: made before it runs, and written back, and freed, after. NULL: nothing. */
+typedef struct hdi_host_snapshot hdi_host_snapshot;
+hdcu_result hdi_host_spoil_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
+                                  hdi_host_snapshot **out);
+void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
+
+/* blas.c: the same for a product; returns the fault. */
+hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op);
 
 /* ----------------------------------------------------------------------------------------------- event.c: marks,
  * events -- */

@@ -531,8 +531,13 @@ static hdcu_result check_access(size_t first, uintptr_t end, const hdcu_mem_acce
     }
     for (size_t i = first; i < hdi_host_mappings.count && mapping_at(i)->span.start < end; i++) {
         int owner = mapping_at(i)->device;
-        if (desc->flags != HDCU_MEM_ACCESS_NONE && owner != device && !hdi_host_peer_possible(device, owner)) {
-            return HDCU_ERROR_INVALID_DEVICE;
+        if (desc->flags != HDCU_MEM_ACCESS_NONE && owner != device) {
+            if (!hdi_host_peer_possible(device, owner)) {
+                return HDCU_ERROR_INVALID_DEVICE;
+            }
+            if (!hdi_host_peer_fits(device, owner)) {
+                return HDCU_ERROR_TOO_MANY_PEERS;
+            }
         }
     }
     return HDCU_SUCCESS;

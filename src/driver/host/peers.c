@@ -1,7 +1,8 @@
 /* peers.c - access from one host device to another's memory.
  *
  * Any thread. Takes the host lock. Always: a context's peer bits name only devices that the setting host_peers
- * allows. They open memory of cuMemAlloc; mappings of cuMemMap have access tables of their own.
+ * allows. They open memory of cuMemAlloc; mappings of cuMemMap have access tables of their own. A device has access to
+ * the memory of HDI_HOST_PEERS_MAX others at most, by both together.
  */
 #include "driver/host/host.h"
 
@@ -47,6 +48,22 @@ hdcu_result hdi_host_cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_dev
     return hdi_host_leave(r);
 }
 
+bool hdi_host_peer_fits(int device, int owner)
+{
+    if (hdi_host.device_count <= HDI_HOST_PEERS_MAX + 1) {
+        return true;
+    }
+    const hdi_host_context *context = hdi_host.devices[device].context;
+    uint64_t owners = context ? context->peers : 0;
+    for (size_t i = 0; i < hdi_host_mappings.count; i++) {
+        const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)hdi_host_mappings.spans[i];
+        if (m->kind == HDI_HOST_VIRTUAL && m->device != device && hdi_host_may_access(m, device)) {
+            owners |= (uint64_t)1 << m->device;
+        }
+    }
+    return (owners >> owner & 1) || __builtin_popcountll(owners) < HDI_HOST_PEERS_MAX;
+}
+
 hdcu_result hdi_host_cuCtxEnablePeerAccess(hdcu_context peer, unsigned flags)
 {
     hdi_host_context *context, *other;
@@ -62,6 +79,9 @@ hdcu_result hdi_host_cuCtxEnablePeerAccess(hdcu_context peer, unsigned flags)
     }
     if (r == HDCU_SUCCESS && !hdi_host_peer_possible(context->device, other->device)) {
         r = HDCU_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    if (r == HDCU_SUCCESS && !hdi_host_peer_fits(context->device, other->device)) {
+        r = HDCU_ERROR_TOO_MANY_PEERS;
     }
     if (r == HDCU_SUCCESS) {
         uint64_t bit = (uint64_t)1 << other->device;

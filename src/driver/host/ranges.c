@@ -80,6 +80,17 @@ static uint64_t access_of(const hdi_host_mapping *m, int device)
     return UINT64_MAX;
 }
 
+bool hdi_host_may_access(const hdi_host_mapping *m, int device)
+{
+    return (access_of(m, device) >> device & 1) != 0;
+}
+
+int hdi_host_owner_of(uintptr_t address)
+{
+    const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
+    return m ? m->device : -1;
+}
+
 hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes)
 {
     size_t i = hdi_host_set_seek(&hdi_host_mappings, address);

@@ -1,4 +1,4 @@
-/* run.c - does the work of one operation: copies, fills, kernels, host functions, graphs.
+/* run.c - does the work of one operation: copies, fills, kernels, host functions, products, graphs.
  *
  * Runs on stream threads, which hold the host lock at the call; it is released for the work itself. Always: memory of
  * ours is looked up again when the work starts, and touched only under the fault guard, so freed or unmapped memory
@@ -15,7 +15,10 @@ static void copy_bytes(void *data)
 {
     const hdi_host_op *op = data;
     const void *src = op->u.copy.src_is_data ? hdi_host_op_data_of(op) : (const void *)op->u.copy.src;
-    memmove((void *)op->u.copy.dst, src, op->u.copy.bytes);
+    for (size_t i = 0; i < op->u.copy.rows; i++) {
+        memmove((char *)op->u.copy.dst + i * op->u.copy.dst_pitch, (const char *)src + i * op->u.copy.src_pitch,
+                op->u.copy.bytes);
+    }
 }
 
 static void fill_bytes(void *data)
@@ -48,18 +51,26 @@ static hdcu_result guarded(void (*work)(void *), const hdi_host_op *op)
     return r;
 }
 
-static hdcu_result copy(const hdi_host_op *op)
+static hdcu_result copy(int device, const hdi_host_op *op)
 {
-    if ((op->u.copy.dst_is_known && !reaches(-1, op->u.copy.dst, op->u.copy.bytes)) ||
-        (op->u.copy.src_is_known && !reaches(-1, op->u.copy.src, op->u.copy.bytes))) {
+    size_t more = op->u.copy.rows - 1;
+    if ((op->u.copy.dst_is_known && !reaches(-1, op->u.copy.dst, more * op->u.copy.dst_pitch + op->u.copy.bytes)) ||
+        (op->u.copy.src_is_known && !reaches(-1, op->u.copy.src, more * op->u.copy.src_pitch + op->u.copy.bytes))) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
-    return guarded(copy_bytes, op);
+    bool lost = false;
+    hdcu_result r = hdi_host_spoil_copy(device, op->u.copy.dst, op->u.copy.bytes, &lost);
+    return r != HDCU_SUCCESS || lost ? r : guarded(copy_bytes, op);
 }
 
 static hdcu_result fill(int device, const hdi_host_op *op)
 {
-    return reaches(device, op->u.fill.dst, op->u.fill.bytes) ? guarded(fill_bytes, op) : HDCU_ERROR_ILLEGAL_ADDRESS;
+    if (!reaches(device, op->u.fill.dst, op->u.fill.bytes)) {
+        return HDCU_ERROR_ILLEGAL_ADDRESS;
+    }
+    bool lost = false;
+    hdcu_result r = hdi_host_spoil_copy(device, op->u.fill.dst, op->u.fill.bytes, &lost);
+    return r != HDCU_SUCCESS || lost ? r : guarded(fill_bytes, op);
 }
 
 /* A kernel may be given any number; memory of ours that this device may not touch is what a GPU would fault on. */
@@ -90,9 +101,15 @@ static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
                              .cancel = &hdi_host.devices[device].cancel};
     memcpy(launch.grid, op->u.kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->u.kernel.block, sizeof launch.block);
+    hdi_host_snapshot *snapshot = NULL;
+    hdcu_result r = hdi_host_spoil_kernel(device, op->u.kernel.kernel, arguments, &snapshot);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
     hdi_host_unlock();
-    hdcu_result r = hdi_cpu_run(&launch, NULL);
+    r = hdi_cpu_run(&launch, NULL);
     hdi_host_lock();
+    hdi_host_snapshot_restore(snapshot);
     /* want of host memory comes too late to be refused: the launch is lost, and that is what a sticky code must say */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
 }
@@ -111,7 +128,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     hdcu_result r = HDCU_SUCCESS;
     switch (op->kind) {
     case HDI_HOST_OP_COPY:
-        r = copy(op);
+        r = copy(device, op);
         break;
     case HDI_HOST_OP_FILL:
         r = fill(device, op);
@@ -121,6 +138,9 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
         break;
     case HDI_HOST_OP_CALL:
         call(op);
+        break;
+    case HDI_HOST_OP_PRODUCT:
+        r = hdi_host_blas_run(device, op);
         break;
     case HDI_HOST_OP_GRAPH:
         hdi_host_graph_run(random, op->u.graph);

@@ -123,9 +123,15 @@ static hdi_host_peers peers_of(const char *word)
 hd_status hdi_host_configure(const hdi_options *options)
 {
     hdi_host_peers peers = peers_of(options->host_peers);
+    uint8_t spoilt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
+    hd_status status = hdi_host_spoils_parse(options->host_corrupt, (int)options->host_devices, spoilt);
+    if (status != HD_OK) {
+        return status;
+    }
     hdi_host_lock();
     bool same = hdi_host.device_count == options->host_devices && hdi_host.memory == (uint64_t)options->host_memory &&
-                hdi_host.peers == peers && hdi_host.schedule == (uint64_t)options->host_schedule;
+                hdi_host.peers == peers && memcmp(hdi_host.spoilt, spoilt, sizeof spoilt) == 0 &&
+                hdi_host.schedule == (uint64_t)options->host_schedule;
     bool busy = hdi_host.contexts > 0;
     int devices = hdi_host.device_count;
     uint64_t memory = hdi_host.memory;
@@ -136,16 +142,17 @@ hd_status hdi_host_configure(const hdi_options *options)
         hdi_host.device_count = (int)options->host_devices;
         hdi_host.memory = (uint64_t)options->host_memory;
         hdi_host.peers = peers;
+        memcpy(hdi_host.spoilt, spoilt, sizeof spoilt);
         hdi_host.schedule = (uint64_t)options->host_schedule;
         hdi_host.streams_made = 0;
     }
     hdi_host_unlock();
     if (busy && !same) {
-        return hdi_fail(
-            HD_ERROR_OPTION,
-            "host_devices, host_memory, host_peers, host_schedule: the host devices are in use with other settings (%d "
-            "devices of %llu bytes); close the other runtimes first, or use the same settings",
-            devices, (unsigned long long)memory);
+        return hdi_fail(HD_ERROR_OPTION,
+                        "host_devices, host_memory, host_peers, host_corrupt, host_schedule: the host devices are in "
+                        "use with other settings (%d devices of %llu bytes); close the other runtimes first, or use "
+                        "the same settings",
+                        devices, (unsigned long long)memory);
     }
     return HD_OK;
 }

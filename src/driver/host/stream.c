@@ -51,6 +51,7 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
     case HDI_HOST_OP_COPY:
     case HDI_HOST_OP_FILL:
     case HDI_HOST_OP_CALL:
+    case HDI_HOST_OP_PRODUCT:
         break;
     }
     free(op->data_heap);

@@ -1,0 +1,148 @@
+/* blas.c - which library makes a provider's matrix products: the option blas, the names that are tried, and why none was taken.
+ *
+ * Any thread; no locks. Always: signals of the program are blocked while a library is opened, since threads that it starts then are not for
+ * them.
+ */
+#include "driver/blas.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "driver/faults.h"
+
+#define WORKSPACE_BYTES ((uint64_t)4 << 20)
+#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* what cuBLAS takes by itself from compute capability 9.0 on */
+
+/* In the order in which they are tried. A newer cuBLAS than the driver knows fails when its handle is made, then an older one is taken. */
+static const char *const cublas_names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
+static const char *const host_names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
+                                         "libblis.so.4",     "libblas.so.3",   NULL};
+
+void hdi_blas_say(char *why, const char *format, ...)
+{
+    size_t room = sizeof((hdi_blas_facts *)0)->why, used = strlen(why);
+    if (used > 0 && used + 2 < room) {
+        memcpy(why + used, "; ", 3);
+        used += 2;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why + used, room - used, format, arguments);
+    va_end(arguments);
+}
+
+/* The loader's words say the name first, and may hold lines. */
+static void say_why_not(char *why, const char *name, const char *text)
+{
+    char line[192];
+    size_t length = strlen(name);
+    if (text != NULL && strncmp(text, name, length) == 0 && text[length] == ':') {
+        text += length + 1;
+        text += strspn(text, " ");
+    }
+    snprintf(line, sizeof line, "%s", text != NULL ? text : "cannot be opened");
+    line[strcspn(line, "\n")] = '\0';
+    hdi_blas_say(why, "%s: %s", name, line);
+}
+
+void *hdi_blas_load(const char *name, char *why)
+{
+    /* Lazily: these libraries have tens of thousands of functions, and some that need others which are not installed. */
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    if (library == NULL) {
+        say_why_not(why, name, dlerror());
+    }
+    return library;
+}
+
+bool hdi_blas_entry(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+hdcu_result hdi_blas_fault(const hdi_driver *driver, int which)
+{
+    return hdi_faults_library(driver, which == HDI_BLAS_OPEN ? HDI_FAULT_BLAS_OPEN : HDI_FAULT_BLAS_PRODUCT);
+}
+
+uint64_t hdi_blas_workspace(const char *provider, int compute_major)
+{
+    if (strcmp(provider, "nvidia") != 0) {
+        return 0;
+    }
+    return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
+}
+
+static hdcu_result open_one(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                            const char **call)
+{
+    bool nvidia = strcmp(config->driver->provider, "nvidia") == 0;
+    return nvidia ? hdi_blas_open_cublas(config, name, out, why, call)
+                  : hdi_blas_open_host(config, name, out, why, call);
+}
+
+static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
+{
+    if (config->library[0] == '\0') { /* which is the program itself to the loader */
+        hdi_blas_say(why, "no library is named");
+        return HDCU_SUCCESS;
+    }
+    if (strcmp(config->library, "auto") != 0) {
+        return open_one(config, config->library, out, why, call);
+    }
+    bool nvidia = strcmp(config->driver->provider, "nvidia") == 0;
+    const char *const *names = nvidia ? cublas_names : host_names;
+    hdcu_result r = HDCU_SUCCESS;
+    for (; *names != NULL && r == HDCU_SUCCESS && *out == NULL; names++) {
+        r = open_one(config, *names, out, why, call);
+    }
+    return r;
+}
+
+hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_blas_facts *facts, const char **call)
+{
+    hdi_blas_facts told;
+    memset(&told, 0, sizeof told);
+    hdi_blas *blas = NULL;
+    *call = "blasOpen";
+    hdcu_result r = hdi_blas_fault(config->driver, HDI_BLAS_OPEN);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    if (strcmp(config->library, "builtin") == 0) {
+        hdi_blas_say(told.why, "option blas=builtin");
+    } else {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = open_some(config, &blas, told.why, call);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (r == HDCU_SUCCESS) {
+        if (blas != NULL) {
+            char *why = blas->facts.why; /* behind what was said of others that were tried before it */
+            if (why[0] != '\0') {
+                hdi_blas_say(told.why, "%s", why);
+            }
+            memcpy(why, told.why, sizeof told.why);
+            told = blas->facts;
+        } else {
+            snprintf(told.name, sizeof told.name, "built-in");
+        }
+        *facts = told;
+        *out = blas;
+    }
+    return r;
+}
+
+void hdi_blas_close(hdi_blas *blas, bool driver_usable)
+{
+    if (blas != NULL) {
+        blas->calls->close(blas, driver_usable);
+    }
+}
