@@ -16,7 +16,7 @@ static size_t round_up(size_t value, size_t unit)
 }
 
 typedef struct layout {
-    size_t lanes, words, words_bytes, rings, bytes;
+    size_t lanes, words, words_bytes, asks, rings, bytes;
 } layout;
 
 static layout layout_of(uint32_t slots)
@@ -26,7 +26,8 @@ static layout layout_of(uint32_t slots)
     l.lanes = round_up(sizeof(hdi_engine_shared), page);
     l.words = l.lanes + round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
     l.words_bytes = round_up(sizeof(hdi_word) * HDI_LANES_MAX, page);
-    l.rings = l.words + l.words_bytes;
+    l.asks = l.words + l.words_bytes;
+    l.rings = l.asks + round_up((size_t)slots * HDI_LANES_MAX / HDI_ASKS_PER_WORD * sizeof(uint64_t), page);
     l.bytes = l.rings + (size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX;
     return l;
 }
@@ -38,6 +39,7 @@ static void place(hdi_channel *channel, uint32_t slots, const layout *l)
     channel->lanes = (hdi_lane_shared *)(base + l->lanes);
     channel->words = (hdi_word *)(base + l->words);
     channel->words_bytes = l->words_bytes;
+    channel->asks = (_Atomic uint64_t *)(base + l->asks);
     channel->rings = (hdi_command *)(base + l->rings);
     channel->slots = slots;
 }

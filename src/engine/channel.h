@@ -2,7 +2,7 @@
  *
  * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same code.
  * Layout: engine (what concerns the device as a whole), lanes (state of each lane), words (one cache line per lane that the
- * device itself writes), rings.
+ * device itself writes), asks, rings.
  * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
@@ -64,7 +64,9 @@ typedef struct hdi_lane_shared {
     /* Anybody, only ever raised. */
     _Alignas(HDI_LINE) _Atomic uint64_t wanted_host; /* a thread waits for this position: publish it without delay */
     _Atomic uint64_t wanted_event; /* another lane waits for this position: record an event behind it */
-    _Atomic uint32_t watchers;     /* bit per device whose engine, in another process, sleeps until `done` moves */
+    _Atomic uint64_t
+        wanted_now; /* another lane stands at a wait for this position, which was issued: record an event at once */
+    _Atomic uint32_t watchers; /* bit per device whose engine, in another process, sleeps until `done` moves */
 
     /* Engine: changes only on failure. Submitters read `failed` on each submission, so it has a quiet line. */
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
@@ -85,9 +87,46 @@ typedef struct hdi_channel {
     hdi_lane_shared *lanes; /* HDI_LANES_MAX */
     hdi_word *words;        /* HDI_LANES_MAX, page-aligned */
     size_t words_bytes;
+    /* Two bits (HDI_ASK_*) per slot: asked for right behind the command that ends there. A wish (wanted_*) alone is of little use to whoever waits for
+     * an early position while others wait for late ones, since only the latest is known. */
+    _Atomic uint64_t *asks;
     hdi_command *rings; /* HDI_LANES_MAX rings of `slots` commands */
     uint32_t slots;     /* a power of two */
 } hdi_channel;
+
+#define HDI_ASK_EVENT 1
+#define HDI_ASK_WORD 2
+#define HDI_ASKS_PER_WORD 32
+
+/* Where the asks for a position are. */
+static inline _Atomic uint64_t *hdi_asks_at(const hdi_channel *channel, uint32_t lane, uint64_t position,
+                                            unsigned *shift)
+{
+    uint64_t slot = (uint64_t)lane * channel->slots + ((position - 1) & (channel->slots - 1));
+    *shift = (unsigned)(slot % HDI_ASKS_PER_WORD) * 2;
+    return &channel->asks[slot / HDI_ASKS_PER_WORD];
+}
+
+/* Any thread, beside the wish, which holds where the engine has passed the position already. */
+static inline void hdi_ask(const hdi_channel *channel, uint32_t lane, uint64_t position, unsigned what)
+{
+    unsigned shift;
+    _Atomic uint64_t *asks = hdi_asks_at(channel, lane, position, &shift);
+    /* relaxed: an ask that comes too late is found by the next command in that slot, and costs it something */
+    atomic_fetch_or_explicit(asks, (uint64_t)what << shift, memory_order_relaxed);
+}
+
+/* Engine: what is asked for behind a position; not a second time. */
+static inline unsigned hdi_asked(const hdi_channel *channel, uint32_t lane, uint64_t position)
+{
+    unsigned shift;
+    _Atomic uint64_t *asks = hdi_asks_at(channel, lane, position, &shift);
+    unsigned what = (unsigned)(atomic_load_explicit(asks, memory_order_relaxed) >> shift) & 3;
+    if (__builtin_expect(what != 0, 0)) {
+        atomic_fetch_and_explicit(asks, ~((uint64_t)3 << shift), memory_order_relaxed);
+    }
+    return what;
+}
 
 /* Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);

@@ -8,6 +8,7 @@
 #ifndef HDI_ENGINE_COMMAND_H
 #define HDI_ENGINE_COMMAND_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HDI_SLOT_BYTES 64
@@ -20,6 +21,8 @@ enum {
     HDI_OP_LAUNCH,
     HDI_OP_COPY,
     HDI_OP_FILL,
+    HDI_OP_COPY_BOX, /* rows at equal distances */
+    HDI_OP_MATMUL, /* by a library that the engine has opened: a hdi_product (driver/product.h), whose first bytes are the command's */
     HDI_OP_RESUME /* a failed lane accepts work again */
 };
 
@@ -27,7 +30,12 @@ enum {
     HDI_COPY_TO_DEVICE = 1, /* from host memory */
     HDI_COPY_TO_HOST,
     HDI_COPY_ON_DEVICE, /* both sides reachable by the lane's device */
-    HDI_COPY_HOST       /* host to host */
+    HDI_COPY_PEER,      /* likewise, and one of them another device's */
+    HDI_COPY_HOST,      /* host to host */
+    HDI_COPY_KIND = 255,
+    /* Beside the kind: other lanes are going to wait for exactly this operation. The engine marks its end at once, so that they need not go by
+     * the end of one that was issued later. */
+    HDI_COPY_AWAITED = 256
 };
 
 /* A launch is packed so that a kernel of three buffers and three or four numbers needs one slot. */
@@ -38,7 +46,7 @@ typedef union hdi_command {
         uint8_t slots; /* of the whole command */
         union {
             uint16_t kernel; /* LAUNCH: number in the runtime's table */
-            uint16_t kind;   /* COPY: HDI_COPY_* */
+            uint16_t kind;   /* COPY, COPY_BOX: HDI_COPY_*, with flags */
         };
     };
     struct {
@@ -52,9 +60,17 @@ typedef union hdi_command {
         unsigned char arguments[40]; /* goes on in the following slots */
     } launch;
     struct {
-        uint32_t first, reserved;
+        uint32_t first;
+        uint32_t
+            published; /* not 0: the word is asked for right behind it, since somebody will look at how far the lane is */
         uint64_t dst, src, bytes;
     } copy;
+    struct {
+        uint32_t first, reserved;
+        uint64_t dst, src;
+        uint64_t dst_pitch, src_pitch; /* bytes from one row to the next */
+        uint64_t row, rows;            /* bytes of a row, number of rows */
+    } box;
     struct {
         uint32_t first;
         uint32_t pattern;
@@ -68,6 +84,14 @@ typedef union hdi_command {
     } wait;
     unsigned char bytes[HDI_SLOT_BYTES];
 } hdi_command;
+
+#define HDI_MATMUL_SLOTS 2
+
+/* An operation that a ticket of the application can stand for. */
+static inline bool hdi_op_is_work(unsigned op)
+{
+    return op >= HDI_OP_LAUNCH && op <= HDI_OP_MATMUL;
+}
 
 #define HDI_SHARED_UNIT 16
 

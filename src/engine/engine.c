@@ -8,13 +8,20 @@
 #include "engine/engine.h"
 
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
 #include "base/thread.h"
+#include "driver/blas.h"
 
-#define NAP_FIRST_NS 20000
-#define NAP_LAST_NS 500000
+/* Naps while work is in flight: a small part of how long nothing has happened yet, since that much may be lost at the end. With few processors
+ * a larger one: the work may need them. */
+#define NAP_LEAST_NS 20000
+#define NAP_MOST_NS 500000
+#define NAP_PART 1024
+#define NAP_PART_OF_FEW 16
+#define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
 
 void hdi_engine_ring(hdi_engine_shared *engine)
@@ -75,7 +82,8 @@ static bool has_wishes(hdi_engine *engine)
                 continue;
             }
             if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->published ||
-                atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last) {
+                atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last ||
+                atomic_load_explicit(&shared->wanted_now, memory_order_seq_cst) > feed->event_last) {
                 return true;
             }
         }
@@ -83,7 +91,7 @@ static bool has_wishes(hdi_engine *engine)
     return false;
 }
 
-static void sleep_until_needed(hdi_engine *engine, bool in_flight, int64_t nap)
+static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t nap)
 {
     uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_seq_cst);
     /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
@@ -92,13 +100,19 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, int64_t nap)
     for (uint32_t w = 0; !in_flight && w < HDI_LANES_MAX / 64; w++) {
         idle &= atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst) == 0;
     }
-    bool needed = !idle || has_new_work(engine) || (nap == NAP_FIRST_NS && has_wishes(engine)) ||
+    bool needed = !idle || has_new_work(engine) || (first && has_wishes(engine)) ||
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
         hdi_futex_wait(&engine->shared->bell, bell, in_flight ? hdi_clock_ns() + nap : INT64_MAX);
     }
     atomic_store_explicit(&engine->shared->asleep, 0, memory_order_seq_cst);
+}
+
+static int64_t nap_after(int64_t quiet)
+{
+    int64_t nap = quiet / (hdi_cpu_count() < FEW_PROCESSORS ? NAP_PART_OF_FEW : NAP_PART);
+    return nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap > NAP_MOST_NS ? NAP_MOST_NS : nap;
 }
 
 /* The last thing that the thread does: hdi_engine_stop may join it without waiting for the driver. */
@@ -122,12 +136,13 @@ static void *engine_thread(void *argument)
         return NULL;
     }
     int64_t quiet_since = 0;
-    int64_t nap = NAP_FIRST_NS;
+    bool first = true;                            /* nap since something happened */
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* of this thread: its naps are shorter than the usual slack */
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = run_pass(engine);
         if (pass.progress) {
             quiet_since = 0;
-            nap = NAP_FIRST_NS;
+            first = true;
             continue;
         }
         if (!quiet_since) {
@@ -140,13 +155,9 @@ static void *engine_thread(void *argument)
             continue;
         }
         uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
-        sleep_until_needed(engine, pass.in_flight, nap);
-        if (!pass.in_flight || bell != atomic_load_explicit(&engine->shared->bell, memory_order_relaxed)) {
-            quiet_since = 0;
-            nap = NAP_FIRST_NS;
-        } else {
-            nap = nap * 2 < NAP_LAST_NS ? nap * 2 : NAP_LAST_NS;
-        }
+        sleep_until_needed(engine, pass.in_flight, first, nap_after(pass.now - quiet_since));
+        first = !pass.in_flight || bell != atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
+        quiet_since = first ? 0 : quiet_since;
     }
     rt->driver->cuCtxSetCurrent(NULL);
     end_thread(engine);
@@ -266,6 +277,9 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
                 driver->cuEventDestroy(feed->event[e]);
             }
         }
+        /* A library's own ways in a context that does no more work are nobody's promise. */
+        hdi_blas_close(atomic_load_explicit(&feed->blas, memory_order_relaxed),
+                       driver_usable && !hdi_device_lost(device));
         if (driver_usable && feed->stream) {
             driver->cuStreamDestroy(feed->stream);
         }

@@ -44,6 +44,15 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
 void hdi_engine_lose(hdi_engine *engine,
                      int driver_code); /* the device is dead: fails everything that is not finished */
 
+static inline void hdi_engine_count(_Atomic uint64_t *counter)
+{
+    /* one writer; relaxed: a statistic */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
+/* issue.c: the driver's or the library's call that an operation (hdi_op_is_work) stands for, on the feed's stream. */
+hdcu_result hdi_issue(hdi_engine *engine, const hdi_feed *feed, const hdi_command *c);
+
 /* Makes the engine's side of a lane, which goes on from where the channel says that it is done. Any thread, once per lane, before
  * its first command. */
 hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure);

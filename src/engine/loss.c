@@ -66,7 +66,7 @@ const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane,
             return NULL; /* a dead process left it half written */
         }
         position += c->slots;
-        if (c->op == HDI_OP_LAUNCH || c->op == HDI_OP_COPY || c->op == HDI_OP_FILL) {
+        if (hdi_op_is_work(c->op)) {
             *end = position;
             return c;
         }
@@ -163,7 +163,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 {
-    /* Sequentially consistent: behind the store of `done`, see wait_for_host in feed.c. */
+    /* Sequentially consistent: behind the store of `done`, see wait_for_host in feed_wait.c. */
     if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
         return;
     }
@@ -344,9 +344,10 @@ void hdi_device_revive(hdi_device *device)
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
         }
     }
+    /* First, so that whoever sees the device back sees this, too. */
+    atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
     atomic_store_explicit(&engine->lost, 0, memory_order_release);
     hdi_lock_release(&device->order);
-    atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
 }
 
 hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what)

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "driver/blas.h"
 #include "driver/driver.h"
 
 /* What became of a request. */
@@ -44,6 +45,8 @@ typedef struct hdi_facts {
     uint64_t memory_bytes;  /* physical */
     uint64_t granule;       /* bytes; what is mapped is a multiple */
     uint64_t peers;         /* bit j: the driver says that it can access the memory of the runtime's device j */
+    uint64_t peers_denied;  /* bit j: but an attribute of the pair says that it cannot */
+    uint64_t peers_atomic;  /* bit j: ... and do atomic operations there */
 } hdi_facts;
 
 /* Code to load. The bytes are the port's only during the call. `descriptor`: an anonymous file whose bytes [offset, offset + bytes)
@@ -110,6 +113,11 @@ typedef struct hdi_port_calls {
     hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
     /* Lets launches of the kernel ask for up to `bytes` of dynamic shared memory. */
     hdi_answer (*kernel_shared)(hdi_port *port, uint32_t number, uint32_t bytes);
+
+    /* ---- libraries ---- */
+    /* Opens the library that the option blas names for matrix products in lane `number`, which has been made, with device memory for that
+     * lane's products alone. Success also where there is none (out->types is 0). Once it is open for a lane it stays, and says the same. */
+    hdi_answer (*blas)(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
 } hdi_port_calls;
 
 struct hdi_port {

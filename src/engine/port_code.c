@@ -1,4 +1,4 @@
-/* port_code.c - the port to a driver in this process: lanes, modules, kernels. The rest of it is in port_local.c.
+/* port_code.c - the port to a driver in this process: lanes, modules, kernels, libraries. The rest of it is in port_local.c.
  *
  * Threads: any. Locks: none; the entry of a kernel's number is written by whoever looks the kernel up, before anybody
  * launches it.
@@ -168,5 +168,39 @@ hdi_answer hdi_local_kernel_shared(hdi_port *port, uint32_t number, uint32_t byt
                                   "cuFuncSetAttribute");
         hdi_current_leave(&current);
     }
+    return answer;
+}
+
+/* ---- libraries ---- */
+
+hdi_answer hdi_local_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
+{
+    hdi_local_port *p = hdi_local_port_of(port);
+    hdi_feed *feed = &p->engine->feeds[number];
+    /* pairs with the release store in hdi_feed_make */
+    if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
+        return hdi_local_answer(HDCU_ERROR_INVALID_HANDLE, "blasOpen");
+    }
+    const hdi_blas *there = atomic_load_explicit(&feed->blas, memory_order_acquire);
+    if (there != NULL) {
+        *out = there->facts;
+        return hdi_local_answer(HDCU_SUCCESS, "blasOpen");
+    }
+    hdi_current current;
+    hdi_answer answer = hdi_local_enter(p, &current);
+    if (!hdi_answered(answer)) {
+        return answer;
+    }
+    hdi_blas_config config = {.driver = p->config.driver,
+                              .library = p->config.runtime->options.blas,
+                              .stream = feed->stream,
+                              .workspace = workspace,
+                              .workspace_bytes = bytes,
+                              .share = p->config.runtime->is_process ? p->config.runtime->n_devices : 0};
+    hdi_blas *blas = NULL;
+    answer.code = hdi_blas_open(&config, &blas, out, &answer.call);
+    hdi_current_leave(&current);
+    /* pairs with the acquire load where the engine makes a product */
+    atomic_store_explicit(&feed->blas, blas, memory_order_release);
     return answer;
 }

@@ -92,19 +92,33 @@ static hdi_answer ask_identity(const hdi_local_port *p, hdi_facts *f)
     return answer;
 }
 
-/* A pair that the driver says nothing about counts as not connected. */
-static uint64_t ask_peers(const hdi_local_port *p)
+/* An attribute of a pair of devices; `otherwise` where the driver does not tell. */
+static int pair_attribute(const hdi_local_port *p, int which, hdcu_device peer, int otherwise)
 {
-    uint64_t peers = 0;
+    int value = 0;
+    hdcu_result r = p->config.driver->cuDeviceGetP2PAttribute(&value, which, p->config.device, peer);
+    return r == HDCU_SUCCESS ? value : otherwise;
+}
+
+/* A pair that the driver says nothing about counts as not connected. */
+static void ask_peers(const hdi_local_port *p, hdi_facts *f)
+{
     for (int j = 0; p->config.devices != NULL && j < p->config.n_devices && j < 64; j++) {
+        hdcu_device peer = p->config.devices[j];
         int can = 0;
-        if (j != p->config.index &&
-            p->config.driver->cuDeviceCanAccessPeer(&can, p->config.device, p->config.devices[j]) == HDCU_SUCCESS &&
-            can) {
-            peers |= (uint64_t)1 << j;
+        if (j == p->config.index ||
+            p->config.driver->cuDeviceCanAccessPeer(&can, p->config.device, peer) != HDCU_SUCCESS || !can) {
+            continue;
+        }
+        uint64_t bit = (uint64_t)1 << j;
+        f->peers |= bit;
+        if (!pair_attribute(p, HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED, peer, 1)) {
+            f->peers_denied |= bit;
+        }
+        if (pair_attribute(p, HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, peer, 0)) {
+            f->peers_atomic |= bit;
         }
     }
-    return peers;
 }
 
 /* What physical memory is made with: asked for once. Lock held. */
@@ -155,7 +169,7 @@ static hdi_answer facts(hdi_port *port, hdi_facts *out)
         pthread_mutex_unlock(&p->lock);
     }
     if (hdi_answered(answer)) {
-        f.peers = ask_peers(p);
+        ask_peers(p, &f);
         *out = f;
     }
     hdi_current_leave(&current);
@@ -504,6 +518,7 @@ static const hdi_port_calls calls = {
     .unload = hdi_local_unload,
     .kernel = hdi_local_kernel,
     .kernel_shared = hdi_local_kernel_shared,
+    .blas = hdi_local_blas,
 };
 
 hdi_port *hdi_local_port_create(const hdi_local_port_config *config)

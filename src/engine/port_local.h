@@ -55,6 +55,7 @@ hdi_answer hdi_local_load(hdi_port *port, const hdi_code *code, uint64_t *out, c
 hdi_answer hdi_local_unload(hdi_port *port, uint64_t module);
 hdi_answer hdi_local_kernel(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
 hdi_answer hdi_local_kernel_shared(hdi_port *port, uint32_t number, uint32_t bytes);
+hdi_answer hdi_local_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
 
 /* Makes sure that the runtime's table of kernels has an entry for `number`. False: no memory, or no such number. Any thread. */
 bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number);

@@ -9,10 +9,10 @@
  *
  * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_feed belong to whoever runs the engine
  * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
- * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, holds, the pinned blocks'
- * growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart from these the list of
- * caches, one cache's bias lock, the list of buffers, then order locks of devices by rising number, then the losses'. The short locks of
- * arenas and of pinned blocks, and the keeper's, have nothing below them.
+ * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, linking, holds, the lanes of
+ * copies', the pinned blocks' growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
+ * from these the list of caches, one cache's bias lock, the list of buffers, then order locks of devices by rising number, then the losses'.
+ * The short locks of arenas, of pinned blocks and of pinned chunks, and the keeper's, have nothing below them.
  */
 #ifndef HDI_ENGINE_RUNTIME_H
 #define HDI_ENGINE_RUNTIME_H
@@ -32,9 +32,12 @@
 
 #define HDI_DEVICES_MAX 32
 #define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
-#define HDI_PEERS_UNKNOWN 0
+/* hdi_device.reach: whether a device uses another one's memory, and whether it was granted. */
+#define HDI_PEERS_UNKNOWN 0 /* nobody has asked, or the answer may be another one next time */
 #define HDI_PEERS_YES 1
 #define HDI_PEERS_NO 2
+#define HDI_PEERS_SLOW 3     /* kernels only: copies are faster through pinned memory */
+#define HDI_PEERS_SLOW_ASK 4 /* the same, and not granted yet */
 
 typedef struct hdi_device hdi_device;
 
@@ -69,7 +72,7 @@ struct hd_lane {
     uint32_t waits_room;
 };
 
-#define HDI_EVENTS_PER_LANE 4
+#define HDI_EVENTS_PER_LANE 16
 
 /* A result of another lane that this lane reads: this lane's position is not done before the other's is, so that a
  * failure of the other, noticed late, still reaches this one's tickets. */
@@ -84,7 +87,9 @@ typedef struct hdi_feed {
     hdcu_stream stream;
     uint32_t number;
     uint64_t issued, done;
-    uint64_t published;  /* the word for this position has been asked for */
+    uint64_t published;  /* this position will be seen when it is finished: by the word, or by looks at the stream */
+    int64_t looks_until; /* clock; not 0: `published` is not marked by the word yet, the stream is looked at */
+    uint8_t tail;        /* HDI_TAIL_*: what was issued last */
     uint64_t event_last; /* the highest position that an event stands behind */
     hdcu_event event[HDI_EVENTS_PER_LANE];
     _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
@@ -95,12 +100,13 @@ typedef struct hdi_feed {
     hdi_failure cause;    /* of `failed` */
     uint64_t front;       /* watchdog: `done` as it was at `front_since` */
     int64_t front_since;
-    int64_t idle_since; /* clock when the lane ran empty, 0: not empty */
-    int64_t checked;    /* clock of the last progress, or of the last look at the stream's status */
-    uint64_t passed;    /* the device is known to be this far; `done` follows once the dependencies are */
-    bool loss_recorded; /* of the device */
-    bool word_missing;  /* the word could not be asked for: look at the stream's status instead */
-    uint32_t bad_looks; /* looks at the status in a row that failed without killing the device */
+    int64_t idle_since;              /* clock when the lane ran empty, 0: not empty */
+    int64_t checked;                 /* clock of the last progress, or of the last look at the stream's status */
+    uint64_t passed;                 /* the device is known to be this far; `done` follows once the dependencies are */
+    bool loss_recorded;              /* of the device */
+    bool word_missing;               /* the word could not be asked for: look at the stream's status instead */
+    uint32_t bad_looks;              /* looks at the status in a row that failed without killing the device */
+    _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
 } hdi_feed;
@@ -141,8 +147,9 @@ struct hdi_device {
     _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* making lanes, giving them out */
     hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */
     _Atomic uint32_t lanes_made;                   /* the first ones */
-    _Atomic uint8_t reach[HDI_DEVICES_MAX];        /* HDI_PEERS_*: may kernels of this device use memory of device j? */
+    _Atomic uint8_t reach[HDI_DEVICES_MAX];        /* HDI_PEERS_*: does this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
+    struct hdi_copy_lanes *copy_lanes;             /* src/data: these and more of them */
     struct hdi_arena *arena;
     _Atomic int64_t
         ahead_again; /* clock: no memory is mapped ahead of need before, since the driver had none; 0: at any time */
@@ -162,6 +169,8 @@ typedef struct hdi_kernel_code {
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
 } hdi_kernel_code;
 
+#define HDI_TENSOR_KERNELS 64 /* at most */
+
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
 
@@ -178,12 +187,19 @@ struct hd_runtime {
     _Atomic int threads; /* that have lanes of their own here */
     hdi_device *devices[HDI_DEVICES_MAX];
     hdi_lock host_order[HDI_HOST_LOCKS];                   /* use records of pinned host memory */
-    pthread_mutex_t cold;                                  /* peers, kernels, modules, staging: everything rare */
+    pthread_mutex_t cold;                                  /* kernels, modules, staging: everything rare */
+    pthread_mutex_t linking;                               /* changes of hdi_device.reach: granting, forgetting */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
     struct hdi_buffers *buffers;     /* src/data */
     struct hdi_staging *staging;     /* src/data */
+    struct hdi_rings *rings;         /* src/data */
+    struct hdi_copiers *copiers;     /* src/data */
+    struct hdi_all_crates *crates;   /* src/data */
+    struct hdi_peers *peers;         /* src/peer */
     struct hdi_modules *modules;     /* src/kernel */
+    struct hdi_products *products;   /* src/tensor */
+    _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor: handles; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;  /* src/memory */
     struct hdi_caches *caches;       /* src/memory */
     struct hdi_host_pool *host_pool; /* src/memory: blocks of pinned memory */

@@ -113,7 +113,10 @@ static const char *operation_name(uint8_t op)
     case HDI_OP_LAUNCH:
         return "launch";
     case HDI_OP_COPY:
+    case HDI_OP_COPY_BOX:
         return "copy";
+    case HDI_OP_MATMUL:
+        return "matrix product";
     case HDI_OP_FILL:
         return "fill";
     default:

@@ -197,6 +197,8 @@ static void tells_the_drivers_facts(void **unused)
     begin("host_peers=all");
     OK(ports[1]->calls->facts(ports[1], &facts));
     assert_int_equal(facts.peers, 1 << 0 | 1 << 2);
+    assert_int_equal(facts.peers_denied, 0);
+    assert_int_equal(facts.peers_atomic, 1 << 0 | 1 << 2);
     end();
 }
 

@@ -1,0 +1,44 @@
+/* feed.h - what the parts of a lane's feed share: feed.c gives its commands to the driver, feed_wait.c makes it wait for other lanes, progress.c
+ * finds out how far it is.
+ *
+ * Threads: whoever runs the device's engine, with the device's context current.
+ */
+#ifndef HDI_ENGINE_FEED_H
+#define HDI_ENGINE_FEED_H
+
+#include "engine/engine.h"
+
+/* What a lane's work ends in, for who marks its end (hdi_feed.tail). */
+enum {
+    HDI_TAIL_KERNEL,     /* also what the driver does by kernels: fills, copies inside the device */
+    HDI_TAIL_COPY,       /* by a copy engine */
+    HDI_TAIL_SMALL_PEER, /* likewise, from device to device, and over soon */
+};
+#define HDI_SMALL_PEER_MOST ((uint64_t)64 << 10) /* bytes */
+#define HDI_SENT_ALONG_MOST ((uint64_t)16 << 10) /* likewise: copies to the device up to this size end like kernels */
+
+/* ---- progress.c ---- */
+
+/* Everything issued so far shall be seen when it is finished. */
+void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed, int64_t now);
+
+/* More is going to be issued: what was published is marked now, if it is not yet, so that it is seen before the rest is finished. */
+void hdi_feed_go_on(hdi_engine *engine, hdi_feed *feed);
+
+/* Looks how far the lane is; moves `done`. */
+void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
+
+/* `done` is `position` now; wakes those who wait. */
+void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position);
+
+/* ---- feed.c ---- */
+
+/* The result at `position` of another lane, which this lane reads, does not exist. `from`..`to`: what fails here. */
+void hdi_feed_inherit(hdi_engine *engine, hdi_feed *feed, const hdi_failure *other, uint64_t from, uint64_t to);
+
+/* ---- feed_wait.c ---- */
+
+/* A WAIT. True when the lane may go on behind it. */
+bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c);
+
+#endif

@@ -1,0 +1,137 @@
+/* feed_wait.c - a lane waits for a position of another one: by an event of the driver, or where that is in another process until it is done.
+ *
+ * Threads, locks: as feed.c. Blocking: never; the lane is visited again.
+ * Always: a wait is made also where the operation behind it fails at once, since later ones count on it; what is read from another lane is a
+ * dependency until it is known to be good.
+ */
+#include "engine/feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/wait.h"
+
+#define DEPENDENCIES_LOCAL 8
+
+/* The event with the lowest position that stands at or behind `position`, NULL if there is none. */
+static hdcu_event find_event(const hdi_feed *other, uint64_t position)
+{
+    hdcu_event best = NULL;
+    uint64_t best_position = UINT64_MAX;
+    for (int i = 0; i < HDI_EVENTS_PER_LANE; i++) {
+        /* pairs with the release store in record_event */
+        uint64_t p = atomic_load_explicit(&other->event_position[i], memory_order_acquire);
+        if (p >= position && p < best_position) {
+            best = other->event[i];
+            best_position = p;
+        }
+    }
+    return best;
+}
+
+static bool room_for_dependency(hdi_feed *feed)
+{
+    if (feed->n_dependencies == feed->dependencies_room && feed->first_dependency > 0) {
+        feed->n_dependencies -= feed->first_dependency;
+        memmove(feed->dependencies, feed->dependencies + feed->first_dependency,
+                feed->n_dependencies * sizeof *feed->dependencies);
+        feed->first_dependency = 0;
+    }
+    if (feed->n_dependencies == feed->dependencies_room) {
+        uint32_t room = feed->dependencies_room ? feed->dependencies_room * 2 : DEPENDENCIES_LOCAL;
+        hdi_dependency *more = realloc(feed->dependencies, room * sizeof *more);
+        if (!more) {
+            return false;
+        }
+        feed->dependencies = more;
+        feed->dependencies_room = room;
+    }
+    return true;
+}
+
+/* The other lane's engine is in another process, whose events mean nothing here: this lane goes on when that one is done. Its
+ * `done` moves and rings our bell also when its device is lost. */
+static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target)
+{
+    hd_runtime *rt = engine->device->runtime;
+    /* Sequentially consistent with the other engine's store of `done` followed by its look at `watchers`. */
+    atomic_fetch_or_explicit(&other->watchers, (uint32_t)1 << engine->device->index, memory_order_seq_cst);
+    if (atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < target) {
+        hdi_want(&other->wanted_host, target);
+        hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
+    }
+    return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
+}
+
+/* The driver makes the lane's stream wait for the other lane. False: it does not take the wait now. */
+static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, uint64_t source)
+{
+    hd_runtime *rt = engine->device->runtime;
+    uint32_t lane = c->wait.lane;
+    hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
+    hdi_device *owner = hdi_lane_owner(rt, lane);
+    hdcu_event event = find_event(&owner->engine->feeds[lane % HDI_LANES_MAX], c->wait.position);
+    if (!event) {
+        if (atomic_load_explicit(&other->wanted_now, memory_order_relaxed) < c->wait.position) {
+            hdi_want(&other->wanted_now, c->wait.position);
+            hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
+        }
+        return false;
+    }
+    if (source && !room_for_dependency(feed)) {
+        hdi_want(&other->wanted_host, c->wait.position);
+        return false; /* no memory just now: the lane goes on when the other one is done */
+    }
+    hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
+    if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+        return true;
+    }
+    if (r != HDCU_SUCCESS) {
+        /* The driver does not take the wait: then this lane goes on when the other one is done. */
+        hdi_want(&other->wanted_host, c->wait.position);
+        hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
+        return false;
+    }
+    hdi_engine_count(&engine->shared->waits);
+    if (source) {
+        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+    }
+    return true;
+}
+
+bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+{
+    hd_runtime *rt = engine->device->runtime;
+    uint32_t lane = c->wait.lane;
+    uint64_t target = c->wait.position;
+    uint64_t source = feed->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
+    hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
+    hdi_device *owner = hdi_lane_owner(rt, lane);
+    bool self = owner == engine->device && lane % HDI_LANES_MAX == feed->number;
+
+    bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= target;
+    if (!done && !owner->engine) {
+        done = wait_for_host(engine, other, lane, target);
+        if (!done) {
+            return false;
+        }
+        hdi_engine_count(&engine->shared->waits);
+    }
+    /* pairs with the release store of `issued`: failures found while issuing are recorded before it */
+    if (!done && !self && atomic_load_explicit(&other->issued, memory_order_acquire) < target) {
+        return false;
+    }
+    hdi_failure failure;
+    if (source && hdi_failure_find(other, source, &failure)) {
+        hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, feed->issued + c->slots);
+        source = 0; /* and the order stays: the operations behind the one that fails count on it */
+    }
+    if (self && source && !done) {
+        /* Order is given; but the earlier operation may turn out to have failed. */
+        if (!room_for_dependency(feed)) {
+            return false;
+        }
+        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+    }
+    return done || self || wait_for_event(engine, feed, c, source);
+}

@@ -1,0 +1,225 @@
+/* progress.c - how far a lane is: what the device writes about it, what the driver says, and `done`.
+ *
+ * A *mark* behind the lane's work makes the device write the position into the lane's word. Behind kernels it is a fill, which follows them
+ * at once, as it does small copies to the device, whose bytes the driver sends along with its commands; behind other copies a written value,
+ * since a fill is work for another engine of the device than the copy was. Small copies from device to device are over before either would
+ * be: the driver is asked, over and over, for a few microseconds.
+ *
+ * Threads: whoever runs the device's engine. The device's context is current. Locks: none.
+ * Always: `done` never passes a position before the results it reads from other lanes are done.
+ */
+#include "engine/feed.h"
+
+#include <limits.h>
+#include "base/wait.h"
+
+#define LOOK_NS 1000000 /* no progress for this long: look at the stream's status, an error shows only there */
+#define LOOKS_NS 30000  /* a small copy is looked for so long, and marked then */
+#define LOOKS_AT_ONCE 4 /* before other lanes have their turn */
+#define BAD_LOOKS_MAX 8 /* the status call failing this often in a row means that the device cannot be used */
+
+void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
+{
+    hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    feed->done = position;
+    /* Releases what the device wrote to whoever loads `done`; and is sequentially consistent with the sleeper's
+     * registration followed by its last look at `done`. */
+    atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
+    if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
+        atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
+        hdi_futex_wake(&shared->wake, INT32_MAX);
+    }
+    hdi_lane_ring_watchers(engine->device->runtime, shared);
+}
+
+/* The lane read the result of a lane that failed: so has it, from behind the wait on. */
+static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_dependency *d)
+{
+    hdi_failure failure;
+    if (!hdi_failure_find(hdi_lane_shared_of(engine->device->runtime, d->lane), d->target, &failure)) {
+        return;
+    }
+    bool failed = feed->failed;
+    uint64_t end = feed->issued;
+    /* The operation that reads may not have been issued yet: then it is still to be passed over. */
+    bool issued = hdi_lane_operation(&engine->device->channel, feed->number, d->position, feed->issued, &end) != NULL;
+    end = feed->keeps_failure ? feed->issued : end;
+    hdi_feed_inherit(engine, feed, &failure, d->position + 1, end);
+    feed->failed = failed || feed->keeps_failure || !issued;
+}
+
+static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
+{
+    return a->position == b->position && a->lane == b->lane && a->target == b->target;
+}
+
+/* Moves `done` towards what the device has passed, at least to `until`, as far as the lanes that this one read from are done as
+ * well. A lane of the same device is moved first where needed; every level looks at its lane afresh after that, since lanes
+ * that read from each other in turn come by several times. */
+static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth)
+{
+    while (feed->done < until) {
+        const hdi_dependency *front =
+            feed->first_dependency < feed->n_dependencies ? &feed->dependencies[feed->first_dependency] : NULL;
+        uint64_t reach = front && front->position < feed->passed ? front->position : feed->passed;
+        if (reach > feed->done) {
+            hdi_feed_store_done(engine, feed, reach);
+        }
+        if (reach == feed->passed) {
+            return;
+        }
+        hdi_dependency d = *front;
+        hd_runtime *rt = engine->device->runtime;
+        hdi_lane_shared *other = hdi_lane_shared_of(rt, d.lane);
+        if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
+            /* Work behind the wait has finished, so on the same device the other lane has passed the target, too. */
+            if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
+                hdi_feed *other_feed = &engine->feeds[d.lane % HDI_LANES_MAX];
+                other_feed->passed = other_feed->passed > d.target ? other_feed->passed : d.target;
+                finish(engine, other_feed, d.target, depth + 1);
+            }
+            if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
+                return;
+            }
+        }
+        if (feed->first_dependency < feed->n_dependencies &&
+            same_dependency(&feed->dependencies[feed->first_dependency], &d)) {
+            settle_failure(engine, feed, &d);
+            feed->first_dependency++;
+            if (feed->first_dependency == feed->n_dependencies) {
+                feed->first_dependency = feed->n_dependencies = 0;
+            }
+        }
+    }
+}
+
+/* The device has passed `position`. True when `done` moved. */
+static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
+{
+    uint64_t before = feed->done;
+    if (position > feed->passed) {
+        feed->passed = position;
+    }
+    finish(engine, feed, feed->passed, 0);
+    return feed->done > before;
+}
+
+/* Has the device write how far the lane is when it gets there. */
+static void put_mark(hdi_engine *engine, hdi_feed *feed)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_deviceptr word = engine->device->words_address + feed->number * sizeof(hdi_word);
+    unsigned position = (unsigned)feed->issued;
+    hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
+    feed->looks_until = 0;
+    if (feed->tail != HDI_TAIL_KERNEL && driver->cuStreamWriteValue32) {
+        r = driver->cuStreamWriteValue32(feed->stream, word, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
+    }
+    if (r != HDCU_SUCCESS && !hdi_driver_code_is_fatal(r)) {
+        r = driver->cuMemsetD32Async(word, position, 1, feed->stream);
+    }
+    feed->published = feed->issued;
+    if (r == HDCU_SUCCESS) {
+        hdi_engine_count(&engine->shared->publishes);
+    } else if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    } else {
+        feed->word_missing = true;
+    }
+}
+
+/* What this lane has read since it was published last: until that is known to be done, this lane is not. Not sooner, since every mark holds
+ * up the other lane a little. */
+static void want_sources(hdi_engine *engine, const hdi_feed *feed)
+{
+    hd_runtime *rt = engine->device->runtime;
+    for (uint32_t i = feed->n_dependencies; i > feed->first_dependency; i--) {
+        const hdi_dependency *d = &feed->dependencies[i - 1];
+        if (d->position <= feed->published) {
+            return;
+        }
+        hdi_device *owner = hdi_lane_owner(rt, d->lane);
+        hdi_lane_shared *other = hdi_lane_shared_of(rt, d->lane);
+        if (owner->engine != engine && atomic_load_explicit(&other->wanted_host, memory_order_relaxed) < d->target) {
+            hdi_want(&other->wanted_host, d->target);
+            hdi_engine_notify(owner->channel.engine, d->lane % HDI_LANES_MAX);
+        }
+    }
+}
+
+void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed, int64_t now)
+{
+    want_sources(engine, feed);
+    if (feed->tail == HDI_TAIL_SMALL_PEER) {
+        feed->looks_until = now + LOOKS_NS;
+        feed->published = feed->issued;
+    } else {
+        put_mark(engine, feed);
+    }
+}
+
+void hdi_feed_go_on(hdi_engine *engine, hdi_feed *feed)
+{
+    if (feed->looks_until) {
+        put_mark(engine, feed);
+    }
+}
+
+/* The lane ends in a copy that is about to be finished. */
+static void look_soon(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+{
+    hdcu_result r = HDCU_ERROR_NOT_READY;
+    for (int i = 0; i < LOOKS_AT_ONCE && r == HDCU_ERROR_NOT_READY; i++) {
+        r = engine->device->runtime->driver->cuStreamQuery(feed->stream);
+    }
+    if (r == HDCU_SUCCESS) {
+        feed->looks_until = 0;
+        feed->checked = pass->now;
+        pass->progress |= passed(engine, feed, feed->issued);
+    } else if (hdi_driver_code_is_fatal(r)) {
+        hdi_engine_lose(engine, r);
+    } else if (r != HDCU_ERROR_NOT_READY || pass->now > feed->looks_until) {
+        put_mark(engine, feed);
+    }
+}
+
+/* Asks the driver about the stream: the way in which errors of running work come to light, and completion where the word failed. */
+static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+{
+    uint64_t issued = feed->issued;
+    feed->checked = pass->now;
+    hdcu_result r = engine->device->runtime->driver->cuStreamQuery(feed->stream);
+    if (r == HDCU_SUCCESS) {
+        feed->bad_looks = 0;
+        feed->word_missing = false;
+        pass->progress |= passed(engine, feed, issued);
+    } else if (r == HDCU_ERROR_NOT_READY) {
+        feed->bad_looks = 0;
+    } else if (hdi_driver_code_is_fatal(r) || ++feed->bad_looks >= BAD_LOOKS_MAX) {
+        hdi_engine_lose(engine, r);
+    }
+}
+
+void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+{
+    hdi_device *device = engine->device;
+    if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
+        pass->progress = true; /* what it had read from another lane is done by now */
+    }
+    if (__builtin_expect(feed->looks_until != 0, 0)) {
+        look_soon(engine, feed, pass);
+    } else if (feed->published > feed->done) {
+        /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
+         * lies between `passed` and `published`, far less than 2^32 apart. */
+        uint32_t low = atomic_load_explicit(&device->channel.words[feed->number].position, memory_order_acquire);
+        uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
+        if (position > feed->done && passed(engine, feed, position)) {
+            feed->checked = pass->now;
+            pass->progress = true;
+        }
+    }
+    if (feed->issued > feed->done && feed->passed < feed->issued &&
+        (feed->word_missing || pass->now - feed->checked > LOOK_NS)) {
+        look_at_stream(engine, feed, pass);
+    }
+}
