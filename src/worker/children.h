@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include "engine/engine.h"
 #include "worker/remote.h"
+#include "worker/spawn.h"
 #include "worker/wire.h"
 #include "worker/workers.h"
 
@@ -27,8 +28,7 @@ typedef enum hdi_child_state {
 
 typedef struct hdi_child {
     hdi_child_state state;
-    pid_t pid;              /* 0: none */
-    int pidfd;              /* -1: none */
+    hdi_process process;    /* pid 0: none */
     int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once handed on */
     int spawn_error;        /* errno */
     int code;               /* why the last one ended: HDI_GONE_* or the driver's */

@@ -3,13 +3,12 @@
  * hd_open starts it with placement=process; it is of no use by itself. Two sockets come as descriptors 3 and 4. The kernel kills
  * it when its parent's watcher thread ends, and it ends by itself when the sockets close.
  */
-#include <signal.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <heddle/version.h>
+#include "worker/spawn.h"
 #include "worker/workers.h"
 
 static int is_socket(int descriptor)
@@ -28,8 +27,7 @@ int main(void)
             hd_version());
         return HDI_WORKER_EXIT_USAGE;
     }
-    /* Should the parent have died before this, the sockets are closed. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    hdi_program_begin();
     /* Memory that peers may share takes a descriptor for each part of it. */
     struct rlimit descriptors;
     if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {

@@ -16,7 +16,7 @@
 #include "engine/port.h"
 
 #define HDI_MESSAGE_MAGIC 0x57444448u /* "HDDW" */
-#define HDI_MESSAGE_PROTOCOL 1u       /* raised with every change of this file or of what it includes */
+#define HDI_MESSAGE_PROTOCOL 2u       /* raised with every change of this file or of what it includes */
 #define HDI_MESSAGE_REPLY 0x100u
 
 #define HDI_MESSAGE_DEVICES 32
@@ -41,6 +41,7 @@ enum {
     HDI_MESSAGE_UNLOAD = 13,
     HDI_MESSAGE_KERNEL = 14,
     HDI_MESSAGE_KERNEL_SHARED = 15,
+    HDI_MESSAGE_BLAS = 16,
     /* between the worker's main program and whoever started it; hdi_serve refuses them */
     HDI_MESSAGE_PROBE = 32,
     HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
@@ -84,6 +85,11 @@ typedef struct hdi_message_kernel {
 typedef struct hdi_message_kernel_shared {
     uint32_t number, bytes;
 } hdi_message_kernel_shared;
+
+typedef struct hdi_message_blas {
+    uint32_t lane, unused;
+    uint64_t workspace, bytes;
+} hdi_message_blas;
 
 typedef struct hdi_message_probe {
     uint32_t protocol, unused;
@@ -130,12 +136,14 @@ typedef union hdi_message_payload {
     hdi_message_load load;
     hdi_message_kernel kernel;
     hdi_message_kernel_shared kernel_shared;
+    hdi_message_blas blas;
     hdi_message_value value; /* and UNLOAD: the module's number */
     hdi_message_probe probe;
     hdi_message_hello hello;
     hdi_facts facts;
     hdi_message_loaded loaded;
     hdi_kernel_facts kernel_facts;
+    hdi_blas_facts blas_facts;
     hdi_message_welcome welcome;
 } hdi_message_payload;
 

@@ -211,7 +211,14 @@ static const char *static_name(const char *call)
         "malloc",
         "calloc",
         "realloc",
-        "fcntl"};
+        "fcntl",
+        "blasOpen",
+        "cublasCreate_v2",
+        "cublasGetVersion_v2",
+        "cublasSetStream_v2",
+        "cublasSetWorkspace_v2",
+        "cublasSetPointerMode_v2",
+        "cublasSetMathMode"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], call) == 0) {
             return names[i];
@@ -481,6 +488,18 @@ static hdi_answer ask_kernel_shared(hdi_port *port, uint32_t number, uint32_t by
     return ask_number(port, CODE, HDI_MESSAGE_KERNEL_SHARED, &request, sizeof request, -1, NULL);
 }
 
+static hdi_answer ask_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
+{
+    hdi_message_blas request = {.lane = number, .workspace = workspace, .bytes = bytes};
+    return ask(port, &(question){.line = CODE,
+                                 .kind = HDI_MESSAGE_BLAS,
+                                 .request = &request,
+                                 .request_bytes = sizeof request,
+                                 .descriptor = -1,
+                                 .reply = out,
+                                 .reply_bytes = sizeof *out});
+}
+
 static const hdi_port_calls calls = {
     .facts = ask_facts,
     .memory_free = ask_memory_free,
@@ -498,6 +517,7 @@ static const hdi_port_calls calls = {
     .unload = ask_unload,
     .kernel = ask_kernel,
     .kernel_shared = ask_kernel_shared,
+    .blas = ask_blas,
 };
 
 hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),

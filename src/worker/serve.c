@@ -264,6 +264,15 @@ static hdi_answer serve_kernel_shared(service *s)
     return s->local->calls->kernel_shared(s->local, k->number, k->bytes);
 }
 
+static hdi_answer serve_blas(service *s)
+{
+    const hdi_message_blas *b = &s->in->blas;
+    if (b->lane >= HDI_LANES_MAX) {
+        return senseless();
+    }
+    return s->local->calls->blas(s->local, b->lane, b->workspace, b->bytes, &s->out->blas_facts);
+}
+
 /* ---- the loop ---- */
 
 typedef hdi_answer served(service *s);
@@ -284,6 +293,7 @@ static served *const serves[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_UNLOAD] = serve_unload,
     [HDI_MESSAGE_KERNEL] = serve_kernel,
     [HDI_MESSAGE_KERNEL_SHARED] = serve_kernel_shared,
+    [HDI_MESSAGE_BLAS] = serve_blas,
 };
 
 /* Does a request that was received, and makes its reply. */

@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -19,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/wait.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "worker/children.h"
@@ -29,9 +29,6 @@
 #define QUIT_NS 2000000000 /* one that was asked to end, before it is killed */
 #define PATIENCE 10        /* times worker_timeout, for an engine whose driver call may be waiting for running work */
 #define IN_FLIGHT_MANY 256 /* operations, from which on that may be */
-#define DESCRIPTOR_LEAST (HDI_WORKER_CODE_SOCKET + 1) /* descriptors for a child lie above all that it shall see */
-
-extern char **environ;
 
 static void wake(hdi_workers *workers)
 {
@@ -42,67 +39,28 @@ static void wake(hdi_workers *workers)
 
 /* ---- starting ---- */
 
-static int set_up_child(posix_spawn_file_actions_t *actions, const int sockets[2])
+static int spawn(const char *program, int index, const int sockets[2], hdi_process *out)
 {
-    int e = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    e = e ? e : posix_spawn_file_actions_addopen(actions, 1, "/dev/null", O_WRONLY, 0);
-    e = e ? e : posix_spawn_file_actions_adddup2(actions, sockets[0], HDI_WORKER_MEMORY_SOCKET);
-    e = e ? e : posix_spawn_file_actions_adddup2(actions, sockets[1], HDI_WORKER_CODE_SOCKET);
-    /* whatever else the application has open without close-on-exec is not the worker's business */
-    return e ? e : posix_spawn_file_actions_addclosefrom_np(actions, HDI_WORKER_CODE_SOCKET + 1);
-}
-
-/* A process group of its own keeps the terminal's signals away; no signal is blocked or ignored. */
-static int set_up_attributes(posix_spawnattr_t *attributes)
-{
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    int e =
-        posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    e = e ? e : posix_spawnattr_setpgroup(attributes, 0);
-    e = e ? e : posix_spawnattr_setsigmask(attributes, &none);
-    return e ? e : posix_spawnattr_setsigdefault(attributes, &all);
-}
-
-static int spawn(const char *program, int index, const int sockets[2], pid_t *pid)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
     char device[32];
     snprintf(device, sizeof device, "device=%d", index);
     char name[] = "heddle-worker";
     char *arguments[] = {name, device, NULL};
-    int e = posix_spawn_file_actions_init(&actions);
-    if (e) {
-        return e;
-    }
-    e = posix_spawnattr_init(&attributes);
-    if (!e) {
-        e = set_up_child(&actions, sockets);
-        e = e ? e : set_up_attributes(&attributes);
-        e = e ? e : posix_spawn(pid, program, &actions, &attributes, arguments, environ);
-        posix_spawnattr_destroy(&attributes);
-    }
-    posix_spawn_file_actions_destroy(&actions);
-    return e;
+    return hdi_spawn(program, arguments, sockets, 2, out);
 }
 
 /* The watcher's: one worker that was asked for. The mutex is held. */
 static void watch_spawn(hdi_workers *workers, int index)
 {
     hdi_child *c = &workers->of[index];
-    int e = spawn(workers->program, index, c->theirs, &c->pid);
+    int e = spawn(workers->program, index, c->theirs, &c->process);
     hdi_wire_close(c->theirs, 2);
     c->theirs[0] = c->theirs[1] = -1;
     c->spawn_error = e;
     if (e) {
         c->state = HDI_CHILD_NONE;
-        c->pid = 0;
+        c->process.pid = 0;
     } else {
-        c->state = HDI_CHILD_FRESH;
-        /* -1 on kernels without it: then the tick notices that the process ended */
-        c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+        c->state = HDI_CHILD_FRESH; /* without a pidfd the tick notices that the process ended */
         c->condemned = 0;
         c->condemned_at = 0;
         c->stopped_at = 0;
@@ -110,17 +68,6 @@ static void watch_spawn(hdi_workers *workers, int index)
         c->ending = false; /* a restart begins only when all of that is over */
     }
     pthread_cond_broadcast(&workers->changed);
-}
-
-/* Moves a descriptor above those that the child starts with, so that putting one in its place never meets another. */
-static bool lift(int *descriptor)
-{
-    int high = fcntl(*descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST);
-    if (high >= 0) {
-        close(*descriptor);
-        *descriptor = high;
-    }
-    return high >= 0;
 }
 
 void hdi_child_hang_up(hdi_child *c)
@@ -137,7 +84,7 @@ static hd_status make_sockets(hdi_child *c)
         if (!status) {
             c->ours[i] = ends[0];
             c->theirs[i] = ends[1];
-            if (!lift(&c->theirs[i])) {
+            if (!hdi_spawn_lift(&c->theirs[i])) {
                 status = hdi_fail(HD_ERROR_SYSTEM, "placement=process: no descriptor is left: %s", strerror(errno));
             }
         }
@@ -153,9 +100,7 @@ static hd_status make_sockets(hdi_child *c)
 
 bool hdi_child_await_none(hdi_workers *workers, hdi_child *c, int64_t deadline)
 {
-    struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
-    while (c->state != HDI_CHILD_NONE &&
-           pthread_cond_timedwait(&workers->changed, &workers->lock, &limit) != ETIMEDOUT) {
+    while (c->state != HDI_CHILD_NONE && hdi_cond_wait(&workers->changed, &workers->lock, deadline)) {
     }
     return c->state == HDI_CHILD_NONE;
 }
@@ -189,15 +134,10 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
 
 static void condemn(hdi_child *c, int code)
 {
-    if (c->pid > 0 && !c->condemned) {
+    if (c->process.pid > 0 && !c->condemned) {
         c->condemned = code;
         c->condemned_at = hdi_clock_ns();
-        /* Not by its number where that may be somebody else's by now: the application may have waited for it itself. */
-        if (c->pidfd < 0 || syscall(SYS_pidfd_send_signal, c->pidfd, SIGKILL, NULL, 0) != 0) {
-            if (c->pidfd < 0 || errno == ENOSYS) {
-                kill(c->pid, SIGKILL);
-            }
-        }
+        hdi_process_kill(&c->process);
     }
 }
 
@@ -229,11 +169,16 @@ bool hdi_worker_drives(hd_runtime *rt, int index)
     return drives;
 }
 
+const char *hdi_worker_program(const hd_runtime *rt)
+{
+    return rt->workers->program;
+}
+
 int hdi_worker_pid(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
     pthread_mutex_lock(&workers->lock);
-    int pid = (int)workers->of[index].pid;
+    int pid = (int)workers->of[index].process.pid;
     pthread_mutex_unlock(&workers->lock);
     return pid;
 }
@@ -260,11 +205,11 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
     hdi_child *c = &workers->of[index];
     bool drove = c->state == HDI_CHILD_DRIVING;
     c->code = code_of(workers, index, c, info);
-    if (c->pidfd >= 0) {
-        close(c->pidfd);
-        c->pidfd = -1;
+    if (c->process.pidfd >= 0) {
+        close(c->process.pidfd);
+        c->process.pidfd = -1;
     }
-    c->pid = 0;
+    c->process.pid = 0;
     c->state = HDI_CHILD_GONE;
     if (drove && !workers->closing) {
         int code = c->code;
@@ -284,23 +229,18 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
 /* Whether the process has ended; reaps it. A condemned one that does not end in time counts as gone. */
 static bool watch_ended(hdi_workers *workers, hdi_child *c, siginfo_t *info)
 {
-    memset(info, 0, sizeof *info);
-    int options = WEXITED | WSTOPPED | WCONTINUED | WNOHANG;
-    int r = c->pidfd >= 0 ? waitid(P_PIDFD, (id_t)c->pidfd, info, options) : -1;
-    if (c->pidfd < 0 || (r != 0 && errno == EINVAL)) {
-        r = waitid(P_PID, (id_t)c->pid, info, options);
+    if (!hdi_process_look(&c->process, info)) {
+        return true;
     }
-    if (r == 0 && info->si_pid == c->pid) {
+    if (info->si_pid == c->process.pid) {
         if (info->si_code != CLD_STOPPED && info->si_code != CLD_CONTINUED && info->si_code != CLD_TRAPPED) {
             return true;
         }
         c->stopped_at = info->si_code == CLD_CONTINUED ? 0 : hdi_clock_ns();
-    } else if (r != 0 && errno == ECHILD) {
-        return true;
     }
     if (c->condemned && hdi_clock_ns() - c->condemned_at > KILL_NS) {
         if (workers->n_lingering < HDI_LINGERING_MAX) {
-            workers->lingering[workers->n_lingering++] = c->pid;
+            workers->lingering[workers->n_lingering++] = c->process.pid;
         }
         return true;
     }
@@ -360,12 +300,12 @@ static void watch_child(hdi_workers *workers, int index, int64_t now)
         watch_spawn(workers, index);
     }
     siginfo_t info;
-    if (c->pid > 0 && watch_ended(workers, c, &info)) {
+    if (c->process.pid > 0 && watch_ended(workers, c, &info)) {
         watch_gone(workers, index, &info);
     } else if (c->state == HDI_CHILD_DRIVING && !workers->closing) {
         watch_steps(workers, index, now);
     }
-    if (workers->closing && c->pid > 0 && now - workers->closing_at > QUIT_NS) {
+    if (workers->closing && c->process.pid > 0 && now - workers->closing_at > QUIT_NS) {
         condemn(c, HDI_GONE_CLOSED);
     }
 }
@@ -390,10 +330,10 @@ static void watch_sleep(hdi_workers *workers, bool ending)
     nfds_t n = 1;
     bool any = false;
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        if (workers->of[i].pid > 0) {
+        if (workers->of[i].process.pid > 0) {
             any = true;
-            if (workers->of[i].pidfd >= 0) {
-                polled[n++] = (struct pollfd){.fd = workers->of[i].pidfd, .events = POLLIN};
+            if (workers->of[i].process.pidfd >= 0) {
+                polled[n++] = (struct pollfd){.fd = workers->of[i].process.pidfd, .events = POLLIN};
             }
         }
     }
@@ -452,19 +392,16 @@ hd_status hdi_workers_create(hd_runtime *rt)
     }
     workers->rt = rt;
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        workers->of[i] = (hdi_child){.pidfd = -1, .ours = {-1, -1}, .theirs = {-1, -1}};
+        workers->of[i] = (hdi_child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
     }
-    hd_status status = hdi_worker_find(rt->options.worker, workers->program, sizeof workers->program);
+    hd_status status = hdi_program_find("heddle-worker", "worker", rt->options.worker, "placement=process",
+                                        workers->program, sizeof workers->program);
     workers->bell = status ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!status && workers->bell < 0) {
         status = hdi_fail(HD_ERROR_SYSTEM, "hd_open: eventfd: %s", strerror(errno));
     }
     pthread_mutex_init(&workers->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&workers->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    hdi_cond_init(&workers->changed);
     status = status ? status : start_watcher(workers);
     if (status) {
         if (workers->bell >= 0) {

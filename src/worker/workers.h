@@ -53,11 +53,11 @@ void hdi_worker_end_device(hd_runtime *rt, int index);
 /* Whether the process that drives the device is there. Once false, its end will not be noticed as a loss any more. */
 bool hdi_worker_drives(hd_runtime *rt, int index);
 
+/* The path of the worker program. */
+const char *hdi_worker_program(const hd_runtime *rt);
+
 /* The process of device `index`, 0: there is none. */
 int hdi_worker_pid(hd_runtime *rt, int index);
-
-/* program.c: the path of the worker program. Errors: SYSTEM. */
-hd_status hdi_worker_find(const char *option, char *out, size_t bytes);
 
 /* service.c: what a worker process does with its two sockets until they are closed. Returns its exit status. */
 int hdi_worker_service(int memory_socket, int code_socket);
@@ -66,7 +66,7 @@ int hdi_worker_service(int memory_socket, int code_socket);
 #define HDI_WORKER_EXIT_USAGE 2
 #define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `ending` says why */
 
-/* Descriptors that a worker process starts with. */
+/* Descriptors that a worker process starts with, the first one HDI_PROGRAM_DESCRIPTOR. */
 #define HDI_WORKER_MEMORY_SOCKET 3
 #define HDI_WORKER_CODE_SOCKET 4
 

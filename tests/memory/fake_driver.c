@@ -214,6 +214,13 @@ static hdcu_result can_access_peer(int *can, hdcu_device device, hdcu_device pee
     return end(HDCU_SUCCESS);
 }
 
+static hdcu_result pair_attribute(int *value, int attribute, hdcu_device device, hdcu_device peer)
+{
+    BEGIN("cuDeviceGetP2PAttribute");
+    *value = attribute == HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED && device != peer;
+    return end(HDCU_SUCCESS);
+}
+
 static hdcu_result get_granularity(size_t *granularity, const hdcu_mem_prop *prop, int option)
 {
     (void)prop;
@@ -426,6 +433,7 @@ const hdi_driver fake_driver = {
     .cuDeviceGetPCIBusId = get_bus_id,
     .cuDeviceGetUuid = get_uuid,
     .cuDeviceCanAccessPeer = can_access_peer,
+    .cuDeviceGetP2PAttribute = pair_attribute,
     .cuMemGetAllocationGranularity = get_granularity,
     .cuMemAddressReserve = address_reserve,
     .cuMemAddressFree = address_free,

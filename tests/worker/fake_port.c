@@ -32,6 +32,14 @@ const hdi_facts fake_facts = {
     .peers = 0x8000000000000006,
 };
 
+const hdi_blas_facts fake_blas_facts = {
+    .types = 0x7e00,
+    .most = INT64_MAX,
+    .most_count = INT32_MAX,
+    .name = "fake 1.2",
+    .why = "for a test",
+};
+
 void fake_kernel_facts(hdi_kernel_facts *out)
 {
     memset(out, 0, sizeof *out);
@@ -201,6 +209,15 @@ static hdi_answer do_kernel_shared(hdi_port *port, uint32_t number, uint32_t byt
     return enter_plain(port, "kernel_shared", number, bytes);
 }
 
+static hdi_answer do_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
+{
+    hdi_answer answer = enter_plain(port, "blas", workspace + number, bytes);
+    if (hdi_answered(answer)) {
+        *out = fake_blas_facts;
+    }
+    return answer;
+}
+
 static const hdi_port_calls calls = {
     .facts = do_facts,
     .memory_free = do_memory_free,
@@ -217,6 +234,7 @@ static const hdi_port_calls calls = {
     .unload = do_unload,
     .kernel = do_kernel,
     .kernel_shared = do_kernel_shared,
+    .blas = do_blas,
 };
 
 void fake_init(fake_port *f)
@@ -360,6 +378,7 @@ static const uint32_t kinds[FAKE_KINDS] = {
     [FAKE_UNLOAD] = HDI_MESSAGE_UNLOAD,
     [FAKE_KERNEL] = HDI_MESSAGE_KERNEL,
     [FAKE_KERNEL_SHARED] = HDI_MESSAGE_KERNEL_SHARED,
+    [FAKE_BLAS] = HDI_MESSAGE_BLAS,
 };
 
 uint32_t fake_kind(int which)
@@ -373,6 +392,7 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
     uint64_t number;
     hdi_facts facts;
     hdi_kernel_facts kernel;
+    hdi_blas_facts blas;
     char log[HDI_CODE_LOG_BYTES];
     int descriptor;
     hdi_answer answer;
@@ -410,8 +430,10 @@ hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t)
         return c->unload(port, 77);
     case FAKE_KERNEL:
         return c->kernel(port, 77, "kernel", 5, &kernel);
-    default:
+    case FAKE_KERNEL_SHARED:
         return c->kernel_shared(port, 5, 65536);
+    default:
+        return c->blas(port, 7, 0x10000, 0x20000, &blas);
     }
 }
 

@@ -44,6 +44,7 @@ int fake_calls(fake_port *f);
 
 /* What the fake answers to questions for facts. */
 extern const hdi_facts fake_facts;
+extern const hdi_blas_facts fake_blas_facts;
 void fake_kernel_facts(hdi_kernel_facts *out);
 #define FAKE_LOG "ptxas: 7 registers"
 #define FAKE_MODULE(size) ((size) + 1000)
@@ -91,6 +92,7 @@ enum {
     FAKE_UNLOAD,
     FAKE_KERNEL,
     FAKE_KERNEL_SHARED,
+    FAKE_BLAS,
     FAKE_KINDS
 };
 hdi_answer fake_ask(hdi_port *port, int which, const fake_things *t);

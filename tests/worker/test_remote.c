@@ -207,6 +207,27 @@ static void modules_and_kernels(void **state)
     assert_int_equal(fake_calls(&fake), calls);
 }
 
+static void libraries(void **state)
+{
+    (void)state;
+    hdi_blas_facts blas;
+    memset(&blas, 0xee, sizeof blas);
+    fake_answer(&fake, 0, "cublasCreate_v2");
+    hdi_answer opened = port->calls->blas(port, 255, 0xfedcba9876540000, 0x123456789ab, &blas);
+    expect(opened, 0);
+    assert_string_equal(opened.call, "cublasCreate_v2");
+    expect_note("blas", 0xfedcba9876540000 + 255, 0x123456789ab);
+    assert_memory_equal(&blas, &fake_blas_facts, sizeof blas);
+    fake_answer(&fake, HDCU_ERROR_OUT_OF_MEMORY, "blasOpen");
+    memset(&blas, 0xee, sizeof blas);
+    expect(port->calls->blas(port, 0, 0, 0, &blas), HDCU_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(blas.types, 0xeeeeeeee);
+    fake_answer(&fake, 0, "");
+    int calls = fake_calls(&fake);
+    expect(port->calls->blas(port, 256, 0, 0, &blas), HDCU_ERROR_INVALID_VALUE); /* no such lane */
+    assert_int_equal(fake_calls(&fake), calls);
+}
+
 static void failures_come_back_and_change_nothing(void **state)
 {
     (void)state;
@@ -375,6 +396,7 @@ int main(void)
         CONNECTED_TEST(code_goes_as_a_file),
         CONNECTED_TEST(code_that_could_fault_is_refused),
         CONNECTED_TEST(modules_and_kernels),
+        CONNECTED_TEST(libraries),
         CONNECTED_TEST(failures_come_back_and_change_nothing),
         CONNECTED_TEST(no_descriptor_is_left),
         CONNECTED_TEST(without_a_free_descriptor_nothing_is_lost),
