@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "data/copy_lanes.h"
 #include "data/counts.h"
 #include "data/guard.h"
 #include "data/hold.h"
@@ -52,9 +53,7 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
         return home;
     }
     const hdi_device *device = rt->devices[b->owner];
-    bool by_copy = last.lane == device->lane_in->global || last.lane == device->lane_out->global ||
-                   last.lane == device->lane_on->global;
-    if (by_copy) {
+    if (hdi_is_copy_lane(device, last.lane)) {
         return home; /* nobody allocates for a copy lane: the next owner waits for the copy, which is soon over */
     }
     return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* to the lane that uses it */

@@ -104,6 +104,20 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, un
     return bad ? hdi_position_status(b->runtime, failed.lane, failed.position, who) : HD_OK;
 }
 
+hd_status hdi_buffer_settle_host(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                                 unsigned access, int64_t deadline, const char *who, unsigned char **out)
+{
+    hd_status status = hdi_buffer_settle(b, low, high, access, deadline, who);
+    unsigned char *host = b->host;
+    /* Behind all that was looked at: what belongs to another handle by now is not touched. */
+    atomic_thread_fence(memory_order_acquire);
+    if (!status && hdi_buffer_from_handle(handle) != b) {
+        status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed meanwhile", who);
+    }
+    *out = status ? NULL : host + low;
+    return status;
+}
+
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
 {
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);

@@ -147,8 +147,9 @@ hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu
 hd_status hdi_host_create(hd_runtime *rt);
 void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
 
-/* A pinned buffer for the library's own use, which nothing uses any more. Errors: as hd_alloc_host, and TIMEOUT. */
-hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, struct hd_buffer **out);
+/* A pinned buffer for the library's own use, which nothing uses any more. `patient`: at the limit this waits for memory that work still uses.
+ * Errors: as hd_alloc_host, and TIMEOUT. */
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out);
 /* A buffer's pinned memory goes back to the pool; the marks are of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_mark *marks, size_t n_marks);
 
@@ -187,6 +188,11 @@ hd_status hdi_access_check(hd_access access, const char *who);
 hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
                             const char *who);
 
+/* The same of pinned memory that this thread is about to use by address. *out: where byte `low` is. Errors: also HANDLE, where the structure has
+ * changed hands since the handle was checked. */
+hd_status hdi_buffer_settle_host(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                                 unsigned access, int64_t deadline, const char *who, unsigned char **out);
+
 /* hdi_uses_state of a part of the buffer. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 
@@ -195,6 +201,8 @@ void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 /* Whether kernels of device `from` can use memory that `owner` owns; asks the driver and maps the owner's memory for it on first need. */
 bool hdi_reach(hd_runtime *rt, int from, int owner);
+/* The same for copies: false also where a copy through pinned memory is faster. */
+bool hdi_reach_for_copies(hd_runtime *rt, int from, int owner);
 
 /* A device was lost: who reaches whom is found out again. */
 void hdi_reach_forget(hd_runtime *rt, int device);

@@ -1,296 +1,226 @@
-/* copy.c - hd_write, hd_read, hd_copy, hd_fill: bytes in chunks along the planned route.
+/* copy.c - hd_copy, hd_copy_box and hd_fill: bytes along the planned route.
  *
- * Threads: any. Locks: none of its own. Blocking: hd_write for pinned chunks in use, hd_read until the bytes are there.
- * Always: every chunk is an operation of its own in a copy lane, ordered by the buffers' use records alone; a pinned chunk is
- * given back with the mark of the last operation that uses it, also on failure.
+ * Threads: any. Locks: none of its own. Always: every part is an operation of its own in a lane for copies, ordered by the buffers' use records
+ * alone; it also comes after the part before it in that lane and fails with it, so that the last one speaks for all.
  */
 #include <heddle/copy.h>
 
-#include <string.h>
-#include "base/clock.h"
 #include "base/error.h"
 #include "data/route.h"
-#include "data/staging.h"
-#include "data/submit.h"
-#include "engine/engine.h"
+#include "data/transfer.h"
 
-#define READ_AHEAD 3 /* chunks on their way while one is copied out */
-
-/* How many bytes go in one operation: all of a small transfer; of one between a quarter and a whole large chunk half,
- * so that its two halves overlap on the link; a large chunk otherwise. */
-static size_t chunk_bytes(size_t bytes)
-{
-    if (bytes >= HDI_STAGING_LARGE) {
-        return HDI_STAGING_LARGE;
-    }
-    return bytes > HDI_STAGING_LARGE / 4 ? (bytes / 2 + 255) / 256 * 256 : bytes;
-}
-
-static hdi_mark mark_of(hd_ticket ticket)
-{
-    hd_lane *lane = hdi_lane_any(ticket.lane);
-    return lane ? (hdi_mark){lane->global, ticket.sequence} : (hdi_mark){0, 0};
-}
-
-/* Refuses a lost device before anything is pinned or copied for it. */
-static hd_status check_alive(hd_lane *lane, const char *who)
+hd_status hdi_copy_alive(hd_lane *lane, const char *who)
 {
     bool lost = hdi_device_lost(lane->device) != 0;
     return lost ? hdi_lane_refuses(lane, who) : HD_OK;
 }
 
-/* A buffer as it was when its handle was checked: all parts of a transfer go to the same memory, or fail. */
-typedef struct place {
-    struct hd_buffer *buffer;
-    uint64_t losses;
-    uint64_t word; /* of the program's handle; 0: our own buffer */
-} place;
+/* ---- one operation ---- */
 
-static place place_of(struct hd_buffer *buffer)
+hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
+                          uint64_t rows, const char *who, hdi_mark *after, hd_ticket *out)
 {
-    return (place){buffer, hdi_buffer_losses(buffer), 0};
-}
-
-static place place_of_handle(struct hd_buffer *buffer, const hd_buffer *handle)
-{
-    return (place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
-}
-
-/* One copy command in `lane` from bytes of one tracked buffer to bytes of another. */
-static hd_status submit_copy(hd_lane *lane, uint8_t kind, place to, uint64_t dst_offset, place from,
-                             uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
-{
-    struct hd_buffer *dst = to.buffer, *src = from.buffer;
+    struct hd_buffer *dst = to->place.buffer, *src = from->place.buffer;
+    if (to->pitch == row && from->pitch == row) {
+        row *= rows;
+        rows = 1;
+    }
     hdi_use uses[2] = {
         {.buffer = src,
-         .losses = from.losses,
-         .word = from.word,
-         .low = src_offset,
-         .high = src_offset + bytes,
+         .losses = from->place.losses,
+         .word = from->place.word,
+         .low = from->low,
+         .high = from->high,
          .read = true},
         {.buffer = dst,
-         .losses = to.losses,
-         .word = to.word,
-         .low = dst_offset,
-         .high = dst_offset + bytes,
+         .losses = to->place.losses,
+         .word = to->place.word,
+         .low = to->low,
+         .high = to->high,
+         .read = to->keeps,
          .write = true},
     };
-    if (to.losses == HDI_LOST || from.losses == HDI_LOST) {
-        struct hd_buffer *lost = to.losses == HDI_LOST ? dst : src;
+    if (to->place.losses == HDI_LOST || from->place.losses == HDI_LOST) {
+        struct hd_buffer *lost = to->place.losses == HDI_LOST ? dst : src;
         return hdi_loss_fail(lost->runtime, lost->owner, who, "a buffer's content was lost meanwhile");
     }
-    hdi_command command = {.op = HDI_OP_COPY, .kind = kind, .slots = 1};
+    hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
     /* Pinned memory by the address that the engine knows it under, not by the program's. */
-    command.copy.src = src->address + src_offset;
-    command.copy.dst = dst->address + dst_offset;
-    command.copy.bytes = bytes;
-    return hdi_submit(lane, uses, 2, &command, who, out);
-}
-
-hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
-{
-    return submit_copy(dst->runtime->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, place_of(dst), 0, place_of(src),
-                       0, dst->bytes, "hd_device_restart", out);
-}
-
-hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
-{
-    return submit_copy(src->runtime->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, place_of(dst), 0, place_of(src),
-                       0, src->bytes, "hd_buffer_save", out);
-}
-
-hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t bytes)
-{
-    struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_write", &b);
-    if (status || bytes == 0) {
-        return status;
+    if (rows == 1) {
+        command.copy.src = src->address + from->at;
+        command.copy.dst = dst->address + to->at;
+        command.copy.bytes = row;
+    } else {
+        command.box.src = src->address + from->at;
+        command.box.dst = dst->address + to->at;
+        command.box.src_pitch = from->pitch;
+        command.box.dst_pitch = to->pitch;
+        command.box.row = row;
+        command.box.rows = rows;
     }
-    if (!src) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_write: src is null");
-    }
-    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    if (b->owner == HDI_OWNER_HOST) {
-        status = hdi_buffer_settle(b, offset, offset + bytes, HD_WRITE, deadline, "hd_write");
-        if (!status) {
-            memcpy(b->host + offset, src, bytes);
-            hdi_buffer_host_wrote(b, offset, offset + bytes);
-        }
-        return status;
-    }
-    hd_runtime *rt = b->runtime;
-    place to = place_of_handle(b, handle);
-    size_t step = chunk_bytes(bytes);
-    status = check_alive(rt->devices[b->owner]->lane_in, "hd_write");
-    for (size_t at = 0; at < bytes && !status; at += step) {
-        size_t n = bytes - at < step ? bytes - at : step;
-        hdi_chunk *chunk;
-        status = hdi_staging_take(rt, n, deadline, "hd_write", &chunk);
-        if (status) {
-            break;
-        }
-        memcpy(chunk->buffer->host, (const unsigned char *)src + at, n);
-        hd_ticket ticket = {NULL, 0};
-        status = submit_copy(rt->devices[b->owner]->lane_in, HDI_COPY_TO_DEVICE, to, offset + at,
-                             place_of(chunk->buffer), 0, n, "hd_write", &ticket);
-        hdi_staging_give(rt, chunk, mark_of(ticket));
+    /* From the second part on, failures concern content and ticket, which exist by then. */
+    unsigned ours = after->position ? 3 : (unsigned)from->ours;
+    hd_status status = hdi_submit_among(lane, uses, 2, &command, (hdi_among){*after, ours}, who, out);
+    if (!status) {
+        *after = hdi_ticket_mark(*out);
     }
     return status;
 }
 
-/* A chunk on its way to the host. */
-typedef struct incoming {
-    hdi_chunk *chunk;
+hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t dst_offset, hdi_place from,
+                          uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
+{
+    const hdi_side dst = {.place = to, .at = dst_offset, .low = dst_offset, .high = dst_offset + bytes};
+    const hdi_side src = {.place = from, .at = src_offset, .low = src_offset, .high = src_offset + bytes};
+    hdi_mark after = {0, 0};
     hd_ticket ticket;
-    size_t at, bytes;
-} incoming;
-
-hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
-{
-    struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_read", &b);
-    if (status || bytes == 0) {
-        return status;
-    }
-    if (!dst) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_read: dst is null");
-    }
-    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    if (b->owner == HDI_OWNER_HOST) {
-        status = hdi_buffer_settle(b, offset, offset + bytes, HD_READ, deadline, "hd_read");
-        if (!status) {
-            memcpy(dst, b->host + offset, bytes);
-        }
-        return status;
-    }
-    hd_runtime *rt = b->runtime;
-    place from = place_of_handle(b, handle);
-    incoming queue[READ_AHEAD];
-    status = check_alive(rt->devices[b->owner]->lane_out, "hd_read");
-    size_t first = 0, pending = 0;
-    size_t step = chunk_bytes(bytes);
-    size_t at = 0;
-    while ((!status && at < bytes) || pending) {
-        while (!status && at < bytes && pending < READ_AHEAD) {
-            incoming *in = &queue[(first + pending) % READ_AHEAD];
-            in->at = at;
-            in->bytes = bytes - at < step ? bytes - at : step;
-            /* Never waits for a chunk while holding some: readers that do so wait for each other. */
-            status = hdi_staging_take(rt, in->bytes, pending == 0 ? deadline : HDI_STAGING_NOW, "hd_read", &in->chunk);
-            if (!status && !in->chunk) {
-                break;
-            }
-            if (!status) {
-                status = submit_copy(rt->devices[b->owner]->lane_out, HDI_COPY_TO_HOST, place_of(in->chunk->buffer), 0,
-                                     from, offset + at, in->bytes, "hd_read", &in->ticket);
-                if (status) {
-                    hdi_staging_give(rt, in->chunk, (hdi_mark){0, 0});
-                } else {
-                    pending++;
-                    at += in->bytes;
-                }
-            }
-        }
-        if (pending) {
-            incoming *in = &queue[first];
-            if (!status) {
-                hdi_mark mark = mark_of(in->ticket);
-                status =
-                    hdi_wait_position(rt, mark.lane, mark.position, deadline)
-                        ? hdi_position_status(rt, mark.lane, mark.position, "hd_read")
-                        : hdi_fail(HD_ERROR_TIMEOUT, "hd_read: the bytes are not there yet (option transfer_timeout)");
-            }
-            if (!status) {
-                memcpy((unsigned char *)dst + in->at, in->chunk->buffer->host, in->bytes);
-            }
-            hdi_staging_give(rt, in->chunk, mark_of(in->ticket));
-            first = (first + 1) % READ_AHEAD;
-            pending--;
-        }
-    }
-    return status;
-}
-
-static hd_status copy_staged(hd_runtime *rt, place to, size_t dst_offset, place from, size_t src_offset, size_t bytes,
-                             hd_ticket *out)
-{
-    const struct hd_buffer *dst = to.buffer, *src = from.buffer;
-    size_t step = chunk_bytes(bytes);
-    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    hd_status status = check_alive(rt->devices[src->owner]->lane_out, "hd_copy");
-    status = status ? status : check_alive(rt->devices[dst->owner]->lane_in, "hd_copy");
-    for (size_t at = 0; at < bytes && !status; at += step) {
-        size_t n = bytes - at < step ? bytes - at : step;
-        hdi_chunk *chunk;
-        status = hdi_staging_take(rt, n, deadline, "hd_copy", &chunk);
-        if (status) {
-            break;
-        }
-        hd_ticket ticket = {NULL, 0};
-        status = submit_copy(rt->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, place_of(chunk->buffer), 0, from,
-                             src_offset + at, n, "hd_copy", &ticket);
-        if (!status) {
-            status = submit_copy(rt->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, to, dst_offset + at,
-                                 place_of(chunk->buffer), 0, n, "hd_copy", &ticket);
-        }
-        hdi_staging_give(rt, chunk, mark_of(ticket));
+    hd_status status = hdi_rows_submit(lane, kind, &dst, &src, bytes, 1, who, &after, &ticket);
+    if (!status && out) {
         *out = ticket;
     }
     return status;
 }
 
-hd_status hd_copy(hd_buffer *dst_handle, size_t dst_offset, hd_buffer *src_handle, size_t src_offset, size_t bytes,
-                  hd_ticket *out)
+hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
+{
+    return hdi_copy_submit(dst->runtime->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, hdi_place_of(dst), 0,
+                           hdi_place_of(src), 0, dst->bytes, "hd_device_restart", out);
+}
+
+hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
+{
+    return hdi_copy_submit(src->runtime->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, hdi_place_of(dst), 0,
+                           hdi_place_of(src), 0, src->bytes, "hd_buffer_save", out);
+}
+
+/* ---- all parts ---- */
+
+hdi_side hdi_transfer_to(const hdi_transfer *t, const hdi_part *part)
+{
+    hdi_side side = {.place = t->to, .at = t->dst_offset + part->dst, .pitch = part->dst_pitch};
+    bool one_row = t->box->dims == 0;
+    side.low = one_row ? side.at : t->dst_offset;
+    side.high = one_row ? side.at + part->row : t->dst_offset + t->box->dst_span;
+    side.keeps = t->box->dst_span != t->box->bytes;
+    return side;
+}
+
+hdi_side hdi_transfer_from(const hdi_transfer *t, const hdi_part *part)
+{
+    hdi_side side = {.place = t->from, .at = t->src_offset + part->src, .pitch = part->src_pitch};
+    bool one_row = t->box->dims == 0;
+    side.low = one_row ? side.at : t->src_offset;
+    side.high = one_row ? side.at + part->row : t->src_offset + t->box->src_span;
+    return side;
+}
+
+static hd_status run_straight(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+{
+    hd_runtime *rt = t->to.buffer->runtime;
+    hdi_device *device = route->kind == HDI_ROUTE_HOST ? hdi_any_device(rt) : rt->devices[route->device];
+    hdi_way way = route->kind == HDI_ROUTE_TO_DEVICE ? HDI_WAY_IN
+                  : route->kind == HDI_ROUTE_TO_HOST ? HDI_WAY_OUT
+                  : route->kind == HDI_ROUTE_PEER    ? HDI_WAY_PEER
+                                                     : HDI_WAY_ON;
+    uint16_t kind = route->kind == HDI_ROUTE_TO_DEVICE ? HDI_COPY_TO_DEVICE
+                    : route->kind == HDI_ROUTE_TO_HOST ? HDI_COPY_TO_HOST
+                    : route->kind == HDI_ROUTE_HOST    ? HDI_COPY_HOST
+                    : route->kind == HDI_ROUTE_PEER    ? HDI_COPY_PEER
+                                                       : HDI_COPY_ON_DEVICE;
+    hd_lane *lane = hdi_copy_lane(device, way, route->lanes);
+    hdi_walk walk = hdi_walk_begin(t->box, route->piece, HDI_WALK_BOTH);
+    if (t->box->dims == 0 && t->box->bytes > route->piece) {
+        kind |= HDI_COPY_AWAITED; /* by who needs that part alone */
+    }
+    hdi_mark after = t->after;
+    hd_status status = HD_OK;
+    for (hdi_part part; !status && hdi_walk_next(&walk, route->piece, &part);) {
+        hdi_side to = hdi_transfer_to(t, &part), from = hdi_transfer_from(t, &part);
+        status = hdi_rows_submit(lane, kind, &to, &from, part.row, part.rows, t->who, &after, out);
+    }
+    return status;
+}
+
+static hdi_link link_of(hd_runtime *rt, int from, int owner)
+{
+    return hdi_reach_for_copies(rt, from, owner) ? HDI_LINK_GOOD : HDI_LINK_NONE;
+}
+
+hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
+{
+    hd_runtime *rt = t->to.buffer->runtime;
+    /* Once: the structures may change hands, which submitting finds out. */
+    hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
+    if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
+        facts.src_to_dst = link_of(rt, facts.src, facts.dst);
+        /* Not asked for in vain: the first question costs. */
+        facts.dst_to_src = facts.src_to_dst == HDI_LINK_GOOD ? HDI_LINK_NONE : link_of(rt, facts.dst, facts.src);
+    }
+    hdi_route route = hdi_route_plan(&facts);
+    return route.kind == HDI_ROUTE_STAGED ? hdi_transfer_staged(t, &route, out) : run_straight(t, &route, out);
+}
+
+/* ---- the program's calls ---- */
+
+/* Both handles, and bytes of both. */
+static hd_status check_both(hd_buffer *dst_handle, size_t dst_offset, size_t dst_bytes, hd_buffer *src_handle,
+                            size_t src_offset, size_t src_bytes, const char *who_dst, const char *who_src,
+                            hdi_transfer *t)
 {
     struct hd_buffer *dst = NULL, *src = NULL;
-    hd_status status = hdi_buffer_check(dst_handle, dst_offset, bytes, "hd_copy: dst", &dst);
-    if (!status) {
-        status = hdi_buffer_check(src_handle, src_offset, bytes, "hd_copy: src", &src);
-    }
+    hd_status status = hdi_buffer_check(dst_handle, dst_offset, dst_bytes, who_dst, &dst);
+    status = status ? status : hdi_buffer_check(src_handle, src_offset, src_bytes, who_src, &src);
     if (status) {
         return status;
     }
     if (dst->runtime != src->runtime) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_copy: the buffers belong to different runtimes");
+        return hdi_fail(HD_ERROR_HANDLE, "%s: the buffers belong to different runtimes", t->who);
     }
-    if (dst == src && dst_offset < src_offset + bytes && src_offset < dst_offset + bytes && bytes) {
+    t->to = hdi_place_of_handle(dst, dst_handle);
+    t->from = hdi_place_of_handle(src, src_handle);
+    t->dst_offset = dst_offset;
+    t->src_offset = src_offset;
+    return HD_OK;
+}
+
+hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes, hd_ticket *out)
+{
+    hdi_box box = hdi_box_of_bytes(bytes);
+    hdi_transfer t = {.box = &box, .who = "hd_copy"};
+    hd_status status = check_both(dst, dst_offset, bytes, src, src_offset, bytes, "hd_copy: dst", "hd_copy: src", &t);
+    if (status) {
+        return status;
+    }
+    if (t.to.buffer == t.from.buffer && hdi_box_overlaps(&box, dst_offset, src_offset)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_copy: bytes %zu..%zu and %zu..%zu of one buffer overlap", src_offset,
                         src_offset + bytes, dst_offset, dst_offset + bytes);
     }
     hd_ticket ticket = {NULL, 0};
-    if (bytes) {
-        hd_runtime *rt = dst->runtime;
-        place to = place_of_handle(dst, dst_handle), from = place_of_handle(src, src_handle);
-        hdi_route_facts facts = {.src = src->owner, .dst = dst->owner};
-        if (src->owner >= 0 && dst->owner >= 0 && src->owner != dst->owner) {
-            facts.src_reaches_dst = hdi_reach(rt, src->owner, dst->owner);
-            facts.dst_reaches_src = !facts.src_reaches_dst && hdi_reach(rt, dst->owner, src->owner);
-        }
-        hdi_route route = hdi_route_plan(&facts);
-        hdi_device *device = rt->devices[route.device];
-        switch (route.kind) {
-        case HDI_ROUTE_TO_DEVICE:
-            status = submit_copy(device->lane_in, HDI_COPY_TO_DEVICE, to, dst_offset, from, src_offset, bytes,
-                                 "hd_copy", &ticket);
-            break;
-        case HDI_ROUTE_TO_HOST:
-            status = submit_copy(device->lane_out, HDI_COPY_TO_HOST, to, dst_offset, from, src_offset, bytes, "hd_copy",
-                                 &ticket);
-            break;
-        case HDI_ROUTE_ON_DEVICE:
-        case HDI_ROUTE_PEER:
-            status = submit_copy(device->lane_on, HDI_COPY_ON_DEVICE, to, dst_offset, from, src_offset, bytes,
-                                 "hd_copy", &ticket);
-            break;
-        case HDI_ROUTE_HOST:
-            status = submit_copy(hdi_any_device(rt)->lane_on, HDI_COPY_HOST, to, dst_offset, from, src_offset, bytes,
-                                 "hd_copy", &ticket);
-            break;
-        case HDI_ROUTE_STAGED:
-            status = copy_staged(rt, to, dst_offset, from, src_offset, bytes, &ticket);
-            break;
-        }
+    status = bytes ? hdi_transfer_run(&t, &ticket) : HD_OK;
+    if (!status && out) {
+        *out = ticket;
     }
+    return status;
+}
+
+hd_status hd_copy_box(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, const hd_box *shape,
+                      hd_ticket *out)
+{
+    hdi_box box;
+    hdi_transfer t = {.box = &box, .who = "hd_copy_box"};
+    hd_status status = hdi_box_make(shape, "hd_copy_box", &box);
+    status = status ? status
+                    : check_both(dst, dst_offset, box.dst_span, src, src_offset, box.src_span, "hd_copy_box: dst",
+                                 "hd_copy_box: src", &t);
+    if (status) {
+        return status;
+    }
+    if (t.to.buffer == t.from.buffer && hdi_box_overlaps(&box, dst_offset, src_offset)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_copy_box: rows in bytes %zu..%zu and %zu..%zu of one buffer overlap",
+                        src_offset, src_offset + (size_t)box.src_span, dst_offset, dst_offset + (size_t)box.dst_span);
+    }
+    hd_ticket ticket = {NULL, 0};
+    status = box.bytes ? hdi_transfer_run(&t, &ticket) : HD_OK;
     if (!status && out) {
         *out = ticket;
     }
@@ -309,7 +239,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        hdi_device *device = b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
+        int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+        hdi_device *device = owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
         hdi_use use = {.buffer = b,
                        .losses = hdi_buffer_losses(b),
                        .word = hdi_self_word(handle),
@@ -323,7 +254,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
         command.fill.dst = b->address + offset;
         command.fill.words = bytes / 4;
         command.fill.pattern = pattern;
-        status = hdi_submit(device->lane_on, &use, 1, &command, "hd_fill", &ticket);
+        hdi_route_lanes lanes = bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK;
+        status = hdi_submit(hdi_copy_lane(device, HDI_WAY_ON, lanes), &use, 1, &command, "hd_fill", &ticket);
     }
     if (!status && out) {
         *out = ticket;

@@ -11,7 +11,9 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "data/buffer.h"
+#include "data/pageable_crates.h"
 #include "data/report.h"
+#include "data/staging.h"
 #include "engine/engine.h"
 
 hdi_device *hdi_any_device(hd_runtime *rt)
@@ -77,27 +79,36 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable)
 
 #define NAP_NS 50000
 
-/* A number that changes when freed memory is not used any more, or more is freed; 0: no freed memory is in use. */
+/* Gives up chunks that nobody uses. A number that changes when freed memory, or a chunk, is not used any more, or more is freed; 0: none of
+ * them is in use. */
 static uint64_t look(hd_runtime *rt)
 {
+    bool in_use = hdi_staging_trim(rt);
     hdi_host_pool_info info;
     hdi_host_pool_get_info(rt->host_pool, &info);
-    return info.waiting_bytes ? info.waiting_bytes + info.frees + 1 : 0;
+    return info.waiting_bytes || in_use ? info.waiting_bytes + info.own_bytes + info.frees + 1 : 0;
 }
 
-static hd_status take(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_marks *inherited)
+/* `patient`: waits for memory that is in use, for the option memory_patience. */
+static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_host_block *out, hdi_marks *inherited)
 {
     hd_error before;
     hdi_error_save(&before);
     hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    if (status == HD_ERROR_HOST_MEMORY && hdi_crates_relieve(rt)) {
+        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+        if (!status) {
+            hdi_error_restore(&before);
+        }
+    }
     if (status != HD_ERROR_HOST_MEMORY) {
         return status;
     }
-    int64_t patience = rt->options.memory_patience * 1000000;
+    int64_t patience = patient ? rt->options.memory_patience * 1000000 : 0;
     int64_t moved = hdi_clock_ns();
     int64_t end = moved + HDI_PATIENCE_TIMES * patience;
-    for (uint64_t seen = look(rt), now; seen != 0 && hdi_clock_ns() - moved <= patience && hdi_clock_ns() < end;
-         seen = now) {
+    for (uint64_t seen = look(rt), now;
+         patient && seen != 0 && hdi_clock_ns() - moved <= patience && hdi_clock_ns() < end; seen = now) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
@@ -112,7 +123,7 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *ou
         }
     }
     if (status == HD_ERROR_HOST_MEMORY) {
-        /* for what ended between the first try and the first look */
+        /* for what was given up, and what ended between the first try and the first look */
         status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
     }
     if (!status) {
@@ -166,7 +177,7 @@ static hd_status fail_take(hd_runtime *rt, const char *who)
 }
 
 /* A buffer without a handle. */
-static hd_status make(hd_runtime *rt, size_t bytes, bool own, const char *who, struct hd_buffer **out)
+static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, const char *who, struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_take(rt);
     if (!b) {
@@ -174,7 +185,7 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, const char *who, s
     }
     hdi_host_block block;
     hdi_marks inherited;
-    hd_status status = take(rt, bytes, own, &block, &inherited);
+    hd_status status = take(rt, bytes, own, patient, &block, &inherited);
     if (status) {
         hdi_buffer_give(rt, b);
         if (!own) {
@@ -192,10 +203,10 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, const char *who, s
     return status;
 }
 
-hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, const char *who, struct hd_buffer **out)
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out)
 {
     struct hd_buffer *b = NULL;
-    hd_status status = make(rt, bytes, true, who, &b);
+    hd_status status = make(rt, bytes, true, patient, who, &b);
     if (status) {
         return status;
     }
@@ -222,7 +233,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
         return hdi_fail(HD_ERROR_HANDLE, "hd_alloc_host: not an open runtime");
     }
     struct hd_buffer *b = NULL;
-    hd_status status = make(rt, bytes, false, "hd_alloc_host", &b);
+    hd_status status = make(rt, bytes, false, true, "hd_alloc_host", &b);
     if (!status) {
         b->call_site = __builtin_return_address(0);
         hdi_buffer_make_live(b);

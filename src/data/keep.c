@@ -27,7 +27,7 @@ hd_status hdi_kept_create(struct hd_buffer *b)
     }
     pthread_mutex_init(&kept->lock, NULL);
     for (int i = 0; i < 2; i++) {
-        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, "hd_alloc_with", &kept->copy[i]);
+        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_with", &kept->copy[i]);
         if (status) {
             hd_error cause;
             hdi_error_save(&cause);

@@ -17,8 +17,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "data/page.h"
+#include "data/pageable_crates.h"
 #include "data/reclaim.h"
+#include "data/staging.h"
 #include "engine/engine.h"
 #include "memory/cache.h"
 #include "memory/host_pool.h"
@@ -53,11 +56,7 @@ hd_status hdi_keeper_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     pthread_mutex_init(&k->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->wish, &attributes);
-    pthread_condattr_destroy(&attributes);
+    hdi_cond_init(&k->wish);
     atomic_store_explicit(&rt->keeper_asleep, true, memory_order_relaxed);
     rt->keeper = k;
     return HD_OK;
@@ -194,8 +193,7 @@ static void *run(void *context)
         }
         atomic_store_explicit(&rt->keeper_asleep, !busy, memory_order_relaxed);
         int64_t until = hdi_clock_ns() + (busy ? TICK_NS : NAP_NS);
-        struct timespec limit = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
-        pthread_cond_timedwait(&k->wish, &k->lock, &limit);
+        hdi_cond_wait(&k->wish, &k->lock, until);
         atomic_store_explicit(&rt->keeper_asleep, false, memory_order_relaxed);
     }
     pthread_mutex_unlock(&k->lock);
@@ -249,6 +247,8 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
     size_t returned = 0;
     hd_status status = HD_OK;
     if (device == HD_DEVICE_HOST) {
+        hdi_staging_trim(rt);
+        hdi_crates_relieve(rt);
         status = hdi_host_pool_trim(rt->host_pool, keep_bytes, &returned);
     } else {
         hdi_caches_drain(rt, device);

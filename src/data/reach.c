@@ -1,17 +1,17 @@
-/* reach.c - which devices can use which devices' memory.
+/* reach.c - which devices use which devices' memory.
  *
- * Threads: any; the first question about a pair asks the driver and maps memory, on the asking thread. Locks: `cold`, for
- * the first question only. Always: a yes changes only when one of the two devices was lost and restarted.
+ * Threads: any; the first question about a pair looks for a finding (src/peer), which may mean a test of a second or so, and then maps memory, on
+ * the asking thread. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
+ * a test. Nobody who submits needs it for an answer that is established: that is one load.
+ * Always: a yes changes only when one of the two devices was lost and restarted, or a test that was asked for finds the pair corrupt. What is
+ * mapped for a peer stays mapped: work in flight may use it.
  */
+#include <stdio.h>
 #include "base/error.h"
 #include "data/buffer.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
-
-static bool offered(hd_runtime *rt, int from, int owner)
-{
-    return rt->devices[from]->facts.peers >> owner & 1;
-}
+#include "peer/peers.h"
 
 /* Codes with which a driver says that it will never be possible; after all others the next use asks again. */
 static bool is_final(int code)
@@ -20,24 +20,77 @@ static bool is_final(int code)
            code == HDCU_ERROR_NOT_SUPPORTED || code == HDCU_ERROR_TOO_MANY_PEERS || code == HDCU_ERROR_MAP_FAILED;
 }
 
-/* With `cold`, which a restart takes before it makes a device forget its peers. */
-static uint8_t ask(hd_runtime *rt, int from, int owner)
+static bool any_lost(const hd_runtime *rt, int a, int b)
 {
-    if (!offered(rt, from, owner)) {
-        return HDI_PEERS_NO;
-    }
-    if (hdi_device_lost(rt->devices[from]) || hdi_device_lost(rt->devices[owner])) {
-        return HDI_PEERS_UNKNOWN;
-    }
+    return hdi_device_lost(rt->devices[a]) || hdi_device_lost(rt->devices[b]);
+}
+
+/* Maps everything for the peer: `yes` if that went well. `linking` is held. */
+static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
+{
     hd_error before, failure = {.size = sizeof failure};
     hdi_error_save(&before);
     hd_status status = hdi_arena_grant(rt->devices[owner]->arena, from);
     hd_last_error(&failure);
     hdi_error_restore(&before);
     if (!status) {
-        return HDI_PEERS_YES;
+        return yes;
     }
-    return is_final(failure.driver_code) ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
+    bool for_good = is_final(failure.driver_code);
+    hdi_peers_refuse(rt, from, owner, failure.driver_code, failure.operation, for_good);
+    return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
+}
+
+/* What a finding means for the pair. `linking` is held. */
+static uint8_t decide(hd_runtime *rt, int from, int owner, bool for_copies)
+{
+    if (any_lost(rt, from, owner)) {
+        return HDI_PEERS_UNKNOWN;
+    }
+    hd_peer_info info = {.verdict = HD_PEER_USABLE};
+    /* now: a test may have been asked for again meanwhile */
+    if (rt->options.peers[0] == 'v' && !hdi_peers_known(rt, from, owner, &info)) {
+        return HDI_PEERS_UNKNOWN; /* or this thread is in the middle of finding out */
+    }
+    switch (info.verdict) {
+    case HD_PEER_USABLE:
+        return grant(rt, from, owner, HDI_PEERS_YES);
+    case HD_PEER_SLOW:
+        return for_copies ? HDI_PEERS_SLOW_ASK : grant(rt, from, owner, HDI_PEERS_SLOW);
+    default:
+        return HDI_PEERS_NO;
+    }
+}
+
+static bool is_open_question(uint8_t answer, bool for_copies)
+{
+    return answer == HDI_PEERS_UNKNOWN || (answer == HDI_PEERS_SLOW_ASK && !for_copies);
+}
+
+/* The first time. */
+static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
+{
+    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
+    bool verify = rt->options.peers[0] == 'v', off = rt->options.peers[0] == 'o';
+    if (off || !hdi_peers_offered(rt, from, owner)) {
+        atomic_store_explicit(known, HDI_PEERS_NO, memory_order_release);
+        return HDI_PEERS_NO;
+    }
+    if (any_lost(rt, from, owner)) {
+        return HDI_PEERS_UNKNOWN;
+    }
+    if (verify) {
+        hd_peer_info info;
+        hdi_peers_ask(rt, from, owner, &info);
+    }
+    pthread_mutex_lock(&rt->linking);
+    uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
+    if (is_open_question(answer, for_copies)) {
+        answer = decide(rt, from, owner, for_copies);
+        atomic_store_explicit(known, answer, memory_order_release);
+    }
+    pthread_mutex_unlock(&rt->linking);
+    return answer;
 }
 
 bool hdi_reach(hd_runtime *rt, int from, int owner)
@@ -45,19 +98,47 @@ bool hdi_reach(hd_runtime *rt, int from, int owner)
     if (owner < 0 || owner == from) {
         return true;
     }
-    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
-    /* pairs with the release store below: the mapping is in place before the answer is seen */
-    uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
-    if (answer == HDI_PEERS_UNKNOWN) {
-        pthread_mutex_lock(&rt->cold);
-        answer = atomic_load_explicit(known, memory_order_acquire);
-        if (answer == HDI_PEERS_UNKNOWN) {
-            answer = ask(rt, from, owner);
-            atomic_store_explicit(known, answer, memory_order_release);
-        }
-        pthread_mutex_unlock(&rt->cold);
+    /* pairs with the release store above: the mapping is in place before the answer is seen */
+    uint8_t answer = atomic_load_explicit(&rt->devices[from]->reach[owner], memory_order_acquire);
+    if (__builtin_expect(is_open_question(answer, false), 0)) {
+        answer = find_out(rt, from, owner, false);
+    }
+    return answer == HDI_PEERS_YES || answer == HDI_PEERS_SLOW;
+}
+
+bool hdi_reach_for_copies(hd_runtime *rt, int from, int owner)
+{
+    if (owner < 0 || owner == from) {
+        return true;
+    }
+    /* as above */
+    uint8_t answer = atomic_load_explicit(&rt->devices[from]->reach[owner], memory_order_acquire);
+    if (__builtin_expect(is_open_question(answer, true), 0)) {
+        answer = find_out(rt, from, owner, true);
     }
     return answer == HDI_PEERS_YES;
+}
+
+/* Why not, in words that follow a colon. */
+static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
+{
+    hd_peer_info info;
+    hdi_peers_known(rt, from, owner, &info);
+    if (rt->options.peers[0] == 'o') {
+        snprintf(out, bytes, "the option peers=off rules peer access out");
+    } else if (info.verdict == HD_PEER_CORRUPT) {
+        snprintf(out, bytes, "a test found peer access corrupt: %s", info.reason);
+    } else if (info.verdict == HD_PEER_INCONCLUSIVE) {
+        snprintf(out, bytes, "peer access could not be tested: %s", info.reason);
+    } else if (info.verdict == HD_PEER_REFUSED) {
+        snprintf(out, bytes, "%s", info.reason);
+    } else if (info.verdict == HD_PEER_UNKNOWN && rt->options.peers[0] == 'v') {
+        snprintf(out, bytes, "peer access between them is being tested, and this call comes from the test's progress");
+    } else {
+        char why[HD_PEER_REASON_BYTES];
+        hdi_peers_obstacle(rt, from, owner, why);
+        snprintf(out, bytes, "%s", why[0] ? why : "the memory could not be mapped, which the next use tries again");
+    }
 }
 
 hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
@@ -65,8 +146,8 @@ hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
     if (hdi_device_lost(rt->devices[from])) {
         return hdi_loss_fail(rt, from, who, "the lane's device does no work");
     }
-    const char *why = offered(rt, from, owner) ? "the driver offers peer access but could not map the memory"
-                                               : "the driver says that there is no peer access between them";
+    char why[HD_PEER_REASON_BYTES + 64];
+    explain(rt, from, owner, why, sizeof why);
     return hdi_fail_driver(
         HD_ERROR_UNREACHABLE, -1, "", from,
         "%s: device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
@@ -76,11 +157,12 @@ hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
 
 void hdi_reach_forget(hd_runtime *rt, int device)
 {
-    pthread_mutex_lock(&rt->cold);
+    pthread_mutex_lock(&rt->linking);
+    hdi_peers_forget(rt, device);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_arena_revoke(rt->devices[i]->arena, device);
         atomic_store_explicit(&rt->devices[i]->reach[device], HDI_PEERS_UNKNOWN, memory_order_release);
         atomic_store_explicit(&rt->devices[device]->reach[i], HDI_PEERS_UNKNOWN, memory_order_release);
     }
-    pthread_mutex_unlock(&rt->cold);
+    pthread_mutex_unlock(&rt->linking);
 }

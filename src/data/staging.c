@@ -1,14 +1,14 @@
 /* staging.c - the pool of pinned chunks. See staging.h.
  *
- * Always: a chunk is either taken by one thread, or free with the mark of its last use; chunks are made when first needed and kept
- * until hd_close.
+ * Always: a chunk is either taken by one thread, or free with the mark of its last use; chunks are made when first needed, and kept
+ * until pinned memory gets scarce.
  */
 #include "data/staging.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include "base/error.h"
+#include "base/wait.h"
+#include "data/ring.h"
 #include "engine/engine.h"
 
 struct hdi_staging {
@@ -25,11 +25,7 @@ hd_status hdi_staging_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->given, &attributes);
-    pthread_condattr_destroy(&attributes);
+    hdi_cond_init(&pool->given);
     rt->staging = pool;
     return HD_OK;
 }
@@ -46,8 +42,23 @@ void hdi_staging_release(hd_runtime *rt)
     }
 }
 
-/* The best chunk that is not taken: one that is made and idle, else one not made yet, else the first whose use will end. */
-static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n)
+static bool is_idle(hd_runtime *rt, const hdi_chunk *c)
+{
+    return !c->last.position || hdi_mark_done(rt, c->last);
+}
+
+/* Lock held. Whether there are chunks, taken or not. */
+static bool has_chunk(const hdi_chunk *chunks, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++) {
+        any |= chunks[i].taken ? !chunks[i].making : chunks[i].made;
+    }
+    return any;
+}
+
+/* The best chunk that is not taken: one that is made and idle, else one not made yet (`may_make`), else the first whose use will end. */
+static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n, bool may_make)
 {
     hdi_chunk *unmade = NULL;
     hdi_chunk *busy = NULL;
@@ -58,13 +69,13 @@ static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n)
         }
         if (!c->made) {
             unmade = unmade ? unmade : c;
-        } else if (!c->last.position || hdi_mark_done(rt, c->last)) {
+        } else if (is_idle(rt, c)) {
             return c;
         } else if (!busy || (c->last.lane == busy->last.lane && c->last.position < busy->last.position)) {
             busy = c;
         }
     }
-    return unmade ? unmade : busy;
+    return unmade && may_make ? unmade : busy;
 }
 
 /* Waits until nobody uses a chunk any more. *free_now false: that would mean waiting, and the caller does not want to. */
@@ -93,53 +104,84 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
     return HD_OK;
 }
 
+/* Makes a chunk that was picked and, but for the call of the driver, has the lock held. */
+static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool patient, const char *who)
+{
+    c->making = true;
+    pthread_mutex_unlock(&rt->staging->lock);
+    struct hd_buffer *buffer = NULL;
+    hd_status status = hdi_buffer_make_host(rt, bytes, patient, who, &buffer);
+    pthread_mutex_lock(&rt->staging->lock);
+    c->making = false;
+    c->buffer = buffer;
+    c->made = !status;
+    c->last = (hdi_mark){0, 0};
+    return status;
+}
+
 hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out)
 {
     struct hdi_staging *pool = rt->staging;
-    bool small = bytes <= HDI_STAGING_SMALL;
+    bool small = bytes <= HDI_STAGING_SMALL, now = deadline == HDI_STAGING_NOW, may_make = true;
     hdi_chunk *chunks = small ? pool->small : pool->large;
     size_t n = small ? HDI_STAGING_SMALL_CHUNKS : HDI_STAGING_LARGE_CHUNKS;
-    hdi_chunk *c;
+    hd_status status = HD_OK;
+    hdi_chunk *c = NULL;
+    hd_error before;
+    hdi_error_save(&before);
     pthread_mutex_lock(&pool->lock);
-    while (!(c = pick(rt, chunks, n)) && deadline != HDI_STAGING_NOW) {
-        struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
-        if (deadline == INT64_MAX) {
-            pthread_cond_wait(&pool->given, &pool->lock);
-        } else if (pthread_cond_timedwait(&pool->given, &pool->lock, &limit) == ETIMEDOUT) {
-            pthread_mutex_unlock(&pool->lock);
-            return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+    while (!status && !c) {
+        c = pick(rt, chunks, n, may_make || !has_chunk(chunks, n));
+        if (now && (!c || (c->made && !is_idle(rt, c)))) {
+            c = NULL;
+            break;
+        }
+        if (!c) {
+            status =
+                hdi_cond_wait(&pool->given, &pool->lock, deadline)
+                    ? HD_OK
+                    : hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+            continue;
+        }
+        bool first = !has_chunk(chunks, n);
+        c->taken = true;
+        if (c->made) {
+            break;
+        }
+        status = make(rt, c, small ? HDI_STAGING_SMALL : HDI_STAGING_LARGE, first && !now, who);
+        if (status) {
+            c->taken = false;
+            pthread_cond_broadcast(&pool->given); /* some wait for large ones, some for small ones */
+        }
+        if (status && (now || !first)) { /* fewer do as well */
+            hdi_error_restore(&before);
+            status = HD_OK;
+            may_make = false;
+            c = NULL;
+            if (now) {
+                break;
+            }
         }
     }
-    bool busy = c && c->made && c->last.position && !hdi_mark_done(rt, c->last);
-    if (deadline == HDI_STAGING_NOW && (!c || busy)) {
-        pthread_mutex_unlock(&pool->lock);
-        *out = NULL;
-        return HD_OK;
-    }
-    c->taken = true;
     pthread_mutex_unlock(&pool->lock);
-    hd_status status = HD_OK;
-    if (c->made && c->last.position) {
+    if (c && !status && c->last.position) {
         bool free_now = false;
         status = make_free(rt, c, deadline, who, &free_now);
         if (status || !free_now) {
             hdi_staging_give(rt, c, c->last);
-            *out = status ? *out : NULL;
-            return status;
+            c = NULL;
+        } else if (!c->made) { /* left alone from now on */
+            hdi_staging_give(rt, c, (hdi_mark){0, 0});
+            return hdi_staging_take(rt, bytes, deadline, who, out);
         }
     }
-    if (!c->made) {
-        status = hdi_buffer_make_host(rt, small ? HDI_STAGING_SMALL : HDI_STAGING_LARGE, who, &c->buffer);
-        c->made = !status;
-    }
-    c->last = (hdi_mark){0, 0};
-    if (!status) {
-        hdi_buffer_host_wrote(c->buffer, 0,
-                              c->buffer->bytes); /* what is in it, or failed to get into it, does not matter any more */
-    }
     if (status) {
-        hdi_staging_give(rt, c, c->last);
         return status;
+    }
+    if (c) {
+        c->last = (hdi_mark){0, 0};
+        /* what is in it, or failed to get into it, does not matter any more */
+        hdi_buffer_host_wrote(c->buffer, 0, c->buffer->bytes);
     }
     *out = c;
     return HD_OK;
@@ -151,6 +193,40 @@ void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last)
     pthread_mutex_lock(&pool->lock);
     chunk->last = last;
     chunk->taken = false;
-    pthread_cond_signal(&pool->given);
+    pthread_cond_broadcast(&pool->given); /* some wait for large ones, some for small ones */
     pthread_mutex_unlock(&pool->lock);
+}
+
+/* One chunk that nobody uses, taken out of the pool; NULL: there is none. *in_use: there are others. Lock held. */
+static struct hd_buffer *take_idle(hd_runtime *rt, hdi_chunk *chunks, size_t n, bool *in_use)
+{
+    for (size_t i = 0; i < n; i++) {
+        hdi_chunk *c = &chunks[i];
+        *in_use |= c->taken ? !c->making : c->made;
+        if (!c->taken && c->made && is_idle(rt, c)) {
+            c->made = false;
+            c->last = (hdi_mark){0, 0};
+            return c->buffer;
+        }
+    }
+    return NULL;
+}
+
+bool hdi_staging_trim(hd_runtime *rt)
+{
+    struct hdi_staging *pool = rt->staging;
+    struct hd_buffer *buffer;
+    bool in_use;
+    do {
+        in_use = false;
+        pthread_mutex_lock(&pool->lock);
+        buffer = take_idle(rt, pool->large, HDI_STAGING_LARGE_CHUNKS, &in_use);
+        buffer = buffer ? buffer : take_idle(rt, pool->small, HDI_STAGING_SMALL_CHUNKS, &in_use);
+        pthread_mutex_unlock(&pool->lock);
+        if (buffer) {
+            /* With the marks of what its record still names: what a lost device may go on writing is not given out again. */
+            hd_free(hdi_buffer_handle(buffer));
+        }
+    } while (buffer);
+    return hdi_rings_trim(rt) || in_use;
 }

@@ -17,7 +17,7 @@
 typedef struct hdi_chunk {
     struct hd_buffer *buffer; /* tracked like any other: operations on it are ordered by its use record */
     hdi_mark last;            /* its last use by a device */
-    bool taken;
+    bool taken, making;       /* under the pool's lock; the rest by whoever has taken it, or under the lock */
     bool made;
 } hdi_chunk;
 
@@ -33,5 +33,8 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
 
 /* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */
 void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last);
+
+/* Pinned memory is scarce: gives up the chunks that nobody uses, those of ring.h included. Whether there are some that are in use. */
+bool hdi_staging_trim(hd_runtime *rt);
 
 #endif

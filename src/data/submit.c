@@ -59,8 +59,9 @@ typedef enum gathered {
     GATHERED_TOO_MANY /* some of what is in `waits` has to be waited for first */
 } gathered;
 
-/* What one earlier use means for the operation. `source`: the operation reads what that use wrote. */
-static gathered gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool source, uint32_t *n, const char *who)
+/* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_among. */
+static gathered gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool source, bool ours, uint32_t *n,
+                            const char *who)
 {
     if (!mark.position) {
         return GATHERED;
@@ -69,9 +70,14 @@ static gathered gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool s
     const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(rt, mark.lane);
     /* `done` before the failures: a failure is recorded before `done` passes it. */
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
-    if (source && __builtin_expect(atomic_load_explicit(&other->failures, memory_order_acquire) != 0, 0) &&
-        hdi_position_status(rt, mark.lane, mark.position, who)) {
-        return GATHERED_FAILURE;
+    if (source && __builtin_expect(atomic_load_explicit(&other->failures, memory_order_acquire) != 0, 0)) {
+        hdi_failure failure;
+        if (ours && hdi_failure_find(other, mark.position, &failure)) {
+            return add_wait(lane, n, mark, true) ? GATHERED : GATHERED_TOO_MANY;
+        }
+        if (!ours && hdi_position_status(rt, mark.lane, mark.position, who)) {
+            return GATHERED_FAILURE;
+        }
     }
     if (done >= mark.position) {
         lane->seen[mark.lane] = done;
@@ -87,34 +93,19 @@ static gathered gather_mark(hd_runtime *rt, hd_lane *lane, hdi_mark mark, bool s
     return add_wait(lane, n, mark, source) ? GATHERED : GATHERED_TOO_MANY;
 }
 
-static void forget_writer(hd_runtime *rt, hdi_segment *s)
+static gathered gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, const hdi_use *use, bool ours,
+                               uint32_t *n, const char *who)
 {
-    if (!s->writer.position) {
-        return;
-    }
-    const hdi_lane_shared *lane = hdi_lane_shared_of(rt, s->writer.lane);
-    /* `done` before the failures, as in gather_mark */
-    hdi_failure failure;
-    if (atomic_load_explicit(&lane->done, memory_order_acquire) >= s->writer.position &&
-        (atomic_load_explicit(&lane->failures, memory_order_acquire) == 0 ||
-         !hdi_failure_find(lane, s->writer.position, &failure))) {
-        s->writer.position = 0;
-    }
-}
-
-static gathered gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, const hdi_use *use, uint32_t *n,
-                               const char *who)
-{
-    gathered result = gather_mark(rt, lane, s->writer, use->read, n, who);
+    gathered result = gather_mark(rt, lane, s->writer, use->read, ours, n, who);
     if (!result && use->write) {
         const hdi_mark *readers = hdi_segment_readers(s);
         for (uint32_t i = 0; i < s->n_readers && !result; i++) {
-            result = gather_mark(rt, lane, readers[i], false, n, who);
+            result = gather_mark(rt, lane, readers[i], false, false, n, who);
         }
     }
     /* What is finished and went well says nothing any more; without it the next submission may take the short way. */
     if (!result) {
-        forget_writer(rt, s);
+        hdi_segment_forget_writer(rt, s);
         if (s->n_readers) {
             hdi_segment_forget_readers(rt, s);
         }
@@ -122,14 +113,15 @@ static gathered gather_segment(hd_runtime *rt, hd_lane *lane, hdi_segment *s, co
     return result;
 }
 
-static gathered gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_t n_uses, uint32_t *n, const char *who)
+static gathered gather(hd_runtime *rt, hd_lane *lane, const hdi_use *uses, size_t n_uses, hdi_among among, uint32_t *n,
+                       const char *who)
 {
-    gathered result = GATHERED;
+    gathered result = gather_mark(rt, lane, among.after, true, true, n, who);
     for (size_t i = 0; i < n_uses && !result; i++) {
         hdi_uses *u = &uses[i].buffer->uses;
         hdi_segment *end = hdi_uses_segments(u) + u->count;
         for (hdi_segment *s = hdi_uses_find(u, uses[i].low); !result && s < end && s->low < uses[i].high; s++) {
-            result = gather_segment(rt, lane, s, &uses[i], n, who);
+            result = gather_segment(rt, lane, s, &uses[i], among.ours >> i & 1, n, who);
         }
     }
     return result;
@@ -231,6 +223,10 @@ static void write_waits(hd_runtime *rt, hd_lane *lane, uint32_t n_waits)
             lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
             /* Events mean nothing to an engine in another process: it waits for `done`. */
             bool by_event = !rt->is_process || owner == lane->device;
+            /* A result of another device counts as done there before it is here. */
+            bool by_word = !by_event || (owner != lane->device && w->source);
+            hdi_ask(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
+                    (by_event ? HDI_ASK_EVENT : 0) | (by_word ? HDI_ASK_WORD : 0));
             hdi_want(by_event ? &other->wanted_event : &other->wanted_host, w->position);
             hdi_engine_notify(owner->channel.engine, w->lane % HDI_LANES_MAX);
         }
@@ -294,7 +290,7 @@ static void note_failures(hd_lane *lane)
 
 /* Everything else. Locks held; on failure they are released. */
 static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                  uint64_t locks, const char *who)
+                                  hdi_among among, uint64_t locks, const char *who)
 {
     hd_runtime *rt = lane->device->runtime;
     int64_t deadline = 0;
@@ -322,7 +318,7 @@ static hd_status submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_u
             return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
         }
         n_waits = 0;
-        gathered result = gather(rt, lane, uses, n_uses, &n_waits, who);
+        gathered result = gather(rt, lane, uses, n_uses, among, &n_waits, who);
         if (result == GATHERED_FAILURE) {
             unlock_all(rt, locks);
             hd_error error = {.size = sizeof error};
@@ -393,8 +389,8 @@ static inline uint64_t gather_locks(const hd_lane *lane, const hdi_use *uses, si
 }
 
 static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                              const hdi_command *command, uint64_t locks,
-                                                              const char *who, hd_ticket *out)
+                                                              const hdi_command *command, hdi_among among,
+                                                              uint64_t locks, const char *who, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
@@ -403,9 +399,9 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
                         command->slots, (unsigned)lane->mask + 1);
     }
     lock_all(rt, locks);
-    if (__builtin_expect(hdi_device_lost(device) != 0, 0) ||
+    if (__builtin_expect(hdi_device_lost(device) != 0, 0) || among.after.position || among.ours ||
         __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
-        hd_status status = submit_with_care(lane, uses, n_uses, command, locks, who);
+        hd_status status = submit_with_care(lane, uses, n_uses, command, among, locks, who);
         if (status) {
             return status;
         }
@@ -436,14 +432,23 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
                      hd_ticket *out)
 {
     uint64_t locks = gather_locks(lane, uses, n_uses);
+    const hdi_among none = {{0, 0}, 0};
     if (__builtin_expect((locks & HDI_UNIFIED_BIT) != 0, 0)) {
-        return hdi_unified_submit(lane, uses, n_uses, command, who, out);
+        return hdi_unified_submit(lane, uses, n_uses, command, none, who, out);
     }
-    return submit(lane, uses, n_uses, command, locks, who, out);
+    return submit(lane, uses, n_uses, command, none, locks, who, out);
+}
+
+hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           hdi_among among, const char *who, hd_ticket *out)
+{
+    uint64_t locks = gather_locks(lane, uses, n_uses);
+    return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, among, who, out)
+                                   : submit(lane, uses, n_uses, command, among, locks, who, out);
 }
 
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           const char *who, hd_ticket *out)
+                           hdi_among among, const char *who, hd_ticket *out)
 {
-    return submit(lane, uses, n_uses, command, gather_locks(lane, uses, n_uses), who, out);
+    return submit(lane, uses, n_uses, command, among, gather_locks(lane, uses, n_uses), who, out);
 }

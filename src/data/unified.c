@@ -91,7 +91,7 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
     command.copy.src = (to_device ? pinned->address : b->address) + low;
     command.copy.dst = (to_device ? b->address : pinned->address) + low;
     command.copy.bytes = high - low;
-    return hdi_submit_as_is(lane, uses, 2, &command, who, NULL);
+    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_among){{0, 0}, 0}, who, NULL);
 }
 
 /* Submits copies of `chunks`, which are newer on the host, as far as none is under way, or was and has not failed. */
@@ -193,7 +193,7 @@ static void note_written(const hdi_use *use)
 }
 
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             const char *who, hd_ticket *out)
+                             hdi_among among, const char *who, hd_ticket *out)
 {
     hd_status status = HD_OK;
     for (struct hdi_mirror *m = NULL; (m = next_mirror(uses, n_uses, m)) != NULL;) {
@@ -206,7 +206,7 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
         status = is_unified(&uses[i]) ? push_for(lane, &uses[i], who) : HD_OK;
     }
     if (!status) {
-        status = hdi_submit_as_is(lane, uses, n_uses, command, who, out);
+        status = hdi_submit_as_is(lane, uses, n_uses, command, among, who, out);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
         if (is_unified(&uses[i]) && uses[i].write) {
@@ -332,7 +332,7 @@ hd_status hdi_unified_create(struct hd_buffer *b)
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc_unified: no memory");
     }
-    hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, "hd_alloc_unified", &m->pinned);
+    hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_unified", &m->pinned);
     if (status) {
         free(m);
         return status;

@@ -48,6 +48,21 @@ void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s)
     s->n_readers = kept;
 }
 
+void hdi_segment_forget_writer(hd_runtime *rt, hdi_segment *s)
+{
+    if (!s->writer.position) {
+        return;
+    }
+    const hdi_lane_shared *lane = hdi_lane_shared_of(rt, s->writer.lane);
+    /* `done` before the failures: a failure is recorded before `done` passes it */
+    hdi_failure failure;
+    if (atomic_load_explicit(&lane->done, memory_order_acquire) >= s->writer.position &&
+        (atomic_load_explicit(&lane->failures, memory_order_acquire) == 0 ||
+         !hdi_failure_find(lane, s->writer.position, &failure))) {
+        s->writer = (hdi_mark){0, 0};
+    }
+}
+
 static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
 {
     uint32_t room = s->room ? s->room : HDI_READERS_FEW;
@@ -92,13 +107,15 @@ static bool same_marks(const hdi_segment *a, const hdi_segment *b)
            a->writer.position == b->writer.position;
 }
 
-/* Joins neighbours without readers and with the same writer, after forgetting readers that are finished. A finished writer is kept: it
- * says whether the content is good. */
+/* Joins neighbours without readers and with the same writer, after forgetting readers that are finished and writers that have succeeded: so
+ * a large transfer, each part of which is a use of its own, leaves no more segments than it has parts under way. A writer that failed is
+ * kept: the content is not good. */
 static void join(hd_runtime *rt, hdi_uses *u)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < u->count; i++) {
         hdi_segment_forget_readers(rt, &u->more[i]);
+        hdi_segment_forget_writer(rt, &u->more[i]);
         if (kept && same_marks(&u->more[kept - 1], &u->more[i])) {
             u->more[kept - 1].high = u->more[i].high;
             release_segment(&u->more[i]);

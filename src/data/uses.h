@@ -60,6 +60,9 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, uint64_t low, u
 /* Forgets the readers of a segment that are finished. */
 void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s);
 
+/* Forgets the writer of a segment if it is finished and did not fail. */
+void hdi_segment_forget_writer(hd_runtime *rt, hdi_segment *s);
+
 /* The first segment that reaches behind `low`. */
 hdi_segment *hdi_uses_find(hdi_uses *u, uint64_t low);
 

@@ -38,9 +38,11 @@ static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uin
 {
     hdi_segment *s = hdi_uses_find(u, at);
     assert_true(s->low <= at && at < s->high);
-    assert_int_equal(s->writer.position, model[at].writer.position);
     if (s->writer.position) {
+        assert_int_equal(s->writer.position, model[at].writer.position);
         assert_int_equal(s->writer.lane, model[at].writer.lane);
+    } else { /* nobody wrote it, or it is forgotten since the writer has finished */
+        assert_true(!model[at].writer.position || hdi_mark_done(rt, model[at].writer));
     }
     /* Every unfinished reader of the model is there, with its latest position; nobody else is. */
     uint64_t seen[LANES] = {0};
@@ -132,9 +134,38 @@ static void pending_marks_are_unfinished_and_once_per_lane(void **state)
     free_runtime(rt);
 }
 
+/* The parts of a large transfer, each a use of its own, while only the last few of them are unfinished. One that failed is not forgotten. */
+static void a_record_has_as_many_parts_as_are_under_way(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    hdi_lane_shared *lane = &rt->devices[0]->channel.lanes[1];
+    enum { parts = 5000, under_way = 20, failed = 100 };
+    hdi_failure failure = {.from = failed, .to = failed, .position = failed, .lane = 1, .driver_code = 1};
+    hdi_failure_add(lane, &failure);
+    for (int write = 0; write < 2; write++) {
+        hdi_uses u;
+        hdi_uses_init(&u, parts);
+        atomic_store(&lane->done, 0);
+        for (uint64_t i = 0; i < parts; i++) {
+            hdi_uses_tidy(rt, &u);
+            assert_true(hdi_uses_prepare(rt, &u, i, i + 1));
+            hdi_uses_commit(&u, i, i + 1, write, (hdi_mark){1, i + 1});
+            atomic_store(&lane->done, i < under_way ? 0 : i - under_way);
+            assert_true(u.count <= 64 + under_way + 5);
+        }
+        assert_true(hdi_uses_check(&u, parts));
+        assert_int_equal(hdi_uses_find(&u, failed - 1)->writer.position, write ? failed : 0);
+        assert_int_equal(hdi_uses_find(&u, failed - 3)->writer.position, 0);
+        hdi_uses_release(&u);
+    }
+    free_runtime(rt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_record_has_as_many_parts_as_are_under_way),
         cmocka_unit_test(records_say_what_a_model_of_bytes_says),
         cmocka_unit_test(pending_marks_are_unfinished_and_once_per_lane),
     };

@@ -1,0 +1,296 @@
+/* box_host.c - hd_write_box and hd_read_box: boxes between the program's own memory and buffers, through pinned chunks.
+ *
+ * Processors gather the program's rows into a chunk, or scatter a chunk into them; a device copies between the chunk and the buffer's rows.
+ *
+ * Threads: any; the rows of a chunk are shared with the threads of copiers.h. Locks: none of its own. Blocking: hd_write_box for pinned
+ * chunks in use, hd_read_box until the bytes are there. Always: a pinned chunk is given back with the mark of the last operation that uses it, also on
+ * failure; nothing but the rows of a destination is written.
+ */
+#include <heddle/copy.h>
+
+#include <string.h>
+#include "base/error.h"
+#include "data/copiers.h"
+#include "data/transfer.h"
+
+#define READ_AHEAD 3                 /* chunks on their way while one is scattered */
+#define ITEM ((uint64_t)256 << 10)   /* bytes that one thread copies at a time */
+#define LONG_ROW ((uint64_t)4 << 10) /* from here on how a row is copied matters more than how it is come by */
+
+/* ---- rows, by processors ---- */
+
+/* Rows that lie one way here and another way there. */
+typedef struct rows {
+    unsigned char *to;
+    const unsigned char *from;
+    uint64_t to_pitch, from_pitch;
+} rows;
+
+/* What is copied together: the parts of a load, shared out by where they lie in its chunk. */
+typedef struct gathering {
+    const hdi_load *load;
+    rows part[HDI_LOAD_PARTS];
+} gathering;
+
+#define COPY_ROWS_OF(bytes)                                                                                            \
+    case bytes:                                                                                                        \
+        for (uint64_t i = 0; i < n; i++, to += r->to_pitch, from += r->from_pitch) {                                   \
+            memcpy(to, from, bytes);                                                                                   \
+        }                                                                                                              \
+        break
+
+/* Rows first to first + n of a part. */
+static void copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
+{
+    unsigned char *to = r->to + first * r->to_pitch;
+    const unsigned char *from = r->from + first * r->from_pitch;
+    switch (row) {
+        COPY_ROWS_OF(1); /* these without a call */
+        COPY_ROWS_OF(2);
+        COPY_ROWS_OF(4);
+        COPY_ROWS_OF(8);
+        COPY_ROWS_OF(16);
+    default:
+        for (uint64_t i = 0; i < n; i++, to += r->to_pitch, from += r->from_pitch) {
+            if (row < LONG_ROW) {
+                memcpy(to, from, row);
+            } else {
+                hdi_copy_through(to, from, row);
+            }
+        }
+    }
+}
+
+/* Bytes [item, item + 1) * ITEM of a load: of parts with one row these, of others the rows that begin there. */
+static void gather_item(void *context, size_t item)
+{
+    const gathering *g = context;
+    uint64_t low = item * ITEM, high = low + ITEM;
+    for (int i = 0; i < g->load->n; i++) {
+        const hdi_part *part = &g->load->part[i];
+        uint64_t at = g->load->at[i], end = at + hdi_part_room(part);
+        uint64_t from = low > at ? low - at : 0, to = (high < end ? high : end) - at;
+        if (high <= at || low >= end) {
+            continue;
+        }
+        if (part->rows == 1) {
+            hdi_copy_through(g->part[i].to + from, g->part[i].from + from, to - from);
+            continue;
+        }
+        uint64_t first = (from + part->pitch - 1) / part->pitch, last = (to + part->pitch - 1) / part->pitch;
+        last = last < part->rows ? last : part->rows;
+        if (first < last) {
+            copy_rows(&g->part[i], part->row, first, last - first);
+        }
+    }
+}
+
+/* One side of all parts: bytes behind `base`, each part's own offset and pitch. */
+typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
+
+static uint64_t offset_of(const hdi_load *load, int i, lie how, uint64_t *pitch)
+{
+    const hdi_part *part = &load->part[i];
+    *pitch = how == LIE_AS_DST ? part->dst_pitch : how == LIE_AS_SRC ? part->src_pitch : part->pitch;
+    return how == LIE_AS_DST ? part->dst : how == LIE_AS_SRC ? part->src : load->at[i];
+}
+
+static void gather(hd_runtime *rt, int device, const hdi_load *load, unsigned char *to, lie to_lies,
+                   const unsigned char *from, lie from_lies)
+{
+    gathering g = {.load = load};
+    for (int i = 0; i < load->n; i++) {
+        rows *r = &g.part[i];
+        r->to = to + offset_of(load, i, to_lies, &r->to_pitch);
+        r->from = from + offset_of(load, i, from_lies, &r->from_pitch);
+    }
+    uint64_t items = (load->bytes + ITEM - 1) / ITEM;
+    if (items == 1) {
+        gather_item(&g, 0);
+    } else {
+        hdi_copiers_run(rt, device, items, gather_item, &g);
+    }
+}
+
+/* All of a box, where processors reach both sides. */
+static void gather_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
+{
+    hdi_walk walk = hdi_walk_begin(box, HDI_STAGING_LARGE, 0);
+    for (hdi_load load; hdi_load_next(&load, &walk, HDI_STAGING_LARGE);) {
+        gather(rt, hdi_any_device(rt)->index, &load, to, LIE_AS_DST, from, LIE_AS_SRC);
+    }
+}
+
+/* ---- the calls ---- */
+
+/* The box, the buffer's side of it (`span` bytes), and the program's. */
+static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const void *memory, uint64_t memory_span,
+                       const char *who, struct hd_buffer **out)
+{
+    hd_status status = hdi_buffer_check(handle, offset, span, who, out);
+    if (!status && memory_span && !memory) {
+        status = hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's memory is null", who);
+    }
+    if (!status && memory_span > UINTPTR_MAX - (uintptr_t)memory) {
+        status = hdi_fail(HD_ERROR_RANGE, "%s: the box spans %llu bytes of the program's memory, past its end", who,
+                          (unsigned long long)memory_span);
+    }
+    return status;
+}
+
+/* The program's memory may be a part of the buffer, its rows between the others as in hd_copy_box. */
+static hd_status check_apart(const hdi_box *box, const void *dst, const void *src, const char *who)
+{
+    return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
+               ? hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's rows overlap those of the buffer", who)
+               : HD_OK;
+}
+
+static hd_lane *lane_for(hdi_device *device, hdi_way way, const hdi_box *box)
+{
+    bool quick = box->bytes <= HDI_QUICK_LINK;
+    return hdi_copy_lane(device, way, quick ? HDI_LANES_QUICK : HDI_LANES_BULK);
+}
+
+hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const hd_box *shape)
+{
+    static const char who[] = "hd_write_box";
+    hdi_box box;
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_box_make(shape, who, &box);
+    status = status ? status : check(handle, offset, box.dst_span, src, box.src_span, who, &b);
+    if (status || box.bytes == 0) {
+        return status;
+    }
+    hd_runtime *rt = b->runtime;
+    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+    bool gaps = box.dst_span != box.bytes;
+    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    if (owner == HDI_OWNER_HOST) {
+        uint64_t end = offset + box.dst_span;
+        unsigned char *dst;
+        unsigned access = gaps ? HD_READ_WRITE : HD_WRITE;
+        status = hdi_buffer_settle_host(b, handle, offset, end, access, deadline, who, &dst);
+        status = status ? status : check_apart(&box, dst, src, who);
+        if (!status) {
+            gather_all(rt, &box, dst, src);
+        }
+        if (!status && !gaps) {
+            hdi_buffer_host_wrote(b, offset, end);
+        }
+        return status;
+    }
+    const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box, .who = who};
+    hd_lane *lane = lane_for(rt->devices[owner], HDI_WAY_IN, &box);
+    uint64_t room = hdi_chunk_bytes(box.bytes);
+    hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST);
+    hdi_mark after = {0, 0};
+    status = hdi_copy_alive(lane, who);
+    for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
+        hdi_chunk *chunk;
+        status = hdi_staging_take(rt, load.bytes, deadline, who, &chunk);
+        if (status) {
+            break;
+        }
+        gather(rt, owner, &load, chunk->buffer->host, LIE_IN_CHUNK, src, LIE_AS_SRC);
+        hd_ticket last = {NULL, 0};
+        status = hdi_load_submit(lane, false, &t, &load, chunk->buffer, &after, &last);
+        hdi_staging_give(rt, chunk, hdi_ticket_mark(last));
+    }
+    return status;
+}
+
+/* A chunk on its way to the host. */
+typedef struct incoming {
+    hdi_chunk *chunk;
+    hdi_load load;
+    hd_ticket last;
+} incoming;
+
+/* Takes a chunk and sends for the next parts. *in->chunk is NULL where that would mean waiting, and `deadline` says not to. */
+static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline, hdi_mark *after, incoming *in)
+{
+    hd_runtime *rt = t->from.buffer->runtime;
+    hd_status status = hdi_staging_take(rt, in->load.bytes, deadline, t->who, &in->chunk);
+    if (status || !in->chunk) {
+        in->chunk = NULL;
+        return status;
+    }
+    in->last = (hd_ticket){NULL, 0};
+    status = hdi_load_submit(lane, true, t, &in->load, in->chunk->buffer, after, &in->last);
+    if (status) {
+        hdi_staging_give(rt, in->chunk, hdi_ticket_mark(in->last));
+    }
+    return status;
+}
+
+static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline, const char *who)
+{
+    hdi_mark mark = hdi_ticket_mark(in->last);
+    return hdi_wait_position(rt, mark.lane, mark.position, deadline)
+               ? hdi_position_status(rt, mark.lane, mark.position, who)
+               : hdi_fail(HD_ERROR_TIMEOUT, "%s: the bytes are not there yet (option transfer_timeout)", who);
+}
+
+static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
+{
+    hd_runtime *rt = device->runtime;
+    hd_lane *lane = lane_for(device, HDI_WAY_OUT, t->box);
+    uint64_t room = hdi_chunk_bytes(t->box->bytes);
+    hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS);
+    hdi_mark after = {0, 0};
+    incoming queue[READ_AHEAD];
+    size_t first = 0, pending = 0;
+    hdi_load ahead;
+    bool more = hdi_load_next(&ahead, &walk, room);
+    hd_status status = hdi_copy_alive(lane, t->who);
+    while (pending || (more && !status)) {
+        while (!status && more && pending < READ_AHEAD) {
+            incoming *in = &queue[(first + pending) % READ_AHEAD];
+            in->load = ahead;
+            /* Never waits for a chunk while holding some: readers that do so wait for each other. */
+            status = send_for(t, lane, pending ? HDI_STAGING_NOW : deadline, &after, in);
+            if (status || !in->chunk) {
+                break;
+            }
+            pending++;
+            more = hdi_load_next(&ahead, &walk, room);
+        }
+        if (pending) {
+            const incoming *in = &queue[first];
+            status = status ? status : await(rt, in, deadline, t->who);
+            if (!status) {
+                gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
+            }
+            hdi_staging_give(rt, in->chunk, hdi_ticket_mark(in->last));
+            first = (first + 1) % READ_AHEAD;
+            pending--;
+        }
+    }
+    return status;
+}
+
+hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box *shape)
+{
+    static const char who[] = "hd_read_box";
+    hdi_box box;
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_box_make(shape, who, &box);
+    status = status ? status : check(handle, offset, box.src_span, dst, box.dst_span, who, &b);
+    if (status || box.bytes == 0) {
+        return status;
+    }
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
+    int owner = b->owner; /* as in hd_write_box */
+    if (owner == HDI_OWNER_HOST) {
+        unsigned char *src;
+        status = hdi_buffer_settle_host(b, handle, offset, offset + box.src_span, HD_READ, deadline, who, &src);
+        status = status ? status : check_apart(&box, dst, src, who);
+        if (!status) {
+            gather_all(b->runtime, &box, dst, src);
+        }
+        return status;
+    }
+    const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box, .who = who};
+    return read_from_device(&t, b->runtime->devices[owner], dst, deadline);
+}

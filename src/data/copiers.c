@@ -1,0 +1,420 @@
+/* copiers.c - see copiers.h.
+ *
+ * A transfer that wants workers is a job in the pool's list, on the stack of the thread that it belongs to. A worker takes one turn at
+ * the job that has the fewest workers, those of its own memory node first, and then looks again: that is what shares them out. It stays at one of
+ * the nodes that devices are near, its home, each of which has its share of all workers; to sleep it waits for the bell of its home to move.
+ *
+ * Always: a job is unlinked and without workers before its thread returns; `workers`, `away` and `over` change under the pool's mutex; after a worker
+ * has counted itself out of a job it does not touch it.
+ */
+#include "data/copiers.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include "base/cpus.h"
+#include "base/error.h"
+#include "base/thread.h"
+#include "base/wait.h"
+
+#define NODE_ANY (-1)
+#define NODE_UNREAD (-2)
+#define CPUS_LEAST 4
+
+typedef struct job {
+    hdi_turn (*turn)(void *context, bool caller);
+    void *context;
+    size_t most;
+    int node;
+    _Atomic size_t workers; /* at it now; the job's own thread looks without the mutex */
+    _Atomic bool away;      /* workers are not wanted until the job's thread says so; it looks without the mutex */
+    bool over;
+    struct job *next;
+} job;
+
+typedef struct home {
+    int node;
+    size_t workers, asleep;
+    _Atomic uint32_t bell;
+} home;
+
+typedef struct worker {
+    struct hdi_copiers *pool;
+    pthread_t thread;
+    home *home;
+} worker;
+
+struct hdi_copiers {
+    pthread_mutex_t lock;
+    pthread_cond_t left; /* a worker was the last to leave a job */
+    job *jobs;           /* newest first */
+    home homes[HDI_DEVICES_MAX];
+    size_t n_homes; /* 0: not worked out yet */
+    size_t started;
+    bool stop;
+    bool own_known;
+    hdi_cpus own; /* what the process may use: the thread that opened the runtime */
+    int64_t spin_ns;
+    _Atomic size_t limit; /* of workers, plus 1; 0: not worked out yet */
+    _Atomic int nodes[HDI_DEVICES_MAX];
+    worker workers[HDI_COPIERS_MOST];
+};
+
+hd_status hdi_copiers_create(hd_runtime *rt)
+{
+    struct hdi_copiers *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->left, NULL);
+    pool->own_known = hdi_cpus_own(&pool->own);
+    pool->spin_ns = rt->spin_ns;
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        atomic_store_explicit(&pool->nodes[i], NODE_UNREAD, memory_order_relaxed);
+    }
+    rt->copiers = pool;
+    return HD_OK;
+}
+
+void hdi_copiers_release(hd_runtime *rt)
+{
+    struct hdi_copiers *pool = rt->copiers;
+    if (!pool) {
+        return;
+    }
+    pthread_mutex_lock(&pool->lock);
+    pool->stop = true;
+    for (size_t i = 0; i < pool->n_homes; i++) {
+        atomic_fetch_add_explicit(&pool->homes[i].bell, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    for (size_t i = 0; i < pool->n_homes; i++) {
+        hdi_futex_wake(&pool->homes[i].bell, INT32_MAX);
+    }
+    for (size_t i = 0; i < pool->started; i++) {
+        pthread_join(pool->workers[i].thread, NULL);
+    }
+    pthread_cond_destroy(&pool->left);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+    rt->copiers = NULL;
+}
+
+/* ---- how many, and where: relaxed, since whoever works it out finds the same ---- */
+
+static int node_of(const hd_runtime *rt, int device)
+{
+    if (device < 0) {
+        return NODE_ANY;
+    }
+    _Atomic int *known = &rt->copiers->nodes[device];
+    int node = atomic_load_explicit(known, memory_order_relaxed);
+    if (node == NODE_UNREAD) {
+        node = hdi_numa_node(rt->devices[device]->facts.bus_id);
+        node = node < 0 ? NODE_ANY : node;
+        atomic_store_explicit(known, node, memory_order_relaxed);
+    }
+    return node;
+}
+
+static size_t nodes_with_devices(const hd_runtime *rt)
+{
+    size_t count = 0;
+    for (int i = 0; i < rt->n_devices; i++) {
+        bool seen = false;
+        for (int j = 0; j < i; j++) {
+            seen |= node_of(rt, j) == node_of(rt, i);
+        }
+        count += !seen;
+    }
+    return count;
+}
+
+/* Of the whole pool. */
+static size_t limit_of(const hd_runtime *rt)
+{
+    size_t known = atomic_load_explicit(&rt->copiers->limit, memory_order_relaxed);
+    if (known == 0) {
+        /* The engines and the program need some, too; with few there is nothing to be shared out. */
+        size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
+        size_t usual = HDI_COPIERS_USUAL * nodes_with_devices(rt);
+        size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
+        most = rt->is_inline ? 0 : most; /* no thread may be started */
+        known = 1 + (most < HDI_COPIERS_MOST ? most : HDI_COPIERS_MOST);
+        atomic_store_explicit(&rt->copiers->limit, known, memory_order_relaxed);
+    }
+    return known - 1;
+}
+
+size_t hdi_copiers_count(const hd_runtime *rt)
+{
+    size_t limit = limit_of(rt);
+    return rt->options.copy_threads >= 0 || limit < HDI_COPIERS_USUAL ? limit : HDI_COPIERS_USUAL;
+}
+
+size_t hdi_copiers_next_home(const size_t *workers, size_t homes, size_t wanted, size_t limit)
+{
+    if (wanted < homes && workers[wanted] < (limit + homes - 1) / homes) {
+        return wanted;
+    }
+    size_t fewest = 0;
+    for (size_t i = 1; i < homes; i++) {
+        fewest = workers[i] < workers[fewest] ? i : fewest;
+    }
+    return fewest;
+}
+
+/* ---- workers; the mutex is held where nothing else is said ---- */
+
+/* Who has the fewest gets the next one; a worker of another node counts half. */
+static size_t crowd(const job *j, int node)
+{
+    size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);
+    return j->node == node || j->node == NODE_ANY ? 2 * workers : 4 * workers + 1;
+}
+
+static job *pick(const struct hdi_copiers *pool, int node)
+{
+    job *best = NULL;
+    for (job *j = pool->jobs; j; j = j->next) {
+        bool wanted = !j->over && !atomic_load_explicit(&j->away, memory_order_relaxed) &&
+                      atomic_load_explicit(&j->workers, memory_order_relaxed) < j->most;
+        if (wanted && (!best || crowd(j, node) < crowd(best, node))) {
+            best = j;
+        }
+    }
+    return best;
+}
+
+static void take_turn(struct hdi_copiers *pool, job *j)
+{
+    atomic_fetch_add_explicit(&j->workers, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&pool->lock);
+    hdi_turn turn = j->turn(j->context, false);
+    pthread_mutex_lock(&pool->lock);
+    j->over |= turn == HDI_TURN_OVER;
+    if (turn == HDI_TURN_WAITS) {
+        atomic_store_explicit(&j->away, true, memory_order_relaxed);
+    }
+    /* pairs with the acquire load of the job's thread: the turn is finished before it returns */
+    if (atomic_fetch_sub_explicit(&j->workers, 1, memory_order_release) == 1) {
+        pthread_cond_broadcast(&pool->left);
+    }
+}
+
+/* Near the device that it was started for, as far as the process may run there at all. Without the mutex. */
+static void settle(const worker *w)
+{
+    hdi_cpus near, both;
+    if (w->pool->own_known && hdi_numa_cpus(w->home->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
+        hdi_cpus_stay(&both);
+    } else if (w->pool->own_known) {
+        hdi_cpus_stay(&w->pool->own); /* not only where the thread was pinned that has started this one */
+    }
+    /* The memory is the program's: what it does about accesses to its own pages goes for this thread, too. */
+    sigset_t memory;
+    sigemptyset(&memory);
+    sigaddset(&memory, SIGSEGV);
+    sigaddset(&memory, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &memory, NULL);
+}
+
+static void *run_worker(void *argument)
+{
+    const worker *w = argument;
+    struct hdi_copiers *pool = w->pool;
+    home *at = w->home;
+    settle(w);
+    pthread_mutex_lock(&pool->lock);
+    while (!pool->stop) {
+        job *j = pick(pool, at->node);
+        if (j) {
+            take_turn(pool, j);
+            continue;
+        }
+        uint32_t bell = atomic_load_explicit(&at->bell, memory_order_relaxed);
+        at->asleep++;
+        pthread_mutex_unlock(&pool->lock);
+        hdi_futex_wait(&at->bell, bell, INT64_MAX);
+        pthread_mutex_lock(&pool->lock);
+        at->asleep--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* The home that is near the job; their number: none is, or all are. */
+static size_t home_of(const struct hdi_copiers *pool, const job *j)
+{
+    size_t i = 0;
+    while (i < pool->n_homes && pool->homes[i].node != j->node) {
+        i++;
+    }
+    return i;
+}
+
+static void find_homes(hd_runtime *rt)
+{
+    struct hdi_copiers *pool = rt->copiers;
+    for (int i = 0; i < rt->n_devices; i++) {
+        const job near = {.node = node_of(rt, i)};
+        if (home_of(pool, &near) == pool->n_homes) {
+            pool->homes[pool->n_homes++].node = near.node;
+        }
+    }
+}
+
+/* Starts workers until the job can have as many as it wants, near it as long as there may be more, or no more can be had. */
+static void start_workers(hd_runtime *rt, const job *j)
+{
+    struct hdi_copiers *pool = rt->copiers;
+    if (pool->n_homes == 0) {
+        find_homes(rt);
+    }
+    size_t near = home_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
+    for (size_t i = 0; i < pool->n_homes; i++) {
+        idle += near == i || near == pool->n_homes ? pool->homes[i].asleep : 0;
+        workers[i] = pool->homes[i].workers;
+    }
+    for (; idle < j->most && pool->started < limit_of(rt); idle++) {
+        size_t next = hdi_copiers_next_home(workers, pool->n_homes, near, limit_of(rt));
+        worker *w = &pool->workers[pool->started];
+        *w = (worker){.pool = pool, .home = &pool->homes[next]};
+        if (hdi_thread_start(&w->thread, run_worker, w)) {
+            break; /* the next transfer tries again */
+        }
+        pool->started++;
+        workers[next] = ++pool->homes[next].workers;
+    }
+}
+
+/* Whom to wake, without the mutex. */
+typedef struct call {
+    int count[HDI_DEVICES_MAX];
+} call;
+
+/* Calls as many sleepers as the job can have, those near it first; one that is about to sleep sees that the bell has moved. */
+static void ring(struct hdi_copiers *pool, const job *j, call *c)
+{
+    size_t near = home_of(pool, j), left = j->most;
+    for (size_t k = 0; k < pool->n_homes; k++) {
+        size_t i = (near + k) % pool->n_homes;
+        size_t n = left < pool->homes[i].asleep ? left : pool->homes[i].asleep;
+        c->count[i] = (int)n;
+        left -= n;
+        if (n) {
+            atomic_fetch_add_explicit(&pool->homes[i].bell, 1, memory_order_relaxed);
+        }
+    }
+}
+
+static void wake(struct hdi_copiers *pool, const call *c, size_t n_homes)
+{
+    for (size_t i = 0; i < n_homes; i++) {
+        if (c->count[i]) {
+            hdi_futex_wake(&pool->homes[i].bell, c->count[i]);
+        }
+    }
+}
+
+/* ---- the job's own thread ---- */
+
+static void begin(hd_runtime *rt, job *j)
+{
+    struct hdi_copiers *pool = rt->copiers;
+    call c;
+    pthread_mutex_lock(&pool->lock);
+    j->next = pool->jobs;
+    pool->jobs = j;
+    size_t n_homes = pool->n_homes; /* without those that nobody sleeps at yet */
+    ring(pool, j, &c);
+    start_workers(rt, j);
+    pthread_mutex_unlock(&pool->lock);
+    wake(pool, &c, n_homes);
+}
+
+static void call_back(struct hdi_copiers *pool, job *j)
+{
+    call c;
+    pthread_mutex_lock(&pool->lock);
+    atomic_store_explicit(&j->away, false, memory_order_relaxed);
+    size_t n_homes = pool->n_homes;
+    ring(pool, j, &c);
+    pthread_mutex_unlock(&pool->lock);
+    wake(pool, &c, n_homes);
+}
+
+static size_t workers_at(const job *j)
+{
+    return atomic_load_explicit(&j->workers, memory_order_acquire);
+}
+
+/* No worker joins any more; waits for those that are still at it. */
+static void end(struct hdi_copiers *pool, job *j)
+{
+    pthread_mutex_lock(&pool->lock);
+    job **link = &pool->jobs;
+    while (*link != j) {
+        link = &(*link)->next;
+    }
+    *link = j->next;
+    pthread_mutex_unlock(&pool->lock);
+    int64_t spin_end = workers_at(j) ? hdi_clock_ns() + pool->spin_ns : 0;
+    while (workers_at(j) && hdi_clock_ns() < spin_end) {
+        hdi_spin_turn();
+    }
+    if (workers_at(j)) {
+        pthread_mutex_lock(&pool->lock);
+        while (workers_at(j)) {
+            pthread_cond_wait(&pool->left, &pool->lock);
+        }
+        pthread_mutex_unlock(&pool->lock);
+    }
+}
+
+void hdi_copiers_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
+                       void *context)
+{
+    size_t count = hdi_copiers_count(rt);
+    most = most < count ? most : count;
+    if (most == 0) {
+        while (turn(context, true) != HDI_TURN_OVER) {
+        }
+        return;
+    }
+    job j = {.turn = turn, .context = context, .most = most, .node = node_of(rt, device)};
+    begin(rt, &j);
+    for (hdi_turn t; (t = turn(context, true)) != HDI_TURN_OVER;) {
+        if (t == HDI_TURN_DID && atomic_load_explicit(&j.away, memory_order_relaxed)) {
+            call_back(rt->copiers, &j);
+        }
+    }
+    end(rt->copiers, &j);
+}
+
+typedef struct items {
+    void (*work)(void *context, size_t item);
+    void *context;
+    _Atomic size_t next;
+    size_t count;
+} items;
+
+static hdi_turn next_item(void *context, bool caller)
+{
+    items *all = context;
+    (void)caller;
+    size_t item = atomic_fetch_add_explicit(&all->next, 1, memory_order_relaxed);
+    if (item >= all->count) {
+        return HDI_TURN_OVER;
+    }
+    all->work(all->context, item);
+    return HDI_TURN_DID;
+}
+
+void hdi_copiers_run(hd_runtime *rt, int device, size_t count, void (*work)(void *context, size_t item), void *context)
+{
+    items all = {.work = work, .context = context, .count = count};
+    if (count) {
+        hdi_copiers_share(rt, device, count - 1, next_item, &all);
+    }
+}

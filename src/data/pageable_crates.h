@@ -1,0 +1,99 @@
+/* pageable_crates.h - crates: the pinned chunks that hd_write fills and hd_read empties.
+ *
+ * Every device has rings of crates of its own, for each direction and for small and large ones, so a device that is held up keeps nobody
+ * else's transfers waiting. The crates of a ring are used in one lane only, so the one that was given back first is the first to be free, and
+ * a look at it is all that taking one costs. Crates are made when the first in the ring is still in use, so there are no more than
+ * are needed; they are kept until hd_close, or until pinned memory gets short.
+ *
+ * Threads: any. Locks: one per ring, for tens of nanoseconds, with nothing below it. Blocking: where the caller says so.
+ * Always: a crate is in its ring, with the position of its last use, or taken by one thread. Who has taken one gives it back
+ * without waiting for another one, so nobody waits in a circle.
+ */
+#ifndef HDI_DATA_PAGEABLE_CRATES_H
+#define HDI_DATA_PAGEABLE_CRATES_H
+
+#include "data/buffer.h"
+
+#define HDI_CRATE_SMALL ((size_t)64 << 10) /* bytes; less where pinned_limit is small */
+#define HDI_CRATE_LARGE ((size_t)4 << 20)
+#define HDI_CRATES_MOST 64 /* in a ring */
+
+typedef struct hdi_crate {
+    struct hd_buffer *buffer; /* NULL: not made */
+    uint64_t last;            /* position in the ring's lane behind its last use, 0: nobody uses it */
+    bool published;           /* the lane's word is asked for right behind it (hdi_command) */
+    struct hdi_crate *next;
+} hdi_crate;
+
+typedef struct hdi_crates {
+    hd_runtime *runtime;
+    _Atomic(hd_lane *) lane; /* constant as soon as hdi_crates_of has returned the ring */
+    size_t bytes;            /* of each crate: whole pages */
+    uint32_t most;           /* crates */
+    /* ---- under the lock ---- */
+    hdi_lock lock;
+    uint32_t made;         /* or being made */
+    uint32_t first, count; /* of `queue`, by the time at which they will be free */
+    hdi_crate *queue[HDI_CRATES_MOST];
+    hdi_crate *unmade; /* places without memory */
+    hdi_crate places[HDI_CRATES_MOST];
+    /* ---- */
+    _Atomic int64_t again;    /* clock when there may be memory for more again; 0: none was refused */
+    _Atomic uint32_t given;   /* futex word: moves when a crate is given back */
+    _Atomic uint32_t waiting; /* threads that want a crate and have none */
+} hdi_crates;
+
+/* hd_open and hd_close; the pinned memory goes with all other. Errors: HOST_MEMORY. */
+hd_status hdi_crates_create(hd_runtime *rt);
+void hdi_crates_release(hd_runtime *rt);
+
+/* A device's ring. NULL: no host memory for it; said. */
+hdi_crates *hdi_crates_of(hdi_device *device, bool to_device, bool large, const char *who);
+
+/* The lane that its crates are used in: small transfers do not queue up behind large ones. */
+static inline hd_lane *hdi_crates_lane(const hdi_crates *ring)
+{
+    /* pairs with the release store in hdi_crates_of */
+    return atomic_load_explicit(&ring->lane, memory_order_acquire);
+}
+
+typedef enum hdi_crate_wish {
+    HDI_CRATE_IDLE, /* one that is there and free */
+    HDI_CRATE_NOW,  /* or one that is made now */
+    HDI_CRATE_WAIT  /* or the next one to be free, until the deadline: for who has none in this ring */
+} hdi_crate_wish;
+
+/* *out: a crate that the caller may use at once; NULL, with HD_OK, where there is none (WAIT: until the deadline). Errors: there is
+ * no crate in the ring and none can be made: HOST_MEMORY, DRIVER and what else hd_alloc_host says. */
+hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out);
+
+/* Gives it back; the device uses it until `last` (0: not at all), which is `published` or not. */
+void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool published);
+
+/* Pinned memory is short: gives that of idle crates back, of all rings. False: there was none. */
+bool hdi_crates_relieve(hd_runtime *rt);
+
+/* The use of a crate that is waited for, and the word that will tell of it, if one is on its way already: asking for another one would
+ * hold up the link. But what that word stands behind may take much longer, so it is waited for only for a moment. */
+typedef struct hdi_awaited {
+    uint64_t last; /* 0: nothing */
+    uint64_t word; /* 0: none */
+} hdi_awaited;
+
+/* In the order of the queue; the first one is what is waited for. */
+static inline void hdi_awaited_add(hdi_awaited *a, uint64_t last, bool published)
+{
+    a->last = a->last ? a->last : last;
+    a->word = a->word == 0 && published && last >= a->last ? last : a->word;
+}
+
+/* False: the deadline passed. */
+bool hdi_awaited_wait(const hdi_awaited *a, hd_lane *lane, int64_t deadline);
+
+/* Whether somebody waits for a crate of the ring. A hint. */
+static inline bool hdi_crates_wanted(const hdi_crates *ring)
+{
+    return atomic_load_explicit(&ring->waiting, memory_order_relaxed) != 0;
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* pageable_read.c - large hd_reads: the device fills crates ahead, and whoever takes a turn empties the one that was sent for first and
+ * sends it off again for the next part.
+ *
+ * Threads: the caller and copiers, see pageable.h. Only the caller takes crates from the ring, and waits for one only while the transfer has
+ * none at all, so readers never wait for each other in a circle, however few crates there are. A copier that finds the
+ * front not there yet waits for it without claiming it.
+ * Always: a crate of the transfer is in its queue, or in the hands of the one thread that empties it.
+ */
+#include "base/error.h"
+#include "base/wait.h"
+#include "data/pageable.h"
+
+/* A crate on its way. */
+typedef struct flight {
+    hdi_crate *crate;
+    hdi_pageable_part part;
+    uint64_t last; /* it is there when the lane is done with this position */
+} flight;
+
+typedef struct reading {
+    hdi_pageable t;
+    flight queue[HDI_CRATES_MOST]; /* under the transfer's lock, like the next three */
+    uint32_t first, count;
+    uint32_t hands;            /* crates that threads hold */
+    _Atomic uint32_t changed;  /* futex word: moves when a thread lets go of a crate */
+    _Atomic bool caller_waits; /* for that */
+} reading;
+
+/* A thread has let go of a crate: into the queue, or back to the ring. */
+static void let_go(reading *r, const flight *sent)
+{
+    hdi_lock_take(&r->t.lock);
+    if (sent) {
+        r->queue[(r->first + r->count++) % HDI_CRATES_MOST] = *sent;
+    }
+    r->hands--;
+    hdi_lock_release(&r->t.lock);
+    /* Sequentially consistent with the caller's note that it waits, and its look at `changed` behind that. */
+    atomic_fetch_add_explicit(&r->changed, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&r->caller_waits, memory_order_seq_cst)) {
+        hdi_futex_wake(&r->changed, 1);
+    }
+}
+
+/* Sends a crate in this thread's hands for the next part, or gives it back where there is none. */
+static void send(reading *r, hdi_crate *crate)
+{
+    hdi_pageable *t = &r->t;
+    flight f = {.crate = crate};
+    bool sent = hdi_pageable_next(t, t->ring->bytes, &f.part);
+    hd_status status = sent ? hdi_pageable_submit(t, crate->buffer, &f.part, &f.last) : HD_OK;
+    if (status) {
+        hdi_pageable_fail(t, status);
+        sent = false;
+    }
+    if (!sent) {
+        hdi_crate_give(t->ring, crate, 0, false);
+    }
+    let_go(r, sent ? &f : NULL);
+}
+
+static void take_into_hands(reading *r)
+{
+    hdi_lock_take(&r->t.lock);
+    r->hands++;
+    hdi_lock_release(&r->t.lock);
+}
+
+/* The caller alone: one more crate from the ring. False: there was none as wished, or the transfer failed for want of one. */
+static bool send_another(reading *r, hdi_crate_wish wish, int64_t deadline)
+{
+    hdi_pageable *t = &r->t;
+    hdi_crate *crate;
+    if (!hdi_pageable_goes_on(t)) {
+        return false;
+    }
+    hd_status status = hdi_crate_take(t->ring, wish, deadline, t->who, &crate);
+    if (!status && !crate && wish == HDI_CRATE_WAIT) {
+        status = hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", t->who);
+    }
+    if (status) {
+        hdi_pageable_fail(t, status);
+        return false;
+    }
+    if (crate) {
+        take_into_hands(r);
+        send(r, crate);
+    }
+    return crate != NULL;
+}
+
+/* Bytes of a crate in this thread's hands to where they belong; and the crate on its way again, unless somebody else has none. */
+static void empty(reading *r, const flight *f)
+{
+    hdi_pageable *t = &r->t;
+    hd_status status = hdi_position_status(t->rt, t->lane->global, f->last, t->who);
+    if (status) {
+        hdi_pageable_fail(t, status);
+        hdi_crate_give(t->ring, f->crate, f->last, f->part.published);
+        let_go(r, NULL);
+        return;
+    }
+    hdi_pageable_copy(t, t->memory + f->part.at, f->crate->buffer->host + f->part.skew, f->part.bytes);
+    hdi_lock_take(&t->lock);
+    bool share = hdi_crates_wanted(t->ring) && r->count + r->hands > 1;
+    hdi_lock_release(&t->lock);
+    if (share) {
+        hdi_crate_give(t->ring, f->crate, 0, false);
+        let_go(r, NULL);
+    } else {
+        send(r, f->crate);
+    }
+}
+
+typedef enum front {
+    FRONT_TAKEN,
+    FRONT_UNDER_WAY, /* not there yet */
+    FRONT_IN_HANDS,  /* nothing is under way, but somebody may send something */
+    FRONT_NONE,      /* no crate at all, but more to read */
+    FRONT_OVER
+} front;
+
+/* The flight at the front, if its bytes are there: into this thread's hands. *until: else what to wait for. */
+static front claim(reading *r, flight *f, hdi_awaited *until)
+{
+    hdi_pageable *t = &r->t;
+    front found;
+    hdi_lock_take(&t->lock);
+    if (hdi_pageable_failed(t)) {
+        found = FRONT_OVER;
+    } else if (r->count == 0) {
+        /* What is in somebody's hands may be on its way back into the queue, also for the last part. */
+        bool all = atomic_load_explicit(&t->next, memory_order_relaxed) == t->bytes;
+        found = r->hands ? FRONT_IN_HANDS : all ? FRONT_OVER : FRONT_NONE;
+    } else {
+        *f = r->queue[r->first];
+        /* pairs with the engine's store of `done`: the bytes are there */
+        bool there = atomic_load_explicit(&t->lane->shared->done, memory_order_acquire) >= f->last;
+        found = there ? FRONT_TAKEN : FRONT_UNDER_WAY;
+        *until = (hdi_awaited){0, 0};
+        for (uint32_t i = 0; !there && i < r->count; i++) {
+            const flight *next = &r->queue[(r->first + i) % HDI_CRATES_MOST];
+            hdi_awaited_add(until, next->last, next->part.published);
+        }
+        if (there) {
+            r->first = (r->first + 1) % HDI_CRATES_MOST;
+            r->count--;
+            r->hands++;
+        }
+    }
+    hdi_lock_release(&t->lock);
+    return found;
+}
+
+/* The caller has nothing to do before another thread sends a crate, or has emptied its last one. */
+static void wait_for_hands(reading *r)
+{
+    atomic_store_explicit(&r->caller_waits, true, memory_order_seq_cst);
+    uint32_t changed = atomic_load_explicit(&r->changed, memory_order_seq_cst);
+    hdi_lock_take(&r->t.lock);
+    bool in_hands = r->count == 0 && r->hands;
+    hdi_lock_release(&r->t.lock);
+    if (in_hands) {
+        hdi_futex_wait(&r->changed, changed, INT64_MAX); /* copying does not take long */
+    }
+    atomic_store_explicit(&r->caller_waits, false, memory_order_seq_cst);
+}
+
+static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller)
+{
+    hdi_pageable *t = &r->t;
+    if (hdi_awaited_wait(until, t->lane, hdi_pageable_patience(t, caller))) {
+        return HDI_TURN_DID;
+    }
+    if (!caller) {
+        return HDI_TURN_WAITS;
+    }
+    hdi_pageable_fail(t,
+                      hdi_fail(HD_ERROR_TIMEOUT, "%s: the bytes are not there yet (option transfer_timeout)", t->who));
+    return HDI_TURN_OVER;
+}
+
+static hdi_turn turn(void *context, bool caller)
+{
+    reading *r = context;
+    hdi_pageable *t = &r->t;
+    flight f;
+    while (caller && !hdi_crates_wanted(t->ring) && send_another(r, HDI_CRATE_IDLE, 0)) {
+    }
+    hdi_awaited until;
+    switch (claim(r, &f, &until)) {
+    case FRONT_TAKEN:
+        empty(r, &f);
+        return HDI_TURN_DID;
+    case FRONT_UNDER_WAY:
+        return caller && send_another(r, HDI_CRATE_NOW, 0) ? HDI_TURN_DID : wait_for_front(r, &until, caller);
+    case FRONT_IN_HANDS:
+        if (caller) {
+            wait_for_hands(r);
+        }
+        return HDI_TURN_WAITS;
+    case FRONT_NONE:
+        if (caller) {
+            send_another(r, HDI_CRATE_WAIT, t->deadline);
+        }
+        return caller ? HDI_TURN_DID : HDI_TURN_WAITS;
+    case FRONT_OVER:
+        break;
+    }
+    return HDI_TURN_OVER;
+}
+
+hd_status hdi_pageable_read(hdi_pageable *t)
+{
+    hd_error error;
+    t->error = &error;
+    hd_status status = hdi_pageable_begin(t);
+    if (status) {
+        return status;
+    }
+    reading r; /* without the queue's content, which is several pages */
+    r.t = *t;
+    r.first = r.count = r.hands = 0;
+    atomic_init(&r.changed, 0);
+    atomic_init(&r.caller_waits, false);
+    hdi_copiers_share(t->rt, t->device->index, t->threads - 1, turn, &r);
+    for (; r.count; r.count--) { /* of a failed transfer: the device goes on with them */
+        const flight *f = &r.queue[r.first];
+        hdi_crate_give(t->ring, f->crate, f->last, f->part.published);
+        r.first = (r.first + 1) % HDI_CRATES_MOST;
+    }
+    return hdi_pageable_result(&r.t);
+}

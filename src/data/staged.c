@@ -1,0 +1,91 @@
+/* staged.c - copies from one device to another through pinned chunks, and how parts share a chunk.
+ *
+ * The first half of a part goes out of the source into a chunk, in a lane of the source's device; the second half out of the chunk into the
+ * destination, in a lane of the destination's. All of it is submitted at once: a second half waits for its first in its lane, and a first half for
+ * whoever used its chunk before, so the copy is asynchronous however few chunks there are.
+ *
+ * Threads: any. Locks: none of its own. Blocking: see ring.h. Always: a chunk is given back with the mark of the last operation that uses it, also
+ * on failure; an operation uses its chunk as a whole, so that one use record says everything.
+ */
+#include "base/error.h"
+#include "data/ring.h"
+#include "data/transfer.h"
+
+bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room)
+{
+    load->n = 0;
+    load->bytes = 0;
+    while (load->n < HDI_LOAD_PARTS && hdi_walk_next(walk, room - load->bytes, &load->part[load->n])) {
+        load->at[load->n] = load->bytes;
+        load->bytes += hdi_part_room(&load->part[load->n++]);
+    }
+    return load->n != 0;
+}
+
+hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
+                          struct hd_buffer *chunk, hdi_mark *after, hd_ticket *last)
+{
+    hd_status status = HD_OK;
+    for (int i = 0; i < load->n && !status; i++) {
+        const hdi_part *part = &load->part[i];
+        const hdi_side inside = {.place = hdi_place_of(chunk),
+                                 .at = load->at[i],
+                                 .pitch = part->pitch,
+                                 .high = chunk->bytes,
+                                 .ours = !to_host};
+        hdi_side outside = to_host ? hdi_transfer_from(t, part) : hdi_transfer_to(t, part);
+        /* Where the rows lie in the chunk as they do outside, what is between them comes along. */
+        bool at_once = to_host && part->pitch == part->src_pitch;
+        uint64_t row = at_once ? hdi_part_room(part) : part->row;
+        uint64_t rows = at_once ? 1 : part->rows;
+        /* The last one is what the other half waits for, and the next user of the chunk. */
+        uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) | (i == load->n - 1 ? HDI_COPY_AWAITED : 0);
+        status = hdi_rows_submit(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
+                                 t->who, after, last);
+    }
+    return status;
+}
+
+hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out)
+{
+    hd_runtime *rt = t->to.buffer->runtime;
+    int src = route->device, dst = route->second; /* as planned: the buffers may be freed meanwhile */
+    hd_status status = hdi_copy_alive(rt->devices[src]->lane_out, t->who);
+    status = status ? status : hdi_copy_alive(rt->devices[dst]->lane_in, t->who);
+    if (status) {
+        return status;
+    }
+    bool own = route->lanes == HDI_LANES_PAIR;
+    hd_lane *lane_out =
+        own ? hdi_pair_lane_out(rt, src, dst) : hdi_copy_lane(rt->devices[src], HDI_WAY_OUT, HDI_LANES_QUICK);
+    hd_lane *lane_in =
+        own ? hdi_pair_lane_in(rt, src, dst) : hdi_copy_lane(rt->devices[dst], HDI_WAY_IN, HDI_LANES_QUICK);
+    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+    hdi_route now = *route;
+    hd_error before;
+    hdi_error_save(&before);
+    hdi_walk walk = hdi_walk_begin(t->box, now.piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
+    hdi_mark after_out = {0, 0}, after_in = t->after;
+    while (!status && !walk.ended) {
+        hdi_ring_chunk *chunk;
+        status = hdi_ring_take(rt, src, dst, &now, deadline, t->who, &chunk);
+        if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_MEDIUM) { /* there may be room for smaller ones */
+            now.chunk = now.piece = walk.piece = HDI_STAGED_MEDIUM;
+            now.chunks = HDI_STAGED_MEDIUM_CHUNKS;
+            status = HD_OK;
+            hdi_error_restore(&before);
+            continue;
+        }
+        if (status) {
+            break;
+        }
+        hdi_load load;
+        hdi_load_next(&load, &walk, now.piece);
+        hd_ticket last = {NULL, 0};
+        status = hdi_load_submit(lane_out, true, t, &load, chunk->buffer, &after_out, &last);
+        status = status ? status : hdi_load_submit(lane_in, false, t, &load, chunk->buffer, &after_in, &last);
+        hdi_ring_give(rt, chunk, hdi_ticket_mark(last));
+        *out = last;
+    }
+    return status;
+}
