@@ -1,0 +1,402 @@
+/* cache.c - files of findings. See cache.h. */
+#include "peer/cache.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/wait.h"
+#include "driver/driver.h"
+#include "peer/record.h"
+
+#define HEADING "heddle peer finding 1"
+#define LOCK_NAP_NS 10000000
+#define LOCK_TIMES_MOST 10 /* the patience */
+
+/* ---- keys ---- */
+
+static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ p[i]) * 0x100000001b3u;
+    }
+    return h;
+}
+
+static uint64_t hash_text(uint64_t h, const char *text)
+{
+    return hash_bytes(h, text, strlen(text) + 1);
+}
+
+/* Appends "NAME VALUE\n", with everything printable. */
+static bool append(hdi_finding_key *key, size_t *used, const char *name, const char *value)
+{
+    size_t n = strlen(name) + strlen(value) + 2;
+    if (n >= sizeof key->text - *used) {
+        return false;
+    }
+    *used += (size_t)sprintf(key->text + *used, "%s ", name);
+    for (const char *p = value; *p; p++) {
+        key->text[(*used)++] = isprint((unsigned char)*p) ? *p : '?';
+    }
+    key->text[(*used)++] = '\n';
+    key->text[*used] = 0;
+    return true;
+}
+
+static bool append_device(hdi_finding_key *key, size_t *used, const char *name, const char *bus, const uint8_t *uuid)
+{
+    char value[128];
+    int n = snprintf(value, sizeof value, "%.64s ", bus);
+    for (int i = 0; i < 16; i++) {
+        n += snprintf(value + n, sizeof value - (size_t)n, "%02x", uuid[i]);
+    }
+    return append(key, used, name, value);
+}
+
+bool hdi_finding_key_make(const hdi_finding_facts *f, hdi_finding_key *out)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    h = hash_bytes(h, f->device_uuid, 16);
+    h = hash_bytes(h, f->owner_uuid, 16);
+    h = hash_text(h, f->device_bus);
+    h = hash_text(h, f->owner_bus);
+    h = hash_text(h, f->provider);
+    h = hash_text(h, f->placement);
+    h = hash_text(h, f->faults);
+    snprintf(out->name, sizeof out->name, "peer-%016llx.txt", (unsigned long long)h);
+    char test[32];
+    snprintf(test, sizeof test, "%d", HDI_PROBE_VERSION);
+    size_t used = 0;
+    out->text[0] = 0;
+    return append(out, &used, "test", test) && append(out, &used, "program", f->program) &&
+           append(out, &used, "boot", f->boot) && append(out, &used, "kernel", f->kernel) &&
+           append(out, &used, "driver", f->driver) && append(out, &used, "provider", f->provider) &&
+           append(out, &used, "placement", f->placement) && append(out, &used, "faults", f->faults) &&
+           append_device(out, &used, "device", f->device_bus, f->device_uuid) &&
+           append_device(out, &used, "owner", f->owner_bus, f->owner_uuid);
+}
+
+void hdi_cache_read_line(const char *path, char *out, size_t bytes)
+{
+    out[0] = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) {
+        return;
+    }
+    size_t n = 0;
+    ssize_t r;
+    while (n < bytes - 1 && ((r = read(fd, out + n, bytes - 1 - n)) > 0 || (r < 0 && errno == EINTR))) {
+        n += r > 0 ? (size_t)r : 0;
+    }
+    close(fd);
+    out[n] = 0;
+    out[strcspn(out, "\n")] = 0;
+    for (char *p = out; *p; p++) {
+        *p = isprint((unsigned char)*p) ? *p : '?';
+    }
+}
+
+/* ---- the folder ---- */
+
+/* Makes the folder, and the ones above it. */
+static bool make_folder(const char *path)
+{
+    struct stat facts;
+    if (stat(path, &facts) == 0) {
+        return S_ISDIR(facts.st_mode);
+    }
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    if (length >= sizeof part) {
+        return false;
+    }
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] == '/' || path[i] == 0) {
+            memcpy(part, path, i);
+            part[i] = 0;
+            if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+                return false;
+            }
+        }
+    }
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+bool hdi_cache_folder(const char *option, char *out, size_t bytes)
+{
+    if (strcmp(option, "none") == 0) {
+        return false;
+    }
+    int n;
+    if (option[0]) {
+        n = snprintf(out, bytes, "%s", option);
+    } else {
+        /* a relative one is to be ignored, says the XDG base directory specification */
+        const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+        bool has_cache = cache && cache[0] == '/';
+        if (!has_cache && !(home && home[0] == '/')) {
+            return false;
+        }
+        n = snprintf(out, bytes, "%s%s/heddle", has_cache ? cache : home, has_cache ? "" : "/.cache");
+    }
+    return n > 0 && (size_t)n < bytes && make_folder(out);
+}
+
+static bool path_of(const char *folder, const char *name, char *out, size_t bytes)
+{
+    int n = snprintf(out, bytes, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < bytes;
+}
+
+/* ---- reading ---- */
+
+/* All of a file that nobody but this user can have written, with a zero behind it. */
+static bool read_own_file(const char *path, char *out, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        return false;
+    }
+    struct stat facts;
+    bool good = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
+                !(facts.st_mode & (S_IWGRP | S_IWOTH)) && facts.st_size > 0 && (size_t)facts.st_size < bytes;
+    size_t n = 0;
+    while (good && n < bytes - 1) {
+        ssize_t r = read(fd, out + n, bytes - 1 - n);
+        if (r < 0 && errno == EINTR) {
+            continue;
+        }
+        good = r >= 0;
+        if (r <= 0) {
+            break;
+        }
+        n += (size_t)r;
+    }
+    close(fd);
+    out[n] = 0;
+    return good && n == (size_t)facts.st_size && !memchr(out, 0, n);
+}
+
+/* Moves *at past "NAME VALUE\n" and ends the value with a zero. NULL: something else stands there. */
+static char *take_line(char **at, const char *name)
+{
+    size_t length = strlen(name);
+    char *end = strchr(*at, '\n');
+    if (!end || strncmp(*at, name, length) != 0 || (*at)[length] != ' ') {
+        return NULL;
+    }
+    char *value = *at + length + 1;
+    *end = 0;
+    *at = end + 1;
+    return value;
+}
+
+static bool take_integer(char **at, const char *name, long low, long high, long *out)
+{
+    char *value = take_line(at, name), *end;
+    if (!value || !isdigit((unsigned char)value[0])) {
+        return false;
+    }
+    errno = 0;
+    *out = strtol(value, &end, 10);
+    return !*end && errno == 0 && *out >= low && *out <= high;
+}
+
+/* Whole numbers, so that the program's locale does not matter. */
+static bool take_rate(char **at, const char *name, double *out)
+{
+    long rate = 0;
+    bool good = take_integer(at, name, 0, LONG_MAX, &rate);
+    *out = (double)rate;
+    return good;
+}
+
+static bool take_verdict(char **at, hd_peer_verdict *out)
+{
+    const char *word = take_line(at, "verdict");
+    static const hd_peer_verdict kept[] = {HD_PEER_USABLE, HD_PEER_SLOW, HD_PEER_REFUSED, HD_PEER_CORRUPT};
+    for (size_t i = 0; word && i < sizeof kept / sizeof kept[0]; i++) {
+        if (strcmp(word, hd_peer_verdict_text(kept[i])) == 0) {
+            *out = kept[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool take_reason(char **at, hd_peer_info *info)
+{
+    const char *reason = take_line(at, "reason");
+    if (!reason || strlen(reason) >= sizeof info->reason) {
+        return false;
+    }
+    for (const char *p = reason; *p; p++) {
+        if (!isprint((unsigned char)*p)) {
+            return false;
+        }
+    }
+    memcpy(info->reason, reason, strlen(reason) + 1);
+    return true;
+}
+
+static bool parse(char *text, const hdi_finding_key *key, hd_peer_info *out)
+{
+    hd_peer_info info;
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
+    size_t key_length = strlen(key->text), heading = strlen(HEADING "\n");
+    if (strncmp(text, HEADING "\n", heading) != 0 || strncmp(text + heading, key->text, key_length) != 0) {
+        return false;
+    }
+    char *at = text + heading + key_length;
+    long code = 0, atomics = 0;
+    if (!take_verdict(&at, &info.verdict) || !take_integer(&at, "code", 0, 100000, &code) ||
+        !take_integer(&at, "atomics", 0, 1, &atomics) || !take_rate(&at, "direct", &info.direct_bytes_per_s) ||
+        !take_rate(&at, "staged", &info.staged_bytes_per_s) || !take_reason(&at, &info) || strcmp(at, "end\n") != 0) {
+        return false;
+    }
+    info.driver_code = (int)code;
+    info.atomics = atomics != 0;
+    info.remembered = true;
+    *out = info;
+    return true;
+}
+
+bool hdi_cache_load(const char *folder, const hdi_finding_key *key, hd_peer_info *out)
+{
+    char path[PATH_MAX];
+    char *text = malloc(HDI_FINDING_BYTES);
+    bool good = text && path_of(folder, key->name, path, sizeof path) && read_own_file(path, text, HDI_FINDING_BYTES) &&
+                parse(text, key, out);
+    free(text);
+    return good;
+}
+
+/* ---- writing ---- */
+
+/* A file size limit of the program's is met without the signal that would end it. */
+static bool write_all(int fd, const char *text, size_t n)
+{
+    sigset_t limit, before, pending;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    sigpending(&pending);
+    bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &limit, &before);
+    bool good = true;
+    for (size_t done = 0; done < n && good;) {
+        ssize_t w = write(fd, text + done, n - done);
+        if (w > 0) {
+            done += (size_t)w;
+        } else {
+            good = w < 0 && errno == EINTR;
+        }
+    }
+    if (!was_pending) {
+        const struct timespec now = {0, 0};
+        sigtimedwait(&limit, NULL, &now);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return good;
+}
+
+void hdi_cache_save(const char *folder, const hdi_finding_key *key, const hd_peer_info *info)
+{
+    if (info->verdict == HD_PEER_UNKNOWN || info->verdict == HD_PEER_INCONCLUSIVE ||
+        info->driver_code == HDCU_ERROR_TOO_MANY_PEERS) {
+        return;
+    }
+    char path[PATH_MAX], fresh[PATH_MAX], name[96];
+    char *text = malloc(HDI_FINDING_BYTES);
+    if (!text) {
+        return;
+    }
+    int n = snprintf(text, HDI_FINDING_BYTES,
+                     HEADING "\n%sverdict %s\ncode %d\natomics %d\ndirect %.0f\nstaged %.0f\nreason %s\nend\n",
+                     key->text, hd_peer_verdict_text(info->verdict), info->driver_code > 0 ? info->driver_code : 0,
+                     info->atomics, info->direct_bytes_per_s, info->staged_bytes_per_s, info->reason);
+    snprintf(name, sizeof name, ".%s.XXXXXX", key->name);
+    if (n > 0 && n < HDI_FINDING_BYTES && path_of(folder, key->name, path, sizeof path) &&
+        path_of(folder, name, fresh, sizeof fresh)) {
+        int fd = mkostemp(fresh, O_CLOEXEC); /* readable and writable for this user only */
+        if (fd >= 0) {
+            bool good = write_all(fd, text, (size_t)n);
+            good = close(fd) == 0 && good;
+            if (!good || rename(fresh, path) != 0) {
+                unlink(fresh);
+            }
+        }
+    }
+    free(text);
+}
+
+/* ---- one test at a time ---- */
+
+/* When the one that has the lock last came on. */
+static int64_t time_of(int fd)
+{
+    struct stat facts;
+    return fstat(fd, &facts) == 0 ? (int64_t)facts.st_mtim.tv_sec * 1000000000 + facts.st_mtim.tv_nsec : 0;
+}
+
+/* Waits for the lock. True: it is ours. */
+static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context), void *context)
+{
+    int64_t begun = hdi_clock_ns(), since = begun, seen = time_of(fd);
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        bool taken = errno == EWOULDBLOCK || errno == EINTR;
+        int64_t now = hdi_clock_ns(), latest = time_of(fd);
+        if (latest != seen) {
+            seen = latest;
+            since = now;
+            if (enough && enough(context)) {
+                return false;
+            }
+        }
+        if (!taken || now - since > patience_ns || (now - begun) / LOCK_TIMES_MOST > patience_ns) {
+            return false;
+        }
+        hdi_nap(LOCK_NAP_NS);
+    }
+    return !enough || !enough(context);
+}
+
+int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context)
+{
+    char path[PATH_MAX];
+    int fd = -1;
+    if (path_of(folder, "lock", path, sizeof path)) {
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    }
+    if (fd >= 0 && !lock_file(fd, patience_ns, enough, context)) {
+        hdi_cache_unlock(fd);
+        fd = -1;
+    }
+    hdi_cache_come_on(fd);
+    return fd;
+}
+
+void hdi_cache_come_on(int descriptor)
+{
+    if (descriptor >= 0) {
+        futimens(descriptor, NULL);
+    }
+}
+
+void hdi_cache_unlock(int descriptor)
+{
+    if (descriptor >= 0) {
+        flock(descriptor, LOCK_UN); /* also where a child of the program's has a copy of it */
+        close(descriptor);
+    }
+}

@@ -1,0 +1,61 @@
+/* cache.h - findings about pairs of devices in files of the user's cache folder, for the processes that come after.
+ *
+ * One file per ordered pair, provider, kind of placement and fault of the host provider. It holds the whole key in words, and counts for
+ * nothing where one of them differs: another boot, driver, kernel command line or test program makes the finding unknown, and the next
+ * one takes the file's place, so files do not pile up.
+ *
+ * Threads: any. Locks: none of this process; a lock file keeps processes from testing, and so disturbing, each other. Its time of change is
+ * that of the latest finding of whoever has it.
+ * Always: nothing here fails for the caller, records a message, or believes a file that somebody else could have written. Files are
+ * replaced as a whole.
+ */
+#ifndef HDI_PEER_CACHE_H
+#define HDI_PEER_CACHE_H
+
+#include <heddle/peer.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HDI_FINDING_BYTES 16384 /* most that is read of a file */
+
+/* What a finding depends on. Strings may be anything, and are the caller's. */
+typedef struct hdi_finding_facts {
+    const char *boot, *kernel; /* boot id and command line; see hdi_finding_machine */
+    const char *driver;        /* versions */
+    const char *program;       /* which build of the test */
+    const char *provider, *placement, *faults;
+    const char *device_bus, *owner_bus;
+    const uint8_t *device_uuid, *owner_uuid; /* 16 bytes each */
+} hdi_finding_facts;
+
+typedef struct hdi_finding_key {
+    char name[48]; /* of the file */
+    char text[8192];
+} hdi_finding_key;
+
+/* False: it is too long. */
+bool hdi_finding_key_make(const hdi_finding_facts *facts, hdi_finding_key *out);
+
+/* The folder that the option `cache` means; makes it where it is missing. False: there is none, or it cannot be had. */
+bool hdi_cache_folder(const char *option, char *out, size_t bytes);
+
+/* True: `out` is what an earlier process found, with `remembered` set. */
+bool hdi_cache_load(const char *folder, const hdi_finding_key *key, hd_peer_info *out);
+
+/* Keeps a finding if it can. What was inconclusive, or refused because of what else is going on, is not kept. */
+void hdi_cache_save(const char *folder, const hdi_finding_key *key, const hd_peer_info *info);
+
+/* Waits for whoever tests on this machine, as long as it comes on (hdi_cache_come_on): not without that for `patience_ns`, nor ten times
+ * as long in all. Each time that it has, and when it is done, `enough` is asked (NULL: nobody is); true ends the waiting. Returns a
+ * descriptor for hdi_cache_unlock, -1: nobody is kept out. */
+int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context);
+/* Whoever has the lock has another finding. -1: nothing. */
+void hdi_cache_come_on(int descriptor);
+void hdi_cache_unlock(int descriptor);
+
+/* The first line of a file of the system, without what cannot be printed; "" where it cannot be read. */
+void hdi_cache_read_line(const char *path, char *out, size_t bytes);
+
+#endif

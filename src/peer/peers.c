@@ -1,0 +1,583 @@
+/* peers.c - the table of what is known about pairs of devices, and who finds it out. See peers.h.
+ *
+ * Finding out about pairs goes in this order: the driver's own word, which costs nothing; the files of findings; the test, whose
+ * findings go into table and files. Whoever does it has the turn; its pairs are marked, so that others wait for them.
+ */
+#include "peer/peers.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "driver/driver.h"
+#include "engine/engine.h"
+#include "peer/cache.h"
+#include "peer/test.h"
+#include "worker/spawn.h"
+#include "worker/workers.h"
+
+#define HOST_MEMORY "256M" /* of each host device during a test */
+
+/* How many times as fast pinned memory must be for a pair to be slow. Host devices copy with the processor: what else it has to do slows
+ * one thread that copies down more than two that take turns. */
+#define SLOW_MARGIN 1.25
+#define SLOW_MARGIN_ON_HOST 8.0
+
+typedef struct entry {
+    hd_peer_info info; /* verdict UNKNOWN: nothing is known */
+    hd_peer_info
+        refused; /* verdict REFUSED: the driver does not map the memory here, whatever was found; UNKNOWN: it may yet */
+    bool fleeting; /* of an inconclusive one: it may be another one in a moment */
+    bool asked;    /* by whoever has the turn */
+} entry;
+
+struct hdi_peers {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* an entry, or the turn */
+    bool turn_taken;
+    pthread_t turn_owner;
+    char program
+        [PATH_MAX]; /* "": there is none. Constant, like the next one, and absolute: the application may go elsewhere */
+    char cache[PATH_MAX];                       /* as the option */
+    entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
+};
+
+/* Where a test will be started from, and where findings lie. */
+static void find_places(hd_runtime *rt)
+{
+    struct hdi_peers *peers = rt->peers;
+    hd_error before;
+    hdi_error_save(&before);
+    if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
+                         sizeof peers->program) != HD_OK) {
+        peers->program[0] = 0; /* no failure of hd_open: pairs are inconclusive then */
+    }
+    hdi_error_restore(&before);
+    const char *cache = rt->options.cache;
+    char here[PATH_MAX] = "";
+    bool relative = cache[0] && cache[0] != '/' && strcmp(cache, "none") != 0;
+    if (relative && !getcwd(here, sizeof here)) {
+        relative = false;
+        cache = "none";
+    }
+    int n = snprintf(peers->cache, sizeof peers->cache, "%s%s%s", here, relative ? "/" : "", cache);
+    if (n < 0 || (size_t)n >= sizeof peers->cache) {
+        strcpy(peers->cache, "none");
+    }
+}
+
+hd_status hdi_peers_create(hd_runtime *rt)
+{
+    rt->peers = calloc(1, sizeof *rt->peers);
+    if (!rt->peers) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    find_places(rt);
+    pthread_mutex_init(&rt->peers->lock, NULL);
+    pthread_cond_init(&rt->peers->changed, NULL);
+    return HD_OK;
+}
+
+void hdi_peers_release(hd_runtime *rt)
+{
+    if (rt->peers) {
+        pthread_cond_destroy(&rt->peers->changed);
+        pthread_mutex_destroy(&rt->peers->lock);
+        free(rt->peers);
+        rt->peers = NULL;
+    }
+}
+
+/* What is known. The lock is held. */
+static hd_peer_info knowledge(const struct hdi_peers *peers, int device, int owner)
+{
+    const entry *e = &peers->of[device][owner];
+    if (e->refused.verdict != HD_PEER_UNKNOWN) {
+        return e->refused;
+    }
+    return e->info.verdict != HD_PEER_UNKNOWN ? e->info : hdi_peer_blank();
+}
+
+static bool is_good(hd_peer_verdict verdict)
+{
+    return verdict == HD_PEER_USABLE || verdict == HD_PEER_SLOW;
+}
+
+/* ---- what needs no test ---- */
+
+/* True: *out is the driver's word, which is enough. */
+static bool driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_info *out)
+{
+    *out = hdi_peer_blank();
+    if (device == owner) {
+        out->verdict = HD_PEER_USABLE;
+        out->atomics = true;
+        return true;
+    }
+    if (hdi_peers_offered(rt, device, owner)) {
+        return false;
+    }
+    out->verdict = HD_PEER_REFUSED;
+    snprintf(out->reason, sizeof out->reason, "%s",
+             rt->devices[device]->facts.peers >> owner & 1
+                 ? "the driver says that the devices can be peers, but also that access is not supported between them"
+                 : "the driver says that there is no peer access between them");
+    return true;
+}
+
+bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
+{
+    bool known = true;
+    if (!driver_decides(rt, device, owner, out)) {
+        pthread_mutex_lock(&rt->peers->lock);
+        *out = knowledge(rt->peers, device, owner);
+        known = out->verdict != HD_PEER_UNKNOWN &&
+                !(out->verdict == HD_PEER_INCONCLUSIVE && rt->peers->of[device][owner].fleeting);
+        pthread_mutex_unlock(&rt->peers->lock);
+    }
+    return known;
+}
+
+/* ---- findings ---- */
+
+/* Who is in use, and who is to be asked for again at the next use, follows the finding. */
+static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
+{
+    if (strcmp(rt->options.peers, "verify") != 0) {
+        return; /* then findings are for those who ask only */
+    }
+    _Atomic uint8_t *reach = &rt->devices[device]->reach[owner];
+    pthread_mutex_lock(&rt->linking);
+    uint8_t before = atomic_load_explicit(reach, memory_order_relaxed), after = before;
+    if (verdict == HD_PEER_CORRUPT) {
+        after = HDI_PEERS_NO;
+    } else if (is_good(verdict) && before == HDI_PEERS_NO) {
+        after = HDI_PEERS_UNKNOWN;
+    } else if (verdict == HD_PEER_SLOW && before == HDI_PEERS_YES) {
+        after = HDI_PEERS_SLOW;
+    } else if (verdict == HD_PEER_USABLE && before == HDI_PEERS_SLOW) {
+        after = HDI_PEERS_YES;
+    } else if (verdict == HD_PEER_USABLE && before == HDI_PEERS_SLOW_ASK) {
+        after = HDI_PEERS_UNKNOWN;
+    }
+    atomic_store_explicit(reach, after, memory_order_release);
+    pthread_mutex_unlock(&rt->linking);
+}
+
+static bool says_something(hd_peer_verdict verdict)
+{
+    return verdict != HD_PEER_UNKNOWN && verdict != HD_PEER_INCONCLUSIVE;
+}
+
+/* A finding becomes what is known, unless it says less than what is. */
+static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
+{
+    struct hdi_peers *peers = rt->peers;
+    pthread_mutex_lock(&peers->lock);
+    entry *e = &peers->of[device][owner];
+    if (says_something(info->verdict) || !says_something(e->info.verdict)) {
+        e->info = *info;
+        e->fleeting = fleeting;
+    }
+    e->refused = hdi_peer_blank(); /* to be tried again */
+    e->asked = false;
+    pthread_cond_broadcast(&peers->changed);
+    pthread_mutex_unlock(&peers->lock);
+    apply(rt, device, owner, info->verdict);
+}
+
+void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good)
+{
+    entry *e = &rt->peers->of[device][owner];
+    pthread_mutex_lock(&rt->peers->lock);
+    e->refused = hdi_peer_blank();
+    e->refused.verdict = for_good ? HD_PEER_REFUSED : HD_PEER_UNKNOWN;
+    e->refused.driver_code = code > 0 ? code : 0;
+    snprintf(e->refused.reason, sizeof e->refused.reason, "the driver does not map the memory: %s%s%s%s", call,
+             call[0] ? ": " : "", hdi_driver_code_name(code),
+             code == HDCU_ERROR_TOO_MANY_PEERS ? " (a device can use the memory of eight others at a time)" : "");
+    pthread_mutex_unlock(&rt->peers->lock);
+}
+
+void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES])
+{
+    pthread_mutex_lock(&rt->peers->lock);
+    memcpy(out, rt->peers->of[device][owner].refused.reason, HD_PEER_REASON_BYTES);
+    pthread_mutex_unlock(&rt->peers->lock);
+}
+
+void hdi_peers_forget(hd_runtime *rt, int device)
+{
+    pthread_mutex_lock(&rt->peers->lock);
+    for (int i = 0; i < rt->n_devices; i++) {
+        rt->peers->of[i][device].refused = hdi_peer_blank();
+        rt->peers->of[device][i].refused = hdi_peer_blank();
+    }
+    pthread_mutex_unlock(&rt->peers->lock);
+}
+
+/* ---- finding out ---- */
+
+/* One turn at finding out. */
+typedef struct inquiry {
+    hd_runtime *rt;
+    bool has_folder;
+    char folder[PATH_MAX];
+    int lock; /* -1: none */
+    hdi_pair *left;
+    int n_left; /* pairs that are not known */
+    char boot[64], kernel[4096], driver[256], program_facts[128];
+    hdi_finding_key key;
+    /* who wants to hear of each finding; may be NULL */
+    void (*tell)(void *context, int device, int owner, const hd_peer_info *info);
+    void *context;
+} inquiry;
+
+static bool make_key(inquiry *q, int device, int owner)
+{
+    const hd_runtime *rt = q->rt;
+    const hdi_facts *d = &rt->devices[device]->facts, *o = &rt->devices[owner]->facts;
+    bool is_host = strcmp(rt->provider, "host") == 0;
+    const hdi_finding_facts facts = {
+        .boot = q->boot,
+        .kernel = q->kernel,
+        .driver = q->driver,
+        .program = q->program_facts,
+        .provider = rt->provider,
+        .placement = rt->is_process ? "process" : "thread",
+        .faults = is_host ? rt->options.host_corrupt : "",
+        .device_bus = d->bus_id,
+        .owner_bus = o->bus_id,
+        .device_uuid = d->uuid,
+        .owner_uuid = o->uuid,
+    };
+    return hdi_finding_key_make(&facts, &q->key);
+}
+
+/* What all findings of this runtime depend on. */
+static void prepare(inquiry *q)
+{
+    hd_runtime *rt = q->rt;
+    hdi_cache_read_line("/proc/sys/kernel/random/boot_id", q->boot, sizeof q->boot);
+    hdi_cache_read_line("/proc/cmdline", q->kernel, sizeof q->kernel);
+    char module[200];
+    hdi_cache_read_line("/proc/driver/nvidia/version", module, sizeof module);
+    snprintf(q->driver, sizeof q->driver, "%d %s", rt->driver_version,
+             strcmp(rt->provider, "nvidia") == 0 ? module : "");
+    struct stat facts;
+    if (stat(rt->peers->program, &facts) == 0) {
+        snprintf(q->program_facts, sizeof q->program_facts, "%lld %lld.%09ld", (long long)facts.st_size,
+                 (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
+    }
+    /* Without a boot's name nobody knows whether the machine is still as it was. */
+    q->has_folder = q->boot[0] && hdi_cache_folder(rt->peers->cache, q->folder, sizeof q->folder);
+}
+
+static void tell(inquiry *q, int device, int owner, const hd_peer_info *info, bool fleeting)
+{
+    settle(q->rt, device, owner, info, fleeting);
+    if (q->tell) {
+        q->tell(q->context, device, owner, info);
+    }
+}
+
+/* Takes what an earlier process has found out of the list. True: none is left. */
+static bool recall(void *context)
+{
+    inquiry *q = context;
+    int left = 0;
+    for (int i = 0; i < q->n_left; i++) {
+        hd_peer_info info;
+        int device = q->left[i].device, owner = q->left[i].owner;
+        if (q->has_folder && make_key(q, device, owner) && hdi_cache_load(q->folder, &q->key, &info)) {
+            hdi_peer_say(&info, device, owner);
+            tell(q, device, owner, &info, false);
+        } else {
+            q->left[left++] = q->left[i];
+        }
+    }
+    q->n_left = left;
+    return left == 0;
+}
+
+static void tested(void *context, const hdi_pair *pair, const hd_peer_info *found, bool fleeting)
+{
+    inquiry *q = context;
+    if (q->has_folder && make_key(q, pair->device, pair->owner)) {
+        hdi_cache_save(q->folder, &q->key, found);
+        hdi_cache_come_on(q->lock);
+    }
+    hd_peer_info info = *found;
+    hdi_peer_say(&info, pair->device, pair->owner);
+    tell(q, pair->device, pair->owner, &info, fleeting);
+}
+
+/* The test must use memory the way that this runtime does, and nothing of what the program was told to go wrong with. */
+static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
+{
+    const hdi_options *o = &rt->options;
+    bool is_host = strcmp(rt->provider, "host") == 0;
+    const char *worker = rt->is_process ? hdi_worker_program(rt) : "";
+    if (strchr(worker, '"') || strchr(o->host_corrupt, '"')) {
+        return false;
+    }
+    int n = snprintf(out, bytes,
+                     "driver=%s placement=%s peers=trust cache=none worker=\"%s\" worker_timeout=%lld "
+                     "host_devices=%lld host_memory=" HOST_MEMORY " host_peers=%s host_corrupt=\"%s\"",
+                     rt->provider, rt->is_process ? "process" : "thread", worker, (long long)o->peer_timeout,
+                     (long long)o->host_devices, o->host_peers, is_host ? o->host_corrupt : "");
+    return n > 0 && (size_t)n < bytes;
+}
+
+static void test(inquiry *q)
+{
+    const hd_runtime *rt = q->rt;
+    hdi_pair *pairs = q->left;
+    int n = q->n_left;
+    char *settings = malloc(8192);
+    int ordinals[HDI_DEVICES_MAX];
+    uint8_t uuids[HDI_DEVICES_MAX][16];
+    for (int i = 0; i < rt->n_devices; i++) {
+        ordinals[i] = rt->devices[i]->ordinal;
+        memcpy(uuids[i], rt->devices[i]->facts.uuid, sizeof uuids[i]);
+    }
+    hd_peer_info why_not = hdi_peer_inconclusive(
+        "there is no program %s beside the library, or where the option probe says", HDI_PROBE_NAME);
+    bool has_program = rt->peers->program[0] != 0;
+    if (has_program && settings && !make_settings(rt, settings, 8192)) {
+        why_not = hdi_peer_inconclusive("the options worker and host_corrupt cannot be handed to the test");
+    } else if (has_program && settings) {
+        const hdi_test t = {.program = rt->peers->program,
+                            .settings = settings,
+                            .ordinals = ordinals,
+                            .uuids = (const uint8_t(*)[16])uuids,
+                            .limit_ms = rt->options.peer_timeout,
+                            .slow_margin = strcmp(rt->provider, "host") == 0 ? SLOW_MARGIN_ON_HOST : SLOW_MARGIN,
+                            .settled = tested,
+                            .context = q};
+        hdi_test_pairs(&t, pairs, n);
+        n = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        tell(q, pairs[i].device, pairs[i].owner, &why_not, !settings);
+    }
+    free(settings);
+}
+
+/* Finds out about pairs, which are marked. Without locks, with the turn. `again`: whatever is known. */
+static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
+                     void (*tell_whom)(void *context, int device, int owner, const hd_peer_info *info), void *context)
+{
+    inquiry *q = malloc(sizeof *q);
+    if (!q) {
+        hd_peer_info info = hdi_peer_inconclusive("there is no memory for the test");
+        for (int i = 0; i < n; i++) {
+            settle(rt, pairs[i].device, pairs[i].owner, &info, true);
+            if (tell_whom) {
+                tell_whom(context, pairs[i].device, pairs[i].owner, &info);
+            }
+        }
+        return;
+    }
+    memset(q, 0, sizeof *q);
+    q->rt = rt;
+    q->tell = tell_whom;
+    q->context = context;
+    q->left = pairs;
+    q->n_left = n;
+    q->lock = -1;
+    prepare(q);
+    if (again || !recall(q)) {
+        /* Whoever has the lock may be about to find them out. */
+        q->lock = !q->has_folder
+                      ? -1
+                      : hdi_cache_lock(q->folder, rt->options.peer_timeout * 1000000, again ? NULL : recall, q);
+        if (q->n_left > 0) {
+            test(q);
+        }
+        hdi_cache_unlock(q->lock);
+    }
+    free(q);
+}
+
+/* ---- turns ---- */
+
+/* Whether a pair is to be found out about now. The lock is held. */
+static bool is_wanted(const hd_runtime *rt, int device, int owner, bool inconclusive_too)
+{
+    const entry *e = &rt->peers->of[device][owner];
+    return e->info.verdict == HD_PEER_UNKNOWN ||
+           ((inconclusive_too || e->fleeting) && e->info.verdict == HD_PEER_INCONCLUSIVE);
+}
+
+/* The lock is held, and let go of meanwhile. */
+static void take_turn(struct hdi_peers *peers)
+{
+    while (peers->turn_taken) {
+        pthread_cond_wait(&peers->changed, &peers->lock);
+    }
+    peers->turn_taken = true;
+    peers->turn_owner = pthread_self();
+}
+
+/* Whether this very thread is finding out: a progress callback asks. The lock is held. */
+static bool has_turn(const struct hdi_peers *peers)
+{
+    return peers->turn_taken && pthread_equal(peers->turn_owner, pthread_self());
+}
+
+static void give_turn(struct hdi_peers *peers)
+{
+    pthread_mutex_lock(&peers->lock);
+    peers->turn_taken = false;
+    pthread_cond_broadcast(&peers->changed);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, hd_peer_info *out)
+{
+    if (driver_decides(rt, device, owner, out)) {
+        return;
+    }
+    struct hdi_peers *peers = rt->peers;
+    entry *e = &peers->of[device][owner];
+    pthread_mutex_lock(&peers->lock);
+    bool waited = has_turn(peers), own = waited;
+    while (e->asked && !own) { /* its finding is as good as one of our own */
+        waited = true;
+        pthread_cond_wait(&peers->changed, &peers->lock);
+    }
+    if (!own && is_wanted(rt, device, owner, inconclusive_too && !waited)) {
+        take_turn(peers);
+        hdi_pair pairs[2];
+        int n = 0;
+        if (is_wanted(rt, device, owner, inconclusive_too && !waited)) {
+            pairs[n++] = (hdi_pair){.device = device, .owner = owner};
+            if (hdi_peers_offered(rt, owner, device) && is_wanted(rt, owner, device, inconclusive_too)) {
+                pairs[n++] = (hdi_pair){.device = owner, .owner = device};
+            }
+        }
+        for (int i = 0; i < n; i++) {
+            peers->of[pairs[i].device][pairs[i].owner].asked = true;
+        }
+        pthread_mutex_unlock(&peers->lock);
+        if (n > 0) {
+            find_out(rt, pairs, n, false, NULL, NULL);
+        }
+        give_turn(peers);
+        pthread_mutex_lock(&peers->lock);
+    }
+    *out = knowledge(peers, device, owner);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+void hdi_peers_ask(hd_runtime *rt, int device, int owner, hd_peer_info *out)
+{
+    ask(rt, device, owner, false, out);
+}
+
+/* ---- the program's questions ---- */
+
+static hd_status check_pair(const hd_runtime *rt, int device, int owner)
+{
+    if (device < 0 || device >= rt->n_devices || owner < 0 || owner >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: device %d, owner %d: there are %d devices", device, owner,
+                        rt->n_devices);
+    }
+    return HD_OK;
+}
+
+hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out)
+{
+    if (!out || out->size < sizeof *out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: out is null, or its size is not %zu", sizeof *out);
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_peer_check: not an open runtime");
+    }
+    hd_status status = check_pair(rt, device, owner);
+    if (!status) {
+        size_t size = out->size;
+        hd_peer_info info;
+        ask(rt, device, owner, true, &info);
+        *out = info;
+        out->size = size;
+    }
+    return status;
+}
+
+typedef struct progress {
+    hd_peer_progress call;
+    void *context;
+    int done, total;
+} progress;
+
+static void report(void *context, int device, int owner, const hd_peer_info *info)
+{
+    progress *p = context;
+    p->done++;
+    if (p->call) {
+        p->call(p->context, device, owner, info, p->done, p->total);
+    }
+}
+
+hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, void *context)
+{
+    if (flags & ~(unsigned)HD_PEERS_AGAIN) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: flags 0x%x, of which only 0x%x is known", flags,
+                        (unsigned)HD_PEERS_AGAIN);
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_peers_check: not an open runtime");
+    }
+    int total = rt->n_devices * (rt->n_devices - 1);
+    hdi_pair *pairs = malloc(((size_t)total + 1) * sizeof *pairs);
+    if (!pairs) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_peers_check: no memory for %d pairs", total);
+    }
+    struct hdi_peers *peers = rt->peers;
+    bool again = (flags & HD_PEERS_AGAIN) != 0;
+    progress p = {call, context, 0, total};
+    int n = 0;
+    pthread_mutex_lock(&peers->lock);
+    bool nested = has_turn(peers);
+    if (!nested) {
+        take_turn(peers);
+    }
+    pthread_mutex_unlock(&peers->lock);
+    if (nested) {
+        free(pairs);
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: called from its own progress callback");
+    }
+    for (int i = 0; i < rt->n_devices; i++) {
+        for (int j = 0; j < rt->n_devices; j++) {
+            hd_peer_info info;
+            if (i == j) {
+                continue;
+            }
+            bool known = driver_decides(rt, i, j, &info);
+            if (!known) {
+                pthread_mutex_lock(&peers->lock);
+                known = !again && !is_wanted(rt, i, j, true);
+                info = knowledge(peers, i, j);
+                peers->of[i][j].asked = !known;
+                pthread_mutex_unlock(&peers->lock);
+            }
+            if (known) {
+                report(&p, i, j, &info);
+            } else {
+                pairs[n++] = (hdi_pair){.device = i, .owner = j};
+            }
+        }
+    }
+    if (n > 0) {
+        find_out(rt, pairs, n, again, report, &p);
+    }
+    give_turn(peers);
+    free(pairs);
+    return HD_OK;
+}

@@ -1,0 +1,338 @@
+/* test.c - runs heddle-probe and listens. See test.h. */
+#include "peer/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/wait.h"
+#include "worker/spawn.h"
+
+#define END_NS 5000000000  /* a process that has said everything, or was killed, gets this long to end */
+#define END_NAP_NS 1000000 /* between looks whether it has, on kernels that do not tell */
+#define LINGERING_MAX 64
+
+/* ---- processes that did not end in time: to be waited for some day, by whoever comes here next ---- */
+
+static pthread_mutex_t lingering_lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_process lingering[LINGERING_MAX];
+static int n_lingering;
+
+static void close_process(hdi_process *process)
+{
+    if (process->pidfd >= 0) {
+        close(process->pidfd);
+    }
+    *process = (hdi_process){0, -1};
+}
+
+/* True: it has ended, or is none of ours any more (then si_pid is 0). */
+static bool has_ended(const hdi_process *process, siginfo_t *info)
+{
+    return !hdi_process_look(process, info) || (info->si_pid == process->pid && info->si_code != CLD_STOPPED &&
+                                                info->si_code != CLD_CONTINUED && info->si_code != CLD_TRAPPED);
+}
+
+static void reap_lingering(hdi_process *also)
+{
+    pthread_mutex_lock(&lingering_lock);
+    for (int i = n_lingering - 1; i >= 0; i--) {
+        siginfo_t info;
+        if (has_ended(&lingering[i], &info)) {
+            close_process(&lingering[i]);
+            lingering[i] = lingering[--n_lingering];
+        }
+    }
+    if (also && n_lingering < LINGERING_MAX) {
+        lingering[n_lingering++] = *also;
+        *also = (hdi_process){0, -1};
+    }
+    pthread_mutex_unlock(&lingering_lock);
+}
+
+/* Waits for the end of the process. False: it did not end. */
+static bool await_end(const hdi_process *process, int64_t deadline, siginfo_t *info)
+{
+    while (!has_ended(process, info)) {
+        int64_t left = deadline - hdi_clock_ns();
+        if (left <= 0) {
+            return false;
+        }
+        if (process->pidfd >= 0) {
+            struct pollfd p = {.fd = process->pidfd, .events = POLLIN};
+            poll(&p, 1, (int)(left / 1000000) + 1);
+        } else {
+            hdi_nap(END_NAP_NS);
+        }
+    }
+    return true;
+}
+
+/* ---- one run ---- */
+
+typedef struct run {
+    const hdi_test *test;
+    hdi_pair *pairs;
+    bool *is_settled;
+    hdi_hearing hearing;
+    hdi_process process;
+    int pipe;
+    unsigned char bytes[sizeof(hdi_record)]; /* of a record that is not all there */
+    size_t n_bytes;
+} run;
+
+static void settle(run *r, int index)
+{
+    hd_peer_info info = r->hearing.info;
+    r->is_settled[index] = true;
+    r->test->settled(r->test->context, &r->pairs[index], &info, false);
+}
+
+static void give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, int error)
+{
+    bool fleeting = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
+    hd_peer_info info = hdi_peer_inconclusive("the program " HDI_PROBE_NAME " cannot be started: %s", strerror(error));
+    for (int i = 0; i < n; i++) {
+        test->settled(test->context, &pairs[i], &info, fleeting);
+        if (is_settled) {
+            is_settled[i] = true;
+        }
+    }
+}
+
+/* Who the devices are. */
+static void make_names(const hdi_test *test, const int *devices, int n_devices, char out[HDI_TEST_DEVICES * 32 + 1])
+{
+    char *at = out;
+    for (int i = 0; i < n_devices; i++) {
+        for (int k = 0; k < 16; k++) {
+            at += sprintf(at, "%02x", test->uuids[devices[i]][k]);
+        }
+    }
+}
+
+/* "0:2:5", and "0>1,1>0". False: too long. */
+static bool make_arguments(const hdi_test *test, const hdi_pair *pairs, int n, const int *devices, int n_devices,
+                           char *settings, size_t settings_bytes, char *list, size_t list_bytes)
+{
+    int used = snprintf(settings, settings_bytes, "%s devices=", test->settings);
+    for (int i = 0; i < n_devices && used < (int)settings_bytes; i++) {
+        used +=
+            snprintf(settings + used, settings_bytes - (size_t)used, "%s%d", i ? ":" : "", test->ordinals[devices[i]]);
+    }
+    int listed = 0;
+    for (int i = 0; i < n && listed < (int)list_bytes; i++) {
+        listed += snprintf(list + listed, list_bytes - (size_t)listed, "%s%d>%d", i ? "," : "", pairs[i].device_at,
+                           pairs[i].owner_at);
+    }
+    return used < (int)settings_bytes && listed < (int)list_bytes;
+}
+
+/* Returns errno. */
+static int start(run *r, char *settings, char *list, char *names)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return errno;
+    }
+    int e = hdi_spawn_lift(&ends[1]) ? 0 : errno;
+    if (!e) {
+        char name[] = HDI_PROBE_NAME;
+        char *arguments[] = {name, settings, list, names, NULL};
+        e = hdi_spawn(r->test->program, arguments, &ends[1], 1, &r->process);
+    }
+    close(ends[1]);
+    if (e) {
+        close(ends[0]);
+    } else {
+        r->pipe = ends[0];
+        fcntl(r->pipe, F_SETFL, O_NONBLOCK);
+    }
+    return e;
+}
+
+/* Everything that is in the pipe now. HDI_HEARD_MORE: and there may come more; *closed: nothing will. A new pair has more time. */
+static hdi_heard listen_now(run *r, int64_t *deadline, bool *closed)
+{
+    *closed = false;
+    for (;;) {
+        ssize_t n = read(r->pipe, r->bytes + r->n_bytes, sizeof r->bytes - r->n_bytes);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            *closed = n == 0 || errno != EAGAIN;
+            return HDI_HEARD_MORE;
+        }
+        r->n_bytes += (size_t)n;
+        if (r->n_bytes < sizeof r->bytes) {
+            continue;
+        }
+        hdi_record record;
+        memcpy(&record, r->bytes, sizeof record);
+        r->n_bytes = 0;
+        hdi_heard heard = hdi_hearing_take(&r->hearing, &record);
+        if (heard == HDI_HEARD_FINDING) {
+            settle(r, r->hearing.current);
+        }
+        if (heard == HDI_HEARD_PAIR) {
+            *deadline = hdi_deadline(r->test->limit_ms * 1000000);
+        }
+        if (heard == HDI_HEARD_NONSENSE || heard == HDI_HEARD_END || hdi_clock_ns() > *deadline) {
+            return heard; /* also of a program that never stops talking */
+        }
+    }
+}
+
+/* Until the program has said all, or has ended, or was silent for too long. *ending: which of these. */
+static hdi_ending listen_all(run *r)
+{
+    int64_t deadline = hdi_deadline(r->test->limit_ms * 1000000);
+    for (;;) {
+        /* In this order: what an ended program has written is all there. */
+        struct pollfd polled[2] = {{.fd = r->pipe, .events = POLLIN}, {.fd = r->process.pidfd, .events = POLLIN}};
+        int64_t left = deadline - hdi_clock_ns();
+        int64_t ms = left <= 0 ? 0 : left / 1000000 + 1;
+        int ready = poll(polled, 2, ms > INT_MAX ? INT_MAX : (int)ms);
+        bool gone = ready > 0 && polled[1].revents, closed;
+        hdi_heard heard = listen_now(r, &deadline, &closed);
+        if (heard == HDI_HEARD_NONSENSE) {
+            return HDI_ENDING_BABBLE;
+        }
+        if (heard == HDI_HEARD_END || closed || gone) {
+            return HDI_ENDING_EXIT;
+        }
+        if (hdi_clock_ns() > deadline) {
+            return HDI_ENDING_SILENT;
+        }
+    }
+}
+
+/* The end of the process, which has nothing more to say. */
+static void finish(run *r, hdi_ending ending)
+{
+    int detail = (int)r->test->limit_ms;
+    siginfo_t info = {0};
+    bool ended = false;
+    if (ending == HDI_ENDING_EXIT) {
+        ended = await_end(&r->process, hdi_deadline(END_NS), &info);
+        ending = !ended                       ? HDI_ENDING_GONE
+                 : info.si_pid == 0           ? HDI_ENDING_GONE
+                 : info.si_code == CLD_EXITED ? HDI_ENDING_EXIT
+                                              : HDI_ENDING_SIGNAL;
+        detail = info.si_status;
+    }
+    if (!ended) {
+        hdi_process_kill(&r->process);
+        ended = await_end(&r->process, hdi_deadline(END_NS), &info);
+    }
+    if (!ended) {
+        reap_lingering(&r->process);
+    }
+    close_process(&r->process);
+    close(r->pipe);
+    if (hdi_hearing_end(&r->hearing, ending, detail)) {
+        for (int i = 0; i < r->hearing.n; i++) {
+            if (!r->is_settled[i] && (r->hearing.current == i || r->hearing.current < 0)) {
+                settle(r, i);
+            }
+        }
+    }
+}
+
+/* One process for the pairs. False: it did not come as far as the first of them, and `together` leaves that open. */
+static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *devices, int n_devices, bool together,
+                     bool *is_settled)
+{
+    char settings[16384], list[4096], names[HDI_TEST_DEVICES * 32 + 1] = "";
+    run r = {.test = test, .pairs = pairs, .is_settled = is_settled, .process = {0, -1}, .pipe = -1};
+    hdi_hearing_begin(&r.hearing, pairs, n, test->slow_margin);
+    make_names(test, devices, n_devices, names);
+    int e = make_arguments(test, pairs, n, devices, n_devices, settings, sizeof settings, list, sizeof list)
+                ? start(&r, settings, list, names)
+                : E2BIG;
+    if (e) {
+        give_up(test, pairs, n, is_settled, e);
+        return true;
+    }
+    hdi_ending ending = listen_all(&r);
+    if (together && r.hearing.current < 0) {
+        r.hearing.n = 0; /* nothing is said about anybody */
+        finish(&r, ending);
+        return false;
+    }
+    finish(&r, ending);
+    return true;
+}
+
+/* ---- many pairs ---- */
+
+static int position_of(int *devices, int *n, int device, int most)
+{
+    for (int i = 0; i < *n; i++) {
+        if (devices[i] == device) {
+            return i;
+        }
+    }
+    if (*n == most) {
+        return -1;
+    }
+    devices[*n] = device;
+    return (*n)++;
+}
+
+/* Moves as many pairs to the front as have no more than `most` devices between them, and returns how many. */
+static int gather(hdi_pair *pairs, int n, int most, int *devices, int *n_devices)
+{
+    int gathered = 0;
+    *n_devices = 0;
+    for (int i = 0; i < n; i++) {
+        int before = *n_devices;
+        int device_at = position_of(devices, n_devices, pairs[i].device, most);
+        int owner_at = device_at < 0 ? -1 : position_of(devices, n_devices, pairs[i].owner, most);
+        if (owner_at < 0) {
+            *n_devices = before;
+            continue;
+        }
+        hdi_pair pair = {pairs[i].device, pairs[i].owner, device_at, owner_at};
+        memmove(&pairs[gathered + 1], &pairs[gathered], (size_t)(i - gathered) * sizeof *pairs);
+        pairs[gathered++] = pair;
+    }
+    return gathered;
+}
+
+void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n)
+{
+    reap_lingering(NULL);
+    bool *is_settled = calloc((size_t)n + 1, sizeof *is_settled);
+    int most = HDI_TEST_DEVICES;
+    while (n > 0) {
+        int devices[HDI_TEST_DEVICES], n_devices;
+        int now = gather(pairs, n, most, devices, &n_devices);
+        if (!is_settled) {
+            give_up(test, pairs, n, NULL, ENOMEM);
+            return;
+        }
+        memset(is_settled, 0, (size_t)n * sizeof *is_settled);
+        if (!run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
+            most = 2; /* one of the devices keeps the others from being opened: two at a time then */
+            continue;
+        }
+        /* the ones behind a pair that ended the program are left for another one */
+        int left = 0;
+        for (int i = 0; i < n; i++) {
+            if (!is_settled[i]) {
+                pairs[left++] = pairs[i];
+            }
+        }
+        n = left;
+    }
+    free(is_settled);
+}

@@ -1,0 +1,88 @@
+/* say.c - writes records to whoever started this program. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "probe/probe.h"
+#include "worker/spawn.h"
+
+static hdi_record blank(hdi_record_kind kind)
+{
+    hdi_record r;
+    memset(&r, 0, sizeof r);
+    r.magic = HDI_PROBE_MAGIC;
+    r.version = HDI_PROBE_VERSION;
+    r.kind = (uint32_t)kind;
+    return r;
+}
+
+static void send(const hdi_record *r)
+{
+    ssize_t n;
+    do {
+        n = write(HDI_PROGRAM_DESCRIPTOR, r, sizeof *r);
+    } while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof *r) {
+        _exit(1);
+    }
+}
+
+void hdi_say(hdi_record_kind kind)
+{
+    hdi_record r = blank(kind);
+    send(&r);
+}
+
+void hdi_say_pair(int device, int owner)
+{
+    hdi_record r = blank(HDI_RECORD_PAIR);
+    r.device = device;
+    r.owner = owner;
+    send(&r);
+}
+
+void hdi_say_step(hdi_step step, uint64_t bytes)
+{
+    hdi_record r = blank(HDI_RECORD_STEP);
+    r.step = (uint32_t)step;
+    r.bytes = bytes;
+    send(&r);
+}
+
+void hdi_say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
+{
+    hdi_record r = blank(kind);
+    r.at = at;
+    r.found = found;
+    r.expected = expected;
+    send(&r);
+}
+
+void hdi_say_failed(void)
+{
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    hdi_record r = blank(HDI_RECORD_FAILED);
+    r.status = error.status;
+    r.code = error.driver_code;
+    /* there is room for the first part of what it says */
+    size_t length = strcspn(error.message, ";");
+    snprintf(r.text, sizeof r.text, "%.*s", (int)(length < sizeof r.text ? length : sizeof r.text - 1), error.message);
+    send(&r);
+}
+
+void hdi_say_refused(int code, const char *call)
+{
+    hdi_record r = blank(HDI_RECORD_REFUSED);
+    r.code = code;
+    snprintf(r.text, sizeof r.text, "%s", call);
+    send(&r);
+}
+
+void hdi_say_rates(double direct, double staged)
+{
+    hdi_record r = blank(HDI_RECORD_RATES);
+    r.direct = direct;
+    r.staged = staged;
+    send(&r);
+}

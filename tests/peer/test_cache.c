@@ -1,0 +1,615 @@
+/* test_cache.c - files of findings: what is kept comes back, and nothing that is not exactly that. */
+#include "support/check.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/wait.h"
+#include "driver/driver.h"
+#include "peer/cache.h"
+
+static char folder[64];
+static hdi_finding_key key;
+
+static const uint8_t uuid_a[16] = {1, 2, 3}, uuid_b[16] = {4, 5, 6};
+
+static hdi_finding_facts facts_now(void)
+{
+    return (hdi_finding_facts){
+        .boot = "6b1d",
+        .kernel = "quiet iommu=pt",
+        .driver = "13000 580.65",
+        .program = "1 2.3",
+        .provider = "nvidia",
+        .placement = "thread",
+        .faults = "",
+        .device_bus = "0000:1b:00.0",
+        .owner_bus = "0000:43:00.0",
+        .device_uuid = uuid_a,
+        .owner_uuid = uuid_b,
+    };
+}
+
+static hd_peer_info info_now(void)
+{
+    return (hd_peer_info){
+        .size = sizeof(hd_peer_info),
+        .verdict = HD_PEER_CORRUPT,
+        .driver_code = 700,
+        .atomics = true,
+        .direct_bytes_per_s = 397e9,
+        .staged_bytes_per_s = 53.5e9,
+        .reason = "a copy did not arrive: <device>, <owner>",
+    };
+}
+
+static void path_of_finding(char out[200])
+{
+    snprintf(out, 200, "%s/%s", folder, key.name);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/heddle-cache-XXXXXX");
+    const hdi_finding_facts facts = facts_now();
+    return mkdtemp(folder) && hdi_finding_key_make(&facts, &key) ? 0 : -1;
+}
+
+static int count_files(void)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    }
+    closedir(d);
+    return n;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    chmod(folder, 0700);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+/* ---- what is kept ---- */
+
+static void what_is_kept_comes_back(void **state)
+{
+    (void)state;
+    hd_peer_info info = info_now(), got;
+    assert_false(hdi_cache_load(folder, &key, &got));
+    hdi_cache_save(folder, &key, &info);
+    assert_true(hdi_cache_load(folder, &key, &got));
+    assert_int_equal(got.size, sizeof got);
+    assert_int_equal(got.verdict, HD_PEER_CORRUPT);
+    assert_int_equal(got.driver_code, 700);
+    assert_true(got.atomics && got.remembered);
+    assert_true(got.direct_bytes_per_s == 397e9 && got.staged_bytes_per_s == 53.5e9);
+    assert_string_equal(got.reason, info.reason);
+
+    static const hd_peer_verdict kept[] = {HD_PEER_USABLE, HD_PEER_SLOW, HD_PEER_REFUSED};
+    for (size_t i = 0; i < 3; i++) {
+        info = (hd_peer_info){.verdict = kept[i]};
+        hdi_cache_save(folder, &key, &info);
+        assert_true(hdi_cache_load(folder, &key, &got));
+        assert_int_equal(got.verdict, kept[i]);
+        assert_string_equal(got.reason, "");
+        assert_false(got.atomics);
+    }
+    assert_int_equal(count_files(), 1);
+    char path[200];
+    struct stat facts;
+    path_of_finding(path);
+    assert_int_equal(stat(path, &facts), 0);
+    assert_int_equal(facts.st_mode & 0777, 0600);
+}
+
+static void what_says_nothing_is_not_kept(void **state)
+{
+    (void)state;
+    hd_peer_info info = {.verdict = HD_PEER_INCONCLUSIVE}, got;
+    hdi_cache_save(folder, &key, &info);
+    info.verdict = HD_PEER_UNKNOWN;
+    hdi_cache_save(folder, &key, &info);
+    /* that depends on what else is going on */
+    info = (hd_peer_info){.verdict = HD_PEER_REFUSED, .driver_code = HDCU_ERROR_TOO_MANY_PEERS};
+    hdi_cache_save(folder, &key, &info);
+    assert_false(hdi_cache_load(folder, &key, &got));
+    assert_int_equal(count_files(), 0);
+}
+
+/* ---- keys ---- */
+
+static void every_part_of_the_key_matters(void **state)
+{
+    (void)state;
+    static const uint8_t other_uuid[16] = {9};
+    hdi_finding_facts changed[11];
+    for (size_t i = 0; i < 11; i++) {
+        changed[i] = facts_now();
+    }
+    changed[0].boot = "6b1e";
+    changed[1].kernel = "quiet";
+    changed[2].driver = "13000 580.66";
+    changed[3].program = "1 2.4";
+    changed[4].provider = "host";
+    changed[5].placement = "process";
+    changed[6].faults = "0>1";
+    changed[7].device_bus = "0000:1c:00.0";
+    changed[8].owner_bus = "0000:1c:00.0";
+    changed[9].device_uuid = other_uuid;
+    changed[10].owner_uuid = other_uuid;
+    hd_peer_info info = info_now(), got;
+    for (size_t i = 0; i < 11; i++) {
+        hdi_finding_key other;
+        assert_true(hdi_finding_key_make(&changed[i], &other));
+        hdi_cache_save(folder, &key, &info);
+        assert_false(hdi_cache_load(folder, &other, &got));
+        hdi_cache_save(folder, &other, &info);
+        assert_true(hdi_cache_load(folder, &other, &got));
+        /* what changes with the machine takes the file's place; what is another pair, or another way to use it, has its own */
+        assert_int_equal(hdi_cache_load(folder, &key, &got), i > 3);
+        assert_int_equal(strcmp(other.name, key.name) == 0, i <= 3);
+    }
+    assert_int_equal(count_files(), 8);
+    /* the other direction is another pair */
+    hdi_finding_facts turned = facts_now();
+    turned.device_bus = facts_now().owner_bus;
+    turned.owner_bus = facts_now().device_bus;
+    turned.device_uuid = uuid_b;
+    turned.owner_uuid = uuid_a;
+    hdi_finding_key other;
+    assert_true(hdi_finding_key_make(&turned, &other));
+    assert_false(hdi_cache_load(folder, &other, &got));
+}
+
+static void keys_may_be_of_any_text(void **state)
+{
+    (void)state;
+    hdi_finding_facts facts = facts_now();
+    facts.kernel = "a\nverdict usable\n\x01\xff %s%n";
+    hdi_finding_key odd;
+    assert_true(hdi_finding_key_make(&facts, &odd));
+    hd_peer_info info = info_now(), got;
+    hdi_cache_save(folder, &odd, &info);
+    assert_true(hdi_cache_load(folder, &odd, &got));
+    assert_int_equal(got.verdict, HD_PEER_CORRUPT);
+    char *long_line = malloc(20000);
+    memset(long_line, 'x', 19999);
+    long_line[19999] = 0;
+    facts.kernel = long_line;
+    assert_false(hdi_finding_key_make(&facts, &odd));
+    free(long_line);
+}
+
+/* ---- damage ---- */
+
+static char original[HDI_FINDING_BYTES];
+static size_t original_bytes;
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    close(fd);
+}
+
+static void keep_one(char path[200])
+{
+    hd_peer_info info = info_now();
+    hdi_cache_save(folder, &key, &info);
+    path_of_finding(path);
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    original_bytes = (size_t)read(fd, original, sizeof original);
+    close(fd);
+    assert_in_range(original_bytes, 100, sizeof original - 1);
+}
+
+static void a_part_is_nothing(void **state)
+{
+    (void)state;
+    char path[200];
+    keep_one(path);
+    hd_peer_info got;
+    for (size_t n = 0; n < original_bytes; n++) {
+        write_file(path, original, n);
+        assert_false(hdi_cache_load(folder, &key, &got));
+    }
+    write_file(path, original, original_bytes);
+    assert_true(hdi_cache_load(folder, &key, &got));
+    original[original_bytes] = '\n'; /* more is nothing, either */
+    write_file(path, original, original_bytes + 1);
+    assert_false(hdi_cache_load(folder, &key, &got));
+}
+
+/* Any byte may be any other one: either nothing comes back, or something that is whole in itself. */
+static void damage_is_noticed_or_harmless(void **state)
+{
+    (void)state;
+    char path[200];
+    keep_one(path);
+    const char *reason = strstr(original, "\nreason ");
+    const char *body = strstr(original, "\nverdict ");
+    assert_true(reason && body);
+    static const char others[] = {0, '\n', ' ', 'x', '0', '9', '-', (char)0xff, '\r'};
+    for (size_t i = 0; i < original_bytes; i++) {
+        for (size_t k = 0; k < sizeof others; k++) {
+            char before = original[i];
+            if (before == others[k]) {
+                continue;
+            }
+            original[i] = others[k];
+            write_file(path, original, original_bytes);
+            hd_peer_info got;
+            bool good = hdi_cache_load(folder, &key, &got);
+            original[i] = before;
+            if (original + i < body) {
+                assert_false(good);
+            }
+            if (good) {
+                assert_in_range(got.verdict, HD_PEER_USABLE, HD_PEER_CORRUPT);
+                assert_in_range(got.driver_code, 0, 100000);
+                assert_true(got.direct_bytes_per_s >= 0 && got.staged_bytes_per_s >= 0);
+                assert_non_null(memchr(got.reason, 0, sizeof got.reason));
+                assert_false(strpbrk(got.reason, "\n\r\xff") != NULL);
+            }
+        }
+    }
+}
+
+static void random_files_are_ignored(void **state)
+{
+    (void)state;
+    char path[200];
+    path_of_finding(path);
+    uint64_t random = 3;
+    static char bytes[HDI_FINDING_BYTES + 100];
+    for (int round = 0; round < 300; round++) {
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            bytes[i] = (char)(random >> 56);
+        }
+        write_file(path, bytes, random % sizeof bytes);
+        hd_peer_info got;
+        assert_false(hdi_cache_load(folder, &key, &got));
+    }
+}
+
+static void bad_values_are_ignored(void **state)
+{
+    (void)state;
+    char path[200];
+    path_of_finding(path);
+    static const struct {
+        const char *body;
+        bool good;
+    } bodies[] = {
+        {"verdict usable\ncode 0\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", true},
+        {"verdict usable\ncode 0\natomics 1\ndirect 5\nstaged 6\nreason \nend", false},
+        {"verdict usable\ncode 0\natomics 1\ndirect 5\nstaged 6\nreason\nend\n", false},
+        {"verdict inconclusive\ncode 0\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict unknown\ncode 0\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict \ncode 0\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode -1\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode 100001\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode 0x1\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode  1\natomics 1\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode 0\natomics 2\ndirect 5\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode 0\natomics 1\ndirect nan\nstaged 6\nreason \nend\n", false},
+        {"verdict usable\ncode 0\natomics 1\ndirect 5\nstaged 99999999999999999999\nreason \nend\n", false},
+        {"verdict usable\ncode 0\natomics 1\nstaged 6\ndirect 5\nreason \nend\n", false},
+        {"verdict usable\ncode 0\natomics 1\ndirect 5\nstaged 6\nreason \nend\nend\n", false},
+        {"", false},
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        static char text[HDI_FINDING_BYTES];
+        int n = snprintf(text, sizeof text, "heddle peer finding 1\n%s%s", key.text, bodies[i].body);
+        write_file(path, text, (size_t)n);
+        hd_peer_info got;
+        assert_int_equal(hdi_cache_load(folder, &key, &got), bodies[i].good);
+    }
+    /* a reason that is too long for its place */
+    static char text[HDI_FINDING_BYTES];
+    for (int length = HD_PEER_REASON_BYTES - 1; length <= HD_PEER_REASON_BYTES; length++) {
+        int n =
+            snprintf(text, sizeof text,
+                     "heddle peer finding 1\n%sverdict slow\ncode 0\natomics 0\ndirect 5\nstaged 6\nreason %0*d\nend\n",
+                     key.text, length, 0);
+        write_file(path, text, (size_t)n);
+        hd_peer_info got;
+        assert_int_equal(hdi_cache_load(folder, &key, &got), length < HD_PEER_REASON_BYTES);
+    }
+}
+
+/* ---- whose files ---- */
+
+static void what_others_can_write_is_ignored(void **state)
+{
+    (void)state;
+    char path[200], elsewhere[240];
+    keep_one(path);
+    hd_peer_info got;
+    static const mode_t open_modes[] = {0620, 0602, 0666};
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(chmod(path, open_modes[i]), 0);
+        assert_false(hdi_cache_load(folder, &key, &got));
+    }
+    assert_int_equal(chmod(path, 0644), 0); /* reading is no harm */
+    assert_true(hdi_cache_load(folder, &key, &got));
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 12345, 0), 0);
+        assert_false(hdi_cache_load(folder, &key, &got));
+        assert_int_equal(chown(path, 0, 0), 0);
+        assert_true(hdi_cache_load(folder, &key, &got));
+    }
+    /* a link could lead to what somebody else wrote */
+    snprintf(elsewhere, sizeof elsewhere, "%s.moved", path);
+    assert_int_equal(rename(path, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    assert_false(hdi_cache_load(folder, &key, &got));
+    unlink(path);
+    /* not a file: must not block, either */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_false(hdi_cache_load(folder, &key, &got));
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_false(hdi_cache_load(folder, &key, &got));
+    hd_peer_info info = info_now();
+    hdi_cache_save(folder, &key, &info); /* cannot take its place */
+    assert_false(hdi_cache_load(folder, &key, &got));
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(count_files(), 1); /* the one that was moved: nothing half-made is left */
+}
+
+/* ---- places ---- */
+
+static void folders_are_found_and_made(void **state)
+{
+    (void)state;
+    char out[PATH_MAX], wanted[200];
+    assert_false(hdi_cache_folder("none", out, sizeof out));
+    snprintf(wanted, sizeof wanted, "%s/a/b//c", folder);
+    assert_true(hdi_cache_folder(wanted, out, sizeof out));
+    assert_string_equal(out, wanted);
+    struct stat facts;
+    assert_int_equal(stat(wanted, &facts), 0);
+    assert_true(S_ISDIR(facts.st_mode));
+    assert_int_equal(facts.st_mode & 0777, 0700);
+    assert_false(hdi_cache_folder(wanted, out, 8)); /* no room */
+
+    snprintf(wanted, sizeof wanted, "%s/file", folder);
+    write_file(wanted, "x", 1);
+    assert_false(hdi_cache_folder(wanted, out, sizeof out));
+    snprintf(wanted, sizeof wanted, "%s/file/below", folder);
+    assert_false(hdi_cache_folder(wanted, out, sizeof out));
+    assert_false(hdi_cache_folder("/proc/nothing/here", out, sizeof out));
+
+    char *cache = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
+    char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    snprintf(wanted, sizeof wanted, "%s/xdg", folder);
+    setenv("XDG_CACHE_HOME", wanted, 1);
+    assert_true(hdi_cache_folder("", out, sizeof out));
+    assert_string_equal(out + strlen(wanted), "/heddle");
+    setenv("XDG_CACHE_HOME", "relative", 1); /* to be ignored */
+    snprintf(wanted, sizeof wanted, "%s/home", folder);
+    setenv("HOME", wanted, 1);
+    assert_true(hdi_cache_folder("", out, sizeof out));
+    assert_string_equal(out + strlen(wanted), "/.cache/heddle");
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "", 1);
+    assert_false(hdi_cache_folder("", out, sizeof out));
+    unsetenv("HOME");
+    assert_false(hdi_cache_folder("", out, sizeof out));
+    if (cache) {
+        setenv("XDG_CACHE_HOME", cache, 1);
+    }
+    if (home) {
+        setenv("HOME", home, 1);
+    }
+    free(cache);
+    free(home);
+}
+
+static void a_place_that_takes_nothing_is_no_failure(void **state)
+{
+    (void)state;
+    hd_peer_info info = info_now(), got;
+    hdi_cache_save("/proc/nothing/here", &key, &info);
+    assert_false(hdi_cache_load("/proc/nothing/here", &key, &got));
+    assert_int_equal(hdi_cache_lock("/proc/nothing/here", 0, NULL, NULL), -1);
+    hdi_cache_unlock(-1);
+    if (geteuid() != 0) {
+        assert_int_equal(chmod(folder, 0500), 0);
+        hdi_cache_save(folder, &key, &info);
+        assert_false(hdi_cache_load(folder, &key, &got));
+        assert_int_equal(hdi_cache_lock(folder, 0, NULL, NULL), -1);
+        assert_int_equal(chmod(folder, 0700), 0);
+    }
+    /* A disk that is full in the middle, and a limit that sends a signal: in a child, whose limit it is. What was there before stays. */
+    info.verdict = HD_PEER_USABLE;
+    hdi_cache_save(folder, &key, &info);
+    info.verdict = HD_PEER_SLOW;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit little = {100, 100};
+        setrlimit(RLIMIT_FSIZE, &little);
+        hdi_cache_save(folder, &key, &info);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(hdi_cache_load(folder, &key, &got));
+    assert_int_equal(got.verdict, HD_PEER_USABLE);
+    assert_int_equal(count_files(), 1);
+}
+
+/* ---- several at once ---- */
+
+static void *save_and_load(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 300; i++) {
+        hd_peer_info info = info_now(), got;
+        info.driver_code = i;
+        hdi_cache_save(folder, &key, &info);
+        /* always one that somebody saved, whole */
+        if (!hdi_cache_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
+            strcmp(got.reason, info.reason) != 0) {
+            return "a finding was not whole";
+        }
+    }
+    return NULL;
+}
+
+static void many_may_write_at_once(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, save_and_load, NULL), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *complaint;
+        pthread_join(threads[i], &complaint);
+        assert_null(complaint);
+    }
+    assert_int_equal(count_files(), 1);
+}
+
+static void one_tests_at_a_time(void **state)
+{
+    (void)state;
+    int a = hdi_cache_lock(folder, 0, NULL, NULL);
+    assert_true(a >= 0);
+    assert_true(fcntl(a, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(hdi_cache_lock(folder, 30000000, NULL, NULL), -1);
+    /* a child that has a copy does not keep it */
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    hdi_cache_unlock(a);
+    int b = hdi_cache_lock(folder, 60000000000, NULL, NULL);
+    assert_true(b >= 0);
+    hdi_cache_unlock(b);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* Somebody who has the lock, and comes on again and again. */
+static _Atomic int comings_on;
+static _Atomic bool holding;
+
+static void *hold(void *argument)
+{
+    int fd = hdi_cache_lock(folder, 0, NULL, NULL);
+    atomic_store(&holding, true);
+    const int64_t naps = *(const int64_t *)argument;
+    while (atomic_load(&holding)) {
+        hdi_nap(naps);
+        hdi_cache_come_on(fd);
+        atomic_fetch_add(&comings_on, 1);
+    }
+    hdi_cache_unlock(fd);
+    return NULL;
+}
+
+static int asked;
+
+static bool not_before_the_third(void *context)
+{
+    (void)context;
+    return ++asked == 3;
+}
+
+static bool never_enough(void *context)
+{
+    (void)context;
+    asked++;
+    return false;
+}
+
+/* Waiting lasts as long as there are findings, though not for ever; and ends with the one that is waited for. */
+static void who_comes_on_is_waited_for(void **state)
+{
+    (void)state;
+    int64_t naps = 20000000;
+    pthread_t holder;
+    assert_int_equal(pthread_create(&holder, NULL, hold, &naps), 0);
+    while (!atomic_load(&holding)) {
+        hdi_nap(1000000);
+    }
+    asked = 0;
+    assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL), -1);
+    assert_int_equal(asked, 3);
+    /* it ends some day, however the other one goes on */
+    assert_int_equal(hdi_cache_lock(folder, 100000000, never_enough, NULL), -1);
+    atomic_store(&holding, false);
+    assert_int_equal(pthread_join(holder, NULL), 0);
+    /* nothing is in the way, and it is asked all the same: what was waited for may have been found meanwhile */
+    asked = 2;
+    assert_int_equal(hdi_cache_lock(folder, 0, not_before_the_third, NULL), -1);
+    asked = 0;
+    int fd = hdi_cache_lock(folder, 0, never_enough, NULL);
+    assert_true(fd >= 0 && asked == 1);
+    hdi_cache_unlock(fd);
+    hdi_cache_come_on(-1);
+}
+
+static void lines_are_read(void **state)
+{
+    (void)state;
+    char path[200], line[16];
+    snprintf(path, sizeof path, "%s/line", folder);
+    write_file(path, "one\ttwo\xff\nthree", 14);
+    hdi_cache_read_line(path, line, sizeof line);
+    assert_string_equal(line, "one?two?");
+    write_file(path, "0123456789abcdefghij", 20);
+    hdi_cache_read_line(path, line, sizeof line);
+    assert_string_equal(line, "0123456789abcde");
+    hdi_cache_read_line("/proc/nothing", line, sizeof line);
+    assert_string_equal(line, "");
+    write_file(path, "", 0);
+    hdi_cache_read_line(path, line, sizeof line);
+    assert_string_equal(line, "");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_kept_comes_back),
+        TEST(what_says_nothing_is_not_kept),
+        TEST(every_part_of_the_key_matters),
+        TEST(keys_may_be_of_any_text),
+        TEST(a_part_is_nothing),
+        TEST(damage_is_noticed_or_harmless),
+        TEST(random_files_are_ignored),
+        TEST(bad_values_are_ignored),
+        TEST(what_others_can_write_is_ignored),
+        TEST(folders_are_found_and_made),
+        TEST(a_place_that_takes_nothing_is_no_failure),
+        TEST(many_may_write_at_once),
+        TEST(one_tests_at_a_time),
+        TEST(who_comes_on_is_waited_for),
+        TEST(lines_are_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
