@@ -1,5 +1,6 @@
-# The built-in kernels: builtin.c for the CPU and the committed builtin.ptx, packed into builtin.hdk and embedded in the
+# The built-in kernels: each NAME.c for the CPU and the committed NAME.ptx, packed into NAME.hdk and embedded in the
 # library by the object library heddle_builtin. Needs no compiler for GPUs; tools/make-builtin-ptx makes the PTX.
+# The kernels that only the tool has (bench/kernels) are made alike and embedded by the object library heddle_tool_kernels.
 enable_language(ASM)
 set(builtin_source ${PROJECT_SOURCE_DIR}/src/kernel/builtin)
 set(builtin_build ${PROJECT_BINARY_DIR}/builtin)
@@ -25,20 +26,40 @@ endif()
 if(CMAKE_SYSROOT)
     list(APPEND builtin_compiler --sysroot=${CMAKE_SYSROOT})
 endif()
-add_custom_command(
-    OUTPUT ${builtin_build}/builtin.so
-    COMMAND ${builtin_compiler} -std=c11 -O3 -fPIC -fvisibility=hidden -shared -DHD_CPU_MODULE
-        -I${PROJECT_SOURCE_DIR}/include -o ${builtin_build}/builtin.so ${builtin_source}/builtin.c
-    DEPENDS ${builtin_source}/builtin.c ${PROJECT_SOURCE_DIR}/include/heddle/kernel.h
-    COMMENT "Compiling the built-in kernels for the CPU" VERBATIM)
-add_custom_command(
-    OUTPUT ${builtin_build}/builtin.hdk
-    COMMAND heddle_pack ${builtin_build}/builtin.hdk ${builtin_source}/builtin.ptx ${builtin_build}/builtin.so
-    DEPENDS heddle_pack ${builtin_source}/builtin.ptx ${builtin_build}/builtin.so
-    COMMENT "Packing the built-in kernels" VERBATIM)
-add_custom_target(heddle_builtin_file DEPENDS ${builtin_build}/builtin.hdk)
+# Makes ${builtin_build}/NAME.hdk from NAME.c and NAME.ptx of the folder, and appends it to the list `files`.
+function(heddle_kernel_file name folder files)
+    file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h)
+    add_custom_command(
+        OUTPUT ${builtin_build}/${name}.so
+        COMMAND ${builtin_compiler} -std=c11 -O3 -ffp-contract=fast -fPIC -fvisibility=hidden -shared -DHD_CPU_MODULE
+            -I${PROJECT_SOURCE_DIR}/include -o ${builtin_build}/${name}.so ${folder}/${name}.c
+        DEPENDS ${folder}/${name}.c ${headers} ${PROJECT_SOURCE_DIR}/include/heddle/kernel.h
+        COMMENT "Compiling the kernels of ${name}.c for the CPU" VERBATIM)
+    add_custom_command(
+        OUTPUT ${builtin_build}/${name}.hdk
+        COMMAND heddle_pack ${builtin_build}/${name}.hdk ${folder}/${name}.ptx ${builtin_build}/${name}.so
+        DEPENDS heddle_pack ${folder}/${name}.ptx ${builtin_build}/${name}.so
+        COMMENT "Packing the kernels of ${name}.c" VERBATIM)
+    set(${files} ${${files}} ${builtin_build}/${name}.hdk PARENT_SCOPE)
+endfunction()
 
-add_library(heddle_builtin OBJECT ${builtin_source}/embed.S)
-target_include_directories(heddle_builtin PRIVATE ${builtin_build})
-set_source_files_properties(${builtin_source}/embed.S PROPERTIES OBJECT_DEPENDS ${builtin_build}/builtin.hdk)
-add_dependencies(heddle_builtin heddle_builtin_file)
+# An object library that has the kernel files of an embed.S as bytes.
+function(heddle_embed library source)
+    add_custom_target(${library}_file DEPENDS ${ARGN})
+    add_library(${library} OBJECT ${source})
+    target_include_directories(${library} PRIVATE ${builtin_build})
+    set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS "${ARGN}")
+    add_dependencies(${library} ${library}_file)
+endfunction()
+
+set(builtin_files)
+foreach(name builtin tensor matmul probe) # as embed.S has them
+    heddle_kernel_file(${name} ${builtin_source} builtin_files)
+endforeach()
+heddle_embed(heddle_builtin ${builtin_source}/embed.S ${builtin_files})
+
+set(tool_kernels)
+foreach(name p2p layouts) # as embed.S has them
+    heddle_kernel_file(${name} ${PROJECT_SOURCE_DIR}/bench/kernels tool_kernels)
+endforeach()
+heddle_embed(heddle_tool_kernels ${PROJECT_SOURCE_DIR}/bench/kernels/embed.S ${tool_kernels})

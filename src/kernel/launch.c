@@ -86,7 +86,9 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
                         index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
-        return hdi_reach_failed(device->runtime, device->index, b->owner, "hd_launch");
+        char who[256];
+        snprintf(who, sizeof who, "hd_launch: kernel '%.100s', argument %zu (%s)", p->name, index, param->name);
+        return hdi_reach_failed(device->runtime, device->index, b->owner, who);
     }
     hdi_use *use = &p->uses[p->n_uses++];
     use->buffer = b;
@@ -213,6 +215,48 @@ static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k
            shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
 }
 
+/* Everything of the command but the arguments. */
+static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, hd_dims grid, hd_dims block,
+                                size_t shared_bytes)
+{
+    uint32_t bytes = kernel->argument_bytes;
+    size_t inside = sizeof c->launch.arguments;
+    c->op = HDI_OP_LAUNCH;
+    c->slots = bytes <= inside ? 1 : (uint8_t)(1 + (bytes - inside + HDI_SLOT_BYTES - 1) / HDI_SLOT_BYTES);
+    c->kernel = (uint16_t)kernel->number;
+    c->launch.grid_x = grid.x;
+    c->launch.grid_y = (uint16_t)grid.y;
+    c->launch.grid_z = (uint16_t)grid.z;
+    c->launch.block = hdi_block_pack(block.x, block.y, block.z);
+    c->launch.argument_bytes = (uint16_t)bytes;
+    c->launch.shared_units = (uint16_t)(shared_bytes / HDI_SHARED_UNIT);
+    c->launch.reserved = 0;
+}
+
+hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
+                           const void *arguments, const hdi_use *uses, size_t n_uses, hdi_among among, const char *who,
+                           hd_ticket *out)
+{
+    hdi_device *device = lane->device;
+    if (hdi_device_lost(device)) {
+        return hdi_lane_refuses(lane, who);
+    }
+    if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_relaxed) == 0) {
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* as in check_shape */
+    }
+    shared_bytes = (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
+    if (shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire)) {
+        hd_status status = hdi_kernel_allow_shared(kernel, device, shared_bytes);
+        if (status) {
+            return status;
+        }
+    }
+    hdi_command command[HDI_COMMAND_SLOTS_MAX];
+    memcpy((unsigned char *)command + offsetof(hdi_command, launch.arguments), arguments, kernel->argument_bytes);
+    write_launch(command, kernel, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
+    return hdi_submit_among(lane, uses, n_uses, command, among, who, out);
+}
+
 hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
                     const hd_arg *args, size_t n_args, hd_ticket *out)
 {
@@ -256,18 +300,6 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     if (__builtin_expect(status != HD_OK, 0)) {
         return status;
     }
-    uint32_t bytes = kernel->argument_bytes;
-    size_t inside = sizeof command[0].launch.arguments;
-    hdi_command *c = &command[0];
-    c->op = HDI_OP_LAUNCH;
-    c->slots = bytes <= inside ? 1 : (uint8_t)(1 + (bytes - inside + HDI_SLOT_BYTES - 1) / HDI_SLOT_BYTES);
-    c->kernel = (uint16_t)kernel->number;
-    c->launch.grid_x = grid.x;
-    c->launch.grid_y = (uint16_t)grid.y;
-    c->launch.grid_z = (uint16_t)grid.z;
-    c->launch.block = hdi_block_pack(block.x, block.y, block.z);
-    c->launch.argument_bytes = (uint16_t)bytes;
-    c->launch.shared_units = (uint16_t)(shared_bytes / HDI_SHARED_UNIT);
-    c->launch.reserved = 0;
+    write_launch(command, kernel, grid, block, shared_bytes);
     return hdi_submit(lane, uses, p.n_uses, command, "hd_launch", out);
 }

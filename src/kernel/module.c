@@ -20,7 +20,7 @@ struct hdi_modules {
     struct hd_module *free_modules;
     struct hd_kernel *free_kernels;
     struct hd_kernel *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
-    struct hd_module *builtin;
+    struct hd_module *builtin[HDI_BUILTINS];     /* NULL: not asked for yet */
 };
 
 hd_status hdi_modules_create(hd_runtime *rt)
@@ -316,8 +316,41 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
     return status;
 }
 
-extern const unsigned char hdi_builtin_image[];
-extern const unsigned char hdi_builtin_image_end[];
+#define IMAGE(name) extern const unsigned char hdi_image_##name[], hdi_image_##name##_end[]
+IMAGE(builtin);
+IMAGE(tensor);
+IMAGE(matmul);
+IMAGE(probe);
+#undef IMAGE
+
+hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
+{
+    static const struct {
+        const unsigned char *at, *end;
+    } images[HDI_BUILTINS] = {
+        [HDI_BUILTIN_BASIC] = {hdi_image_builtin, hdi_image_builtin_end},
+        [HDI_BUILTIN_TENSOR] = {hdi_image_tensor, hdi_image_tensor_end},
+        [HDI_BUILTIN_MATMUL] = {hdi_image_matmul, hdi_image_matmul_end},
+        [HDI_BUILTIN_PROBE] = {hdi_image_probe, hdi_image_probe_end},
+    };
+    hd_status status = HD_OK;
+    pthread_mutex_lock(&rt->restarting);
+    pthread_mutex_lock(&rt->cold);
+    struct hd_module **place = &rt->modules->builtin[which];
+    if (!*place) {
+        status = load(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
+        if (!status) {
+            (*place)->is_builtin = true;
+        }
+    }
+    struct hd_module *m = *place;
+    pthread_mutex_unlock(&rt->cold);
+    pthread_mutex_unlock(&rt->restarting);
+    if (!status) {
+        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
+    }
+    return status;
+}
 
 hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
 {
@@ -327,20 +360,7 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
     if (!hdi_runtime_is_open(rt)) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_builtin_module: not an open runtime");
     }
-    hd_status status = HD_OK;
-    pthread_mutex_lock(&rt->restarting);
-    pthread_mutex_lock(&rt->cold);
-    if (!rt->modules->builtin) {
-        status =
-            load(rt, hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &rt->modules->builtin);
-    }
-    struct hd_module *m = rt->modules->builtin;
-    pthread_mutex_unlock(&rt->cold);
-    pthread_mutex_unlock(&rt->restarting);
-    if (!status) {
-        *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
-    }
-    return status;
+    return hdi_builtin_get(rt, HDI_BUILTIN_BASIC, out);
 }
 
 /* ---- unloading ---- */
@@ -369,7 +389,7 @@ static void unload(struct hd_module *m)
     bool ours = false;
     pthread_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->loaded; *link && !ours;) {
-        if (*link == m && m != reg->builtin && hdi_handle_head_live(&m->head)) {
+        if (*link == m && !m->is_builtin && hdi_handle_head_live(&m->head)) {
             *link = m->next;
             ours = true;
         } else {

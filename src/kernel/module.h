@@ -3,6 +3,7 @@
 #define HDI_KERNEL_MODULE_H
 
 #include <heddle/module.h>
+#include "data/submit.h"
 #include "engine/runtime.h"
 #include "kernel/describe_image.h"
 
@@ -42,6 +43,7 @@ struct hd_module {
     hdi_code code; /* in the image: what is loaded */
     hdi_shm file;  /* the code once more, for worker processes */
     struct hd_kernel *kernels;
+    bool is_builtin; /* belongs to the runtime: never unloaded before hd_close */
     hdi_mark *marks; /* unloaded: work that may still use it */
     size_t n_marks;
     struct hd_module *next; /* list of all, of unloaded ones, or free list */
@@ -56,6 +58,33 @@ static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
 
 /* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. Errors: LIMIT, DRIVER, DEVICE_LOST. */
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes);
+
+/* A launch of one of the library's own kernels, whose shape and arguments are known to be right: `arguments` is the block of
+ * kernel->argument_bytes bytes that the kernel gets, `uses` says what it does with which buffers (all of them reachable from the lane's device); `among` as for
+ * hdi_submit_among.
+ * Errors: as hdi_submit, and DEVICE_LOST, LIMIT, DRIVER. */
+hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
+                           const void *arguments, const hdi_use *uses, size_t n_uses, hdi_among among, const char *who,
+                           hd_ticket *out);
+
+static inline hd_status hdi_launch_own(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block,
+                                       size_t shared_bytes, const void *arguments, const hdi_use *uses, size_t n_uses,
+                                       const char *who, hd_ticket *out)
+{
+    return hdi_launch_among(lane, kernel, grid, block, shared_bytes, arguments, uses, n_uses, (hdi_among){{0, 0}, 0},
+                            who, out);
+}
+
+/* The library's own kernel files, embedded (cmake/builtin.cmake): each is loaded when first asked for and belongs to the runtime.
+ * Errors: as hd_builtin_module. */
+typedef enum hdi_builtin {
+    HDI_BUILTIN_BASIC, /* hd_builtin_module */
+    HDI_BUILTIN_TENSOR,
+    HDI_BUILTIN_MATMUL,
+    HDI_BUILTIN_PROBE, /* of the test of peer access */
+    HDI_BUILTINS
+} hdi_builtin;
+hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out);
 
 hd_status hdi_modules_create(hd_runtime *rt);
 void hdi_modules_release(hd_runtime *rt, bool driver_usable);

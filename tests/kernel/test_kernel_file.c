@@ -7,8 +7,8 @@
 #include "kernel/elf.h"
 #include "kernel/file.h"
 
-extern const unsigned char hdi_builtin_image[];
-extern const unsigned char hdi_builtin_image_end[];
+extern const unsigned char hdi_image_builtin[];
+extern const unsigned char hdi_image_builtin_end[];
 
 static const hdi_kernel_param scale_params[] = {
     {"y", HD_ARG_BUFFER, HD_READ_WRITE, 0, 8},
@@ -203,7 +203,7 @@ static void the_built_in_file_is_complete(void **unused)
 {
     (void)unused;
     hdi_kernel_file f;
-    assert_ok(hdi_kernel_file_parse(hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &f));
+    assert_ok(hdi_kernel_file_parse(hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin), &f));
     assert_int_equal(f.n_kernels, 5);
     assert_non_null(f.ptx);
     assert_non_null(hdi_kernel_file_native(&f));
@@ -224,7 +224,7 @@ static void damaged_cpu_code_is_read_safely(void **unused)
 {
     (void)unused;
     hdi_kernel_file f;
-    assert_ok(hdi_kernel_file_parse(hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &f));
+    assert_ok(hdi_kernel_file_parse(hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin), &f));
     const hdi_kernel_cpu *cpu = hdi_kernel_file_native(&f);
     unsigned char *copy = malloc(cpu->bytes);
     memcpy(copy, cpu->image, cpu->bytes);
@@ -274,7 +274,7 @@ static void build_checks_that_the_parts_fit(void **unused)
 {
     (void)unused;
     hdi_kernel_file f;
-    assert_ok(hdi_kernel_file_parse(hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &f));
+    assert_ok(hdi_kernel_file_parse(hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin), &f));
     const void *images[] = {f.cpu[0].image, f.cpu[0].image};
     size_t sizes[] = {f.cpu[0].bytes, f.cpu[0].bytes};
     hd_kernel_file_parts parts = {

@@ -4,8 +4,8 @@
 #include "kernel/file.h"
 #include "kernel/ptx.h"
 
-extern const unsigned char hdi_builtin_image[];
-extern const unsigned char hdi_builtin_image_end[];
+extern const unsigned char hdi_image_builtin[];
+extern const unsigned char hdi_image_builtin_end[];
 
 static const char sample[] = "// a comment with .entry wrong(.param .u64 x)\n"
                              ".version 7.0\n.target sm_80\n.address_size 64\n"
@@ -74,7 +74,7 @@ static void the_built_in_kernels_are_found(void **unused)
     (void)unused;
     hdi_kernel_file f;
     hdi_ptx ptx;
-    assert_ok(hdi_kernel_file_parse(hdi_builtin_image, (size_t)(hdi_builtin_image_end - hdi_builtin_image), &f));
+    assert_ok(hdi_kernel_file_parse(hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin), &f));
     assert_ok(hdi_ptx_scan(f.ptx, f.ptx_bytes, &ptx));
     assert_int_equal(ptx.n_entries, f.n_kernels);
     for (uint32_t i = 0; i < f.n_kernels; i++) {

@@ -1,12 +1,18 @@
-/* embed.S - the built-in kernels' file as bytes of the library. The build makes builtin.hdk and says where it is with -I. */
-    .section .rodata.hdi_builtin_image, "a"
-    .globl hdi_builtin_image
-    .hidden hdi_builtin_image
-    .globl hdi_builtin_image_end
-    .hidden hdi_builtin_image_end
+/* embed.S - the built-in kernel files as bytes of the library. The build makes the .hdk files and says where they are with -I. */
+    .section .rodata.hdi_builtin_images, "a"
+    .macro image name
+    .globl hdi_image_\name
+    .hidden hdi_image_\name
+    .globl hdi_image_\name\()_end
+    .hidden hdi_image_\name\()_end
     .balign 64
-hdi_builtin_image:
-    .incbin "builtin.hdk"
-hdi_builtin_image_end:
+hdi_image_\name:
+    .incbin "\name\().hdk"
+hdi_image_\name\()_end:
     .byte 0
+    .endm
+    image builtin
+    image tensor
+    image matmul
+    image probe
     .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,47 @@
+/* matmul_tile.h - which part of the result a tile is, and where its matrices begin; for matmul.c. */
+#ifndef HDI_KERNEL_BUILTIN_MATMUL_TILE_H
+#define HDI_KERNEL_BUILTIN_MATMUL_TILE_H
+
+#include "matmul.h"
+
+#define GROUP 8 /* rows of tiles that are gone through together, so that blocks side by side share what they read */
+
+typedef struct hdk_tile {
+    uint64_t row, column;
+    int64_t a, b, c; /* offsets of the batch's matrices */
+} hdk_tile;
+
+/* The tiles that follow each other lie in groups of rows, column by column. */
+HD_DEVICE hdk_tile hdk_tile_at(const hdi_matmul_shape *s, uint64_t number, uint32_t rows, uint32_t columns)
+{
+    uint64_t down = (s->m + rows - 1) / rows, across = (s->n + columns - 1) / columns;
+    uint64_t inside = number % (down * across), matrix = number / (down * across);
+    uint64_t group = inside / (GROUP * across), rest = inside % (GROUP * across);
+    uint64_t high = down - group * GROUP < GROUP ? down - group * GROUP : GROUP;
+    hdk_tile t;
+    t.row = (group * GROUP + rest % high) * rows;
+    t.column = rest / high * columns;
+    t.a = s->first_a;
+    t.b = s->first_b;
+    t.c = s->first_c;
+#if HD_KERNEL_GPU
+#pragma unroll
+#endif
+    for (int d = HDI_MATMUL_BATCH - 1; d >= 0; d--) { /* all of them, so that the arguments stay where they are */
+        if (d < (int)s->batch_dims) {
+            int64_t index = (int64_t)(matrix % s->batch[d]);
+            matrix /= s->batch[d];
+            t.a += index * s->step_a[d];
+            t.b += index * s->step_b[d];
+            t.c += index * s->step_c[d];
+        }
+    }
+    return t;
+}
+
+HD_DEVICE uint64_t hdk_tile_count(const hdi_matmul_shape *s, uint32_t rows, uint32_t columns)
+{
+    return ((s->m + rows - 1) / rows) * ((s->n + columns - 1) / columns) * s->count;
+}
+
+#endif

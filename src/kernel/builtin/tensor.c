@@ -1,0 +1,8 @@
+/* tensor.c - kernels that move tensors between layouts; tensor.h says what they are given, src/tensor/plan.c chooses. */
+#include <heddle/kernel.h>
+
+#if HD_KERNEL_GPU
+#include "tensor_gpu.h"
+#else
+#include "tensor_cpu.h"
+#endif
