@@ -1,0 +1,166 @@
+/* array.c - hd_tensor_write and hd_tensor_read: between tensors and row-major elements in the program's memory.
+ *
+ * A contiguous tensor is written and read like any bytes. Every other one goes through device memory in row-major order, a part at a time:
+ * a kernel unpacks what was written there, or packs what will be read from there.
+ *
+ * Threads: any. Locks: none. Blocking: as hd_write and hd_read. Always: the memory is freed before the call returns; what is submitted
+ * keeps it.
+ */
+#include <string.h>
+#include "base/error.h"
+#include "engine/engine.h"
+#include "tensor/copy.h"
+#include "tensor/overlap.h"
+#include <heddle/copy.h>
+
+#define PART_BYTES ((uint64_t)16 << 20)
+#define TURNS 2
+
+/* Goes through a tensor in row-major order, a part at a time: `count` indices of dimension `dim`, one of each before it, all of those
+ * behind it. */
+typedef struct parts {
+    hd_tensor whole;
+    int dim;
+    uint64_t count; /* at most */
+    uint64_t most;  /* bytes of a part, at most: those of the first one */
+    uint64_t index[HD_TENSOR_DIMS];
+    size_t at; /* bytes of the program's memory before the next part */
+    bool more;
+} parts;
+
+static void begin(parts *p, const hd_tensor *t)
+{
+    *p = (parts){.whole = *t, .more = true};
+    uint64_t bytes = hd_tensor_elements(t) * hd_type_size(t->type);
+    while (p->dim < t->dims && bytes / t->shape[p->dim] > PART_BYTES) {
+        bytes /= t->shape[p->dim++];
+    }
+    if (p->dim < t->dims) {
+        uint64_t fit = PART_BYTES / (bytes / t->shape[p->dim]);
+        p->count = fit < t->shape[p->dim] ? fit : t->shape[p->dim];
+        bytes = bytes / t->shape[p->dim] * p->count;
+    }
+    p->most = bytes;
+}
+
+/* The next part and where its elements are in the program's memory. */
+static void next(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
+{
+    *part = p->whole;
+    *at = p->at;
+    for (int i = 0; i < p->dim && i < part->dims; i++) {
+        part->offset += p->index[i] * (uint64_t)part->stride[i];
+        part->shape[i] = 1;
+    }
+    if (p->dim < part->dims) {
+        uint64_t left = part->shape[p->dim] - p->index[p->dim];
+        part->offset += p->index[p->dim] * (uint64_t)part->stride[p->dim];
+        part->shape[p->dim] = left < p->count ? left : p->count;
+        p->index[p->dim] += part->shape[p->dim];
+    }
+    *bytes = hd_tensor_elements(part) * hd_type_size(part->type);
+    p->at += *bytes;
+    int i = p->dim < part->dims ? p->dim : -1;
+    while (i >= 0 && p->index[i] == p->whole.shape[i]) {
+        p->index[i] = 0;
+        if (--i >= 0) {
+            p->index[i]++;
+        }
+    }
+    p->more = i >= 0;
+}
+
+static hdi_device *device_of(const struct hd_buffer *b)
+{
+    return b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
+}
+
+hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
+{
+    static const char who[] = "hd_tensor_write";
+    hdi_extent to;
+    hd_status status = hdi_tensor_check(dst, who, "dst", &to);
+    if (status || to.elements == 0) {
+        return status;
+    }
+    if (!src) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: src is null", who);
+    }
+    if (hd_tensor_is_contiguous(dst)) {
+        return hd_write(dst->buffer, dst->offset, src, to.high - to.low);
+    }
+    if (hdi_tensor_repeats(dst)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s: the strides of dst, %s, lead to an element twice, or to parts of others", who,
+                        hdi_tensor_text(dst, text));
+    }
+    hd_buffer *memory[TURNS] = {NULL, NULL};
+    parts p;
+    begin(&p, dst);
+    for (int turn = 0; p.more && !status; turn = (turn + 1) % TURNS) {
+        hd_tensor part;
+        size_t at;
+        uint64_t bytes;
+        next(&p, &part, &at, &bytes);
+        if (!memory[turn]) {
+            status = hdi_tensor_scratch(device_of(to.buffer), p.most, who, &memory[turn]);
+        }
+        status = status ? status : hd_write(memory[turn], 0, (const unsigned char *)src + at, bytes);
+        hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
+        status = status ? status : hdi_tensor_copy(&part, &packed, NULL, who, NULL);
+    }
+    for (int i = 0; i < TURNS; i++) {
+        hd_free(memory[i]);
+    }
+    return status;
+}
+
+hd_status hd_tensor_read(const hd_tensor *src, void *dst)
+{
+    static const char who[] = "hd_tensor_read";
+    hdi_extent from;
+    hd_status status = hdi_tensor_check(src, who, "src", &from);
+    if (status || from.elements == 0) {
+        return status;
+    }
+    if (!dst) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dst is null", who);
+    }
+    if (hd_tensor_is_contiguous(src)) {
+        return hd_read(src->buffer, src->offset, dst, from.high - from.low);
+    }
+    uint64_t total;
+    if (!hdi_tensor_bytes(src, &total)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s takes 2^63 bytes or more", who, hdi_tensor_text(src, text));
+    }
+    /* One part is packed while the one before is read. */
+    hd_buffer *memory[TURNS] = {NULL, NULL};
+    size_t at[TURNS] = {0, 0};
+    uint64_t bytes[TURNS] = {0, 0};
+    parts p;
+    begin(&p, src);
+    int turn = 0;
+    for (bool last = false; !last && !status; turn = (turn + 1) % TURNS) {
+        bytes[turn] = 0;
+        last = !p.more;
+        if (p.more) {
+            hd_tensor part;
+            next(&p, &part, &at[turn], &bytes[turn]);
+            if (!memory[turn]) {
+                status = hdi_tensor_scratch(device_of(from.buffer), p.most, who, &memory[turn]);
+            }
+            hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
+            status = status ? status : hdi_tensor_copy(&packed, &part, NULL, who, NULL);
+        }
+        int before = (turn + 1) % TURNS;
+        if (!status && bytes[before]) {
+            status = hd_read(memory[before], 0, (unsigned char *)dst + at[before], bytes[before]);
+        }
+    }
+    for (int i = 0; i < TURNS; i++) {
+        hd_free(memory[i]);
+    }
+    return status;
+}

@@ -1,0 +1,282 @@
+/* copy.c - hd_tensor_copy: the elements of one tensor into another, by the copy engines where both sides are runs of bytes, by kernels else.
+ *
+ * Threads: any. Locks: none of its own. Blocking: only when a lane is full. Always: every launch is an operation of its own in a copy
+ * lane, ordered by the buffers' use records alone; nothing is submitted before everything about both tensors has been checked.
+ */
+#include "tensor/copy.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "engine/engine.h"
+#include "kernel/module.h"
+#include "tensor/overlap.h"
+
+/* ---- launching ---- */
+
+_Static_assert(HDI_PLAN_KERNELS <= HDI_TENSOR_KERNELS, "hd_runtime.tensor_kernels has room");
+
+/* The kernel of a plan: the first look-up loads the module, and may take long. */
+static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_kernel **out)
+{
+    _Atomic(struct hd_kernel *) *known = &rt->tensor_kernels[plan->number];
+    /* pairs with the release store below: what was written of the kernel is seen */
+    struct hd_kernel *handle = atomic_load_explicit(known, memory_order_acquire);
+    hd_status status = HD_OK;
+    if (!handle) {
+        hd_module *module = NULL;
+        status = hdi_builtin_get(rt, HDI_BUILTIN_TENSOR, &module);
+        status = status ? status : hd_kernel_get(module, plan->kernel, &handle);
+        if (status) {
+            return status;
+        }
+        atomic_store_explicit(known, handle, memory_order_release);
+    }
+    *out = hdi_kernel_from_handle(handle);
+    return HD_OK;
+}
+
+/* The bytes between the first and the last element of one side, from the buffer's first one on. */
+static void span_of(const hdi_layout *l, uint64_t at, const int64_t *stride, uint64_t *low, uint64_t *high)
+{
+    *low = at;
+    *high = at + l->element;
+    for (int i = 0; i < l->dims; i++) {
+        uint64_t way = (l->shape[i] - 1) * (uint64_t)stride[i];
+        *(stride[i] < 0 ? low : high) += way;
+    }
+}
+
+/* What the kernel gets, as one block. */
+typedef struct arguments {
+    uint64_t dst, src;
+    union {
+        hd_tensor_units units;
+        hd_tensor_tile tile;
+    };
+} arguments;
+
+static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hdi_plan *plan, hd_lane *lane,
+                        hdi_mark *after, hd_ticket *out)
+{
+    if (job->dst.losses == HDI_LOST || job->src.losses == HDI_LOST) {
+        const struct hd_buffer *lost = job->dst.losses == HDI_LOST ? job->dst.buffer : job->src.buffer;
+        return hdi_loss_fail(job->rt, lost->owner, job->who, "a buffer's content was lost meanwhile");
+    }
+    struct hd_kernel *kernel = NULL;
+    hd_status status = find_kernel(job->rt, plan, &kernel);
+    if (status) {
+        return status;
+    }
+    arguments block;
+    block.dst = plan->dst;
+    block.src = plan->src;
+    if (plan->kind == HDI_PLAN_UNITS) {
+        block.units = plan->units;
+    } else {
+        block.tile = plan->tile;
+    }
+    hdi_use uses[2] = {
+        {.buffer = job->src.buffer, .losses = job->src.losses, .word = job->src.word, .read = true},
+        {.buffer = job->dst.buffer, .losses = job->dst.losses, .word = job->dst.word, .write = true},
+    };
+    span_of(l, l->src - job->src_address, l->src_stride, &uses[0].low, &uses[0].high);
+    span_of(l, l->dst - job->dst_address, l->dst_stride, &uses[1].low, &uses[1].high);
+    for (int i = 0; i < 2; i++) {
+        uses[i].whole = uses[i].low == 0 && uses[i].high == uses[i].buffer->bytes;
+    }
+    /* Bytes in between stay as they are, so that what is there counts as read. */
+    uint64_t written = l->element;
+    for (int i = 0; i < l->dims; i++) {
+        written *= l->shape[i];
+    }
+    uses[1].read = written != uses[1].high - uses[1].low;
+    /* From the second part on failures concern content and ticket, which exist by then. */
+    hdi_among among = {*after, after->position ? 3 : job->packed};
+    hd_ticket ticket;
+    status = hdi_launch_among(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, among, job->who, &ticket);
+    if (!status) {
+        *after = hdi_ticket_mark(ticket);
+        *out = ticket;
+    }
+    return status;
+}
+
+hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_mark *after, hd_ticket *out)
+{
+    const hdi_plan_device facts = {strcmp(job->rt->provider, "host") != 0,
+                                   (uint32_t)lane->device->facts.multiprocessors};
+    hdi_layout waiting[64]; /* upper parts of what was cut: each is at most half of the one before */
+    int n = 0;
+    hd_status status = HD_OK;
+    hdi_layout_tidy(&layout);
+    for (;;) {
+        hdi_plan plan;
+        hdi_plan_make(&layout, &facts, job->wish, &plan);
+        if (plan.kind == HDI_PLAN_NONE) {
+            return hdi_fail(HD_ERROR_UNSUPPORTED, "%s: kernel %s cannot move these layouts", job->who,
+                            job->wish->kernel);
+        }
+        if (plan.kind == HDI_PLAN_CUT) {
+            if (n == (int)(sizeof waiting / sizeof waiting[0])) {
+                return hdi_fail(HD_ERROR_LIMIT, "%s: too large for %d launches", job->who, n);
+            }
+            hdi_layout_cut(&layout, plan.cut_dim, plan.cut_at, &waiting[n++]);
+            continue;
+        }
+        status = launch(job, &layout, &plan, lane, after, out);
+        if (status || n == 0) {
+            return status;
+        }
+        layout = waiting[--n];
+    }
+}
+
+hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes,
+                               hdi_mark *after, hd_ticket *out)
+{
+    const hdi_box box = hdi_box_of_bytes(bytes);
+    const hdi_transfer transfer = {.to = job->dst,
+                                   .from = job->src,
+                                   .dst_offset = dst_at,
+                                   .src_offset = src_at,
+                                   .box = &box,
+                                   .who = job->who,
+                                   .after = *after};
+    hd_status status = hdi_transfer_run(&transfer, out);
+    if (!status) {
+        *after = hdi_ticket_mark(*out);
+    }
+    return status;
+}
+
+hd_lane *hdi_tensor_lane(hdi_device *device, uint64_t bytes)
+{
+    return hdi_copy_lane(device, HDI_WAY_ON, bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK);
+}
+
+hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, const char *who, hd_buffer **out)
+{
+    hd_status status = hdi_copy_alive(device->lane_on, who);
+    const hd_alloc_options options = {.size = sizeof options, .label = who};
+    return status ? status : hd_alloc_with(hdi_lane_handle(device->lane_on), bytes, &options, out);
+}
+
+/* ---- which way ---- */
+
+/* A device that reaches both buffers, and faster than through pinned memory: writes to a peer are posted and reads are not, so the source's before
+ * the destination's. NULL: none. */
+static hdi_device *device_for(hd_runtime *rt, int dst, int src)
+{
+    if (src < 0 && dst < 0) {
+        return hdi_any_device(rt);
+    }
+    if (src < 0 || dst < 0 || src == dst) {
+        return rt->devices[src < 0 ? dst : src];
+    }
+    if (hdi_reach_for_copies(rt, src, dst)) {
+        return rt->devices[src];
+    }
+    return hdi_reach_for_copies(rt, dst, src) ? rt->devices[dst] : NULL;
+}
+
+/* ---- checks ---- */
+
+static hd_status check_pair(const hd_tensor *dst, const hdi_extent *to, const hd_tensor *src, const hdi_extent *from,
+                            const char *who, hd_tensor *fitted)
+{
+    char dst_text[HDI_TENSOR_TEXT_BYTES], src_text[HDI_TENSOR_TEXT_BYTES];
+    if (to->buffer->runtime != from->buffer->runtime) {
+        return hdi_fail(HD_ERROR_HANDLE, "%s: the buffers belong to different runtimes", who);
+    }
+    if (dst->type != src->type) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dst is %s, src is %s: the types must be the same", who,
+                        hdi_tensor_text(dst, dst_text), hdi_tensor_text(src, src_text));
+    }
+    if (!hdi_tensor_broadcast_to(src, dst->dims, dst->shape, fitted)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s: dst is %s, src is %s, which is not the same shape and cannot be repeated to it", who,
+                        hdi_tensor_text(dst, dst_text), hdi_tensor_text(src, src_text));
+    }
+    if (to->elements == 0) {
+        return HD_OK;
+    }
+    if (hdi_tensor_repeats(dst)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s: the strides of dst, %s, lead to an element twice, or to parts of others", who,
+                        hdi_tensor_text(dst, dst_text));
+    }
+    if (to->buffer == from->buffer && hdi_tensors_overlap(dst, to, fitted, from)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s: dst, bytes %llu..%llu, and src, bytes %llu..%llu of one buffer, overlap", who,
+                        (unsigned long long)to->low, (unsigned long long)to->high, (unsigned long long)from->low,
+                        (unsigned long long)from->high);
+    }
+    return HD_OK;
+}
+
+static void layout_of(const hd_tensor *dst, const hd_tensor *src, const hdi_tensor_job *job, hdi_layout *out)
+{
+    out->element = (uint32_t)hd_type_size(dst->type);
+    out->dims = dst->dims;
+    out->dst = job->dst_address + dst->offset;
+    out->src = job->src_address + src->offset;
+    for (int i = 0; i < dst->dims; i++) {
+        out->shape[i] = dst->shape[i];
+        out->dst_stride[i] = dst->stride[i];
+        out->src_stride[i] = src->stride[i];
+    }
+    hdi_layout_tidy(out);
+}
+
+hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, const char *who,
+                          hd_ticket *out)
+{
+    hdi_extent to, from;
+    hd_tensor fitted;
+    hd_status status = hdi_tensor_check(dst, who, "dst", &to);
+    status = status ? status : hdi_tensor_check(src, who, "src", &from);
+    status = status ? status : check_pair(dst, &to, src, &from, who, &fitted);
+    if (status) {
+        return status;
+    }
+    hd_ticket ticket = {NULL, 0};
+    if (to.elements > 0) {
+        hdi_tensor_job job = {
+            .rt = to.buffer->runtime,
+            .who = who,
+            .wish = wish,
+            .dst = hdi_place_of_handle(to.buffer, dst->buffer),
+            .src = hdi_place_of_handle(from.buffer, src->buffer),
+            .dst_address = to.buffer->address,
+            .src_address = from.buffer->address,
+        };
+        hdi_layout layout;
+        layout_of(dst, &fitted, &job, &layout);
+        uint64_t bytes = to.elements * layout.element;
+        hdi_mark after = {0, 0};
+        hdi_device *device;
+        if (hdi_layout_is_run(&layout) && !wish) {
+            status = hdi_tensor_run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes,
+                                          &after, &ticket);
+        } else if ((device = device_for(job.rt, to.buffer->owner, from.buffer->owner)) != NULL) {
+            status = hdi_tensor_run(&job, layout, hdi_tensor_lane(device, bytes), &after, &ticket);
+        } else {
+            status = hdi_tensor_run_staged(&job, layout, &ticket);
+        }
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}
+
+hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out)
+{
+    return hdi_tensor_copy(dst, src, NULL, "hd_tensor_copy", out);
+}
+
+hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out)
+{
+    return hdi_tensor_copy(dst, src, wish, "hd_tensor_copy", out);
+}

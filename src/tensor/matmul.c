@@ -1,0 +1,281 @@
+/* matmul.c - hd_tensor_matmul: checks everything, plans, and submits calls of the lane's library or a launch of the built-in kernel.
+ *
+ * Threads: any. Locks: none of its own, but while a library is opened (matmul_library.h). Blocking: only for that, and when a lane is full.
+ * Always: nothing is submitted unless every check has passed; every operation of a product names all bytes between the first and the last element
+ * of each operand, so their use records order it. c is the last thing that is written: what fails before leaves it as it is.
+ */
+#include <heddle/tensor.h>
+
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "data/submit.h"
+#include "engine/engine.h"
+#include "tensor/copy.h"
+#include "tensor/matmul_library.h"
+#include "tensor/matmul_plan.h"
+
+#define WHO "hd_tensor_matmul"
+
+/* A product whose operands have been looked at. */
+typedef struct product {
+    hd_lane *lane;
+    hd_tensor tensor[HDI_OPERANDS];
+    double alpha, beta;
+    hdi_extent extent[HDI_OPERANDS];
+    hdi_matmul_problem problem;
+    hdi_use use[HDI_OPERANDS];
+} product;
+
+static const char *const names[HDI_OPERANDS] = {"a", "b", "c"};
+
+/* ---- checks ---- */
+
+static hd_status check_buffer(product *p, int which)
+{
+    hdi_device *device = p->lane->device;
+    hd_runtime *rt = device->runtime;
+    const hdi_extent *e = &p->extent[which];
+    struct hd_buffer *b = e->buffer;
+    if (b->runtime != rt) {
+        return hdi_fail(HD_ERROR_HANDLE, WHO ": %s is of another runtime than the lane", names[which]);
+    }
+    p->use[which] = (hdi_use){.buffer = b,
+                              .losses = hdi_buffer_losses(b),
+                              .word = hdi_self_word(p->tensor[which].buffer),
+                              .low = e->low,
+                              .high = e->high,
+                              .whole = e->low == 0 && e->high == b->bytes,
+                              .read = true};
+    char who[64];
+    snprintf(who, sizeof who, WHO ": %s", names[which]);
+    if (p->use[which].losses == HDI_LOST) {
+        return hdi_buffer_refused(p->tensor[which].buffer, who);
+    }
+    if (e->elements > 0 && !hdi_reach(rt, device->index, b->owner)) {
+        return hdi_reach_failed(rt, device->index, b->owner, who);
+    }
+    return HD_OK;
+}
+
+/* c is written; it is read where its elements are, and where bytes lie between them, which stay as they are: those that are newer on the host are
+ * not lost, and those that have failed are not made good. */
+static void note_result(product *p)
+{
+    const hdi_extent *c = &p->extent[HDI_C];
+    uint64_t written = c->elements * hdi_product_size(p->problem.type);
+    hdi_use *use = &p->use[HDI_C];
+    use->write = true;
+    use->read = p->beta != 0 || written != c->high - c->low;
+}
+
+static hd_status check(product *p)
+{
+    hd_status status = HD_OK;
+    for (int i = HDI_OPERANDS - 1; i >= 0 && !status; i--) {
+        status = hdi_tensor_check(&p->tensor[i], WHO, names[i], &p->extent[i]);
+    }
+    status = status ? status : hdi_matmul_read(p->tensor, p->extent, p->alpha, p->beta, &p->problem);
+    for (int i = HDI_OPERANDS - 1; i >= 0 && !status; i--) {
+        status = check_buffer(p, i);
+    }
+    if (!status) {
+        note_result(p);
+    }
+    return status;
+}
+
+/* ---- submitting ---- */
+
+/* c's is the last one. */
+static size_t uses_of(const product *p, const hdi_matmul_plan *plan, hdi_use uses[HDI_OPERANDS])
+{
+    size_t n = plan->reads_factors ? HDI_OPERANDS : 1;
+    memcpy(uses, p->use + HDI_OPERANDS - n, n * sizeof uses[0]);
+    return n;
+}
+
+static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_ticket *out)
+{
+    hdi_use uses[HDI_OPERANDS];
+    size_t n_uses = uses_of(p, plan, uses);
+    hd_status status = HD_OK;
+    for (uint64_t i = 0; i < plan->calls && !status; i++) {
+        uses[n_uses - 1].read |= i > 0; /* what the calls before have made of c stays */
+        hdi_product call = hdi_matmul_call(plan, i);
+        call.a += p->extent[plan->first].buffer->address;
+        call.b += p->extent[plan->second].buffer->address;
+        call.c += p->extent[HDI_C].buffer->address;
+        hdi_command command[HDI_MATMUL_SLOTS];
+        memcpy(command, &call, sizeof call);
+        command[0].op = HDI_OP_MATMUL;
+        command[0].slots = HDI_MATMUL_SLOTS;
+        command[0].kind = 0;
+        status = hdi_submit(p->lane, uses, n_uses, command, WHO, out);
+    }
+    return status;
+}
+
+/* What the kernel gets, as one block. */
+typedef struct arguments {
+    uint64_t c, a, b;
+    hdi_matmul_shape shape;
+} arguments;
+
+static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd_ticket *out)
+{
+    hdi_device *device = p->lane->device;
+    struct hd_kernel *kernel = NULL;
+    hd_status status = hdi_products_kernel(device->runtime, p->problem.type, &kernel);
+    if (status) {
+        return status;
+    }
+    uint64_t at[HDI_OPERANDS];
+    for (int i = 0; i < HDI_OPERANDS; i++) {
+        at[i] = p->extent[i].buffer->address + p->extent[i].low;
+    }
+    /* Factors that are not looked at may be anywhere, also behind the end of a buffer. */
+    arguments args = {.c = at[HDI_C],
+                      .a = plan->reads_factors ? at[plan->first] : at[HDI_C],
+                      .b = plan->reads_factors ? at[plan->second] : at[HDI_C],
+                      .shape = plan->shape};
+    hdi_use uses[HDI_OPERANDS];
+    size_t n_uses = uses_of(p, plan, uses);
+    bool gpu = strcmp(device->runtime->provider, "host") != 0;
+    uint32_t most = device->limits.grid[0];
+    return hdi_launch_own(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
+                          gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, WHO, out);
+}
+
+/* ---- operands that have to be dense for a library ---- */
+
+/* The elements of an operand once each: a batch that repeats them is one matrix. */
+static hd_tensor without_repeats(const hd_tensor *t)
+{
+    hd_tensor once = *t;
+    for (int i = 0; i < once.dims - 2; i++) {
+        once.shape[i] = once.stride[i] == 0 ? 1 : once.shape[i];
+    }
+    return once;
+}
+
+/* The same in row-major order, in memory of its own. */
+static hd_status make_dense(hd_lane *lane, const hd_tensor *like, hd_tensor *out)
+{
+    uint64_t bytes;
+    if (!hdi_tensor_bytes(like, &bytes)) {
+        return hdi_fail(HD_ERROR_MEMORY, WHO ": an operand's copy takes 2^63 bytes or more");
+    }
+    hd_buffer *buffer = NULL;
+    hd_status status = hdi_tensor_scratch(lane->device, bytes, WHO, &buffer);
+    *out = hdi_tensor_row_major(like, buffer);
+    return status;
+}
+
+static hd_status multiply(product *p, bool can_pack, hd_ticket *out);
+
+static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *out)
+{
+    product dense = {.lane = p->lane, .alpha = p->alpha, .beta = p->beta};
+    memcpy(dense.tensor, p->tensor, sizeof dense.tensor);
+    hd_status status = HD_OK;
+    for (int i = 0; i < HDI_OPERANDS && !status; i++) {
+        if (pack[i]) {
+            hd_tensor once = without_repeats(&p->tensor[i]);
+            status = make_dense(p->lane, &once, &dense.tensor[i]);
+            if (!status && (i != HDI_C || p->beta != 0)) {
+                status = hdi_tensor_copy(&dense.tensor[i], &once, NULL, WHO, NULL);
+            }
+        } else {
+            dense.tensor[i].buffer = p->tensor[i].buffer;
+        }
+    }
+    status = status ? status : check(&dense);
+    status = status ? status : multiply(&dense, false, out);
+    if (!status && pack[HDI_C]) {
+        status = hdi_tensor_copy(&p->tensor[HDI_C], &dense.tensor[HDI_C], NULL, WHO, out);
+    }
+    hd_error cause;
+    hdi_error_save(&cause);
+    for (int i = 0; i < HDI_OPERANDS; i++) {
+        if (pack[i] && dense.tensor[i].buffer != p->tensor[i].buffer) {
+            hd_free(dense.tensor[i].buffer); /* what was submitted keeps it */
+        }
+    }
+    hdi_error_restore(&cause);
+    return status;
+}
+
+static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
+{
+    const hdi_blas_facts *library = NULL;
+    hd_status status = hdi_products_library(p->lane, WHO, &library);
+    if (status) {
+        return status;
+    }
+    hdi_matmul_facts facts = {.types = library->types,
+                              .most = library->most,
+                              .most_count = library->most_count,
+                              .gpu = strcmp(p->lane->device->runtime->provider, "host") != 0,
+                              .can_pack = can_pack};
+    hdi_matmul_plan plan;
+    hdi_matmul_make_plan(&p->problem, &facts, &plan);
+    if (plan.kind != HDI_MATMUL_LIBRARY) {
+        return submit_kernel(p, &plan, out);
+    }
+    if (!plan.pack[HDI_A] && !plan.pack[HDI_B] && !plan.pack[HDI_C]) {
+        return submit_calls(p, &plan, out);
+    }
+    hd_error before;
+    hdi_error_save(&before);
+    status = multiply_packed(p, plan.pack, out);
+    if (status == HD_ERROR_MEMORY) { /* the kernel takes the operands as they are */
+        hdi_error_restore(&before);
+        status = multiply(p, false, out);
+    }
+    return status;
+}
+
+hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b, double alpha,
+                           double beta, hd_ticket *out)
+{
+    product p = {.lane = hdi_lane_from_handle(handle), .alpha = alpha, .beta = beta};
+    if (!p.lane) {
+        return hdi_fail(HD_ERROR_HANDLE, WHO ": not a lane");
+    }
+    if (!c || !a || !b) {
+        return hdi_fail(HD_ERROR_ARGUMENT, WHO ": %s is null", !c ? "c" : !a ? "a" : "b");
+    }
+    p.tensor[HDI_A] = *a;
+    p.tensor[HDI_B] = *b;
+    p.tensor[HDI_C] = *c;
+    hd_ticket ticket = {NULL, 0};
+    hd_status status = check(&p);
+    if (!status && p.extent[HDI_C].elements > 0) {
+        status = multiply(&p, true, &ticket);
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}
+
+hd_status hd_matmul_library(hd_lane *handle, char *name, size_t name_bytes, char *why, size_t why_bytes)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_matmul_library: not a lane");
+    }
+    if (!name || name_bytes == 0 || (why && why_bytes == 0)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_matmul_library: %s", !name ? "name is null" : "no room for the text");
+    }
+    const hdi_blas_facts *library = NULL;
+    hd_status status = hdi_products_library(lane, "hd_matmul_library", &library);
+    if (!status) {
+        snprintf(name, name_bytes, "%s", library->name);
+        if (why) {
+            snprintf(why, why_bytes, "%s", library->why);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,231 @@
+/* matmul_library.c - opens libraries for lanes, once each, and remembers. Threads, locks and what always holds: see matmul_library.h. */
+#include "tensor/matmul_library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "data/buffer.h"
+#include "engine/engine.h"
+
+#define TYPES 16 /* more than there are */
+
+/* What the engine of a lane has opened. Does not change; a later one is put in front. */
+typedef struct opened {
+    hdi_blas_facts facts;
+    uint64_t restarts;    /* of the device, until then */
+    hd_buffer *workspace; /* NULL: none */
+    struct opened *before;
+} opened;
+
+struct hdi_products {
+    pthread_mutex_t opening[HDI_DEVICES_MAX];
+    _Atomic(opened *) lanes[HDI_DEVICES_MAX * HDI_LANES_MAX];
+    _Atomic(struct hd_kernel *) kernels[TYPES]; /* NULL: not asked for yet */
+};
+
+hd_status hdi_products_create(hd_runtime *rt)
+{
+    rt->products = calloc(1, sizeof *rt->products);
+    if (!rt->products) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        pthread_mutex_init(&rt->products->opening[i], NULL);
+    }
+    return HD_OK;
+}
+
+void hdi_products_release(hd_runtime *rt)
+{
+    struct hdi_products *p = rt->products;
+    if (!p) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof p->lanes / sizeof p->lanes[0]; i++) {
+        for (opened *o = atomic_load_explicit(&p->lanes[i], memory_order_relaxed), *before; o; o = before) {
+            before = o->before;
+            free(o); /* its workspace goes with all buffers */
+        }
+    }
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        pthread_mutex_destroy(&p->opening[i]);
+    }
+    free(p);
+    rt->products = NULL;
+}
+
+/* ---- opening ---- */
+
+/* Memory for what the library keeps between the steps of a product, in a lane's products alone. */
+static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out, uint64_t *address, uint64_t *bytes)
+{
+    hdi_device *device = lane->device;
+    *out = NULL;
+    *address = 0;
+    *bytes = hdi_blas_workspace(device->runtime->provider, device->facts.compute_major);
+    if (*bytes == 0) {
+        return HD_OK;
+    }
+    hd_status status = hd_alloc(hdi_lane_handle(lane), *bytes, out);
+    if (status) {
+        hd_error error;
+        hdi_error_save(&error);
+        char cause[sizeof error.message];
+        memcpy(cause, error.message, sizeof cause);
+        snprintf(error.message, sizeof error.message, "%s: memory for the library's own use: %.400s", who, cause);
+        return hdi_fail_error(&error);
+    }
+    struct hd_buffer *b = hdi_buffer_from_any_handle(*out);
+    if (b) { /* always: the handle is ours */
+        b->special |= HDI_BUFFER_OWN;
+        *address = b->address;
+    }
+    return HD_OK;
+}
+
+/* A library that was asked for by name is none, or does not open. */
+static hd_status refuse(const hdi_blas_facts *facts, const char *option, const char *who)
+{
+    return hdi_fail(HD_ERROR_OPTION, "%s: option blas=%.100s: %.300s", who, option, facts->why);
+}
+
+/* What a lane's library is going to have, before it is opened: without the lock, since whoever is asked for memory may make products, too (a
+ * reclaim callback). */
+static hd_status prepare(hd_lane *lane, const char *who, opened **out, uint64_t *address, uint64_t *bytes)
+{
+    opened *o = calloc(1, sizeof *o);
+    if (!o) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+    }
+    /* Before anything is asked: what is opened while the device comes back counts as opened before that. */
+    o->restarts = atomic_load_explicit(&lane->device->restarts, memory_order_acquire);
+    hd_status status = take_workspace(lane, who, &o->workspace, address, bytes);
+    if (status) {
+        free(o);
+        return status;
+    }
+    *out = o;
+    return HD_OK;
+}
+
+static void discard(opened *o)
+{
+    hd_error cause;
+    hdi_error_save(&cause);
+    hd_free(o->workspace);
+    hdi_error_restore(&cause);
+    free(o);
+}
+
+/* With the device's lock. */
+static hd_status open_with(hd_lane *lane, const char *who, opened *o, uint64_t address, uint64_t bytes)
+{
+    hdi_device *device = lane->device;
+    const char *option = device->runtime->options.blas;
+    bool by_name = strcmp(option, "auto") != 0 && strcmp(option, "builtin") != 0;
+    hdi_answer answer = device->port->calls->blas(device->port, lane->number, address, bytes, &o->facts);
+    if (!hdi_answered(answer)) {
+        return hdi_answer_failed(device, answer, who);
+    }
+    return by_name && o->facts.types == 0 ? refuse(&o->facts, option, who) : HD_OK;
+}
+
+static bool is_current(const hdi_device *device, const opened *o)
+{
+    return o && o->restarts == atomic_load_explicit(&device->restarts, memory_order_acquire);
+}
+
+/* Does nothing where another thread has opened it, or the device came back meanwhile: the caller looks again. */
+static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *place)
+{
+    hdi_device *device = lane->device;
+    pthread_mutex_t *lock = &device->runtime->products->opening[device->index];
+    opened *o = NULL;
+    uint64_t address = 0, bytes = 0;
+    hd_status status = prepare(lane, who, &o, &address, &bytes);
+    if (status) {
+        return status;
+    }
+    pthread_mutex_lock(lock);
+    opened *before = atomic_load_explicit(place, memory_order_relaxed);
+    if (!is_current(device, before) && is_current(device, o)) {
+        status = open_with(lane, who, o, address, bytes);
+        if (!status) {
+            if (before && before->workspace) {
+                hd_free(before->workspace); /* lost with the device */
+                before->workspace = NULL;
+            }
+            if (o->facts.types == 0) {
+                hd_free(o->workspace); /* nobody uses it */
+                o->workspace = NULL;
+            }
+            o->before = before;
+            /* pairs with the acquire load below */
+            atomic_store_explicit(place, o, memory_order_release);
+            o = NULL;
+        }
+    }
+    pthread_mutex_unlock(lock);
+    if (o) {
+        discard(o);
+    }
+    return status;
+}
+
+hd_status hdi_products_library(hd_lane *lane, const char *who, const hdi_blas_facts **out)
+{
+    hdi_device *device = lane->device;
+    _Atomic(opened *) *place = &device->runtime->products->lanes[lane->global];
+    hd_status status = HD_OK;
+    while (!status) {
+        const opened *o = atomic_load_explicit(place, memory_order_acquire);
+        if (__builtin_expect(hdi_device_lost(device), 0)) {
+            return hdi_lane_refuses(lane, who);
+        }
+        if (__builtin_expect(is_current(device, o), 1)) {
+            *out = &o->facts;
+            return HD_OK;
+        }
+        status = open_for(lane, who, place);
+    }
+    return status;
+}
+
+void hdi_products_hold(hd_runtime *rt, int device)
+{
+    pthread_mutex_lock(&rt->products->opening[device]);
+}
+
+void hdi_products_resume(hd_runtime *rt, int device)
+{
+    pthread_mutex_unlock(&rt->products->opening[device]);
+}
+
+/* ---- built-in kernels ---- */
+
+hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **out)
+{
+    static const char *const names[TYPES] = {
+        [HD_TYPE_F16] = "hd_product_f16", [HD_TYPE_BF16] = "hd_product_bf16", [HD_TYPE_F32] = "hd_product_f32",
+        [HD_TYPE_F64] = "hd_product_f64", [HD_TYPE_C64] = "hd_product_c64",   [HD_TYPE_C128] = "hd_product_c128",
+    };
+    _Atomic(struct hd_kernel *) *place = &rt->products->kernels[type];
+    /* pairs with the release store below; whoever asks at the same time gets the same one */
+    struct hd_kernel *k = atomic_load_explicit(place, memory_order_acquire);
+    hd_status status = HD_OK;
+    if (!k) {
+        hd_module *module = NULL;
+        hd_kernel *handle = NULL;
+        status = hdi_builtin_get(rt, HDI_BUILTIN_MATMUL, &module);
+        status = status ? status : hd_kernel_get(module, names[type], &handle);
+        if (!status) {
+            k = hdi_kernel_from_handle(handle);
+            atomic_store_explicit(place, k, memory_order_release);
+        }
+    }
+    if (!status) {
+        *out = k;
+    }
+    return status;
+}

@@ -1,0 +1,594 @@
+/* plan.c - which kernel moves the elements, and its parameters: see plan.h and src/kernel/builtin/tensor.h. Pure functions, any thread.
+ *
+ * Dimensions of a tidy layout are numbered from the destination's slowest to its fastest one, `d`; `s` is the source's fastest.
+ *   - The same dimension is fastest on both sides, or nearly so: units, as wide as the addresses allow.
+ *   - They differ: tiles over s and d. Where one of them has fewer elements than a tile, the dimensions that follow it on its side join it.
+ *   - s has only a few elements: units along d, in stretches that are short enough for the source's lines to be still in the cache when
+ *     the next index of s comes.
+ */
+#include "tensor/plan.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- what may be tuned ---- */
+
+/* GPU: the kernels for tiles of an element, by kind (HD_TENSOR_TILE_*), where there are few of i (3) or of j (4). */
+#define FEW_I 3
+#define FEW_J 4
+static const struct {
+    uint32_t element;
+    const char *kernel[5];
+} gpu_tiles[] =
+    {
+        {1, {"1a", "1d", "1s", "1n", "1w"}},       {2, {"2a", "2d", "2s", "2n", "2w"}},
+        {4, {"4a", "4d", "4s", "4n", "4w"}},       {8, {"8d", "8d", "8s", "8n", "8w"}},
+        {16, {"16a", "16d", "16d", "16d", "16d"}}, /* rows of 16-byte elements begin at multiples of 16 bytes */
+};
+/* CPU: tiles of an element; size_i * size_j * element is at most 32 KiB, the buffer of the kernel. */
+static const struct {
+    uint32_t element, size_i, size_j;
+} cpu_tiles[] = {{1, 128, 128}, {2, 128, 128}, {4, 64, 64}, {8, 64, 64}, {16, 32, 32}};
+
+#define FEW 32             /* GPU: of i or of j; of both, units find what they need in the cache */
+#define GPU_TILE_LEAST 8   /* elements of i, and of j, from which on tiles are worth it */
+#define CPU_TILE_LEAST 4   /* likewise */
+#define FILLED_LEAST 80    /* percent of a tile that elements shall be; other dimensions join in else */
+#define GATHER_FAR 16      /* bytes: with source elements further apart a tile gains nothing */
+#define GPU_STRETCH 256    /* units along d before the next index of s, where s has few */
+#define CPU_STRETCH 4096   /* likewise */
+#define ROWS_TOGETHER 2048 /* GPU: bytes that neighbouring rows shall make on both sides before others come */
+#define PIECES_LEAST 32    /* GPU: blocks that share a last one which is not full */
+#define CPU_ROW_LEAST 16   /* elements: with shorter rows the inner loop goes along the longest dimension */
+#define GPU_GROUP                                                                                                      \
+    UINT32_MAX /* tiles of a strip: all, so that blocks that run at the same time make whole rows of the destination */
+#define CPU_GROUP 8              /* likewise */
+#define CPU_ROW_BYTES 262144     /* longer rows are done in pieces of so many bytes */
+#define CPU_BLOCK_BYTES 131072   /* of one block, with units */
+#define CPU_STREAM_BYTES 8388608 /* from so much on, what is written goes past the caches */
+
+#define COUNT_MOST ((uint64_t)HD_TENSOR_COUNT_MAX)
+#define DIM_MOST ((uint64_t)1 << 30) /* of one launch */
+
+/* ---- kernels ---- */
+
+static const hdi_tile_kind tile_kinds[] = {
+#define ROW(name, element, size_i, size_j, threads, blocks, kind, hints)                                               \
+    {#name, element, size_i, size_j, threads, kind, hints},
+    HD_TENSOR_TILES(ROW)
+#undef ROW
+};
+static const char *const tile_kernels[] = {
+#define ROW(name, ...) "hd_tensor_tile_" #name,
+    HD_TENSOR_TILES(ROW)
+#undef ROW
+};
+static const struct {
+    uint32_t bytes;
+    const char *kernel;
+} unit_kernels[] = {
+#define ROW(bytes) {bytes, "hd_tensor_units_" #bytes},
+    HD_TENSOR_UNITS(ROW)
+#undef ROW
+};
+#define N_TILES ((int)(sizeof tile_kinds / sizeof tile_kinds[0]))
+#define N_UNITS ((int)(sizeof unit_kernels / sizeof unit_kernels[0]))
+#define ROW(name, element, size_i, size_j, threads, blocks, kind, hints)                                               \
+    _Static_assert((size_i) * (element) % 16 == 0 && (size_j) * (element) % 16 == 0 &&                                 \
+                       (threads) % ((size_i) * (element) / 16) == 0 &&                                                 \
+                       ((size_i) * (element) / 16) * HD_TILE_ROW_CHUNKS(element, size_j, kind) % (threads) == 0 &&     \
+                       (threads) % HD_TILE_ROW_CHUNKS(element, size_j, kind) == 0,                                     \
+                   "each thread has as much to do as the others in " #name);
+HD_TENSOR_TILES(ROW)
+#undef ROW
+_Static_assert(N_TILES + N_UNITS == HDI_PLAN_KERNELS, "each kernel has a number");
+
+const hdi_tile_kind *hdi_tile_kind_at(int index)
+{
+    return index >= 0 && index < N_TILES ? &tile_kinds[index] : NULL;
+}
+
+static int find_tile(const char *name)
+{
+    for (int i = 0; i < N_TILES; i++) {
+        if (strcmp(tile_kinds[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- numbers ---- */
+
+static uint64_t size_of(int64_t stride)
+{
+    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+}
+
+static uint32_t ceil_divide(uint64_t n, uint64_t by)
+{
+    return (uint32_t)((n + by - 1) / by);
+}
+
+/* For x / n as the kernels do it; n is from 1 to 2^31 - 1. */
+static hd_tensor_divisor divisor(uint32_t n)
+{
+    uint32_t shift = 0;
+    while (((uint64_t)1 << shift) < n) {
+        shift++;
+    }
+    uint64_t multiplier = (((uint64_t)1 << 32) * (((uint64_t)1 << shift) - n)) / n + 1;
+    return (hd_tensor_divisor){n, (uint32_t)multiplier, shift};
+}
+
+static hd_tensor_digit digit(const hdi_layout *l, int dim)
+{
+    return (hd_tensor_digit){
+        .by = divisor((uint32_t)l->shape[dim]), .dst = l->dst_stride[dim], .src = l->src_stride[dim]};
+}
+
+/* The largest power of two up to 16 that divides all addresses and strides, but those of dimension `except`. */
+static uint32_t alignment(const hdi_layout *l, int except)
+{
+    uint64_t all = 16 | l->dst | l->src;
+    for (int i = 0; i < l->dims; i++) {
+        if (i != except) {
+            all |= (uint64_t)l->dst_stride[i] | (uint64_t)l->src_stride[i];
+        }
+    }
+    return (uint32_t)(all & (0 - all));
+}
+
+/* ---- elements ---- */
+
+/* GPU: elements that do not lie at multiples of their size are several small ones each. */
+static void split_elements(hdi_layout *l)
+{
+    uint32_t most = alignment(l, -1);
+    if (most < l->element) {
+        l->shape[l->dims] = l->element / most;
+        l->dst_stride[l->dims] = l->src_stride[l->dims] = most;
+        l->dims++;
+        l->element = most;
+    }
+}
+
+/* Where the fastest dimension is without gaps on both sides, several of its elements are one large one. */
+static void join_elements(hdi_layout *l, bool is_gpu)
+{
+    int last = l->dims - 1;
+    if (l->dst_stride[last] != l->element || l->src_stride[last] != l->element) {
+        return;
+    }
+    uint64_t n = l->shape[last] * l->element;
+    uint64_t bytes = 16;
+    if (is_gpu) {
+        bytes = alignment(l, last) | (n & (0 - n) & 15);
+        bytes &= 0 - bytes;
+    } else if (n > 16 || (n & (n - 1)) != 0) { /* rows are copied as bytes anyway */
+        return;
+    } else {
+        bytes = n;
+    }
+    if (bytes > l->element) {
+        l->shape[last] = n / bytes;
+        l->dst_stride[last] = l->src_stride[last] = (int64_t)bytes;
+        l->element = (uint32_t)bytes;
+        l->dims -= l->shape[last] == 1 && last > 0;
+    }
+}
+
+/* The dimension in which the source's elements are nearest to each other; the last one of several. -1: there is none. */
+static int nearest(const hdi_layout *l, unsigned except)
+{
+    int best = -1;
+    for (int i = 0; i < l->dims; i++) {
+        bool usable = l->src_stride[i] != 0 && !(except >> i & 1);
+        if (usable && (best < 0 || size_of(l->src_stride[i]) <= size_of(l->src_stride[best]))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* ---- units ---- */
+
+/* Cuts dimension `dim` into a low digit of `low` values and a high one; weights number `which`. */
+static void cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_tensor_units *u, hd_tensor_digit *lower,
+                      hd_tensor_digit *upper)
+{
+    *lower = *upper = digit(l, dim);
+    lower->by = divisor(low);
+    lower->weight[which] = 1;
+    upper->by = divisor(ceil_divide(l->shape[dim], low));
+    upper->weight[which] = low;
+    upper->dst *= low;
+    upper->src *= low;
+    u->limit[which] = (uint32_t)l->shape[dim];
+    u->flags |= HD_TENSOR_CUTS;
+}
+
+/* GPU: where the destination alone allows 16 bytes at a time, a thread gathers the elements of so many. */
+static void gather_elements(hdi_layout *l, hd_tensor_units *u)
+{
+    int last = l->dims - 1;
+    uint64_t each = 16 / l->element, all = l->dst;
+    for (int i = 0; i < last; i++) {
+        all |= (uint64_t)l->dst_stride[i];
+    }
+    if (each > 1 && l->dst_stride[last] == (int64_t)l->element && l->shape[last] % each == 0 && (all & 15) == 0) {
+        u->flags |= HD_TENSOR_GATHER;
+        u->gather_step = l->src_stride[last];
+        l->shape[last] /= each;
+        l->dst_stride[last] = 16;
+        l->src_stride[last] *= (int64_t)each;
+    }
+}
+
+/* The digits, fastest first: which way the elements are walked. */
+static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, hd_tensor_units *u)
+{
+    int d = l->dims - 1, s = nearest(l, 0);
+    int longest = 0;
+    for (int i = 1; i < l->dims; i++) {
+        longest = l->shape[i] > l->shape[longest] ? i : longest;
+    }
+    uint32_t n = 0;
+    unsigned done = 0;
+    u->limit[0] = u->limit[1] = 1;
+    hd_tensor_digit later[2];
+    uint32_t n_later = 0;
+    bool gathers = u->flags & HD_TENSOR_GATHER;
+    uint64_t row = l->shape[d] * (gathers ? 16 : l->element);
+    uint32_t stretch = is_gpu ? GPU_STRETCH : CPU_STRETCH;
+    bool is_row = gathers ? u->gather_step == (int64_t)l->element
+                          : l->dst_stride[d] == (int64_t)l->element && l->src_stride[d] == (int64_t)l->element;
+    if (s >= 0 && s != d && l->src_stride[d] != 0 && !is_row && size_of(l->src_stride[s]) <= GATHER_FAR &&
+        l->shape[d] > 2 * stretch) {
+        cut_digit(l, d, stretch, 0, u, &u->digit[0], &later[n_later++]);
+        u->digit[1] = digit(l, s);
+        n = 2;
+        done = 1u << d | 1u << s;
+    } else if (!is_gpu && l->shape[d] < CPU_ROW_LEAST && row < CPU_ROW_LEAST * 4 && l->shape[longest] > CPU_STRETCH) {
+        cut_digit(l, longest, CPU_STRETCH, 0, u, &u->digit[0], &later[n_later++]);
+        u->digit[1] = digit(l, d);
+        n = 2;
+        done = 1u << d | 1u << longest;
+    } else if (!is_gpu && row > 2 * CPU_ROW_BYTES) {
+        cut_digit(l, d, CPU_ROW_BYTES / l->element, 0, u, &u->digit[0], &u->digit[1]);
+        n = 2;
+        done = 1u << d;
+    } else {
+        u->digit[n++] = digit(l, d);
+        done = 1u << d;
+        /* Short rows: so many of those that follow each other in the destination, and of those that do in the source. */
+        int p = d - 1, q = nearest(l, done);
+        uint32_t rows = row < together ? (uint32_t)(together / row) : 1;
+        if (is_gpu && is_row && row >= 32 && p >= 0 && q >= 0 && p != q && rows > 1 && l->shape[p] > 2 * rows &&
+            l->shape[q] > 2 * rows) {
+            cut_digit(l, p, rows, 0, u, &u->digit[n], &later[0]);
+            cut_digit(l, q, rows, 1, u, &u->digit[n + 1], &later[1]);
+            n += 2;
+            n_later = 2;
+            done |= 1u << p | 1u << q;
+        }
+    }
+    for (uint32_t i = 0; i < n_later; i++) {
+        u->digit[n++] = later[i];
+    }
+    for (int i = d; i >= 0; i--) {
+        if (!(done >> i & 1)) {
+            u->digit[n++] = digit(l, i);
+        }
+    }
+    u->digits = n;
+}
+
+static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi_plan_wish *wish, hdi_plan *out)
+{
+    hd_tensor_units *u = &out->units;
+    memset(u, 0, sizeof *u);
+    hdi_layout copy = *layout;
+    const hdi_layout *l = &copy;
+    if (is_gpu) {
+        gather_elements(&copy, u);
+    }
+    choose_digits(l, is_gpu, wish && wish->group ? wish->group : ROWS_TOGETHER, u);
+    int number = 0;
+    while (unit_kernels[number].bytes != l->element) {
+        number++;
+    }
+    out->number = number;
+    out->kernel = unit_kernels[number].kernel;
+    uint64_t grid = 1;
+    bool fits = true;
+    if (is_gpu) {
+        /* What goes by block is taken apart once for all units of a thread, so that as little as possible is left to each; but pieces of a
+         * space with a few positions would be nearly empty. */
+        uint64_t count = 1;
+        u->piece = HD_TENSOR_UNITS_THREADS * HD_TENSOR_UNITS_EACH;
+        while (u->inner < u->digits && count * u->digit[u->inner].by.n <= COUNT_MOST &&
+               !(count % u->piece == 0 || count >= (uint64_t)PIECES_LEAST * u->piece)) {
+            count *= u->digit[u->inner++].by.n;
+        }
+        fits = u->inner == u->digits || count % u->piece == 0 || count >= (uint64_t)PIECES_LEAST * u->piece;
+        u->count = (uint32_t)count;
+        u->pieces = divisor(ceil_divide(count, u->piece));
+        grid = u->pieces.n;
+        u->apart = HD_TENSOR_UNITS_THREADS;
+        while (u->common < u->inner && u->apart % u->digit[u->common].by.n == 0) {
+            u->apart /= u->digit[u->common++].by.n;
+        }
+        for (uint32_t k = u->inner; k < u->digits; k++) {
+            fits = fits && !__builtin_mul_overflow(grid, (uint64_t)u->digit[k].by.n, &grid);
+        }
+        out->block = HD_TENSOR_UNITS_THREADS;
+    } else {
+        uint64_t rows = 1;
+        for (uint32_t k = 1; k < u->digits; k++) {
+            fits = fits && !__builtin_mul_overflow(rows, (uint64_t)u->digit[k].by.n, &rows);
+        }
+        uint64_t row = (uint64_t)u->digit[0].by.n * l->element;
+        u->piece = row < CPU_BLOCK_BYTES ? (uint32_t)(CPU_BLOCK_BYTES / row) : 1;
+        grid = rows / u->piece + (rows % u->piece != 0);
+        out->block = 1;
+    }
+    out->grid = (uint32_t)grid;
+    return fits && grid <= COUNT_MOST ? HDI_PLAN_UNITS : HDI_PLAN_CUT;
+}
+
+/* ---- tiles ---- */
+
+typedef struct group {
+    int dims[HD_TENSOR_ROW_DIGITS];
+    int n;
+    uint64_t count; /* of all of them */
+} group;
+
+/* The dimension that goes on where the group ends on one side; -1: there is none, or it is somebody else's. */
+static int next_of(const hdi_layout *l, const group *g, const int64_t *stride, unsigned taken)
+{
+    int64_t end;
+    if (g->n == HD_TENSOR_ROW_DIGITS || __builtin_mul_overflow((int64_t)g->count, stride[g->dims[0]], &end)) {
+        return -1;
+    }
+    for (int i = 0; i < l->dims; i++) {
+        if (!(taken >> i & 1) && stride[i] == end && g->count * l->shape[i] <= DIM_MOST) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Percent of a row of tiles that elements are. */
+static uint64_t filled(uint64_t count, uint32_t size)
+{
+    return count * 100 / ((count + size - 1) / size * size);
+}
+
+/* Lets dimensions join i and j until their tiles are full enough. */
+static void grow(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint32_t size_j)
+{
+    unsigned taken = 1u << i->dims[0] | 1u << j->dims[0];
+    for (;;) {
+        int of_i = filled(i->count, size_i) < FILLED_LEAST ? next_of(l, i, l->src_stride, taken) : -1;
+        int of_j = filled(j->count, size_j) < FILLED_LEAST ? next_of(l, j, l->dst_stride, taken) : -1;
+        if (of_i < 0 && of_j < 0) {
+            return;
+        }
+        /* Who is worse off comes first. */
+        bool to_i = of_j < 0 || (of_i >= 0 && filled(i->count, size_i) <= filled(j->count, size_j));
+        group *g = to_i ? i : j;
+        int dim = to_i ? of_i : of_j;
+        g->dims[g->n++] = dim;
+        g->count *= l->shape[dim];
+        taken |= 1u << dim;
+    }
+}
+
+/* Whether all distances of one side, and its address, are multiples of 16 but for the step along i or j. */
+static bool is_wide(const hdi_layout *l, uint64_t address, const int64_t *stride, const group *g)
+{
+    uint64_t all = address;
+    for (int k = 0; k < l->dims; k++) {
+        bool along = false;
+        for (int n = 0; n < g->n; n++) {
+            along |= g->dims[n] == k; /* without gaps: it need not be a multiple */
+        }
+        all |= along ? 0 : (uint64_t)stride[k];
+    }
+    return stride[g->dims[0]] == (int64_t)l->element && (all & 15) == 0;
+}
+
+/* Which kernel; `wide`: all rows without gaps begin at multiples of 16 bytes. -1: the wish cannot be granted. */
+static int choose_tile(const hdi_layout *l, const group *i, const group *j, bool wide, bool is_gpu,
+                       const hdi_plan_wish *wish)
+{
+    bool single = i->n == 1 && j->n == 1;
+    bool no_gaps = l->dst_stride[j->dims[0]] == (int64_t)l->element;
+    if (wish && wish->kernel) {
+        int number = find_tile(wish->kernel);
+        bool can = number >= 0 && tile_kinds[number].element == l->element &&
+                   (tile_kinds[number].kind != HD_TENSOR_TILE_PLAIN || single) &&
+                   (tile_kinds[number].kind != HD_TENSOR_TILE_SHIFTED || no_gaps);
+        return can ? number : -1;
+    }
+    int row = 0;
+    while (gpu_tiles[row].element != l->element) {
+        row++;
+    }
+    int kind = single ? HD_TENSOR_TILE_PLAIN : HD_TENSOR_TILE_DIGITS;
+    if (is_gpu && i->count <= FEW) {
+        kind = FEW_I;
+    } else if (is_gpu && j->count <= FEW) {
+        kind = FEW_J;
+    } else if (is_gpu && !wide && no_gaps && l->element < 16) {
+        kind = HD_TENSOR_TILE_SHIFTED;
+    }
+    return find_tile(gpu_tiles[row].kernel[kind]);
+}
+
+/* The tiles of one side: enough of them that windows which begin earlier still reach the end. */
+static uint64_t tiles_of(uint64_t count, uint32_t size, uint32_t margin)
+{
+    return (count + margin + size - 1) / size;
+}
+
+/* Bytes that a matrix has without a gap on one side, where `along` is what lies next to each other and `across` are the rows. */
+static uint64_t run_of(const hdi_layout *l, const group *along, const group *across, const int64_t *stride)
+{
+    uint64_t run = along->count * l->element;
+    int row = across->dims[0];
+    return size_of(stride[row]) == run ? run * l->shape[row] : run;
+}
+
+static void fill_tile(const hdi_layout *l, const group *i, const group *j, hd_tensor_tile *p)
+{
+    unsigned taken = 0;
+    p->ni = (uint32_t)i->count;
+    p->nj = (uint32_t)j->count;
+    p->src_step = l->src_stride[i->dims[0]];
+    p->dst_step = l->dst_stride[j->dims[0]];
+    p->i_digits = (uint32_t)i->n;
+    p->j_digits = (uint32_t)j->n;
+    for (int k = 0; k < i->n; k++) {
+        taken |= 1u << i->dims[k];
+        p->i_row[k].by = divisor((uint32_t)l->shape[i->dims[k]]);
+        p->i_row[k].step = l->dst_stride[i->dims[k]];
+    }
+    for (int k = 0; k < j->n; k++) {
+        taken |= 1u << j->dims[k];
+        p->j_row[k].by = divisor((uint32_t)l->shape[j->dims[k]]);
+        p->j_row[k].step = l->src_stride[j->dims[k]];
+    }
+    /* The other dimensions: first those that go on where the matrix ends on the side on which its runs are shorter, so that blocks that run at
+     * the same time make long runs on both. */
+    bool by_src = run_of(l, i, j, l->src_stride) < run_of(l, j, i, l->dst_stride);
+    for (;;) {
+        int next = by_src ? nearest(l, taken) : -1;
+        for (int k = l->dims - 1; k >= 0 && next < 0; k--) {
+            next = taken >> k & 1 ? -1 : k;
+        }
+        if (next < 0) {
+            return;
+        }
+        taken |= 1u << next;
+        p->batch[p->batch_digits++] = digit(l, next);
+    }
+}
+
+static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const hdi_plan_wish *wish, hdi_plan *out)
+{
+    hd_tensor_tile *p = &out->tile;
+    memset(p, 0, sizeof *p);
+    int d = l->dims - 1, row = 0;
+    while (cpu_tiles[row].element != l->element) {
+        row++;
+    }
+    uint32_t group_most = is_gpu ? GPU_GROUP : CPU_GROUP;
+    int usual = find_tile(gpu_tiles[row].kernel[HD_TENSOR_TILE_PLAIN]);
+    usual = wish && wish->kernel && find_tile(wish->kernel) >= 0 ? find_tile(wish->kernel) : usual;
+    p->size_i = is_gpu ? tile_kinds[usual].size_i : cpu_tiles[row].size_i;
+    p->size_j = is_gpu ? tile_kinds[usual].size_j : cpu_tiles[row].size_j;
+    group i = {.dims = {s}, .n = 1, .count = l->shape[s]}, j = {.dims = {d}, .n = 1, .count = l->shape[d]};
+    grow(l, &i, &j, p->size_i, p->size_j);
+    uint64_t least = is_gpu ? GPU_TILE_LEAST : CPU_TILE_LEAST;
+    bool few = i.count < least || j.count < least || (is_gpu && i.count <= FEW && j.count <= FEW);
+    if (few && !(wish && wish->kernel)) {
+        return HDI_PLAN_NONE;
+    }
+    bool no_gaps_in = l->src_stride[s] == (int64_t)l->element, no_gaps_out = l->dst_stride[d] == (int64_t)l->element;
+    bool wide_loads = is_wide(l, l->src, l->src_stride, &i), wide_stores = is_wide(l, l->dst, l->dst_stride, &j);
+    out->number = choose_tile(l, &i, &j, wide_stores && (wide_loads || !no_gaps_in), is_gpu, wish);
+    if (out->number < 0) {
+        return HDI_PLAN_NONE;
+    }
+    uint32_t margin = 0;
+    if (is_gpu) {
+        const hdi_tile_kind *kind = &tile_kinds[out->number];
+        p->size_i = kind->size_i;
+        p->size_j = kind->size_j;
+        out->block = kind->threads;
+        if (kind->kind == HD_TENSOR_TILE_SHIFTED) {
+            margin = 32 / l->element - 1;
+            wide_loads = no_gaps_in;
+            wide_stores = no_gaps_out;
+        }
+    } else {
+        out->block = 1;
+        wide_loads = no_gaps_in;
+        wide_stores = no_gaps_out;
+    }
+    p->flags = (wide_loads ? HD_TENSOR_WIDE_LOADS : 0) | (wide_stores ? HD_TENSOR_WIDE_STORES : 0);
+    fill_tile(l, &i, &j, p);
+    p->tiles_i = (uint32_t)tiles_of(i.count, p->size_i, 0);
+    p->tiles_j = (uint32_t)tiles_of(j.count, p->size_j, margin);
+    p->group = wish && wish->group ? wish->group : group_most;
+    p->group = p->group < p->tiles_j ? p->group : p->tiles_j;
+    uint64_t grid = (uint64_t)p->tiles_i * p->tiles_j, elements = i.count * j.count;
+    bool fits = grid <= COUNT_MOST;
+    if (fits) {
+        p->across[0] = divisor(p->group);
+        p->across[1] = divisor((p->tiles_j - 1) % p->group + 1);
+        p->strip = divisor(p->group * p->tiles_i);
+        p->matrix = divisor((uint32_t)grid);
+    }
+    for (uint32_t k = 0; k < p->batch_digits; k++) {
+        fits = fits && !__builtin_mul_overflow(grid, (uint64_t)p->batch[k].by.n, &grid);
+        elements = fits ? elements * p->batch[k].by.n : UINT64_MAX;
+    }
+    p->flags |= !is_gpu && elements >= CPU_STREAM_BYTES / l->element ? HD_TENSOR_STREAM : 0;
+    out->grid = (uint32_t)grid;
+    out->kernel = tile_kernels[out->number];
+    out->number += N_UNITS;
+    return fits && grid <= COUNT_MOST ? HDI_PLAN_TILES : HDI_PLAN_CUT;
+}
+
+/* ---- all ---- */
+
+/* Where a layout that is too large for one launch is cut: its longest dimension, in about two, in between whole lines of both sides. */
+static void cut(const hdi_layout *l, hdi_plan *out)
+{
+    int longest = 0;
+    for (int i = 1; i < l->dims; i++) {
+        longest = l->shape[i] > l->shape[longest] ? i : longest;
+    }
+    uint64_t n = l->shape[longest];
+    out->kind = HDI_PLAN_CUT;
+    out->cut_dim = longest;
+    out->cut_at = n > DIM_MOST ? DIM_MOST : n >= 512 ? n / 2 / 256 * 256 : n / 2;
+}
+
+void hdi_plan_make(const hdi_layout *layout, const hdi_plan_device *device, const hdi_plan_wish *wish, hdi_plan *out)
+{
+    hdi_layout l = *layout;
+    bool is_gpu = device->is_gpu, wants_units = wish && wish->kernel && strcmp(wish->kernel, "units") == 0;
+    out->kind = HDI_PLAN_CUT;
+    bool fits = true;
+    for (int i = 0; i < l.dims; i++) {
+        fits = fits && l.shape[i] <= DIM_MOST;
+    }
+    if (l.dims == 0) {
+        l.dims = 1;
+        l.shape[0] = 1;
+        l.dst_stride[0] = l.src_stride[0] = (int64_t)l.element;
+    }
+    if (fits) {
+        if (is_gpu) {
+            split_elements(&l);
+        }
+        join_elements(&l, is_gpu);
+        out->dst = l.dst;
+        out->src = l.src;
+        int s = nearest(&l, 0);
+        bool tiles = s >= 0 && s != l.dims - 1 && l.src_stride[l.dims - 1] != 0 && !wants_units &&
+                     size_of(l.src_stride[s]) <= GATHER_FAR;
+        out->kind = tiles ? plan_tiles(&l, s, is_gpu, wish, out) : HDI_PLAN_NONE;
+        if (out->kind == HDI_PLAN_NONE && (!wish || !wish->kernel || wants_units)) {
+            out->kind = plan_units(&l, is_gpu, wish, out);
+        }
+    }
+    if (out->kind == HDI_PLAN_CUT) {
+        cut(layout, out);
+    }
+}

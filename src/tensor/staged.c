@@ -1,0 +1,155 @@
+/* staged.c - tensors between devices that do not reach each other: packed where the source is, copied, unpacked where the destination is.
+ *
+ * The elements travel in the destination's order, and those of a repeated source once. Where one side is a run of bytes in that order
+ * already, it is copied from or to as it is. Large tensors go a part at a time, with two pieces of memory in turn on either
+ * device: the kernels of one part run while the part before is on its way. The ends of the parts are chained, so the last one's ticket
+ * stands for all.
+ *
+ * Threads: any. Locks: none. Blocking: as hd_copy. Always: the memory is freed before the call returns; what is submitted keeps it.
+ */
+#include "tensor/copy.h"
+
+#define PART_BYTES ((uint64_t)64 << 20)
+#define TURNS 2
+
+typedef struct staging {
+    const hdi_tensor_job *job;
+    uint64_t bytes; /* of each piece of memory */
+    hdi_device *to, *from;
+    hd_lane *to_lane, *from_lane;              /* for kernels */
+    hd_buffer *packed[TURNS], *arrived[TURNS]; /* NULL: not needed so far */
+    int turn;
+    hdi_mark done; /* of the part before: the last one's end is that of all */
+    hd_ticket *last;
+} staging;
+
+/* The bytes of a layout's elements, each once. */
+static uint64_t bytes_of(const hdi_layout *l)
+{
+    uint64_t bytes = l->element;
+    for (int i = 0; i < l->dims; i++) {
+        bytes *= l->src_stride[i] != 0 ? l->shape[i] : 1;
+    }
+    return bytes;
+}
+
+/* The two halves of a layout, both with the packed elements, whose addresses begin at 0, on their other side. */
+static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
+{
+    *unpack = *l;
+    *pack = *l;
+    pack->dst = unpack->src = 0;
+    int64_t next = (int64_t)l->element;
+    for (int i = l->dims - 1; i >= 0; i--) {
+        bool once = l->src_stride[i] == 0;
+        pack->dst_stride[i] = next;
+        pack->shape[i] = once ? 1 : l->shape[i];
+        unpack->src_stride[i] = once ? 0 : next;
+        next *= (int64_t)pack->shape[i];
+    }
+    hdi_layout_tidy(pack);
+    hdi_layout_tidy(unpack);
+}
+
+static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffer)
+{
+    return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, s->job->who, buffer);
+}
+
+/* The job with memory of our own on one side. */
+static hdi_tensor_job job_with(const hdi_tensor_job *job, hd_buffer *own, bool is_dst)
+{
+    hdi_tensor_job half = *job;
+    struct hd_buffer *b = hdi_buffer_from_handle(own);
+    half.wish = NULL;
+    half.packed = !is_dst;
+    if (is_dst) {
+        half.dst = hdi_place_of_handle(b, own);
+        half.dst_address = b->address;
+    } else {
+        half.src = hdi_place_of_handle(b, own);
+        half.src_address = b->address;
+    }
+    return half;
+}
+
+static hd_status move_part(staging *s, const hdi_layout *l)
+{
+    const hdi_tensor_job *job = s->job;
+    hdi_layout pack, unpack;
+    halves(l, &pack, &unpack);
+    uint64_t bytes = bytes_of(l);
+    hd_buffer **packed = &s->packed[s->turn], **arrived = &s->arrived[s->turn];
+    s->turn = (s->turn + 1) % TURNS;
+    hdi_tensor_job way = *job; /* from where the elements are packed to where they arrive */
+    uint64_t from_at = pack.src - job->src_address, to_at = unpack.dst - job->dst_address;
+    hd_status status = HD_OK;
+    if (!hdi_layout_is_run(&pack)) {
+        status = scratch(s, s->from, packed);
+        if (!status) {
+            hdi_tensor_job half = job_with(job, *packed, true);
+            hdi_mark none = {0, 0};
+            pack.dst += half.dst_address;
+            status = hdi_tensor_run(&half, pack, s->from_lane, &none, s->last);
+            way.src = half.dst;
+            from_at = 0;
+        }
+    }
+    if (hdi_layout_is_run(&unpack)) {
+        return status ? status : hdi_tensor_run_bytes(&way, to_at, from_at, bytes, &s->done, s->last);
+    }
+    status = status ? status : scratch(s, s->to, arrived);
+    if (!status) {
+        hdi_tensor_job half = job_with(job, *arrived, false);
+        hdi_mark none = {0, 0};
+        way.dst = half.src;
+        unpack.src += half.src_address;
+        status = hdi_tensor_run_bytes(&way, 0, from_at, bytes, &none, s->last);
+        status = status ? status : hdi_tensor_run(&half, unpack, s->to_lane, &s->done, s->last);
+    }
+    return status;
+}
+
+/* Cuts off parts of PART_BYTES along the slowest dimension that is stored more than once, and what is still too large again. */
+static hd_status move_parts(staging *s, hdi_layout l)
+{
+    for (;;) {
+        uint64_t bytes = bytes_of(&l);
+        if (bytes <= s->bytes) {
+            return move_part(s, &l);
+        }
+        int dim = 0;
+        while (l.src_stride[dim] == 0) {
+            dim++;
+        }
+        uint64_t fit = s->bytes / (bytes / l.shape[dim]);
+        hdi_layout rest;
+        hdi_layout_cut(&l, dim, fit ? fit : 1, &rest);
+        hd_status status = move_parts(s, l); /* as deep as there are dimensions */
+        if (status) {
+            return status;
+        }
+        l = rest;
+    }
+}
+
+hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, hd_ticket *out)
+{
+    hdi_layout_tidy(&layout);
+    uint64_t bytes = bytes_of(&layout);
+    staging s = {
+        .job = job,
+        .bytes = bytes < PART_BYTES ? bytes : PART_BYTES,
+        .to = job->rt->devices[job->dst.buffer->owner],
+        .from = job->rt->devices[job->src.buffer->owner],
+        .last = out,
+    };
+    s.to_lane = hdi_tensor_lane(s.to, s.bytes);
+    s.from_lane = hdi_tensor_lane(s.from, s.bytes);
+    hd_status status = move_parts(&s, layout);
+    for (int i = 0; i < TURNS; i++) {
+        hd_free(s.packed[i]);
+        hd_free(s.arrived[i]);
+    }
+    return status;
+}

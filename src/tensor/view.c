@@ -1,0 +1,512 @@
+/* view.c - element types, tensors over buffers, and other views of the same elements.
+ *
+ * Threads: any. Locks: none. Nothing here blocks, calls the driver, or looks at an element; every call takes the same few steps however
+ * large the tensor is.
+ * Always: sums and products of what the program gives are checked; `out` is written last, since it may be the tensor that is looked at.
+ */
+#include "tensor/tensor.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+
+#define ELEMENTS_MAX ((uint64_t)INT64_MAX)
+
+static const struct {
+    uint8_t bytes;
+    const char *name;
+} types[] = {
+    [HD_TYPE_I8] = {1, "i8"},   [HD_TYPE_U8] = {1, "u8"},     [HD_TYPE_I16] = {2, "i16"}, [HD_TYPE_U16] = {2, "u16"},
+    [HD_TYPE_I32] = {4, "i32"}, [HD_TYPE_U32] = {4, "u32"},   [HD_TYPE_I64] = {8, "i64"}, [HD_TYPE_U64] = {8, "u64"},
+    [HD_TYPE_F16] = {2, "f16"}, [HD_TYPE_BF16] = {2, "bf16"}, [HD_TYPE_F32] = {4, "f32"}, [HD_TYPE_F64] = {8, "f64"},
+    [HD_TYPE_C64] = {8, "c64"}, [HD_TYPE_C128] = {16, "c128"}};
+
+size_t hd_type_size(hd_type type)
+{
+    return (unsigned)type < sizeof types / sizeof types[0] ? types[type].bytes : 0;
+}
+
+const char *hd_type_name(hd_type type)
+{
+    return hd_type_size(type) ? types[type].name : "?";
+}
+
+/* ---- looking at a tensor ---- */
+
+const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES])
+{
+    size_t room = HDI_TENSOR_TEXT_BYTES;
+    size_t at = (size_t)snprintf(out, room, "%s [", hd_type_name(t->type));
+    for (int i = 0; i < t->dims; i++) {
+        at += (size_t)snprintf(out + at, room - at, "%s%llu", i ? ", " : "", (unsigned long long)t->shape[i]);
+    }
+    snprintf(out + at, room - at, "]");
+    return out;
+}
+
+/* The number of elements of a shape; a dimension of none makes it 0, whatever the others are. False: 2^63 or more. */
+static bool count_elements(int dims, const uint64_t *shape, uint64_t *out)
+{
+    uint64_t n = 1;
+    bool fits = true;
+    for (int i = 0; i < dims; i++) {
+        if (shape[i] == 0) {
+            *out = 0;
+            return true;
+        }
+        fits = fits && !__builtin_mul_overflow(n, shape[i], &n) && n <= ELEMENTS_MAX;
+    }
+    *out = n;
+    return fits;
+}
+
+hd_status hdi_tensor_check_form(const hd_tensor *t, const char *who, const char *which, uint64_t *elements)
+{
+    if (!t) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s is null", who, which);
+    }
+    if (!hd_type_size(t->type)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s: %d is no element type", who, which, (int)t->type);
+    }
+    if (t->dims < 0 || t->dims > HD_TENSOR_DIMS) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s: %d dimensions, 0 to %d are possible", who, which, t->dims,
+                        HD_TENSOR_DIMS);
+    }
+    if (!count_elements(t->dims, t->shape, elements)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s: %s has 2^63 elements or more", who, which,
+                        hdi_tensor_text(t, text));
+    }
+    return HD_OK;
+}
+
+bool hdi_tensor_bytes(const hd_tensor *t, uint64_t *bytes)
+{
+    uint64_t n = 0;
+    return count_elements(t->dims, t->shape, &n) && !__builtin_mul_overflow(n, hd_type_size(t->type), bytes) &&
+           *bytes <= ELEMENTS_MAX;
+}
+
+/* How far elements lie in front of and behind the first one. False: further than 2^63 bytes. */
+static bool reach_of(const hd_tensor *t, uint64_t *before, uint64_t *behind)
+{
+    *before = 0;
+    *behind = hd_type_size(t->type);
+    for (int i = 0; i < t->dims; i++) {
+        uint64_t steps = t->shape[i] - 1;
+        uint64_t step = hdi_stride_size(t->stride[i]);
+        uint64_t *end = t->stride[i] < 0 ? before : behind;
+        uint64_t way;
+        if (__builtin_mul_overflow(steps, step, &way) || __builtin_add_overflow(*end, way, end)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+hd_status hdi_tensor_check(const hd_tensor *t, const char *who, const char *which, hdi_extent *out)
+{
+    uint64_t elements = 0;
+    hd_status status = hdi_tensor_check_form(t, who, which, &elements);
+    if (status) {
+        return status;
+    }
+    struct hd_buffer *b = hdi_buffer_from_handle(t->buffer);
+    char text[HDI_TENSOR_TEXT_BYTES];
+    if (!b) {
+        snprintf(text, sizeof text, "%s: %s", who, which);
+        return hdi_buffer_refused(t->buffer, text);
+    }
+    if (elements == 0) {
+        if (t->offset > b->bytes) {
+            return hdi_fail(HD_ERROR_RANGE, "%s: %s begins at byte %zu of a buffer of %llu", who, which, t->offset,
+                            (unsigned long long)b->bytes);
+        }
+        *out = (hdi_extent){b, t->offset, t->offset, 0};
+        return HD_OK;
+    }
+    uint64_t before, behind;
+    if (!reach_of(t, &before, &behind)) {
+        return hdi_fail(HD_ERROR_RANGE, "%s: %s: the elements of %s lie further apart than any buffer is large", who,
+                        which, hdi_tensor_text(t, text));
+    }
+    if (before > t->offset || behind > b->bytes || t->offset > b->bytes - behind) {
+        return hdi_fail(HD_ERROR_RANGE,
+                        "%s: %s: the elements of %s reach from %llu bytes before to %llu bytes behind byte %zu of a "
+                        "buffer of %llu",
+                        who, which, hdi_tensor_text(t, text), (unsigned long long)before, (unsigned long long)behind,
+                        t->offset, (unsigned long long)b->bytes);
+    }
+    *out = (hdi_extent){b, t->offset - before, t->offset + behind, elements};
+    return HD_OK;
+}
+
+uint64_t hd_tensor_elements(const hd_tensor *t)
+{
+    uint64_t n = 0;
+    bool sound = t && hd_type_size(t->type) && t->dims >= 0 && t->dims <= HD_TENSOR_DIMS &&
+                 count_elements(t->dims, t->shape, &n);
+    return sound ? n : 0;
+}
+
+bool hd_tensor_is_contiguous(const hd_tensor *t)
+{
+    uint64_t elements;
+    if (!t || !hd_type_size(t->type) || t->dims < 0 || t->dims > HD_TENSOR_DIMS ||
+        !count_elements(t->dims, t->shape, &elements)) {
+        return false;
+    }
+    uint64_t next = hd_type_size(t->type);
+    for (int i = t->dims - 1; i >= 0 && elements > 0; i--) {
+        if (t->shape[i] != 1 && (t->stride[i] < 0 || (uint64_t)t->stride[i] != next)) {
+            return false;
+        }
+        if (__builtin_mul_overflow(next, t->shape[i], &next)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- making tensors ---- */
+
+/* Row-major strides. Dimensions of none count as one, so that the strides of an empty tensor are numbers, too. */
+static bool set_row_major(hd_tensor *t)
+{
+    int64_t next = (int64_t)hd_type_size(t->type);
+    for (int i = t->dims - 1; i >= 0; i--) {
+        t->stride[i] = next;
+        uint64_t n = t->shape[i] ? t->shape[i] : 1;
+        if (n > ELEMENTS_MAX || __builtin_mul_overflow(next, (int64_t)n, &next)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
+{
+    hd_tensor t = *like;
+    t.buffer = buffer;
+    t.offset = 0;
+    set_row_major(&t);
+    return t;
+}
+
+/* *t with this shape and nothing behind it, so that equal tensors are equal bytes. Strides are 0. Errors: ARGUMENT. */
+static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape, const char *who)
+{
+    if (dims > 0 && !shape) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: shape is null", who);
+    }
+    hd_tensor made;
+    memset(&made, 0, sizeof made);
+    made.type = type;
+    made.dims = dims;
+    if (dims >= 0 && dims <= HD_TENSOR_DIMS) {
+        memcpy(made.shape, shape ? shape : made.shape, (size_t)dims * sizeof made.shape[0]);
+    }
+    uint64_t elements;
+    hd_status status = hdi_tensor_check_form(&made, who, "the tensor", &elements);
+    if (!status) {
+        memcpy(t, &made, sizeof made);
+    }
+    return status;
+}
+
+static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
+                      const int64_t *stride, const char *who, hd_tensor *out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+    }
+    hd_tensor t;
+    hd_status status = set_form(&t, type, dims, shape, who);
+    if (status) {
+        return status;
+    }
+    t.buffer = buffer;
+    t.offset = offset;
+    if (stride) {
+        memcpy(t.stride, stride, (size_t)dims * sizeof t.stride[0]);
+    } else if (!set_row_major(&t)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s takes 2^63 bytes or more", who, hdi_tensor_text(&t, text));
+    }
+    hdi_extent extent;
+    status = hdi_tensor_check(&t, who, "the tensor", &extent);
+    if (!status) {
+        *out = t;
+    }
+    return status;
+}
+
+hd_status hd_tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
+                         hd_tensor *out)
+{
+    return make(buffer, offset, type, dims, shape, NULL, "hd_tensor_make", out);
+}
+
+hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
+                                 const int64_t *stride, hd_tensor *out)
+{
+    if (!stride && dims > 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_make_strided: stride is null");
+    }
+    static const int64_t none;
+    return make(buffer, offset, type, dims, shape, stride ? stride : &none, "hd_tensor_make_strided", out);
+}
+
+hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t *shape, hd_tensor *out)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_alloc: out is null");
+    }
+    hd_tensor t;
+    hd_status status = set_form(&t, type, dims, shape, "hd_tensor_alloc");
+    if (status) {
+        return status;
+    }
+    uint64_t bytes;
+    if (!set_row_major(&t) || !hdi_tensor_bytes(&t, &bytes)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_alloc: %s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
+    }
+    /* A tensor without elements has a buffer, too: whoever frees it need not look. */
+    status = hd_alloc(lane, bytes ? bytes : 1, &t.buffer);
+    if (!status) {
+        *out = t;
+    }
+    return status;
+}
+
+/* ---- other views ---- */
+
+/* The checks that all of them begin with. */
+static hd_status check_view(const hd_tensor *t, const hd_tensor *out, const char *who)
+{
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+    }
+    uint64_t elements;
+    return hdi_tensor_check_form(t, who, "the tensor", &elements);
+}
+
+/* offset + steps * stride, where both ends lie in a tensor. False: they do not, since the tensor is none that any buffer holds. */
+static bool move_offset(size_t *offset, uint64_t steps, int64_t stride)
+{
+    int64_t way, sum;
+    if (steps > (uint64_t)INT64_MAX || *offset > (size_t)INT64_MAX ||
+        __builtin_mul_overflow((int64_t)steps, stride, &way) || __builtin_add_overflow((int64_t)*offset, way, &sum) ||
+        sum < 0) {
+        return false;
+    }
+    *offset = (size_t)sum;
+    return true;
+}
+
+hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t count, int64_t step, hd_tensor *out)
+{
+    static const char who[] = "hd_tensor_slice";
+    hd_status status = check_view(t, out, who);
+    if (status) {
+        return status;
+    }
+    if (dim < 0 || dim >= t->dims) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dimension %d of %d", who, dim, t->dims);
+    }
+    if (step == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: step is 0; hd_tensor_broadcast repeats elements", who);
+    }
+    uint64_t n = t->shape[dim];
+    uint64_t step_size = hdi_stride_size(step);
+    uint64_t room = step < 0 ? first : n - first - 1; /* of the elements behind the first one that is taken */
+    if (count == 0 ? first > n : first >= n || (count - 1) > room / step_size) {
+        return hdi_fail(HD_ERROR_RANGE, "%s: %llu elements from %llu on in steps of %lld, dimension %d has %llu", who,
+                        (unsigned long long)count, (unsigned long long)first, (long long)step, dim,
+                        (unsigned long long)n);
+    }
+    hd_tensor view = *t;
+    view.shape[dim] = count;
+    /* A stride that is never walked may be any: the product may be too large for it. */
+    if (count > 1 && __builtin_mul_overflow(t->stride[dim], step, &view.stride[dim])) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: stride %lld times step %lld is too large", who,
+                        (long long)t->stride[dim], (long long)step);
+    }
+    uint64_t elements = hd_tensor_elements(t);
+    if (count > 0 && elements > 0 && !move_offset(&view.offset, first, t->stride[dim])) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: element %llu of dimension %d, stride %lld, lies outside of any buffer",
+                        who, (unsigned long long)first, dim, (long long)t->stride[dim]);
+    }
+    *out = view;
+    return HD_OK;
+}
+
+hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out)
+{
+    static const char who[] = "hd_tensor_permute";
+    hd_status status = check_view(t, out, who);
+    if (status) {
+        return status;
+    }
+    if (!order && t->dims > 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: order is null", who);
+    }
+    hd_tensor view = *t;
+    unsigned seen = 0;
+    for (int i = 0; i < t->dims; i++) {
+        if (order[i] < 0 || order[i] >= t->dims || (seen >> order[i] & 1)) {
+            return hdi_fail(HD_ERROR_ARGUMENT, "%s: order[%d] is %d: it must name each of the %d dimensions once", who,
+                            i, order[i], t->dims);
+        }
+        seen |= 1u << order[i];
+        view.shape[i] = t->shape[order[i]];
+        view.stride[i] = t->stride[order[i]];
+    }
+    *out = view;
+    return HD_OK;
+}
+
+hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor *out)
+{
+    static const char who[] = "hd_tensor_transpose";
+    hd_status status = check_view(t, out, who);
+    if (status) {
+        return status;
+    }
+    if (a < 0 || a >= t->dims || b < 0 || b >= t->dims) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dimensions %d and %d of %d", who, a, b, t->dims);
+    }
+    hd_tensor view = *t;
+    view.shape[a] = t->shape[b], view.stride[a] = t->stride[b];
+    view.shape[b] = t->shape[a], view.stride[b] = t->stride[a];
+    *out = view;
+    return HD_OK;
+}
+
+bool hdi_tensor_broadcast_to(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
+{
+    if (dims < t->dims) {
+        return false;
+    }
+    hd_tensor view;
+    memset(&view, 0, sizeof view);
+    view.buffer = t->buffer;
+    view.offset = t->offset;
+    view.type = t->type;
+    view.dims = dims;
+    for (int i = 0; i < dims; i++) {
+        int from = i - (dims - t->dims);
+        bool same = from >= 0 && t->shape[from] == shape[i];
+        if (!same && from >= 0 && t->shape[from] != 1) {
+            return false;
+        }
+        view.shape[i] = shape[i];
+        view.stride[i] = same ? t->stride[from] : 0;
+    }
+    *out = view;
+    return true;
+}
+
+hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
+{
+    static const char who[] = "hd_tensor_broadcast";
+    hd_status status = check_view(t, out, who);
+    hd_tensor wanted, view;
+    status = status ? status : set_form(&wanted, t->type, dims, shape, who);
+    if (status) {
+        return status;
+    }
+    if (!hdi_tensor_broadcast_to(t, dims, shape, &view)) {
+        char from[HDI_TENSOR_TEXT_BYTES], to[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s cannot be repeated to %s: only dimensions of size 1 grow", who,
+                        hdi_tensor_text(t, from), hdi_tensor_text(&wanted, to));
+    }
+    *out = view;
+    return HD_OK;
+}
+
+/* Strides of `to`, a shape with as many elements as *t, over the elements of *t. Walks both shapes from the slowest dimension on and pairs up
+ * groups of dimensions with equally many elements: within a group the old dimensions must follow each other without a gap. */
+static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
+{
+    uint64_t shape[HD_TENSOR_DIMS];
+    int64_t stride[HD_TENSOR_DIMS];
+    int dims = 0;
+    for (int i = 0; i < t->dims; i++) {
+        if (t->shape[i] != 1) {
+            shape[dims] = t->shape[i];
+            stride[dims++] = t->stride[i];
+        }
+    }
+    int old = 0;
+    for (int first = 0; first < to->dims;) {
+        if (to->shape[first] == 1) {
+            first++;
+            continue;
+        }
+        int end = first + 1, old_end = old + 1;
+        uint64_t n = to->shape[first], old_n = shape[old];
+        while (n != old_n) {
+            if (n < old_n) {
+                n *= to->shape[end++];
+            } else {
+                old_n *= shape[old_end++];
+            }
+        }
+        for (int i = old; i + 1 < old_end; i++) {
+            int64_t below;
+            if (__builtin_mul_overflow(stride[i + 1], (int64_t)shape[i + 1], &below) || stride[i] != below) {
+                return false;
+            }
+        }
+        int64_t next = stride[old_end - 1];
+        for (int i = end - 1; i >= first; i--) {
+            to->stride[i] = next;
+            if (i > first && __builtin_mul_overflow(next, (int64_t)to->shape[i], &next)) {
+                return false;
+            }
+        }
+        first = end;
+        old = old_end;
+    }
+    /* Dimensions of one element get the stride that would follow, as they have in a tensor made without strides. */
+    int64_t next = (int64_t)hd_type_size(t->type);
+    for (int i = to->dims - 1; i >= 0; i--) {
+        if (to->shape[i] == 1) {
+            to->stride[i] = next;
+        }
+        if (__builtin_mul_overflow(to->stride[i], (int64_t)to->shape[i], &next)) {
+            next = 0;
+        }
+    }
+    return true;
+}
+
+hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
+{
+    static const char who[] = "hd_tensor_reshape";
+    hd_status status = check_view(t, out, who);
+    hd_tensor view;
+    status = status ? status : set_form(&view, t->type, dims, shape, who);
+    if (status) {
+        return status;
+    }
+    uint64_t elements = hd_tensor_elements(t);
+    bool fits = elements == hd_tensor_elements(&view);
+    char from[HDI_TENSOR_TEXT_BYTES], to[HDI_TENSOR_TEXT_BYTES];
+    if (!fits) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s has %llu elements, %s has %llu", who, hdi_tensor_text(t, from),
+                        (unsigned long long)elements, hdi_tensor_text(&view, to),
+                        (unsigned long long)hd_tensor_elements(&view));
+    }
+    view.buffer = t->buffer;
+    view.offset = t->offset;
+    if (elements == 0 ? !set_row_major(&view) : !reshape_strides(t, &view)) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s: %s to %s: the elements would have to be moved; hd_tensor_copy does that", who,
+                        hdi_tensor_text(t, from), hdi_tensor_text(&view, to));
+    }
+    *out = view;
+    return HD_OK;
+}
