@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "data/buffer.h"
+#include "data/copy_lanes.h"
 #include "data/counts.h"
 #include "memory/addresses.h"
 #include "memory/arena.h"
@@ -157,6 +158,7 @@ void hdi_device_destroy(hdi_device *device, bool hung)
     } else {
         hdi_device_detach(device, hung);
     }
+    hdi_copy_lanes_release(device);
     hdi_lane_release_all(device);
     if (!hung || remote) {
         hdi_channel_release(&device->channel);

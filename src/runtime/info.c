@@ -6,6 +6,7 @@
 #include <heddle/runtime.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/cpus.h"
 #include "base/error.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -47,30 +48,6 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
     return HD_OK;
 }
 
-/* The node that the kernel names for a PCI device; -1 when it does not know. */
-static int numa_node_of(const char *bus_id)
-{
-    char path[96];
-    char lower[32];
-    size_t n = strlen(bus_id);
-    if (n >= sizeof lower) {
-        return -1;
-    }
-    for (size_t i = 0; i <= n; i++) {
-        lower[i] = bus_id[i] >= 'A' && bus_id[i] <= 'F' ? (char)(bus_id[i] - 'A' + 'a') : bus_id[i];
-    }
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", lower);
-    FILE *file = fopen(path, "re");
-    int node = -1;
-    if (file) {
-        if (fscanf(file, "%d", &node) != 1) {
-            node = -1;
-        }
-        fclose(file);
-    }
-    return node;
-}
-
 hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 {
     hd_status status = check(rt, index, out, "hd_device_info");
@@ -97,7 +74,7 @@ hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
     info.shared_bytes_max = device->limits.shared_max;
     info.memory_bytes = facts->memory_bytes;
     info.peers = facts->peers;
-    info.numa_node = numa_node_of(info.bus_id);
+    info.numa_node = hdi_numa_node(info.bus_id);
     info.lost = hdi_device_lost(device) != 0;
     info.worker_pid = rt->is_process && !info.lost ? hdi_worker_pid(rt, index) : 0;
     info.losses = atomic_load_explicit(&device->losses, memory_order_relaxed);

@@ -11,15 +11,21 @@
 #include "base/wait.h"
 #include "data/guard.h"
 #include "data/hold.h"
+#include "data/copiers.h"
+#include "data/copy_lanes.h"
 #include "data/keeper.h"
 #include "data/page.h"
+#include "data/pageable_crates.h"
 #include "data/reclaim.h"
 #include "data/report.h"
+#include "data/ring.h"
 #include "data/staging.h"
 #include "kernel/module.h"
+#include "peer/peers.h"
 #include "memory/pinned.h"
 #include "memory/share.h"
 #include "runtime/runtime_internal.h"
+#include "tensor/matmul_library.h"
 #include "worker/workers.h"
 
 /* "all", or a list of ordinals such as "0,2,3" (also separated by ':' or ' '). */
@@ -145,13 +151,6 @@ static hdi_port *usable_port(void *context, int index)
     return usable ? device->port : NULL;
 }
 
-static hd_status create_copy_lanes(hdi_device *device)
-{
-    hd_status status = hdi_lane_make(device, true, false, "hd_open", &device->lane_in);
-    status = status ? status : hdi_lane_make(device, true, false, "hd_open", &device->lane_out);
-    return status ? status : hdi_lane_make(device, true, false, "hd_open", &device->lane_on);
-}
-
 static void release_kernels(hd_runtime *rt)
 {
     for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
@@ -198,6 +197,7 @@ static void tear_down(hd_runtime *rt, hd_error *message)
 {
     bool hung[HDI_DEVICES_MAX] = {false};
     hdi_keeper_stop(rt);
+    hdi_copiers_release(rt);
     bool stopped = stop_engines(rt, hung);
     if (message) {
         hdi_report_at_close(rt, message);
@@ -213,9 +213,13 @@ static void tear_down(hd_runtime *rt, hd_error *message)
     }
     bool driver_usable = !any_hung && !rt->is_process;
     hdi_modules_release(rt, driver_usable);
+    hdi_products_release(rt);
     hdi_holds_release(rt);
     hdi_buffers_release(rt);
     hdi_staging_release(rt);
+    hdi_rings_release(rt);
+    hdi_crates_release(rt);
+    hdi_peers_release(rt);
     hdi_caches_destroy(rt);
     hdi_reclaim_release(rt);
     hdi_keeper_release(rt);
@@ -235,6 +239,7 @@ static void tear_down(hd_runtime *rt, hd_error *message)
     hdi_losses_release(rt);
     pthread_mutex_destroy(&rt->restarting);
     pthread_mutex_destroy(&rt->cold);
+    pthread_mutex_destroy(&rt->linking);
     hdi_options_release(&rt->options);
     rt->magic = 0;
     free(rt);
@@ -253,6 +258,10 @@ static hd_status build(hd_runtime *rt)
     }
     status = status ? status : hdi_buffers_create(rt);
     status = status ? status : hdi_staging_create(rt);
+    status = status ? status : hdi_rings_create(rt);
+    status = status ? status : hdi_copiers_create(rt);
+    status = status ? status : hdi_crates_create(rt);
+    status = status ? status : hdi_peers_create(rt);
     status = status ? status : hdi_reclaim_create(rt);
     status = status ? status : hdi_keeper_create(rt);
     status = status ? status : hdi_holds_create(rt);
@@ -264,6 +273,7 @@ static hd_status build(hd_runtime *rt)
         status = hdi_caches_create(rt, &caches);
     }
     status = status ? status : hdi_modules_create(rt);
+    status = status ? status : hdi_products_create(rt);
     status = status ? status : hdi_shares_create(rt);
     status = status ? status : create_devices(rt, count);
     if (!status) {
@@ -278,7 +288,7 @@ static hd_status build(hd_runtime *rt)
         status = status ? status : hdi_host_create(rt);
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = create_copy_lanes(rt->devices[i]);
+        status = hdi_copy_lanes_create(rt->devices[i]);
     }
     if (!status) {
         hdi_page_create(rt); /* without it other processes just do not see the figures */
@@ -307,6 +317,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     }
     hdi_handle_guard_forks();
     pthread_mutex_init(&rt->cold, NULL);
+    pthread_mutex_init(&rt->linking, NULL);
     pthread_mutex_init(&rt->restarting, NULL);
     status = build(rt);
     if (status) {

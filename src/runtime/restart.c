@@ -15,6 +15,7 @@
 #include "memory/pinned.h"
 #include "memory/share.h"
 #include "runtime/runtime_internal.h"
+#include "tensor/matmul_library.h"
 #include "worker/workers.h"
 
 #define END_TIMES 10 /* times the option worker_timeout */
@@ -105,7 +106,9 @@ static hd_status restart(hdi_device *device)
     atomic_store_explicit(&device->returning, true, memory_order_release);
     status = status ? status : refill(device);
     if (!status) {
+        hdi_products_hold(rt, index);
         hdi_device_revive(device);
+        hdi_products_resume(rt, index);
         hdi_shares_reap(rt);
         status = check_alive(device);
         status = status ? status : hdi_buffers_restore(rt, device);
