@@ -81,5 +81,10 @@ done
 tool=$prefix/bin/heddle
 [ -x "$tool" ]
 "$tool" info >/dev/null
+# the programs that the library starts are found where they are installed
+HEDDLE_CACHE="$work/findings" HEDDLE_HOST_DEVICES=2 "$tool" p2p --verdicts >"$work/verdicts"
+grep -qw usable "$work/verdicts"
+HEDDLE_PLACEMENT=process HEDDLE_CACHE="$work/findings" HEDDLE_HOST_DEVICES=2 "$tool" p2p --verdicts >"$work/verdicts"
+grep -qw usable "$work/verdicts"
 [ -s "$prefix/share/man/man1/heddle.1" ]
 bash -c 'source "$1" && complete -p heddle' - "$prefix/share/bash-completion/completions/heddle" >/dev/null

@@ -1,0 +1,170 @@
+/* test_worker_tensor.c - copies of elements when a device is lost before, in the middle, and comes back: what is lost says so, what is not goes
+ * on and is right, and nobody hangs.
+ *
+ * Threads: the main one. Locks: none.
+ */
+#include "tensors.h"
+#include "workers.h"
+
+enum { N = 192, WORDS = N * N, BYTES = 4 * WORDS };
+static const uint64_t square[] = {N, N};
+static uint32_t content[WORDS], turned[WORDS], got[WORDS];
+
+static void make_content(void)
+{
+    for (uint32_t i = 0; i < WORDS; i++) {
+        content[i] = i * 2654435761u;
+        turned[i % N * N + i / N] = content[i];
+    }
+}
+
+/* x turned to y, both in these places; right. */
+static void turns(hd_runtime *runtime, tensor_place from, tensor_place to)
+{
+    hd_buffer *x = tensor_buffer(runtime, from, content, BYTES), *y = tensor_buffer(runtime, to, content, BYTES);
+    hd_tensor a, b;
+    CONF_OK(hd_tensor_make(x, 0, HD_TYPE_U32, 2, square, &a));
+    CONF_OK(hd_tensor_make(y, 0, HD_TYPE_U32, 2, square, &b));
+    CONF_OK(hd_tensor_transpose(&a, 0, 1, &a));
+    CONF_OK(hd_tensor_copy(&b, &a, NULL));
+    CONF_HOLDS(y, 0, turned, BYTES);
+    CONF_OK(hd_tensor_read(&a, got));
+    CONF_SAME(got, turned, BYTES);
+    CONF_OK(hd_tensor_write(&a, content));
+    CONF_HOLDS(x, 0, turned, BYTES);
+    hd_free(x);
+    hd_free(y);
+}
+
+static void what_is_lost_is_refused(void **state)
+{
+    (void)state;
+    make_content();
+    hd_runtime *runtime = conf_open(NULL);
+    int lost = hd_device_count(runtime) - 1;
+    turns(runtime, PLACE_LAST, PLACE_LAST);
+    for (int round = 0; round < 2; round++) {
+        hd_buffer *x = tensor_buffer(runtime, PLACE_LAST, content, BYTES);
+        hd_buffer *p = tensor_buffer(runtime, PLACE_PINNED, content, BYTES);
+        hd_tensor a, b, view;
+        hd_ticket ticket = {NULL, 7};
+        CONF_OK(hd_tensor_make(x, 0, HD_TYPE_U32, 2, square, &a));
+        CONF_OK(hd_tensor_make(p, 0, HD_TYPE_U32, 2, square, &b));
+        wk_lose_now(runtime, lost);
+        for (int restarted = 0; restarted < 2; restarted++) {
+            CONF_OK(hd_tensor_transpose(&a, 0, 1, &view)); /* asks nobody */
+            CONF_FAILS_WITH(hd_tensor_copy(&b, &view, &ticket), HD_ERROR_DEVICE_LOST, "src");
+            CONF_FAILS_WITH(hd_tensor_copy(&view, &b, &ticket), HD_ERROR_DEVICE_LOST, "dst");
+            CONF_FAILS(hd_tensor_read(&view, got), HD_ERROR_DEVICE_LOST);
+            CONF_FAILS(hd_tensor_write(&view, content), HD_ERROR_DEVICE_LOST);
+            CONF_FAILS(hd_tensor_make(x, 0, HD_TYPE_U32, 2, square, &view), HD_ERROR_DEVICE_LOST);
+            CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
+            if (!restarted) {
+                hd_tensor none;
+                CONF_FAILS(hd_tensor_alloc(hd_default_lane(runtime, lost), HD_TYPE_U32, 2, square, &none),
+                           HD_ERROR_DEVICE_LOST);
+                if (lost > 0) { /* a device that is not lost moves what is in pinned memory */
+                    turns(runtime, PLACE_FIRST, PLACE_PINNED);
+                    turns(runtime, PLACE_PINNED, PLACE_PINNED);
+                } else {
+                    hd_tensor half = b, other;
+                    half.shape[0] = half.shape[1] = N / 2;
+                    other = half;
+                    other.offset = N / 2 * 4;
+                    CONF_OK(hd_tensor_transpose(&half, 0, 1, &half));
+                    CONF_FAILS(hd_tensor_copy(&other, &half, &ticket), HD_ERROR_DEVICE_LOST);
+                }
+                CONF_HOLDS(p, 0, content, BYTES);
+                CONF_OK(hd_device_restart(runtime, lost));
+            }
+        }
+        hd_free(x);
+        hd_free(p);
+        turns(runtime, PLACE_LAST, PLACE_LAST);
+        turns(runtime, PLACE_LAST, PLACE_FIRST);
+        turns(runtime, PLACE_FIRST, PLACE_LAST);
+    }
+    conf_close(runtime);
+}
+
+/* Well, or lost. */
+static bool goes(hd_status status)
+{
+    if (status != HD_OK) {
+        CONF_TRUE(status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_FAILED);
+        CONF_TRUE(hd_message()[0] != '\0' && strchr(hd_message(), '\n') == NULL);
+    }
+    return status == HD_OK;
+}
+
+/* Until its end is known: elements go from everywhere to everywhere, and the device is killed meanwhile. */
+static void losses_while_elements_move(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"host_peers=all", "host_peers=none peers=off"};
+    make_content();
+    for (int round = 0; round < 8 / CONF_SLOWNESS + 2; round++) {
+        hd_runtime *runtime = conf_open(settings[round % 2]);
+        int lost = hd_device_count(runtime) - 1;
+        hd_tensor t[4], view[4]; /* first and last device, and pinned */
+        static const tensor_place places[] = {PLACE_FIRST, PLACE_LAST, PLACE_PINNED, PLACE_LAST};
+        for (int i = 0; i < 4; i++) {
+            hd_buffer *b = tensor_buffer(runtime, places[i], content, BYTES);
+            CONF_OK(hd_tensor_make(b, 0, HD_TYPE_U32, 2, square, &t[i]));
+            CONF_OK(hd_tensor_transpose(&t[i], 0, 1, &view[i]));
+        }
+        turns(runtime, PLACE_LAST, PLACE_FIRST); /* all kernels are there */
+        pid_t pid = wk_pid(runtime, lost);
+        conf_random r = {(uint64_t)round};
+        uint64_t at = 20 + conf_below(&r, 100);
+        int failures = 0;
+        for (uint64_t i = 0; i < 400 && failures < 40; i++) {
+            if (i == at) {
+                CONF_EQUAL(kill(pid, SIGKILL), 0);
+            }
+            int to = (int)conf_below(&r, 4), from = (int)conf_below(&r, 4);
+            hd_ticket ticket = {NULL, 0};
+            switch (conf_below(&r, 8)) {
+            case 0:
+                failures += !goes(hd_tensor_read(&view[from], got));
+                break;
+            case 1:
+                failures += !goes(hd_tensor_write(&view[to], content));
+                break;
+            default:
+                if (to != from && goes(hd_tensor_copy(&t[to], &view[from], &ticket))) {
+                    if (i % 16 == 0) {
+                        failures += !goes(hd_wait(ticket, 60 * CONF_SECOND));
+                    }
+                } else {
+                    failures += to != from;
+                }
+            }
+        }
+        wk_only_loss(runtime, lost);
+        CONF_TRUE(failures > 0);
+        for (int i = 0; i < 4; i++) { /* what was not lost is good again once it is written */
+            if (places[i] != PLACE_LAST && (places[i] != PLACE_FIRST || lost > 0)) {
+                CONF_OK(hd_write(t[i].buffer, 0, content, BYTES));
+                CONF_HOLDS(t[i].buffer, 0, content, BYTES);
+            }
+            hd_free(t[i].buffer);
+        }
+        CONF_OK(hd_device_restart(runtime, lost));
+        turns(runtime, PLACE_LAST, PLACE_LAST);
+        turns(runtime, PLACE_LAST, PLACE_FIRST);
+        turns(runtime, PLACE_FIRST, PLACE_LAST);
+        turns(runtime, PLACE_PINNED, PLACE_LAST);
+        conf_close(runtime);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(what_is_lost_is_refused),
+        CONF_CASE(losses_while_elements_move),
+    };
+    wk_begin("test_worker_tensor");
+    return cmocka_run_group_tests_name("worker_tensor", tests, NULL, NULL);
+}

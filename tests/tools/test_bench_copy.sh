@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# test_bench_copy.sh - `heddle bench copy` on host devices: a quick run measures every part, verifies what arrived, and writes a record
+# that parses; parts that need two devices, or peers, are left out with a note where there are none; wrong command lines and files
+# that cannot be written are refused with a message.
+set -u
+tool=$2/heddle
+[ -x "$tool" ] || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export HEDDLE_DRIVER=host
+unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_DEVICES HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
+export HEDDLE_CACHE="$work/cache"
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# refused STATUS TEXT ARGUMENT...: ends with that status, says so on stderr, prints no results
+refused() {
+    local status=$1 text=$2
+    shift 2
+    "$tool" bench copy "$@" >"$work/out" 2>"$work/err"
+    local got=$?
+    [ $got -eq "$status" ] || fail "bench copy $*: status $got, not $status: $(cat "$work/err")"
+    grep -qF -- "$text" "$work/err" || fail "bench copy $*: does not say \"$text\": $(cat "$work/err")"
+    [ -s "$work/out" ] && fail "bench copy $*: prints results: $(head -n 3 "$work/out")"
+    return 0
+}
+
+# ---- a whole quick run
+"$tool" bench copy --quick --seconds 2 --rounds 2 --json "$work/all.json" >"$work/table" 2>"$work/err" ||
+    fail "the quick run: $(cat "$work/err")"
+for text in 'pageable memory to the device' 'the device to pageable memory' 'pinned memory to the device' 'copy on the device' \
+    'gather on the device' 'hd_write + wait, 4 B' 'hd_read, 64 KiB' 'without peer access' 'both directions at once' \
+    'with peer access' 'device to device + wait, 4 KiB' 'a launch, cost on the calling thread' 'goals' 'verified:'; do
+    grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
+done
+if command -v python3 >/dev/null; then
+    python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
+import json, sys
+
+d = json.load(open(sys.argv[1]))
+assert d["benchmark"] == "copy" and d["runtime"]["driver"] == "host" and d["goals_apply"] is False
+assert d["run"]["devices"] == 2 and d["run"]["rounds"] == 2
+parts = {}
+for row in d["rows"]:
+    parts.setdefault(row["part"], []).append(row)
+    assert "left_out" not in row, row["id"]
+    for side in ("heddle", "driver"):
+        figures = row.get(side + "_gb_per_s") or row[side + "_ns"]
+        assert len(figures["rounds"]) == 2, row["id"]
+        assert 0 < figures["min"] <= figures["median"] <= figures["max"], row["id"]
+    ratio = row.get("speed_over_driver") or row["time_over_driver"]
+    assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"] and row["bytes"] > 0, row["id"]
+    assert ("heddle_over_one_direction" in row) == ("_both_" in row["id"]), row["id"]
+assert len({row["id"] for row in d["rows"]}) == len(d["rows"])
+assert set(parts) == {"pageable", "pinned", "device", "box", "small", "staged", "peer"}, set(parts)
+assert len(parts["pageable"]) == 4 and len(parts["pinned"]) == 2 and len(parts["small"]) == 6
+assert len(parts["staged"]) == 2 and len(parts["peer"]) == 3
+for way in ("alone", "beside_transfers"):
+    s = d["submit"][way]
+    assert s["calls"] > 0 and s["max_ns"] >= s["p99_ns"] >= s["median_ns"] >= 0, way
+assert d["submit"]["staged_gb_per_s"] > 0 and d["submit"]["pageable_gb_per_s"] > 0
+assert d["verified"]["bytes"] > 50e6
+goals = {g["id"]: g for g in d["goals"]}
+assert set(goals) == {"pageable_h2d", "pageable_d2h", "peer", "peer_small", "staged", "staged_both", "submit_p99"}
+assert all("reached" in g for g in goals.values())
+END
+fi
+
+# ---- parts, other placements, one device, no peers
+for placement in inline process; do
+    HEDDLE_PLACEMENT=$placement "$tool" bench copy --quick --seconds=0.5 --rounds=1 --only small,staged --json >"$work/out" \
+        2>"$work/err" || fail "placement $placement: $(cat "$work/err")"
+    grep -qF '"id": "small_write_4_KiB"' "$work/out" || fail "placement $placement: small transfers are not in the record"
+    grep -qF '"id": "staged_both_' "$work/out" || fail "placement $placement: staged copies are not in the record"
+    grep -qF '"part": "pinned"' "$work/out" && fail "placement $placement: --only was not heeded"
+done
+HEDDLE_HOST_DEVICES=1 "$tool" bench copy --quick --seconds 0.5 --rounds 1 --only device,staged,peer,submit >"$work/out" \
+    2>"$work/err" || fail "one device: $(cat "$work/err")"
+[ "$(grep -cF 'needs two devices' "$work/out")" -eq 2 ] || fail "one device: does not say what is left out"
+grep -qF 'copy on the device' "$work/out" || fail "one device: its own rows are missing"
+HEDDLE_HOST_PEERS=none "$tool" bench copy --quick --seconds 0.5 --rounds 1 --only peer >"$work/out" 2>"$work/err" ||
+    fail "no peers: $(cat "$work/err")"
+grep -qF 'no access to each other' "$work/out" || fail "no peers: does not say so"
+
+# ---- command lines
+refused 2 'unknown option' --no-such-option
+refused 2 'unexpected' something
+refused 2 '--only wants' --only pageable,none
+refused 2 '--only wants' --only pageable,
+refused 2 '--only wants' --only
+refused 2 '--rounds wants' --rounds 0
+refused 2 '--rounds wants' --rounds 51
+refused 2 '--seconds wants' --seconds 0
+refused 2 '--seconds wants' --seconds long
+refused 1 'cannot be written' --quick --json "$work/none/out.json"
+HEDDLE_DEVICES=63 refused 1 'device' --quick
+"$tool" bench copy --help | grep -qF -- '--only PARTS' || fail "--help does not name --only"
+exit $failed
