@@ -11,7 +11,7 @@
 #include "kernel/file.h"
 
 /* The kernel file that the library embeds. */
-extern const unsigned char hdi_builtin_image[], hdi_builtin_image_end[];
+extern const unsigned char hdi_image_builtin[], hdi_image_builtin_end[];
 
 bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error)
 {
@@ -44,12 +44,13 @@ bool plain_open(const char *provider, plain_driver *out, char *error)
     return PLAIN_TRY(out, error, cuInit, (0));
 }
 
-bool plain_builtin(const char *provider, plain_image *out, char *error)
+bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
+                   char *error)
 {
-    plain_image image = {.file = hdi_builtin_image, .file_bytes = (size_t)(hdi_builtin_image_end - hdi_builtin_image)};
+    plain_image image = {.file = file, .file_bytes = bytes};
     hdi_kernel_file parts;
     if (hdi_kernel_file_parse(image.file, image.file_bytes, &parts) != HD_OK) {
-        snprintf(error, PLAIN_ERROR, "the built-in kernels: %.400s", hd_message());
+        snprintf(error, PLAIN_ERROR, "%s: %.400s", what, hd_message());
         return false;
     }
     if (strcmp(provider, "host") == 0) {
@@ -62,11 +63,17 @@ bool plain_builtin(const char *provider, plain_image *out, char *error)
     }
     hdi_kernel_file_release(&parts); /* what it points to stays */
     if (!image.driver) {
-        snprintf(error, PLAIN_ERROR, "the built-in kernels have no code for the driver '%s'", provider);
+        snprintf(error, PLAIN_ERROR, "%s have no code for the driver '%s'", what, provider);
         return false;
     }
     *out = image;
     return true;
+}
+
+bool plain_builtin(const char *provider, plain_image *out, char *error)
+{
+    return plain_kernels(provider, hdi_image_builtin, (size_t)(hdi_image_builtin_end - hdi_image_builtin),
+                         "the built-in kernels", out, error);
 }
 
 static bool find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)

@@ -72,6 +72,10 @@ typedef struct plain_image {
 
 bool plain_builtin(const char *provider, plain_image *out, char *error);
 
+/* The same of any kernel file that stays; `what` is what messages call it. */
+bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
+                   char *error);
+
 /* One device, ready to run the matrix product c[m x n] = a[m x k] b[k x n] and a fill of one word. */
 typedef struct plain_device {
     hdcu_device ordinal;

@@ -32,19 +32,34 @@ bool report_check(hd_status status, const char *what, char *error)
 
 /* ------------------------------------------------------------------------------------------------------ files -- */
 
-static FILE *open_json(const report_run *run, const char *mode, char *error)
+static FILE *open_file(const char *path, const char *mode, char *error)
 {
-    FILE *file = fopen(run->json_file, mode);
+    FILE *file = fopen(path, mode);
     if (!file) {
-        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", run->json_file, strerror(errno));
+        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", path, strerror(errno));
     }
     return file;
 }
 
 bool report_try_json(const report_run *run, char *error)
 {
-    FILE *file = run->json_file ? open_json(run, "ae", error) : NULL;
+    FILE *file = run->json_file ? open_file(run->json_file, "ae", error) : NULL;
     return !run->json_file || (file && fclose(file) == 0);
+}
+
+bool report_write_file(const char *path, report_printer printer, const void *results, char *error)
+{
+    FILE *file = open_file(path, "we", error);
+    if (!file) {
+        return false;
+    }
+    printer(results, file);
+    bool whole = !ferror(file); /* closing tells of the last bytes only */
+    if (fclose(file) != 0 || !whole) {
+        snprintf(error, PLAIN_ERROR, "%.400s was not written completely", path);
+        return false;
+    }
+    return true;
 }
 
 bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error)
@@ -54,18 +69,7 @@ bool report_write(const report_run *run, report_printer table, report_printer js
     if (!ok) {
         snprintf(error, PLAIN_ERROR, "the results could not be written");
     }
-    if (run->json_file) {
-        FILE *file = open_json(run, "we", error);
-        if (!file) {
-            return false;
-        }
-        json(results, file);
-        if (fclose(file) != 0) {
-            snprintf(error, PLAIN_ERROR, "%.400s was not written completely", run->json_file);
-            ok = false;
-        }
-    }
-    return ok;
+    return (!run->json_file || report_write_file(run->json_file, json, results, error)) && ok;
 }
 
 double report_wall_clock(void)

@@ -33,8 +33,10 @@ bool report_check(hd_status status, const char *what, char *error);
 /* Says before the run whether the file for JSON can be written; leaves its content alone. */
 bool report_try_json(const report_run *run, char *error);
 
-/* Writes the results, as the options say, with the benchmark's own printers. */
 typedef void (*report_printer)(const void *results, FILE *out);
+/* All of the results into a file; false where not all of them are there. */
+bool report_write_file(const char *path, report_printer printer, const void *results, char *error);
+/* Writes the results, as the options say, with the benchmark's own printers. */
 bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error);
 
 /* Seconds since 1970. */

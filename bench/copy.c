@@ -1,0 +1,291 @@
+/* copy.c - the conductor of `heddle bench copy`: opens devices and both sides, goes through the parts one after the other.
+ *
+ * Threads: all of it on the calling thread; copy_submit.c makes threads of its own. Locks: none. What always holds: one
+ * part is under way at a time; the part without peer access comes before the one with it, since the driver keeps what it was
+ * told once; what was opened is closed on every way out.
+ */
+#include "bench/copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "bench/copy_parts.h"
+
+const char copy_help[] =
+    "Transfers through Heddle and with the driver's own calls for the same, in turns: first the one, then the other,\n"
+    "in every round, with the order changing; medians of the rounds.\n"
+    "\n"
+    "Parts (--only):\n"
+    "  pageable  hd_write and hd_read of the program's memory, against cuMemcpyHtoD and cuMemcpyDtoH\n"
+    "  pinned    hd_copy between pinned memory and the device, against cuMemcpyHtoDAsync and cuMemcpyDtoHAsync\n"
+    "  device    hd_copy on the device, against cuMemcpyDtoDAsync\n"
+    "  box       hd_copy_box that gathers every second row, against cuMemcpy2DAsync\n"
+    "  small     hd_write + wait and hd_read of 4 bytes to 64 KiB, against cuMemcpyHtoD + wait and cuMemcpyDtoH\n"
+    "  staged    hd_copy from device to device with peers=off, against cuMemcpyPeerAsync without peer access; both\n"
+    "            directions at once, beside one alone\n"
+    "  peer      hd_copy from device to device, against cuMemcpyPeerAsync with peer access; 4 KiB + wait\n"
+    "  submit    what a launch costs the calling thread, alone and while transfers keep the copying threads busy\n"
+    "\n"
+    "Columns:\n"
+    "  driver, Heddle  gigabytes (1e9) a second, what arrives counted once; or the time of one transfer with its wait\n"
+    "  ratio           Heddle's speed over the driver's; in rows of times Heddle's time over the driver's\n"
+    "\n"
+    "What arrived is compared with what was sent, on both sides; bytes that are wrong end the run with exit status 1.\n"
+    "Whether goals are reached does not change the exit status. Parts of two devices are left out where there is "
+    "one.\n";
+
+/* ------------------------------------------------------------------------------------------------------- parts -- */
+
+typedef struct copy_part {
+    const char *name, *stage;
+    bool (*run)(copy_experiment *x, char *error);
+    int devices; /* that it needs */
+    int weight;  /* samples of either side in a round: what a slice of the time is found from */
+} copy_part;
+
+static const copy_part parts[] = {
+    {"pageable", "the program's memory", copy_run_pageable, 1, 4},
+    {"pinned", "pinned memory", copy_run_pinned, 1, 2},
+    {"device", "copies on the device", copy_run_device, 1, 1},
+    {"box", "rows with gaps", copy_run_box, 1, 4},
+    {"small", "small transfers", copy_run_small, 1, 10},
+    {"staged", "from device to device without peer access", copy_run_staged, 2, 3},
+    {"submit", "submits beside transfers", copy_run_submit, 1, 2},
+    {"peer", "from device to device with peer access", copy_run_peer, 2, 4},
+};
+enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
+
+bool copy_has_part(const char *name, size_t length)
+{
+    for (int i = 0; i < PARTS; i++) {
+        if (strlen(parts[i].name) == length && memcmp(parts[i].name, name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_wanted(const copy_options *o, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = o->only; at && *at; at += strspn(at, ",")) {
+        size_t here = strcspn(at, ",");
+        if (here == length && memcmp(at, name, length) == 0) {
+            return true;
+        }
+        at += here;
+    }
+    return !o->only;
+}
+
+const char *copy_size_text(size_t bytes, char out[REPORT_TEXT])
+{
+    bool mib = bytes >= COPY_MIB, kib = bytes >= COPY_KIB;
+    snprintf(out, REPORT_TEXT, "%zu %s",
+             mib   ? bytes / COPY_MIB
+             : kib ? bytes / COPY_KIB
+                   : bytes,
+             mib   ? "MiB"
+             : kib ? "KiB"
+                   : "B");
+    return out;
+}
+
+copy_row *copy_row_add(copy_experiment *x, const char *part, copy_kind kind, size_t bytes, const char *id,
+                       const char *name)
+{
+    static copy_row none; /* never: there is room for all of them */
+    copy_row *row = x->n_rows < COPY_ROWS_MAX ? &x->rows[x->n_rows++] : &none;
+    char text[REPORT_TEXT];
+    memset(row, 0, sizeof(*row));
+    row->part = part;
+    row->kind = kind;
+    row->bytes = bytes;
+    copy_size_text(bytes, text);
+    snprintf(row->name, sizeof(row->name), "%s, %s", name, text);
+    *strchr(text, ' ') = '_';
+    snprintf(row->id, sizeof(row->id), "%s_%s", id, text);
+    return row;
+}
+
+/* -------------------------------------------------------------------------------------------------------- open -- */
+
+static bool open_devices(copy_experiment *x, char *error)
+{
+    x->info.size = sizeof(x->info);
+    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error)) {
+        return false;
+    }
+    x->on_host = strcmp(x->info.driver, "host") == 0;
+    x->n = x->info.device_count < COPY_DEVICES ? x->info.device_count : COPY_DEVICES;
+    for (int i = 0; i < x->n; i++) {
+        x->devices[i].size = sizeof(x->devices[i]);
+        if (!report_check(hd_device_info(x->runtime, i, &x->devices[i]), "hd_device_info", error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The provider in this process, which has settings of its own where Heddle's engines are elsewhere. */
+static bool open_provider(copy_experiment *x, char *error)
+{
+    if (!x->on_host) {
+        return report_check(hdi_driver_nvidia(&x->driver), "driver", error);
+    }
+    hdi_options options;
+    if (!report_check(hdi_options_parse(NULL, &options), "options", error)) {
+        return false;
+    }
+    hd_status status = hdi_host_configure(&options);
+    hdi_options_release(&options);
+    return report_check(status, "host devices", error) && report_check(hdi_driver_host(&x->driver), "driver", error);
+}
+
+static bool find_device(copy_experiment *x, const uint8_t uuid[16], hdcu_device *out, char *error)
+{
+    int count = 0;
+    if (!COPY_TRY(x->driver, error, cuDeviceGetCount, (&count))) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        hdcu_uuid found;
+        if (!COPY_TRY(x->driver, error, cuDeviceGet, (out, i)) ||
+            !COPY_TRY(x->driver, error, cuDeviceGetUuid, (&found, *out))) {
+            return false;
+        }
+        if (memcmp(found.bytes, uuid, 16) == 0) {
+            return true;
+        }
+    }
+    snprintf(error, PLAIN_ERROR, "the driver shows %d devices, none of them the one that Heddle opened", count);
+    return false;
+}
+
+static bool open_plain(copy_experiment *x, char *error)
+{
+    if (!open_provider(x, error) || !COPY_TRY(x->driver, error, cuInit, (0))) {
+        return false;
+    }
+    for (int i = 0; i < x->n; i++) {
+        copy_plain *p = &x->plain[i];
+        if (!find_device(x, x->devices[i].uuid, &p->ordinal, error) ||
+            !COPY_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal)) ||
+            !COPY_TRY(x->driver, error, cuCtxSetCurrent, (p->context)) ||
+            !COPY_TRY(x->driver, error, cuStreamCreate, (&p->stream, HDCU_STREAM_NON_BLOCKING))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The sizes that suit the devices, and memory of the program that has its pages already. */
+static bool open_memory(copy_experiment *x, char *error)
+{
+    bool quick = x->options->quick;
+    x->large = (x->on_host ? quick ? 4 : 16 : 256) * COPY_MIB;
+    x->most = (x->on_host ? quick ? 8 : 64 : 1024) * COPY_MIB;
+    for (int i = 0; i < x->n; i++) {
+        uint64_t room = x->devices[i].memory_free_bytes / 8;
+        while (x->most > room && x->most > COPY_MIB) {
+            x->most /= 2;
+        }
+    }
+    x->large = x->large < x->most ? x->large : x->most;
+    x->from = malloc(x->most);
+    x->to = malloc(x->most);
+    if (!x->from || !x->to) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
+        return false;
+    }
+    memset(x->from, 1, x->most);
+    memset(x->to, 1, x->most);
+    return true;
+}
+
+static void close_all(copy_experiment *x)
+{
+    hd_close(x->runtime);
+    for (int i = 0; i < x->n; i++) {
+        copy_plain *p = &x->plain[i];
+        if (p->context) {
+            x->driver->cuCtxSetCurrent(p->context);
+            if (p->stream) {
+                x->driver->cuStreamDestroy(p->stream);
+            }
+            x->driver->cuCtxSetCurrent(NULL);
+            x->driver->cuDevicePrimaryCtxRelease(p->ordinal);
+        }
+    }
+    free(x->from);
+    free(x->to);
+}
+
+/* --------------------------------------------------------------------------------------------------------- run -- */
+
+static void size_run(copy_experiment *x)
+{
+    const copy_options *o = x->options;
+    int weight = 0;
+    for (int i = 0; i < PARTS; i++) {
+        weight += is_wanted(o, parts[i].name) && parts[i].devices <= x->n ? parts[i].weight : 0;
+    }
+    x->rounds = o->rounds ? o->rounds : o->quick ? 3 : x->on_host ? 5 : 9;
+    double usual = weight * (x->on_host ? 0.7 : 2.0);
+    x->budget_s = o->seconds > 0 ? o->seconds : o->quick ? usual / 4 : usual;
+    x->slice_ns = x->budget_s * 1e9 / ((weight ? weight : 1) * 2 * (x->rounds + 1));
+}
+
+static bool run_parts(copy_experiment *x, char *error)
+{
+    const copy_options *o = x->options;
+    for (int i = 0; i < PARTS; i++) {
+        char why[PLAIN_ERROR] = "";
+        if (!is_wanted(o, parts[i].name)) {
+            continue;
+        }
+        if (parts[i].devices > x->n) {
+            copy_row *row = copy_row_add(x, parts[i].name, COPY_SPEED, x->large, parts[i].name, parts[i].stage);
+            snprintf(row->note, sizeof(row->note), "needs two devices, and there is one");
+            continue;
+        }
+        report_progress(&o->run, parts[i].stage, "", (double)i / PARTS);
+        if (!parts[i].run(x, why)) {
+            snprintf(error, PLAIN_ERROR, "%s: %.400s", parts[i].name, why);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool measure(copy_experiment *x, char *error)
+{
+    stats_clock_start();
+    report_progress(&x->options->run, "opening devices", "", 0);
+    if (!open_devices(x, error) || !open_plain(x, error) || !open_memory(x, error)) {
+        return false;
+    }
+    size_run(x);
+    return run_parts(x, error);
+}
+
+int copy_run(const copy_options *options)
+{
+    copy_experiment *x = calloc(1, sizeof(*x));
+    char error[PLAIN_ERROR] = "out of memory";
+    bool ok = false;
+    if (x) {
+        x->options = options;
+        x->started = report_wall_clock();
+        ok = report_try_json(&options->run, error) && measure(x, error);
+        x->took_s = report_wall_clock() - x->started;
+        report_progress(&options->run, NULL, "", 1);
+        ok = ok && report_write(&options->run, copy_print_table, copy_print_json, x, error);
+        close_all(x);
+        free(x);
+    }
+    if (!ok) {
+        fprintf(stderr, "heddle bench copy: %s\n", error);
+    }
+    return ok ? 0 : 1;
+}

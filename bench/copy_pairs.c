@@ -1,0 +1,169 @@
+/* copy_pairs.c - parts of two devices: copies without peer access, through the host, in one direction and in both; and
+ * copies with peer access.
+ *
+ * The conductor's thread; no locks. What always holds: the driver's contexts have peer access to each other only while
+ * copy_run_peer measures; Heddle's runtime without it is one of its own (peers=off).
+ */
+#include <string.h>
+#include "bench/copy_parts.h"
+
+/* Two blocks on each device, for either side: what goes out, and where the other one's arrives. */
+typedef struct memory {
+    hd_buffer *out[COPY_DEVICES], *in[COPY_DEVICES];
+    hdcu_deviceptr plain_out[COPY_DEVICES], plain_in[COPY_DEVICES];
+} memory;
+
+static bool open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, memory *m, char *error)
+{
+    const hdi_driver *d = x->driver;
+    memset(m, 0, sizeof(*m));
+    for (int i = 0; i < COPY_DEVICES; i++) {
+        hd_lane *lane = hd_default_lane(runtime, i);
+        copy_pattern(x->from, bytes, (uint32_t)(10 + i));
+        if (!report_check(hd_alloc(lane, bytes, &m->out[i]), "hd_alloc", error) ||
+            !report_check(hd_alloc(lane, bytes, &m->in[i]), "hd_alloc", error) ||
+            !COPY_TRY(d, error, cuCtxSetCurrent, (x->plain[i].context)) ||
+            !COPY_TRY(d, error, cuMemAlloc, (&m->plain_out[i], bytes)) ||
+            !COPY_TRY(d, error, cuMemAlloc, (&m->plain_in[i], bytes)) ||
+            !report_check(hd_write(m->out[i], 0, x->from, bytes), "hd_write", error) ||
+            !COPY_TRY(d, error, cuMemcpyHtoD, (m->plain_out[i], x->from, bytes)) ||
+            !COPY_TRY(d, error, cuCtxSynchronize, ())) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void close_memory(copy_experiment *x, memory *m)
+{
+    for (int i = 0; i < COPY_DEVICES; i++) {
+        hd_free(m->out[i]);
+        hd_free(m->in[i]);
+        x->driver->cuCtxSetCurrent(x->plain[i].context);
+        if (m->plain_out[i]) {
+            x->driver->cuMemFree(m->plain_out[i]);
+        }
+        if (m->plain_in[i]) {
+            x->driver->cuMemFree(m->plain_in[i]);
+        }
+    }
+}
+
+static copy_work make_work(copy_experiment *x, const memory *m, int from, size_t bytes)
+{
+    int to = 1 - from;
+    return (copy_work){.x = x,
+                       .op = COPY_PEER,
+                       .bytes = bytes,
+                       .to = m->in[to],
+                       .from = m->out[from],
+                       .dst = m->plain_in[to],
+                       .src = m->plain_out[from],
+                       .at = &x->plain[from],
+                       .dst_at = &x->plain[to],
+                       .src_at = &x->plain[from]};
+}
+
+/* What arrived on device `to`, on both sides. */
+static bool verify(copy_experiment *x, const memory *m, int to, size_t bytes, const char *what, char *error)
+{
+    uint32_t seed = (uint32_t)(10 + 1 - to);
+    char by_heddle[96], by_driver[96];
+    snprintf(by_heddle, sizeof(by_heddle), "%s by Heddle", what);
+    snprintf(by_driver, sizeof(by_driver), "%s by the driver", what);
+    return copy_verify_buffer(x, m->in[to], bytes, seed, by_heddle, error) &&
+           COPY_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[to].context)) &&
+           copy_verify_plain(x, m->plain_in[to], bytes, seed, by_driver, error);
+}
+
+/* ------------------------------------------------------------------------------------------- without peer access -- */
+
+static bool run_staged(copy_experiment *x, hd_runtime *runtime, char *error)
+{
+    memory m;
+    size_t bytes = x->large;
+    bool ok = open_memory(x, runtime, bytes, &m, error);
+    copy_work w[2] = {make_work(x, &m, 0, bytes), make_work(x, &m, 1, bytes)};
+    ok = ok &&
+         copy_compare(x, copy_row_add(x, "staged", COPY_SPEED, bytes, "staged", "device to device without peer access"),
+                      &w[0], error) &&
+         copy_compare_both(
+             x, copy_row_add(x, "staged", COPY_SPEED, 2 * bytes, "staged_both", "the same, both directions at once"), w,
+             error) &&
+         verify(x, &m, 1, bytes, "a copy without peer access", error) &&
+         verify(x, &m, 0, bytes, "a copy without peer access", error);
+    close_memory(x, &m);
+    return ok;
+}
+
+bool copy_run_staged(copy_experiment *x, char *error)
+{
+    hd_runtime *runtime = NULL;
+    hd_options options = {.size = sizeof(options), .settings = "peers=off"};
+    bool ok = report_check(hd_open(&options, &runtime), "hd_open", error) && run_staged(x, runtime, error);
+    hd_close(runtime);
+    return ok;
+}
+
+/* ---------------------------------------------------------------------------------------------- with peer access -- */
+
+/* Both ways; false without a message in `error`: the driver does not allow it. */
+static bool enable_peers(copy_experiment *x, char *error)
+{
+    error[0] = 0;
+    for (int i = 0; i < COPY_DEVICES; i++) {
+        int can = 0;
+        if (!COPY_TRY(x->driver, error, cuDeviceCanAccessPeer, (&can, x->plain[i].ordinal, x->plain[1 - i].ordinal)) ||
+            !can || !COPY_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[i].context))) {
+            return false;
+        }
+        hdcu_result r = x->driver->cuCtxEnablePeerAccess(x->plain[1 - i].context, 0);
+        if (r != HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED && !copy_try(r, "cuCtxEnablePeerAccess", error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void disable_peers(copy_experiment *x)
+{
+    for (int i = 0; i < COPY_DEVICES; i++) {
+        x->driver->cuCtxSetCurrent(x->plain[i].context);
+        x->driver->cuCtxDisablePeerAccess(x->plain[1 - i].context);
+    }
+}
+
+static bool run_peer(copy_experiment *x, char *error)
+{
+    memory m;
+    size_t bytes = x->large, page = 4 * COPY_KIB;
+    bool ok = open_memory(x, x->runtime, bytes, &m, error);
+    copy_work w[2] = {make_work(x, &m, 0, bytes), make_work(x, &m, 1, bytes)}, small = make_work(x, &m, 0, page);
+    ok = ok &&
+         copy_compare(x, copy_row_add(x, "peer", COPY_SPEED, bytes, "peer", "device to device with peer access"), &w[0],
+                      error) &&
+         copy_compare_both(
+             x, copy_row_add(x, "peer", COPY_SPEED, 2 * bytes, "peer_both", "the same, both directions at once"), w,
+             error) &&
+         verify(x, &m, 1, bytes, "a copy with peer access", error) &&
+         verify(x, &m, 0, bytes, "a copy with peer access", error) &&
+         copy_compare(x, copy_row_add(x, "peer", COPY_TIME, page, "peer_small", "device to device + wait"), &small,
+                      error);
+    close_memory(x, &m);
+    return ok;
+}
+
+bool copy_run_peer(copy_experiment *x, char *error)
+{
+    if (!enable_peers(x, error)) {
+        if (error[0]) {
+            return false;
+        }
+        copy_row *row = copy_row_add(x, "peer", COPY_SPEED, x->large, "peer", "device to device with peer access");
+        snprintf(row->note, sizeof(row->note), "the driver gives these devices no access to each other");
+        return true;
+    }
+    bool ok = run_peer(x, error);
+    disable_peers(x);
+    return ok;
+}

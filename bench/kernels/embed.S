@@ -1,0 +1,14 @@
+/* embed.S - the tool's own kernel files as bytes of the tool. The build makes the .hdk files and says where they are with -I. */
+    .section .rodata.tool_images, "a"
+    .macro image name
+    .globl \name\()_image_bytes
+    .globl \name\()_image_bytes_end
+    .balign 64
+\name\()_image_bytes:
+    .incbin "\name\().hdk"
+\name\()_image_bytes_end:
+    .byte 0
+    .endm
+    image p2p
+    image layouts
+    .section .note.GNU-stack, "", %progbits

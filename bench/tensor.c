@@ -1,0 +1,259 @@
+/* tensor.c - the conductor of `heddle bench tensor`: opens the device, goes through the rows, one after the other.
+ *
+ * Threads: all of it on the calling thread. Locks: none. What always holds: every side of a row is checked before it is measured, and Heddle's
+ * again afterwards; the sides of a row take turns in rounds, in an order that moves on; a row's memory is given back before the next one.
+ */
+#include "bench/tensor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/tensor_parts.h"
+
+enum { ROOM_LEAST_MIB = 64 };
+
+const char tensor_help[] =
+    "Moves tensors between layouts with hd_tensor_copy, in turns with the driver's own device copy of as many bytes "
+    "(the\n"
+    "roofline: cuMemcpyDtoDAsync) and with a plain kernel, one thread for each element. Many copies go one behind the\n"
+    "other and are waited for at the end; all sides take turns with as many buffers of the same sizes, so that none "
+    "finds\n"
+    "more in the caches than the others. Every element of every side is compared.\n"
+    "\n"
+    "Parts (--only):\n"
+    "  transpose  matrices of f32, f16, f64, u8 and c128; sizes that no tile divides; starts that are not aligned\n"
+    "  permute    tensors of 3 to 5 dimensions\n"
+    "  slice      every other column or row, a box, columns backwards\n"
+    "  broadcast  a row, a column\n"
+    "  matmul     products of 4096 x 4096 matrices of f32, f16 and f64 by hd_tensor_matmul, in turns with cuBLAS "
+    "called\n"
+    "             directly and with the built-in kernel\n"
+    "  submit     what hd_tensor_copy and hd_tensor_matmul cost the thread that calls them, beside a launch and a copy "
+    "of\n"
+    "             the driver\n"
+    "  peers      the same rows by PyTorch and CuPy, where python3 has them and this is a GPU (bench/peers)\n"
+    "\n"
+    "Columns:\n"
+    "  GB/s     1e9 bytes a second, read (each byte once) and written; median of the rounds\n"
+    "  /copy    of the device copy's speed in the same round: its time for as many bytes as the destination has, over "
+    "this\n"
+    "           one's; median of the rounds\n"
+    "  /plain   of the plain kernel's speed, likewise\n"
+    "  (PyTorch's and CuPy's /copy are over the device copies that their scripts measured beside them)\n"
+    "\n"
+    "An element that is wrong ends the run with exit status 1. Whether goals are reached does not change the exit "
+    "status.\n";
+
+const char *const tensor_peer_ids[TENSOR_PEERS] = {"torch", "cupy"};
+const char *const tensor_peer_names[TENSOR_PEERS] = {"PyTorch", "CuPy"};
+
+/* ------------------------------------------------------------------------------------------------------- parts -- */
+
+static const char *const parts[] = {"transpose", "permute", "slice", "broadcast", "matmul", "submit", "peers"};
+
+bool tensor_has_part(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (strlen(parts[i]) == length && memcmp(parts[i], name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tensor_is_wanted(const tensor_experiment *x, const char *part)
+{
+    size_t length = strlen(part);
+    for (const char *at = x->options->only; at && *at; at += strspn(at, ",")) {
+        size_t here = strcspn(at, ",");
+        if (here == length && memcmp(at, part, length) == 0) {
+            return true;
+        }
+        at += here;
+    }
+    return !x->options->only;
+}
+
+void tensor_step(tensor_experiment *x, const char *stage, const char *item)
+{
+    report_progress(&x->options->run, stage, item, x->steps ? (double)x->steps_done / x->steps : 0);
+    x->steps_done++;
+}
+
+/* ------------------------------------------------------------------------------------------------------ series -- */
+
+stats_spread tensor_spread(const tensor_series *s)
+{
+    return s->n ? stats_spread_of(s->value, s->n) : (stats_spread){NAN, NAN, NAN};
+}
+
+tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b)
+{
+    tensor_series out = {.n = a->n < b->n ? a->n : b->n};
+    for (int i = 0; i < out.n; i++) {
+        out.value[i] = b->value[i] > 0 ? a->value[i] / b->value[i] : NAN;
+    }
+    return out;
+}
+
+/* -------------------------------------------------------------------------------------------------------- open -- */
+
+/* The first device that HEDDLE_DEVICES allows. */
+static int first_device(void)
+{
+    const char *list = getenv("HEDDLE_DEVICES");
+    char *end;
+    long number = list ? strtol(list, &end, 10) : 0;
+    return list && end != list && number > 0 && number < 1024 ? (int)number : 0;
+}
+
+static bool open_device(tensor_experiment *x, char *error)
+{
+    int device = x->options->device >= 0 ? x->options->device : first_device();
+    snprintf(x->settings, sizeof(x->settings), "devices=%d", device);
+    hd_options options = {.size = sizeof(options), .settings = x->settings};
+    hd_memory_stats stats = {.size = sizeof(stats)};
+    x->info.size = sizeof(x->info);
+    x->device.size = sizeof(x->device);
+    if (!report_check(hd_open(&options, &x->runtime), "hd_open", error) ||
+        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !report_check(hd_device_info(x->runtime, 0, &x->device), "hd_device_info", error) ||
+        !report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
+        return false;
+    }
+    x->on_host = strcmp(x->info.driver, "host") == 0;
+    uint64_t most = stats.limit_bytes < x->device.memory_free_bytes ? stats.limit_bytes : x->device.memory_free_bytes;
+    x->room = most / 10 * 9;
+    if (most < ROOM_LEAST_MIB * TENSOR_MIB) {
+        snprintf(error, PLAIN_ERROR, "the device has %llu MiB of memory to use; at least %d are needed",
+                 (unsigned long long)(most / TENSOR_MIB), ROOM_LEAST_MIB);
+        return false;
+    }
+    return true;
+}
+
+/* -------------------------------------------------------------------------------------------------------- rows -- */
+
+static bool check_copy(tensor_memory *m, tensor_side side, int pair, char *error)
+{
+    uint64_t wrong;
+    if (!tensor_verify(m, side, NULL, pair, &wrong, error)) {
+        return false;
+    }
+    if (wrong) {
+        snprintf(error, PLAIN_ERROR, "%s: %llu of %llu elements are not right",
+                 side == TENSOR_HEDDLE ? "hd_tensor_copy" : "the plain kernel", (unsigned long long)wrong,
+                 (unsigned long long)m->row->elements);
+    }
+    return wrong == 0;
+}
+
+/* The sides of one row, checked and warm, then in rounds. */
+static bool measure_row(tensor_experiment *x, tensor_row *row, tensor_memory *m, char *error)
+{
+    tensor_series *series[TENSOR_SIDES] = {&row->heddle, &row->copy, &row->plain};
+    int reps[TENSOR_SIDES];
+    for (int side = 0; side < TENSOR_SIDES; side++) {
+        if (!check_copy(m, (tensor_side)side, 0, error) ||
+            !tensor_repetitions(m, (tensor_side)side, x->sample_ns, &reps[side], error)) {
+            return false;
+        }
+    }
+    for (int round = 0; round < x->rounds; round++) {
+        for (int i = 0; i < TENSOR_SIDES; i++) {
+            int side = (i + round) % TENSOR_SIDES;
+            double ns;
+            if (!tensor_sample(m, (tensor_side)side, NULL, reps[side], &ns, error)) {
+                return false;
+            }
+            series[side]->value[series[side]->n++] = ns / reps[side];
+        }
+    }
+    for (int k = 0; k < row->pairs; k++) {
+        if (!check_copy(m, TENSOR_HEDDLE, k, error)) {
+            return false;
+        }
+    }
+    row->measured = true;
+    return true;
+}
+
+static bool run_row(tensor_experiment *x, tensor_row *row, char *error)
+{
+    tensor_memory m;
+    char shape[TENSOR_TEXT], item[2 * TENSOR_TEXT], why[PLAIN_ERROR] = "";
+    tensor_shape_text(row, shape, sizeof(shape));
+    snprintf(item, sizeof(item), "%s, %s", row->spec->name, shape);
+    tensor_step(x, row->spec->part, item);
+    bool ok = tensor_memory_take(x, row, &m, why) && measure_row(x, row, &m, why);
+    tensor_memory_give(&m);
+    if (!ok) {
+        snprintf(error, PLAIN_ERROR, "%s: %.400s", row->spec->id, why);
+    }
+    return ok;
+}
+
+static bool run_rows(tensor_experiment *x, char *error)
+{
+    bool ok = true;
+    for (int i = 0; i < x->n_rows && ok; i++) {
+        ok = run_row(x, &x->rows[i], error);
+    }
+    return ok;
+}
+
+/* --------------------------------------------------------------------------------------------------------- run -- */
+
+static bool measure(tensor_experiment *x, char *error)
+{
+    const tensor_options *o = x->options;
+    stats_clock_start();
+    report_progress(&o->run, "opening the device", "", 0);
+    if (!open_device(x, error) || !tensor_sides_open(x, error)) {
+        return false;
+    }
+    x->rounds = o->rounds ? o->rounds : x->on_host ? (o->quick ? 2 : 3) : o->quick ? 3 : 7;
+    x->sample_ns = x->on_host ? (o->quick ? 2e6 : 10e6) : o->quick ? 8e6 : 40e6;
+    if (o->variants) {
+        return tensor_run_variants(x, error);
+    }
+    tensor_plan_rows(x);
+    x->steps = x->n_rows + tensor_product_steps(x) + tensor_is_wanted(x, "submit") + tensor_is_wanted(x, "peers");
+    if (!run_rows(x, error) || (tensor_is_wanted(x, "matmul") && !tensor_run_products(x, error)) ||
+        (tensor_is_wanted(x, "submit") && !tensor_run_calls(x, error))) {
+        return false;
+    }
+    if (tensor_is_wanted(x, "peers")) {
+        tensor_run_peers(x);
+    }
+    return true;
+}
+
+static void close_all(tensor_experiment *x)
+{
+    tensor_sides_close(x);
+    tensor_variants_release(x);
+    hd_close(x->runtime);
+}
+
+int tensor_run(const tensor_options *options)
+{
+    tensor_experiment *x = calloc(1, sizeof(*x));
+    char error[PLAIN_ERROR] = "out of memory";
+    bool ok = false;
+    if (x) {
+        x->options = options;
+        x->started = report_wall_clock();
+        ok = report_try_json(&options->run, error) && measure(x, error);
+        x->took_s = report_wall_clock() - x->started;
+        report_progress(&options->run, NULL, "", 1);
+        ok = ok && report_write(&options->run, options->variants ? tensor_print_variants : tensor_print_table,
+                                options->variants ? tensor_print_variants_json : tensor_print_json, x, error);
+        close_all(x);
+        free(x);
+    }
+    if (!ok) {
+        fprintf(stderr, "heddle bench tensor: %s\n", error);
+    }
+    return ok ? 0 : 1;
+}

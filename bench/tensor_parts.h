@@ -1,0 +1,245 @@
+/* tensor_parts.h - what the files behind tensor.h share.
+ *
+ *   tensor.c           the conductor: opens the device, goes through the rows
+ *   tensor_rows.c      which layouts are moved, and their sizes on this device
+ *   tensor_sides.c     the sides of a row: hd_tensor_copy, the driver's copy, the plain kernel; memory, checking, samples
+ *   tensor_matmul.c    products: hd_tensor_matmul, cuBLAS called directly, the built-in kernel
+ *   tensor_cublas.c    cuBLAS, opened here and called directly
+ *   tensor_submit.c    what calls cost the thread that makes them
+ *   tensor_peers.c     PyTorch and CuPy, by the scripts in bench/peers
+ *   tensor_variants.c  --variants
+ *   tensor_report.c    the table, the goals, JSON
+ *   kernels/layouts.c  the plain kernels, and those that fill and check
+ *
+ * Threads: all on the conductor's thread. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ */
+#ifndef BENCH_TENSOR_PARTS_H
+#define BENCH_TENSOR_PARTS_H
+
+#include <heddle.h>
+#include <heddle/tensor.h>
+#include "bench/kernels/layouts.h"
+#include "bench/plain.h"
+#include "bench/stats.h"
+#include "bench/tensor.h"
+#include "driver/driver.h"
+
+enum {
+    TENSOR_ROWS_MAX = 48,
+    TENSOR_PRODUCTS = 3,
+    TENSOR_CALLS = 6,
+    TENSOR_PAIRS_MAX = 8,
+    TENSOR_SPEC_DIMS = 5,
+    TENSOR_TEXT = 96
+};
+
+/* No wait of the benchmark is longer: what takes this long hangs. */
+#define TENSOR_PATIENCE_NS ((int64_t)120 * 1000000000)
+
+#define TENSOR_MIB ((uint64_t)1 << 20)
+
+/* ---- rows ---- */
+
+/* One value for each round. */
+typedef struct tensor_series {
+    double value[TENSOR_ROUNDS_MAX];
+    int n;
+} tensor_series;
+
+/* Median, least and largest; NaN where nothing was measured. */
+stats_spread tensor_spread(const tensor_series *s);
+/* a over b, round by round. */
+tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b);
+
+/* What is moved: a row-major tensor of `shape`, sliced, permuted or broadcast, to a row-major one. */
+typedef struct tensor_spec {
+    const char *part, *id, *name;
+    hd_type type;
+    int dims;
+    uint64_t shape[TENSOR_SPEC_DIMS];
+    int order[TENSOR_SPEC_DIMS];
+    int slice_dim; /* with a step */
+    int64_t step;  /* 0: no slice */
+    uint64_t drop; /* so many elements of each end of slice_dim are left out */
+    uint64_t broadcast[TENSOR_SPEC_DIMS];
+    int src_skip, dst_skip; /* elements in front of the first one */
+    double goal;            /* of the device copy's speed, at least; 0: none */
+    bool always;            /* also with --quick */
+} tensor_spec;
+
+/* What a script in bench/peers measured; NaN: nothing. */
+typedef struct tensor_peer {
+    double figure; /* GB/s or GFLOP/s */
+    double ratio;  /* over the device copy that it measured beside it */
+} tensor_peer;
+
+enum { TENSOR_TORCH, TENSOR_CUPY, TENSOR_PEERS };
+extern const char *const tensor_peer_ids[TENSOR_PEERS], *const tensor_peer_names[TENSOR_PEERS];
+
+typedef struct tensor_row {
+    const tensor_spec *spec;
+    uint64_t shape[TENSOR_SPEC_DIMS]; /* of the source on this device */
+    uint64_t view[TENSOR_SPEC_DIMS];  /* of the destination */
+    bool cut;                         /* smaller than the spec says, for want of memory */
+    uint64_t elements;
+    size_t payload;              /* bytes of the destination's elements: what the device copy copies */
+    size_t moved;                /* bytes read, each once, and written */
+    size_t src_bytes, dst_bytes; /* of the buffers */
+    int pairs;                   /* of buffers, that samples take turns with */
+    bool measured;
+    tensor_series heddle, copy, plain; /* nanoseconds for one copy */
+    char note[TENSOR_TEXT];            /* why something was not measured; "": nothing */
+    tensor_peer peers[TENSOR_PEERS];
+} tensor_row;
+
+typedef struct tensor_product {
+    hd_type type;
+    const char *id;
+    uint64_t edge, cut_from;
+    bool measured;
+    tensor_series heddle, library, builtin; /* nanoseconds for one product */
+    char heddle_library[64], note[2 * TENSOR_TEXT], direct[64];
+    double worst_error; /* as a share of what rounding may make */
+    tensor_peer peers[TENSOR_PEERS];
+} tensor_product;
+
+/* What one call costs the thread that makes it. */
+typedef struct tensor_call {
+    const char *id, *name;
+    stats_calls calls; /* count 0: not measured */
+} tensor_call;
+
+/* ---- the experiment ---- */
+
+/* The driver's own calls. */
+typedef struct tensor_plain {
+    const hdi_driver *d;
+    hdcu_device ordinal;
+    hdcu_context context;
+    hdcu_stream stream;
+    hdcu_module module;
+    hdcu_function fill, check, transpose[5], copy[5]; /* by the element's size: 1, 2, 4, 8, 16 bytes */
+    hdcu_deviceptr count;                             /* 8 bytes: what a check found */
+} tensor_plain;
+
+typedef struct tensor_experiment {
+    const tensor_options *options;
+    char settings[160];
+    hd_runtime *runtime;
+    hd_runtime_info info;
+    hd_device_info_t device;
+    hd_lane *lane;
+    hd_kernel *fill, *check;
+    hd_buffer *count; /* 8 bytes: what a check found */
+    bool on_host;     /* host devices */
+    uint64_t room;    /* bytes of device memory to use */
+    int rounds;
+    double sample_ns;
+    plain_image image;
+    tensor_plain plain;
+    tensor_row rows[TENSOR_ROWS_MAX];
+    int n_rows;
+    tensor_product products[TENSOR_PRODUCTS];
+    int n_products;
+    tensor_call calls[TENSOR_CALLS];
+    int n_calls;
+    char peer_notes[TENSOR_PEERS][2 * TENSOR_TEXT], peer_versions[TENSOR_PEERS][64];
+    uint64_t checked; /* copies whose every element was compared */
+    struct tensor_variants *variants;
+    int steps, steps_done; /* progress */
+    double started, took_s;
+} tensor_experiment;
+
+/* Whether --only leaves this part in. */
+bool tensor_is_wanted(const tensor_experiment *x, const char *part);
+
+/* Counts a step and shows it. */
+void tensor_step(tensor_experiment *x, const char *stage, const char *item);
+
+/* ---- rows ---- */
+
+/* All rows that are wanted, with their sizes on this device. */
+void tensor_plan_rows(tensor_experiment *x);
+
+/* Fills the sizes in of a row for this spec. */
+void tensor_plan_row(const tensor_experiment *x, const tensor_spec *spec, tensor_row *row);
+
+/* The rows' specs; `i` from 0, NULL past the end. */
+const tensor_spec *tensor_spec_at(int i);
+
+/* "16384 x 8192" of the source; for permutes with the order. */
+void tensor_shape_text(const tensor_row *row, char *out, size_t bytes);
+
+/* The tensors of a row over two buffers, made by the public calls. */
+bool tensor_views(const tensor_row *row, hd_buffer *src, hd_buffer *dst, hd_tensor *from, hd_tensor *to, char *error);
+
+/* ---- sides ---- */
+
+/* The buffers of a row, on Heddle's side and on the plain one. */
+typedef struct tensor_memory {
+    tensor_experiment *x;
+    const tensor_row *row;
+    int next; /* pair */
+    hd_buffer *src[TENSOR_PAIRS_MAX], *dst[TENSOR_PAIRS_MAX];
+    hd_tensor from[TENSOR_PAIRS_MAX], to[TENSOR_PAIRS_MAX];
+    hd_ticket ticket[TENSOR_PAIRS_MAX];
+    hdcu_deviceptr plain_src[TENSOR_PAIRS_MAX], plain_dst[TENSOR_PAIRS_MAX];
+    bench_layout layout;
+} tensor_memory;
+
+#define TENSOR_TRY(x, error, entry, arguments) tensor_check(x, (x)->plain.d->entry arguments, #entry, error)
+bool tensor_check(const tensor_experiment *x, hdcu_result result, const char *entry, char *error);
+
+/* The runtime's kernels and the provider with a stream and kernels of its own. */
+bool tensor_sides_open(tensor_experiment *x, char *error);
+void tensor_sides_close(tensor_experiment *x);
+
+/* Takes the memory and fills the sources. */
+bool tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memory *m, char *error);
+void tensor_memory_give(tensor_memory *m); /* zeroed: ignored */
+
+/* `reps` copies one behind the other, waited for at the end: nanoseconds in all. `wish` is for hdi_tensor_copy_as; NULL: hd_tensor_copy. */
+struct hdi_plan_wish;
+typedef enum tensor_side { TENSOR_HEDDLE, TENSOR_COPY, TENSOR_PLAIN, TENSOR_SIDES } tensor_side;
+bool tensor_sample(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int reps, double *ns,
+                   char *error);
+
+/* Overwrites the destination of a pair, copies, and compares every element and the bytes around them. *wrong: how many are not right. */
+bool tensor_verify(tensor_memory *m, tensor_side side, const struct hdi_plan_wish *wish, int pair, uint64_t *wrong,
+                   char *error);
+
+/* Copies for one sample of about sample_ns, by trying. */
+bool tensor_repetitions(tensor_memory *m, tensor_side side, double sample_ns, int *reps, char *error);
+
+/* Launches the plain kernel for a pair. */
+bool tensor_launch_plain(tensor_memory *m, int pair, char *error);
+
+/* ---- the other parts ---- */
+
+bool tensor_run_products(tensor_experiment *x, char *error);
+int tensor_product_steps(const tensor_experiment *x);
+bool tensor_run_calls(tensor_experiment *x, char *error);
+void tensor_run_peers(tensor_experiment *x); /* what does not work is noted */
+bool tensor_run_variants(tensor_experiment *x, char *error);
+void tensor_variants_release(tensor_experiment *x);
+
+/* cuBLAS, called as its manual says. */
+typedef struct tensor_cublas tensor_cublas;
+/* NULL with why in `why`: it cannot be opened or does not work here. */
+tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes);
+void tensor_cublas_close(tensor_cublas *blas); /* NULL is ignored */
+/* c = a b, row-major and square, in the plain stream. */
+bool tensor_cublas_product(tensor_cublas *blas, hd_type type, uint64_t edge, hdcu_deviceptr a, hdcu_deviceptr b,
+                           hdcu_deviceptr c, char *error);
+
+/* ---- results ---- */
+
+void tensor_print_table(const void *experiment, FILE *out);
+void tensor_print_json(const void *experiment, FILE *out);
+void tensor_print_variants(const void *experiment, FILE *out);
+void tensor_print_variants_json(const void *experiment, FILE *out);
+
+/* The values of a series, and their spread. */
+void tensor_put_series(hdi_json *j, const char *key, const tensor_series *s);
+
+#endif

@@ -1,0 +1,127 @@
+/* tensor_submit.c - what hd_tensor_copy and hd_tensor_matmul cost the thread that calls them, beside calls of the driver and of cuBLAS.
+ *
+ * The conductor's thread; no locks. What always holds: so few calls are under way that none waits for room; the cost of reading the clock is
+ * subtracted. The tensors are small, so that the device keeps up.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/tensor_parts.h"
+
+enum { EDGE = 256, PRODUCT_EDGE = 64, BATCH = 32, BATCHES = 100, FEWER_BATCHES = 10 };
+
+static const tensor_spec spec = {.part = "submit",
+                                 .id = "submit",
+                                 .name = "submit",
+                                 .type = HD_TYPE_F32,
+                                 .dims = 2,
+                                 .shape = {EDGE, EDGE},
+                                 .order = {1, 0}};
+
+typedef struct caller {
+    tensor_experiment *x;
+    tensor_memory m;
+    hd_tensor product[3];
+    hd_ticket ticket;
+    tensor_cublas *cublas;
+} caller;
+
+static bool call_tensor_copy(caller *c, char *error)
+{
+    return report_check(hd_tensor_copy(&c->m.to[0], &c->m.from[0], &c->ticket), "hd_tensor_copy", error);
+}
+
+static bool call_launch(caller *c, char *error)
+{
+    return tensor_launch_plain(&c->m, 0, error);
+}
+
+static bool call_copy(caller *c, char *error)
+{
+    return TENSOR_TRY(c->x, error, cuMemcpyDtoDAsync,
+                      (c->m.plain_dst[0], c->m.plain_src[0], c->m.row->payload, c->x->plain.stream));
+}
+
+static bool call_matmul(caller *c, char *error)
+{
+    return report_check(hd_tensor_matmul(c->x->lane, &c->product[2], &c->product[0], &c->product[1], 1, 0, &c->ticket),
+                        "hd_tensor_matmul", error);
+}
+
+static bool call_cublas(caller *c, char *error)
+{
+    hdcu_deviceptr at = c->m.plain_src[0], step = PRODUCT_EDGE * PRODUCT_EDGE * sizeof(float);
+    return tensor_cublas_product(c->cublas, HD_TYPE_F32, PRODUCT_EDGE, at, at + step, c->m.plain_dst[0], error);
+}
+
+static bool wait_for(caller *c, char *error)
+{
+    return report_check(hd_wait(c->ticket, TENSOR_PATIENCE_NS), "hd_wait", error) &&
+           TENSOR_TRY(c->x, error, cuStreamSynchronize, (c->x->plain.stream));
+}
+
+static bool measure(caller *c, const char *id, const char *name, bool (*call)(caller *, char *), char *error)
+{
+    tensor_experiment *x = c->x;
+    int batches = x->on_host || x->options->quick ? FEWER_BATCHES : BATCHES;
+    stats_histogram *h = calloc(1, sizeof(*h));
+    bool ok = h != NULL;
+    if (!ok) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
+    }
+    for (int b = -1; b < batches && ok; b++) { /* the first one warms up */
+        for (int i = 0; i < BATCH && ok; i++) {
+            uint64_t begin = stats_tick_begin();
+            ok = call(c, error);
+            uint64_t end = stats_tick_end();
+            if (b >= 0) {
+                stats_record(h, end - begin);
+            }
+        }
+        ok = ok && wait_for(c, error);
+    }
+    if (ok) {
+        x->calls[x->n_calls++] = (tensor_call){.id = id, .name = name, .calls = stats_summarise(h)};
+    }
+    free(h);
+    return ok;
+}
+
+static bool make_product(caller *c, hd_buffer *buffers[3], char *error)
+{
+    const uint64_t shape[2] = {PRODUCT_EDGE, PRODUCT_EDGE};
+    size_t bytes = sizeof(float) * PRODUCT_EDGE * PRODUCT_EDGE;
+    for (int k = 0; k < 3; k++) {
+        if (!report_check(hd_alloc(c->x->lane, bytes, &buffers[k]), "hd_alloc", error) ||
+            !report_check(hd_fill(buffers[k], 0, 0, bytes, NULL), "hd_fill", error) ||
+            !report_check(hd_tensor_make(buffers[k], 0, HD_TYPE_F32, 2, shape, &c->product[k]), "hd_tensor_make",
+                          error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool tensor_run_calls(tensor_experiment *x, char *error)
+{
+    caller c = {.x = x};
+    hd_buffer *buffers[3] = {NULL, NULL, NULL};
+    tensor_row row;
+    char name[64], why[TENSOR_TEXT];
+    tensor_step(x, "submit", "");
+    tensor_plan_row(x, &spec, &row);
+    row.pairs = 1;
+    c.cublas = x->on_host ? NULL : tensor_cublas_open(x, name, why, sizeof(why));
+    bool ok = tensor_memory_take(x, &row, &c.m, error) && make_product(&c, buffers, error) &&
+              measure(&c, "hd_tensor_copy", "hd_tensor_copy", call_tensor_copy, error) &&
+              measure(&c, "cuLaunchKernel", "cuLaunchKernel of a plain transpose", call_launch, error) &&
+              measure(&c, "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync", call_copy, error) &&
+              measure(&c, "hd_tensor_matmul", "hd_tensor_matmul", call_matmul, error) &&
+              (!c.cublas || measure(&c, "cublasGemmEx", "cublasGemmEx", call_cublas, error));
+    for (int k = 0; k < 3; k++) {
+        hd_free(buffers[k]);
+    }
+    tensor_memory_give(&c.m);
+    tensor_cublas_close(c.cublas);
+    return ok;
+}
