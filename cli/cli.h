@@ -13,18 +13,32 @@
 enum {
     CLI_OK = 0,
     CLI_FAILED = 1, /* something did not work, or a check found an error */
-    CLI_USAGE = 2   /* the command line cannot be understood */
+    CLI_USAGE = 2,  /* the command line cannot be understood */
+    CLI_CORRUPT = 3 /* `heddle p2p`: bytes do not arrive as they were sent */
 };
 
 int cli_info(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_cc(int argc, char **argv);
+int cli_p2p(int argc, char **argv);
 
 /* `heddle info --memory`: of one process, or, pid 0, of all of this user. The exit status. */
 int cli_memory(int pid, bool json);
 
 /* Prints "heddle COMMAND: MESSAGE" and where help is, to stderr; returns CLI_USAGE. `command` may be "". */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The value of `--name VALUE` or `--name=VALUE` at argv[*i]; moves *i. NULL: this is another option. "": no value. A value of its own
+ * word does not begin with '-', but may be "-" alone. */
+const char *cli_option_value(const char *name, int argc, char **argv, int *i);
+
+/* A whole number from 1 to `most`. */
+bool cli_parse_count(const char *text, int most, int *out);
+
+/* The command line for the record: "heddle", the command, then its words; it names no directories. `words` has CLI_WORDS; how many are
+ * used. */
+enum { CLI_WORDS = 32 };
+int cli_record(const char *command, int argc, char **argv, char **words);
 
 /* Flushes stdout; CLI_FAILED with a message when something could not be written (a full disk, a closed pipe). */
 int cli_finish(const char *command, int status);

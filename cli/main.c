@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "cli/cli.h"
+#include "driver/driver.h"
 
 typedef struct command {
     const char *name, *summary;
@@ -15,8 +16,11 @@ typedef struct command {
 
 static const command commands[] = {
     {"info", "what Heddle finds on this machine: devices, driver, memory, links, options in force", cli_info},
-    {"bench", "measure: `bench lanes` drives every device, `bench faults` loses them, `bench alloc` allocates",
+    {"bench",
+     "measure: `bench lanes` drives every device, `bench faults` loses them, `bench alloc` allocates, "
+     "`bench copy` copies",
      cli_bench},
+    {"p2p", "which device can use which other one's memory, verified; bandwidth and latency of every pair", cli_p2p},
     {"cc", "compile kernel source to a kernel file, for GPU and CPU", cli_cc},
 };
 
@@ -70,7 +74,8 @@ static int print_help(void)
            "  --version, -V  the version\n"
            "\n"
            "The environment variables HEDDLE_* set the library's options; `heddle info` lists them.\n"
-           "Exit status: 0 it worked; 1 it did not, or a check found an error; 2 the command line is wrong.\n");
+           "Exit status: 0 it worked; 1 it did not, or a check found an error; 2 the command line is wrong;\n"
+           "3 devices lose bytes (`heddle p2p`).\n");
     return cli_finish("", CLI_OK);
 }
 
@@ -105,6 +110,7 @@ static int run_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
+    hdi_driver_ask_for_queues();
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
         return print_help();
     }
