@@ -133,8 +133,7 @@ static uint8_t tail_of(const hdi_command *c)
     if (kind == HDI_COPY_TO_DEVICE && c->op == HDI_OP_COPY && c->copy.bytes <= HDI_SENT_ALONG_MOST) {
         return HDI_TAIL_KERNEL;
     }
-    bool small_peer = kind == HDI_COPY_PEER && c->op == HDI_OP_COPY && c->copy.bytes <= HDI_SMALL_PEER_MOST;
-    return small_peer ? HDI_TAIL_SMALL_PEER : HDI_TAIL_COPY;
+    return HDI_TAIL_COPY;
 }
 
 /* One command. False: the lane cannot go on yet. */
@@ -182,7 +181,6 @@ static bool drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
     record_loss(engine, feed, atomic_load_explicit(&engine->shared->lost, memory_order_relaxed));
     bool moved = feed->issued != head;
     feed->issued = feed->passed = feed->published = head;
-    feed->looks_until = 0;
     feed->first_dependency = feed->n_dependencies = 0;
     atomic_store_explicit(&shared->issued, head, memory_order_release);
     uint64_t reach = hdi_lane_reach(engine->device, feed->number, feed->done, head);
@@ -195,16 +193,16 @@ static bool drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
 
 /* Marks the end of what was issued last, for other lanes: by an event, and where those of other devices are in other processes by the word,
  * too. */
-static void mark_end(hdi_engine *engine, hdi_feed *feed, int64_t now)
+static void mark_end(hdi_engine *engine, hdi_feed *feed)
 {
     record_event(engine, feed);
     if (engine->device->runtime->is_process) {
-        hdi_feed_publish(engine, feed, now);
+        hdi_feed_publish(engine, feed);
     }
 }
 
 /* Gives the driver what it can take. True when something was issued. */
-static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, uint64_t head, int64_t now)
+static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, uint64_t head)
 {
     /* The watchdog has to see every operation end. */
     uint64_t publish_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
@@ -215,7 +213,6 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
     for (int i = 0; i < COMMANDS_PER_VISIT && feed->issued != head && events < EVENTS_PER_VISIT; i++) {
         uint64_t event_before = feed->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
-        hdi_feed_go_on(engine, feed);
         if (!issue(engine, feed, c)) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
@@ -233,7 +230,7 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
         unsigned asked = hdi_asked(&engine->device->channel, feed->number, feed->issued);
         if (__builtin_expect(awaited, 0)) {
-            mark_end(engine, feed, now);
+            mark_end(engine, feed);
         } else if (__builtin_expect((wanted > feed->event_last && wanted <= feed->issued) || (asked & HDI_ASK_EVENT),
                                     0)) {
             record_event(engine, feed);
@@ -241,7 +238,7 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         events += feed->event_last != event_before;
         ask |= (asked & HDI_ASK_WORD) && feed->published != feed->issued;
         if (__builtin_expect(ask || feed->issued - feed->published >= publish_every, 0)) {
-            hdi_feed_publish(engine, feed, now);
+            hdi_feed_publish(engine, feed);
         }
     }
     return any;
@@ -289,7 +286,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
             if (feed->issued == feed->done) {
                 feed->checked = pass->now;
             }
-            if (issue_some(engine, feed, shared, head, pass->now)) {
+            if (issue_some(engine, feed, shared, head)) {
                 feed->idle_since = 0;
                 pass->progress = true;
             }
@@ -307,7 +304,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
             }
             if ((host > feed->published && (host <= feed->issued || stands)) ||
                 (stands && pass->now - feed->idle_since > LINGER_NS)) {
-                hdi_feed_publish(engine, feed, pass->now);
+                hdi_feed_publish(engine, feed);
             }
         }
         hdi_feed_reap(engine, feed, pass);
@@ -358,7 +355,6 @@ hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure
     feed->number = number;
     feed->issued = feed->done = feed->passed = feed->published = feed->event_last = position;
     atomic_store_explicit(&device->channel.words[number].position, (uint32_t)position, memory_order_relaxed);
-    feed->looks_until = 0;
     feed->tail = HDI_TAIL_KERNEL;
     feed->keeps_failure = keeps_failure;
     /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */

@@ -10,20 +10,15 @@
 
 /* What a lane's work ends in, for who marks its end (hdi_feed.tail). */
 enum {
-    HDI_TAIL_KERNEL,     /* also what the driver does by kernels: fills, copies inside the device */
-    HDI_TAIL_COPY,       /* by a copy engine */
-    HDI_TAIL_SMALL_PEER, /* likewise, from device to device, and over soon */
+    HDI_TAIL_KERNEL, /* also what the driver does by kernels: fills, copies inside the device */
+    HDI_TAIL_COPY,   /* by a copy engine */
 };
-#define HDI_SMALL_PEER_MOST ((uint64_t)64 << 10) /* bytes */
 #define HDI_SENT_ALONG_MOST ((uint64_t)16 << 10) /* likewise: copies to the device up to this size end like kernels */
 
 /* ---- progress.c ---- */
 
-/* Everything issued so far shall be seen when it is finished. */
-void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed, int64_t now);
-
-/* More is going to be issued: what was published is marked now, if it is not yet, so that it is seen before the rest is finished. */
-void hdi_feed_go_on(hdi_engine *engine, hdi_feed *feed);
+/* Has the device write how far the lane is when it has finished everything issued so far. */
+void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed);
 
 /* Looks how far the lane is; moves `done`. */
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);

@@ -2,8 +2,7 @@
  *
  * A *mark* behind the lane's work makes the device write the position into the lane's word. Behind kernels it is a fill, which follows them
  * at once, as it does small copies to the device, whose bytes the driver sends along with its commands; behind other copies a written value,
- * since a fill is work for another engine of the device than the copy was. Small copies from device to device are over before either would
- * be: the driver is asked, over and over, for a few microseconds.
+ * since a fill is work for another engine of the device than the copy was.
  *
  * Threads: whoever runs the device's engine. The device's context is current. Locks: none.
  * Always: `done` never passes a position before the results it reads from other lanes are done.
@@ -14,8 +13,6 @@
 #include "base/wait.h"
 
 #define LOOK_NS 1000000 /* no progress for this long: look at the stream's status, an error shows only there */
-#define LOOKS_NS 30000  /* a small copy is looked for so long, and marked then */
-#define LOOKS_AT_ONCE 4 /* before other lanes have their turn */
 #define BAD_LOOKS_MAX 8 /* the status call failing this often in a row means that the device cannot be used */
 
 void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
@@ -104,30 +101,6 @@ static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     return feed->done > before;
 }
 
-/* Has the device write how far the lane is when it gets there. */
-static void put_mark(hdi_engine *engine, hdi_feed *feed)
-{
-    const hdi_driver *driver = engine->device->runtime->driver;
-    hdcu_deviceptr word = engine->device->words_address + feed->number * sizeof(hdi_word);
-    unsigned position = (unsigned)feed->issued;
-    hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
-    feed->looks_until = 0;
-    if (feed->tail != HDI_TAIL_KERNEL && driver->cuStreamWriteValue32) {
-        r = driver->cuStreamWriteValue32(feed->stream, word, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
-    }
-    if (r != HDCU_SUCCESS && !hdi_driver_code_is_fatal(r)) {
-        r = driver->cuMemsetD32Async(word, position, 1, feed->stream);
-    }
-    feed->published = feed->issued;
-    if (r == HDCU_SUCCESS) {
-        hdi_engine_count(&engine->shared->publishes);
-    } else if (hdi_driver_code_is_fatal(r)) {
-        hdi_engine_lose(engine, r);
-    } else {
-        feed->word_missing = true;
-    }
-}
-
 /* What this lane has read since it was published last: until that is known to be done, this lane is not. Not sooner, since every mark holds
  * up the other lane a little. */
 static void want_sources(hdi_engine *engine, const hdi_feed *feed)
@@ -147,39 +120,26 @@ static void want_sources(hdi_engine *engine, const hdi_feed *feed)
     }
 }
 
-void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed, int64_t now)
+void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed)
 {
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_deviceptr word = engine->device->words_address + feed->number * sizeof(hdi_word);
+    unsigned position = (unsigned)feed->issued;
+    hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
     want_sources(engine, feed);
-    if (feed->tail == HDI_TAIL_SMALL_PEER) {
-        feed->looks_until = now + LOOKS_NS;
-        feed->published = feed->issued;
-    } else {
-        put_mark(engine, feed);
+    if (feed->tail != HDI_TAIL_KERNEL && driver->cuStreamWriteValue32) {
+        r = driver->cuStreamWriteValue32(feed->stream, word, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
     }
-}
-
-void hdi_feed_go_on(hdi_engine *engine, hdi_feed *feed)
-{
-    if (feed->looks_until) {
-        put_mark(engine, feed);
+    if (r != HDCU_SUCCESS && !hdi_driver_code_is_fatal(r)) {
+        r = driver->cuMemsetD32Async(word, position, 1, feed->stream);
     }
-}
-
-/* The lane ends in a copy that is about to be finished. */
-static void look_soon(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
-{
-    hdcu_result r = HDCU_ERROR_NOT_READY;
-    for (int i = 0; i < LOOKS_AT_ONCE && r == HDCU_ERROR_NOT_READY; i++) {
-        r = engine->device->runtime->driver->cuStreamQuery(feed->stream);
-    }
+    feed->published = feed->issued;
     if (r == HDCU_SUCCESS) {
-        feed->looks_until = 0;
-        feed->checked = pass->now;
-        pass->progress |= passed(engine, feed, feed->issued);
+        hdi_engine_count(&engine->shared->publishes);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
-    } else if (r != HDCU_ERROR_NOT_READY || pass->now > feed->looks_until) {
-        put_mark(engine, feed);
+    } else {
+        feed->word_missing = true;
     }
 }
 
@@ -206,9 +166,7 @@ void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }
-    if (__builtin_expect(feed->looks_until != 0, 0)) {
-        look_soon(engine, feed, pass);
-    } else if (feed->published > feed->done) {
+    if (feed->published > feed->done) {
         /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
          * lies between `passed` and `published`, far less than 2^32 apart. */
         uint32_t low = atomic_load_explicit(&device->channel.words[feed->number].position, memory_order_acquire);

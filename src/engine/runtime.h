@@ -87,10 +87,9 @@ typedef struct hdi_feed {
     hdcu_stream stream;
     uint32_t number;
     uint64_t issued, done;
-    uint64_t published;  /* this position will be seen when it is finished: by the word, or by looks at the stream */
-    int64_t looks_until; /* clock; not 0: `published` is not marked by the word yet, the stream is looked at */
-    uint8_t tail;        /* HDI_TAIL_*: what was issued last */
+    uint64_t published;  /* the word for this position has been asked for */
     uint64_t event_last; /* the highest position that an event stands behind */
+    uint8_t tail;        /* HDI_TAIL_*: what was issued last */
     hdcu_event event[HDI_EVENTS_PER_LANE];
     _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
     uint32_t event_next;
