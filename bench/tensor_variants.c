@@ -179,13 +179,12 @@ static const cell *find_cell(const variants *v, int row, const char *kernel, uin
     return NULL;
 }
 
-/* "4a 64x128 t256 shifted L S" */
+/* "4s 128x56 t256 shifted" */
 static void kind_text(const hdi_tile_kind *kind, char out[KIND_TEXT])
 {
     static const char *const ways[] = {"", " digits", " shifted"};
     int way = kind->kind >= 0 && kind->kind < 3 ? kind->kind : 0;
-    snprintf(out, KIND_TEXT, "%s %ux%u t%u%s%s%s", kind->name, kind->size_i, kind->size_j, kind->threads, ways[way],
-             kind->hints & HD_TENSOR_STREAM_LOADS ? " L" : "", kind->hints & HD_TENSOR_STREAM_STORES ? " S" : "");
+    snprintf(out, KIND_TEXT, "%s %ux%u t%u%s", kind->name, kind->size_i, kind->size_j, kind->threads, ways[way]);
 }
 
 /* A line with the cells of all rows of the table; nothing where no row has one. */

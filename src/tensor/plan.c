@@ -53,8 +53,7 @@ static const struct {
 /* ---- kernels ---- */
 
 static const hdi_tile_kind tile_kinds[] = {
-#define ROW(name, element, size_i, size_j, threads, blocks, kind, hints)                                               \
-    {#name, element, size_i, size_j, threads, kind, hints},
+#define ROW(name, element, size_i, size_j, threads, blocks, kind) {#name, element, size_i, size_j, threads, kind},
     HD_TENSOR_TILES(ROW)
 #undef ROW
 };
@@ -73,7 +72,7 @@ static const struct {
 };
 #define N_TILES ((int)(sizeof tile_kinds / sizeof tile_kinds[0]))
 #define N_UNITS ((int)(sizeof unit_kernels / sizeof unit_kernels[0]))
-#define ROW(name, element, size_i, size_j, threads, blocks, kind, hints)                                               \
+#define ROW(name, element, size_i, size_j, threads, blocks, kind)                                                      \
     _Static_assert((size_i) * (element) % 16 == 0 && (size_j) * (element) % 16 == 0 &&                                 \
                        (threads) % ((size_i) * (element) / 16) == 0 &&                                                 \
                        ((size_i) * (element) / 16) * HD_TILE_ROW_CHUNKS(element, size_j, kind) % (threads) == 0 &&     \

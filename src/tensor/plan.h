@@ -81,7 +81,7 @@ void hdi_layout_cut(hdi_layout *layout, int dim, uint64_t at, hdi_layout *upper)
 typedef struct hdi_tile_kind {
     const char *name; /* in HD_TENSOR_TILES */
     uint32_t element, size_i, size_j, threads;
-    int kind, hints;
+    int kind;
 } hdi_tile_kind;
 
 /* Row `index` of HD_TENSOR_TILES, NULL past the end. */

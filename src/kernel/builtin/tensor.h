@@ -92,36 +92,32 @@ typedef struct hd_tensor_tile {
 /* Either, and each row of the destination is written from a multiple of 32 bytes on; rows may begin anywhere. */
 #define HD_TENSOR_TILE_SHIFTED 2
 
-/* Which accesses leave a mark in the caches (`hints` below). */
-#define HD_TENSOR_STREAM_LOADS 1
-#define HD_TENSOR_STREAM_STORES 2
-
-/* The kernels for tiles: X(name, element, size_i, size_j, threads, blocks, kind, hints); hd_tensor_tile_NAME. size_i * element and
+/* The kernels for tiles: X(name, element, size_i, size_j, threads, blocks, kind); hd_tensor_tile_NAME. size_i * element and
  * size_j * element are multiples of 16; the squares of 16 x 16 bytes' worth of elements, with the margin of shifted windows, are a multiple of
  * the threads, and the threads one of the squares along i and of a row's chunks (asserted in src/tensor/plan.c); so many blocks fit into a
  * multiprocessor's registers. On the CPU all for an element are the same. */
 #define HD_TENSOR_TILES(X)                                                                                             \
-    X(1a, 1, 128, 128, 64, 8, HD_TENSOR_TILE_PLAIN, 0)                                                                 \
-    X(1d, 1, 128, 128, 64, 8, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(1s, 1, 128, 224, 128, 3, HD_TENSOR_TILE_SHIFTED, 0)                                                              \
-    X(1n, 1, 16, 1024, 64, 8, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(1w, 1, 1024, 16, 64, 8, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(2a, 2, 128, 128, 256, 3, HD_TENSOR_TILE_PLAIN, 0)                                                                \
-    X(2d, 2, 128, 128, 256, 3, HD_TENSOR_TILE_DIGITS, 0)                                                               \
-    X(2s, 2, 128, 112, 256, 3, HD_TENSOR_TILE_SHIFTED, 0)                                                              \
-    X(2n, 2, 16, 512, 128, 6, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(2w, 2, 512, 16, 128, 6, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(4a, 4, 64, 64, 256, 4, HD_TENSOR_TILE_PLAIN, HD_TENSOR_STREAM_LOADS | HD_TENSOR_STREAM_STORES)                   \
-    X(4d, 4, 64, 64, 256, 4, HD_TENSOR_TILE_DIGITS, 0)                                                                 \
-    X(4s, 4, 128, 56, 256, 3, HD_TENSOR_TILE_SHIFTED, 0)                                                               \
-    X(4n, 4, 16, 256, 256, 6, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(4w, 4, 256, 16, 256, 6, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(8d, 8, 64, 32, 256, 4, HD_TENSOR_TILE_DIGITS, 0)                                                                 \
-    X(8s, 8, 64, 60, 256, 3, HD_TENSOR_TILE_SHIFTED, 0)                                                                \
-    X(8n, 8, 16, 128, 256, 6, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(8w, 8, 128, 16, 256, 6, HD_TENSOR_TILE_DIGITS, 0)                                                                \
-    X(16a, 16, 32, 32, 256, 6, HD_TENSOR_TILE_PLAIN, 0)                                                                \
-    X(16d, 16, 32, 32, 256, 6, HD_TENSOR_TILE_DIGITS, 0)
+    X(1a, 1, 128, 128, 64, 8, HD_TENSOR_TILE_PLAIN)                                                                    \
+    X(1d, 1, 128, 128, 64, 8, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(1s, 1, 128, 224, 128, 3, HD_TENSOR_TILE_SHIFTED)                                                                 \
+    X(1n, 1, 16, 1024, 64, 8, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(1w, 1, 1024, 16, 64, 8, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(2a, 2, 128, 128, 256, 3, HD_TENSOR_TILE_PLAIN)                                                                   \
+    X(2d, 2, 128, 128, 256, 3, HD_TENSOR_TILE_DIGITS)                                                                  \
+    X(2s, 2, 128, 112, 256, 3, HD_TENSOR_TILE_SHIFTED)                                                                 \
+    X(2n, 2, 16, 512, 128, 6, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(2w, 2, 512, 16, 128, 6, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(4a, 4, 64, 64, 256, 4, HD_TENSOR_TILE_PLAIN)                                                                     \
+    X(4d, 4, 64, 64, 256, 4, HD_TENSOR_TILE_DIGITS)                                                                    \
+    X(4s, 4, 128, 56, 256, 3, HD_TENSOR_TILE_SHIFTED)                                                                  \
+    X(4n, 4, 16, 256, 256, 6, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(4w, 4, 256, 16, 256, 6, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(8d, 8, 64, 32, 256, 4, HD_TENSOR_TILE_DIGITS)                                                                    \
+    X(8s, 8, 64, 60, 256, 3, HD_TENSOR_TILE_SHIFTED)                                                                   \
+    X(8n, 8, 16, 128, 256, 6, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(8w, 8, 128, 16, 256, 6, HD_TENSOR_TILE_DIGITS)                                                                   \
+    X(16a, 16, 32, 32, 256, 6, HD_TENSOR_TILE_PLAIN)                                                                   \
+    X(16d, 16, 32, 32, 256, 6, HD_TENSOR_TILE_DIGITS)
 
 /* What the shared memory of a tile's kernel for GPUs holds: chunks of 16 bytes, and where rows begin. */
 #define HD_TILE_MARGIN(element, kind) ((kind) == HD_TENSOR_TILE_SHIFTED ? 32 / (element) : 0) /* elements */

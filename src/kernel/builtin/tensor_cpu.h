@@ -274,7 +274,7 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
 #endif
 }
 
-#define HD_TILE_KERNEL(name, element, size_i, size_j, threads, blocks, kind, hints)                                    \
+#define HD_TILE_KERNEL(name, element, size_i, size_j, threads, blocks, kind)                                           \
     HD_KERNEL(hd_tensor_tile_##name, HD_OUT(unsigned char, dst), HD_IN(unsigned char, src),                            \
               HD_VALUE(hd_tensor_tile, p))                                                                             \
     {                                                                                                                  \

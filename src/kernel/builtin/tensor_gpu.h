@@ -35,26 +35,18 @@ typedef uint32_t hd_chunk __attribute__((vector_size(16)));
 #define HD_UNROLL _Pragma("clang loop unroll(full)")
 #define HD_UNROLL_BY(n) _Pragma(#n)
 
-/* The source is not written while the kernel runs. `stream`: it will not be needed again soon. */
+/* The source is not written while the kernel runs. */
 #define HD_LOADER(name, type, form, constraint)                                                                        \
-    HD_INLINE type name(const unsigned char *at, int stream)                                                           \
+    HD_INLINE type name(const unsigned char *at)                                                                       \
     {                                                                                                                  \
         type v;                                                                                                        \
-        if (stream) {                                                                                                  \
-            asm volatile("ld.global.cs.nc." form " %0, [%1];" : "=" constraint(v) : "l"(at));                          \
-        } else {                                                                                                       \
-            asm volatile("ld.global.nc." form " %0, [%1];" : "=" constraint(v) : "l"(at));                             \
-        }                                                                                                              \
+        asm volatile("ld.global.nc." form " %0, [%1];" : "=" constraint(v) : "l"(at));                                 \
         return v;                                                                                                      \
     }
 #define HD_STORER(name, type, form, constraint)                                                                        \
-    HD_INLINE void name(unsigned char *at, type v, int stream)                                                         \
+    HD_INLINE void name(unsigned char *at, type v)                                                                     \
     {                                                                                                                  \
-        if (stream) {                                                                                                  \
-            asm volatile("st.global.cs." form " [%0], %1;" : : "l"(at), constraint(v) : "memory");                     \
-        } else {                                                                                                       \
-            asm volatile("st.global." form " [%0], %1;" : : "l"(at), constraint(v) : "memory");                        \
-        }                                                                                                              \
+        asm volatile("st.global." form " [%0], %1;" : : "l"(at), constraint(v) : "memory");                            \
     }
 HD_LOADER(hd_load_2, uint16_t, "u16", "h")
 HD_LOADER(hd_load_4, uint32_t, "u32", "r")
@@ -65,45 +57,32 @@ HD_STORER(hd_store_8, uint64_t, "u64", "l")
 #undef HD_LOADER
 #undef HD_STORER
 
-HD_INLINE uint8_t hd_load_1(const unsigned char *at, int stream)
+HD_INLINE uint8_t hd_load_1(const unsigned char *at)
 {
     uint16_t v;
-    (void)stream;
     asm volatile("ld.global.nc.u8 %0, [%1];" : "=h"(v) : "l"(at));
     return (uint8_t)v;
 }
 
-HD_INLINE void hd_store_1(unsigned char *at, uint8_t v, int stream)
+HD_INLINE void hd_store_1(unsigned char *at, uint8_t v)
 {
-    (void)stream;
     asm volatile("st.global.u8 [%0], %1;" : : "l"(at), "h"((uint16_t)v) : "memory");
 }
 
-HD_INLINE hd_chunk hd_load_16(const unsigned char *at, int stream)
+HD_INLINE hd_chunk hd_load_16(const unsigned char *at)
 {
     uint32_t a, b, c, d;
-    if (stream) {
-        asm volatile("ld.global.cs.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(at));
-    } else {
-        asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(at));
-    }
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(at));
     hd_chunk v = {a, b, c, d};
     return v;
 }
 
-HD_INLINE void hd_store_16(unsigned char *at, hd_chunk v, int stream)
+HD_INLINE void hd_store_16(unsigned char *at, hd_chunk v)
 {
-    if (stream) {
-        asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
-                     :
-                     : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                     : "memory");
-    } else {
-        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-                     :
-                     : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                     : "memory");
-    }
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
 }
 
 /* Byte n of the result is the byte of b:a that hexadecimal digit n of `which` names. */
@@ -122,16 +101,14 @@ HD_INLINE void hd_store_16(unsigned char *at, hd_chunk v, int stream)
 #endif
 
 #define HD_ACCESSES(bytes, type)                                                                                       \
-    HD_INLINE type hd_load_##bytes(const unsigned char *at, int stream)                                                \
+    HD_INLINE type hd_load_##bytes(const unsigned char *at)                                                            \
     {                                                                                                                  \
         type v;                                                                                                        \
-        (void)stream;                                                                                                  \
         HD_TENSOR_READ(&v, at, bytes);                                                                                 \
         return v;                                                                                                      \
     }                                                                                                                  \
-    HD_INLINE void hd_store_##bytes(unsigned char *at, type v, int stream)                                             \
+    HD_INLINE void hd_store_##bytes(unsigned char *at, type v)                                                         \
     {                                                                                                                  \
-        (void)stream;                                                                                                  \
         HD_TENSOR_WRITE(at, &v, bytes);                                                                                \
     }
 HD_ACCESSES(1, uint8_t)
@@ -157,20 +134,19 @@ HD_INLINE uint32_t hd_bytes(uint32_t a, uint32_t b, uint32_t which)
 /* ---- elements ---- */
 
 /* Element k of a chunk, from memory. */
-HD_INLINE void hd_load_into(hd_chunk *chunk, uint32_t k, const unsigned char *at, const uint32_t element,
-                            const int stream)
+HD_INLINE void hd_load_into(hd_chunk *chunk, uint32_t k, const unsigned char *at, const uint32_t element)
 {
     if (element == 16) {
-        *chunk = hd_load_16(at, stream);
+        *chunk = hd_load_16(at);
     } else if (element == 8) {
-        uint64_t v = hd_load_8(at, stream);
+        uint64_t v = hd_load_8(at);
         (*chunk)[2 * k] = (uint32_t)v, (*chunk)[2 * k + 1] = (uint32_t)(v >> 32);
     } else if (element == 4) {
-        (*chunk)[k] = hd_load_4(at, stream);
+        (*chunk)[k] = hd_load_4(at);
     } else if (element == 2) {
-        (*chunk)[k / 2] |= (uint32_t)hd_load_2(at, stream) << k % 2 * 16;
+        (*chunk)[k / 2] |= (uint32_t)hd_load_2(at) << k % 2 * 16;
     } else {
-        (*chunk)[k / 4] |= (uint32_t)hd_load_1(at, stream) << k % 4 * 8;
+        (*chunk)[k / 4] |= (uint32_t)hd_load_1(at) << k % 4 * 8;
     }
 }
 
@@ -201,18 +177,18 @@ HD_INLINE hd_chunk hd_element_of(hd_chunk from, uint32_t k, const uint32_t eleme
     return v;
 }
 
-HD_INLINE void hd_store_element(unsigned char *to, hd_chunk v, const uint32_t element, const int stream)
+HD_INLINE void hd_store_element(unsigned char *to, hd_chunk v, const uint32_t element)
 {
     if (element == 16) {
-        hd_store_16(to, v, stream);
+        hd_store_16(to, v);
     } else if (element == 8) {
-        hd_store_8(to, (uint64_t)v[1] << 32 | v[0], stream);
+        hd_store_8(to, (uint64_t)v[1] << 32 | v[0]);
     } else if (element == 4) {
-        hd_store_4(to, v[0], stream);
+        hd_store_4(to, v[0]);
     } else if (element == 2) {
-        hd_store_2(to, (uint16_t)v[0], stream);
+        hd_store_2(to, (uint16_t)v[0]);
     } else {
-        hd_store_1(to, (uint8_t)v[0], stream);
+        hd_store_1(to, (uint8_t)v[0]);
     }
 }
 
@@ -307,14 +283,14 @@ HD_INLINE void hd_units(HD_SELF, unsigned char *dst, const unsigned char *src, c
             if (at.inside[u]) {
                 HD_UNROLL
                 for (uint32_t k = 0; k < each; k++) {
-                    hd_load_into(&value[u], k, at.from[u] + k * p->gather_step, element, 0);
+                    hd_load_into(&value[u], k, at.from[u] + k * p->gather_step, element);
                 }
             }
         }
         HD_UNROLL
         for (int u = 0; u < HD_TENSOR_UNITS_EACH; u++) {
             if (at.inside[u]) {
-                hd_store_16(at.to[u], value[u], 0);
+                hd_store_16(at.to[u], value[u]);
             }
         }
         return;
@@ -322,13 +298,13 @@ HD_INLINE void hd_units(HD_SELF, unsigned char *dst, const unsigned char *src, c
     HD_UNROLL
     for (int u = 0; u < HD_TENSOR_UNITS_EACH; u++) {
         if (at.inside[u]) {
-            hd_load_into(&value[u], 0, at.from[u], element, 0);
+            hd_load_into(&value[u], 0, at.from[u], element);
         }
     }
     HD_UNROLL
     for (int u = 0; u < HD_TENSOR_UNITS_EACH; u++) {
         if (at.inside[u]) {
-            hd_store_element(at.to[u], value[u], element, 0);
+            hd_store_element(at.to[u], value[u], element);
         }
     }
 }
@@ -425,7 +401,7 @@ HD_INLINE int64_t hd_row_offset(uint32_t at, const hd_tensor_row_digit *digit, u
 /* What a kernel is; all of it is known when it is compiled. */
 typedef struct hd_tile_form {
     uint32_t element, size_i, size_j, threads;
-    int shifted, stream_in, stream_out;
+    int shifted;
     int listed;    /* where rows begin is in a table in shared memory; else row x begins at x * src_row, x * dst_row */
     uint32_t each; /* elements of a chunk */
     uint32_t margin; /* elements */
@@ -493,10 +469,10 @@ HD_INLINE void hd_stage_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
             if (f.shifted) {
                 uintptr_t here = (uintptr_t)line;
                 odd[n] = (uint32_t)here & 15;
-                low[n] = hd_load_16((const unsigned char *)((here + first) & ~(uintptr_t)15), f.stream_in);
-                high[n] = hd_load_16((const unsigned char *)((here + last) & ~(uintptr_t)15), f.stream_in);
+                low[n] = hd_load_16((const unsigned char *)((here + first) & ~(uintptr_t)15));
+                high[n] = hd_load_16((const unsigned char *)((here + last) & ~(uintptr_t)15));
             } else {
-                low[n] = hd_load_16(line + first, f.stream_in);
+                low[n] = hd_load_16(line + first);
             }
             line += at->src_row;
         }
@@ -538,7 +514,7 @@ HD_INLINE void hd_stage_elements(HD_SELF, const hd_tile_form f, const hd_tile_pl
                 for (uint32_t k = 0; k < f.each; k++) {
                     int32_t j = (int32_t)(y * f.each + k) - (int32_t)f.margin;
                     if ((j < at->left_j) & (j >= -(int32_t)at->j0)) {
-                        hd_load_into(&made[b], k, from + hd_src_row(f, at, j), f.element, f.stream_in);
+                        hd_load_into(&made[b], k, from + hd_src_row(f, at, j), f.element);
                     }
                 }
             }
@@ -572,7 +548,7 @@ HD_INLINE void hd_write_chunks(HD_SELF, const hd_tile_form f, const hd_tile_plac
         for (uint32_t n = 0; n < together; n++) {
             uint32_t i = x + (b + n) * apart;
             if (full || ((int32_t)i < at->left_i && (int32_t)(y * f.each) < at->left_j)) {
-                hd_store_16(f.listed ? line + hd_dst_row(f, at, i) : line, v[n], f.stream_out);
+                hd_store_16(f.listed ? line + hd_dst_row(f, at, i) : line, v[n]);
             }
             line += f.listed ? 0 : apart * at->dst_row;
         }
@@ -609,13 +585,12 @@ HD_INLINE void hd_write_windows(HD_SELF, const hd_tile_form f, const hd_tile_pla
                 int32_t j = (int32_t)(y * f.each) - (int32_t)(early / f.element);
                 to += (int64_t)y * 16 - early;
                 if (full || (j + (int32_t)at->j0 >= 0 && j + (int32_t)f.each <= at->left_j)) {
-                    hd_store_16(to, v, f.stream_out);
+                    hd_store_16(to, v);
                 } else {
                     HD_UNROLL
                     for (uint32_t k = 0; k < f.each; k++) {
                         if ((j + (int32_t)k >= -(int32_t)at->j0) & (j + (int32_t)k < at->left_j)) {
-                            hd_store_element(to + k * f.element, hd_element_of(v, k, f.element), f.element,
-                                             f.stream_out);
+                            hd_store_element(to + k * f.element, hd_element_of(v, k, f.element), f.element);
                         }
                     }
                 }
@@ -643,7 +618,7 @@ HD_INLINE void hd_write_elements(HD_SELF, const hd_tile_form f, const hd_tile_pl
         for (uint32_t n = 0; n < together; n++) {
             uint32_t q = hd_thread_x() + (b + n) * f.threads, x = q / f.size_j, y = q % f.size_j;
             if (((int32_t)x < at->left_i) & ((int32_t)y < at->left_j)) {
-                hd_store_element(at->dst + hd_dst_row(f, at, x) + y * at->dst_step, v[n], f.element, f.stream_out);
+                hd_store_element(at->dst + hd_dst_row(f, at, x) + y * at->dst_step, v[n], f.element);
             }
         }
     }
@@ -731,7 +706,7 @@ HD_INLINE void hd_move_tile(HD_SELF, const hd_tile_form f, const hd_tile_place *
 
 HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, const hd_tensor_tile *p, hd_chunk *cells,
                        int64_t *rows, const uint32_t element, const uint32_t size_i, const uint32_t size_j,
-                       const uint32_t threads, const int kind, const int hints)
+                       const uint32_t threads, const int kind)
 {
     hd_tile_form f = {
         element,
@@ -739,8 +714,6 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
         size_j,
         threads,
         kind == HD_TENSOR_TILE_SHIFTED,
-        (hints & HD_TENSOR_STREAM_LOADS) != 0,
-        (hints & HD_TENSOR_STREAM_STORES) != 0,
         0,
         16 / element,
         HD_TILE_MARGIN(element, kind),
@@ -764,13 +737,13 @@ HD_INLINE void hd_tile(HD_SELF, unsigned char *dst, const unsigned char *src, co
     }
 }
 
-#define HD_TILE_KERNEL(name, element, size_i, size_j, threads, blocks, kind, hints)                                    \
+#define HD_TILE_KERNEL(name, element, size_i, size_j, threads, blocks, kind)                                           \
     HD_TENSOR_KERNEL(hd_tensor_tile_##name, threads, blocks, HD_OUT(unsigned char, dst), HD_IN(unsigned char, src),    \
                      HD_VALUE(hd_tensor_tile, p))                                                                      \
     {                                                                                                                  \
         HD_SHARED hd_chunk cells[HD_TILE_CELLS(element, size_i, size_j, kind)];                                        \
         HD_SHARED int64_t rows[HD_TILE_ROWS(element, size_i, size_j, kind)];                                           \
-        hd_tile(hd_self, dst, src, &p, cells, rows, element, size_i, size_j, threads, kind, hints);                    \
+        hd_tile(hd_self, dst, src, &p, cells, rows, element, size_i, size_j, threads, kind);                           \
     }
 HD_TENSOR_TILES(HD_TILE_KERNEL)
 
