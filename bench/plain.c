@@ -8,6 +8,7 @@
 #include <heddle.h>
 #include <stdio.h>
 #include <string.h>
+#include "driver/driver.h"
 #include "kernel/file.h"
 
 /* The kernel file that the library embeds. */
@@ -24,6 +25,11 @@ bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, c
     }
     snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, name, result);
     return false;
+}
+
+void plain_begin(void)
+{
+    hdi_driver_ask_for_queues();
 }
 
 bool plain_open(const char *provider, plain_driver *out, char *error)

@@ -6,8 +6,8 @@
 #include <heddle.h>
 #include <stdarg.h>
 #include <string.h>
+#include "bench/plain.h"
 #include "cli/cli.h"
-#include "driver/driver.h"
 
 typedef struct command {
     const char *name, *summary;
@@ -110,7 +110,7 @@ static int run_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
-    hdi_driver_ask_for_queues();
+    plain_begin();
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
         return print_help();
     }
