@@ -21,7 +21,8 @@ CONF_UNUSED static const char *const place_names[PLACES] = {"device", "other",  
                                                             "pinned", "unified", "unified on the other"};
 
 /* What devices reach each other: host devices as the option says, GPUs as they are. */
-CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none", "host_peers=ring"};
+CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none peers=off",
+                                                         "host_peers=ring"};
 enum { PLACE_SETTINGS = 3 };
 
 CONF_UNUSED static int place_device(hd_runtime *runtime, place where)

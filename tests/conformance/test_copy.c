@@ -208,7 +208,7 @@ static hd_ticket write_late(held *h, hd_buffer *x, uint32_t value, double ms)
 static void copies_never_block_the_caller(void **state)
 {
     (void)state;
-    held h = held_open("host_peers=none");
+    held h = held_open("host_peers=none peers=off");
     CONF_NEED_DEVICES(h.runtime, 2);
     size_t bytes = (CONF_TSAN ? 12 : 48) * MIB;
     hd_buffer *x = place_alloc(h.runtime, PLACE_DEVICE, bytes), *y = place_alloc(h.runtime, PLACE_OTHER, bytes);
@@ -269,7 +269,7 @@ static void copies_wait_for_their_own_buffers_alone(void **state)
         {PLACE_DEVICE, PLACE_DEVICE, 33 * MIB, false}, {PLACE_DEVICE, PLACE_DEVICE, 4096, true},
         {PLACE_DEVICE, PLACE_OTHER, 2 * MIB, false},   {PLACE_DEVICE, PLACE_OTHER, 4096, true},
     };
-    held h = held_open("host_peers=none");
+    held h = held_open("host_peers=none peers=off");
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (table[i].dst == PLACE_OTHER && hd_device_count(h.runtime) < 2) {
             continue;
@@ -324,7 +324,7 @@ static void a_reader_of_the_beginning_needs_not_the_end(void **state)
                  {PLACE_PINNED, PLACE_DEVICE, 64 * MIB + 8192},
                  {PLACE_DEVICE, PLACE_PINNED, 64 * MIB + 8192},
                  {PLACE_PINNED, PLACE_PINNED, 64 * MIB + 8192}};
-    held h = held_open("host_peers=none");
+    held h = held_open("host_peers=none peers=off");
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         bool between = table[i].dst == PLACE_OTHER;
         if ((between && (hd_device_count(h.runtime) < 2 || conf_reaches(h.runtime, 0, 1))) ||
@@ -372,7 +372,7 @@ static void a_kernel_waits_for_its_copy_alone(void **state)
     (void)state;
     enum { n = 8, words = 1024, bytes = 4 * words };
     for (int placed = 0; placed < 2; placed++) { /* copies to the device of the kernels, or from it to another one */
-        held h = held_open("host_peers=none");
+        held h = held_open("host_peers=none peers=off");
         if (placed && (hd_device_count(h.runtime) < 2 || conf_reaches(h.runtime, 0, 1))) {
             held_close(&h);
             continue;

@@ -86,7 +86,7 @@ static void failures_use_nothing_up(void **state)
     static const char *const entries[] = {"cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamWaitEvent",
                                           "cuEventRecord"};
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        hd_runtime *runtime = conf_open_with("host_peers=none fault=%s:1+=1", entries[i]);
+        hd_runtime *runtime = conf_open_with("host_peers=none peers=off fault=%s:1+=1", entries[i]);
         CONF_NEED_DEVICES(runtime, 2);
         hd_buffer *x = place_alloc(runtime, PLACE_DEVICE, 3 * MIB), *y = place_alloc(runtime, PLACE_OTHER, 3 * MIB);
         CONF_OK(hd_fill(x, 0, 7, 3 * MIB, NULL));
@@ -109,7 +109,7 @@ static void failures_use_nothing_up(void **state)
 static void chunks_make_way_for_the_program(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_peers=none pinned_limit=20M memory_patience=60000");
+    hd_runtime *runtime = conf_open("host_peers=none peers=off pinned_limit=20M memory_patience=60000");
     CONF_NEED_DEVICES(runtime, 2);
     if (conf_reaches(runtime, 0, 1)) {
         conf_close(runtime);
@@ -482,7 +482,7 @@ static void *carries_until_lost(void *argument)
  * within its limit, and comes back. */
 static void lose_one(const char *fault, int lost, bool kills)
 {
-    hd_runtime *runtime = conf_open_with("host_devices=4 host_peers=none pinned_limit=128M %s", fault);
+    hd_runtime *runtime = conf_open_with("host_devices=4 host_peers=none peers=off pinned_limit=128M %s", fault);
     enum { threads = 6 };
     if (hd_device_count(runtime) < 4 || conf_reaches(runtime, 0, 1)) {
         conf_close(runtime);
