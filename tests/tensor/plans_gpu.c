@@ -56,7 +56,7 @@ static void seen_write(unsigned char *at, const void *value, uint32_t n)
 #define HD_TENSOR_WRITE(at, value, bytes) seen_write(at, value, bytes)
 #undef hd_block_x
 #define hd_block_x() (hd_self->block.x + plans_seen.first_block)
-#include "kernel/builtin/tensor_gpu.h"
+#include "kernel/builtin/tensor_tiles_gpu.h"
 
 const hd_cpu_kernel *plans_gpu_kernel(const char *name)
 {

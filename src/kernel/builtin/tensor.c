@@ -2,7 +2,7 @@
 #include <heddle/kernel.h>
 
 #if HD_KERNEL_GPU
-#include "tensor_gpu.h"
+#include "tensor_tiles_gpu.h"
 #else
 #include "tensor_cpu.h"
 #endif
