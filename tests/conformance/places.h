@@ -20,10 +20,10 @@ typedef enum place {
 CONF_UNUSED static const char *const place_names[PLACES] = {"device", "other",   "third",
                                                             "pinned", "unified", "unified on the other"};
 
-/* What devices reach each other: host devices as the option says, GPUs as they are. */
-CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none peers=off",
-                                                         "host_peers=ring"};
-enum { PLACE_SETTINGS = 3 };
+/* What devices reach each other: host devices as the option says, GPUs as they are, but for the last one. */
+CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none", "host_peers=ring",
+                                                         "peers=off"};
+enum { PLACE_SETTINGS = 4 };
 
 CONF_UNUSED static int place_device(hd_runtime *runtime, place where)
 {
