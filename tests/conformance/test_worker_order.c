@@ -14,7 +14,7 @@ static void the_order_of_the_living_stays(void **state)
 {
     (void)state;
     for (int pinned = 0; pinned < 2; pinned++) {
-        hd_runtime *runtime = conf_open("transfer_timeout=100");
+        hd_runtime *runtime = conf_open("transfer_timeout=400");
         CONF_NEED_DEVICES(runtime, 2);
         wk_kernels k = wk_load(runtime);
         WK_NEED_KERNELS(runtime, k);
