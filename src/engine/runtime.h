@@ -190,20 +190,20 @@ struct hd_runtime {
     pthread_mutex_t linking;                               /* changes of hdi_device.reach: granting, forgetting */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers;     /* src/data */
-    struct hdi_staging *staging;     /* src/data */
-    struct hdi_rings *rings;         /* src/data */
-    struct hdi_copiers *copiers;     /* src/data */
-    struct hdi_all_crates *crates;   /* src/data */
-    struct hdi_peers *peers;         /* src/peer */
-    struct hdi_modules *modules;     /* src/kernel */
-    struct hdi_products *products;   /* src/tensor */
+    struct hdi_buffers *buffers;                                    /* src/data */
+    struct hdi_staging *staging;                                    /* src/data */
+    struct hdi_rings *rings;                                        /* src/data */
+    struct hdi_copiers *copiers;                                    /* src/data */
+    struct hdi_all_crates *crates;                                  /* src/data */
+    struct hdi_peers *peers;                                        /* src/peer */
+    struct hdi_modules *modules;                                    /* src/kernel */
+    struct hdi_products *products;                                  /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor: handles; NULL: not asked for yet */
-    struct hdi_pinned_pool *pinned;  /* src/memory */
-    struct hdi_caches *caches;       /* src/memory */
-    struct hdi_host_pool *host_pool; /* src/memory: blocks of pinned memory */
-    struct hdi_reclaim *reclaim;     /* src/data: the program's callback, and when it runs */
-    struct hdi_keeper *keeper;       /* src/data: the thread that grows and trims ahead of need */
+    struct hdi_pinned_pool *pinned;                                 /* src/memory */
+    struct hdi_caches *caches;                                      /* src/memory */
+    struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */
+    struct hdi_reclaim *reclaim; /* src/data: the program's callback, and when it runs */
+    struct hdi_keeper *keeper;   /* src/data: the thread that grows and trims ahead of need */
     _Atomic bool keeper_asleep;
     struct hdi_holds *holds;             /* src/data */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */

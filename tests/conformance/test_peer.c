@@ -325,16 +325,11 @@ int main(void)
 {
     conf_begin("test_peer");
     const struct CMUnitTest tests[] = {
-        PEER_CASE(every_pair_gets_a_verdict),
-        PEER_CASE(devices_may_be_chosen),
-        PEER_CASE(devices_are_known_by_name),
-        PEER_CASE(bad_arguments_are_refused),
-        PEER_CASE(corrupt_peers_are_avoided),
-        PEER_CASE(peers_that_hang_are_found_out),
-        PEER_CASE(slow_peers_are_for_kernels),
-        PEER_CASE(slow_peers_take_no_place),
-        PEER_CASE(the_ninth_peer_is_refused),
-        PEER_CASE(slow_links_are_made_for_kernels_only),
+        PEER_CASE(every_pair_gets_a_verdict),     PEER_CASE(devices_may_be_chosen),
+        PEER_CASE(devices_are_known_by_name),     PEER_CASE(bad_arguments_are_refused),
+        PEER_CASE(corrupt_peers_are_avoided),     PEER_CASE(peers_that_hang_are_found_out),
+        PEER_CASE(slow_peers_are_for_kernels),    PEER_CASE(slow_peers_take_no_place),
+        PEER_CASE(the_ninth_peer_is_refused),     PEER_CASE(slow_links_are_made_for_kernels_only),
         PEER_CASE(what_cannot_be_mapped_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

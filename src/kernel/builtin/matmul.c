@@ -158,7 +158,6 @@ HD_DEVICE hdk_c128 hdk_make_c128(double re, double im)
 
 /* ---- CPU ---- */
 
-
 #define WORK_BYTES (384 * 1024)
 
 /* A thread's own: kernels run on small stacks. */
