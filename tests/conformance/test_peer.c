@@ -226,6 +226,7 @@ static void slow_peers_take_no_place(void **state)
     expect(runtime, 0, 1, HD_PEER_SLOW);
     for (int owner = 2; owner < 10; owner++) {
         CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
+        CONF_FILLED(x[owner], 0, 50u + (uint32_t)owner, bytes);
     }
     kernels_are_refused(runtime, 0, 1, "CUDA_ERROR_TOO_MANY_PEERS");
     copies_are_right(runtime, 0, 1);
@@ -300,37 +301,15 @@ static void what_cannot_be_mapped_is_said(void **state)
     CONF_TRUE(refused);
 }
 
-/* Copies that do not go over a link do not take one of the eight. */
-static void slow_links_are_made_for_kernels_only(void **state)
-{
-    (void)state;
-    if (!on_host()) {
-        skip();
-    }
-    hd_runtime *runtime = conf_open("host_devices=10 host_memory=32M host_corrupt=0>1:slow");
-    conf_kernels k = conf_builtins(runtime);
-    hd_buffer *x[10];
-    make_buffers(runtime, x, 10);
-    copies_are_right(runtime, 0, 1);
-    expect(runtime, 0, 1, HD_PEER_SLOW);
-    for (int owner = 2; owner < 10; owner++) {
-        CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[owner], 0, words, 50u, NULL));
-        CONF_FILLED(x[owner], 0, 50u, bytes);
-    }
-    kernels_are_refused(runtime, 0, 1, "CUDA_ERROR_TOO_MANY_PEERS");
-    conf_close(runtime);
-}
-
 int main(void)
 {
     conf_begin("test_peer");
     const struct CMUnitTest tests[] = {
-        PEER_CASE(every_pair_gets_a_verdict),     PEER_CASE(devices_may_be_chosen),
-        PEER_CASE(devices_are_known_by_name),     PEER_CASE(bad_arguments_are_refused),
-        PEER_CASE(corrupt_peers_are_avoided),     PEER_CASE(peers_that_hang_are_found_out),
-        PEER_CASE(slow_peers_are_for_kernels),    PEER_CASE(slow_peers_take_no_place),
-        PEER_CASE(the_ninth_peer_is_refused),     PEER_CASE(slow_links_are_made_for_kernels_only),
-        PEER_CASE(what_cannot_be_mapped_is_said),
+        PEER_CASE(every_pair_gets_a_verdict),  PEER_CASE(devices_may_be_chosen),
+        PEER_CASE(devices_are_known_by_name),  PEER_CASE(bad_arguments_are_refused),
+        PEER_CASE(corrupt_peers_are_avoided),  PEER_CASE(peers_that_hang_are_found_out),
+        PEER_CASE(slow_peers_are_for_kernels), PEER_CASE(slow_peers_take_no_place),
+        PEER_CASE(the_ninth_peer_is_refused),  PEER_CASE(what_cannot_be_mapped_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
