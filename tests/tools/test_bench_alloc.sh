@@ -9,24 +9,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-# refused STATUS TEXT ARGUMENT...: ends with that status, says so on stderr, prints no results
-refused() {
-    local status=$1 text=$2
-    shift 2
-    "$tool" bench alloc "$@" >"$work/out" 2>"$work/err"
-    local got=$?
-    [ $got -eq "$status" ] || fail "bench alloc $*: status $got, not $status: $(cat "$work/err")"
-    grep -qF -- "$text" "$work/err" || fail "bench alloc $*: does not say \"$text\": $(cat "$work/err")"
-    [ -s "$work/out" ] && fail "bench alloc $*: prints results: $(head -n 3 "$work/out")"
-    return 0
-}
+command=(bench alloc)
+. "$(dirname "$0")/support.sh"
 
 # ---- a whole quick run
 "$tool" bench alloc --quick --json "$work/all.json" >"$work/table" 2>"$work/err" || fail "the quick run: $(cat "$work/err")"

@@ -10,24 +10,8 @@ trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_DEVICES HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
 export HEDDLE_CACHE="$work/cache"
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-# refused STATUS TEXT ARGUMENT...: ends with that status, says so on stderr, prints no results
-refused() {
-    local status=$1 text=$2
-    shift 2
-    "$tool" bench copy "$@" >"$work/out" 2>"$work/err"
-    local got=$?
-    [ $got -eq "$status" ] || fail "bench copy $*: status $got, not $status: $(cat "$work/err")"
-    grep -qF -- "$text" "$work/err" || fail "bench copy $*: does not say \"$text\": $(cat "$work/err")"
-    [ -s "$work/out" ] && fail "bench copy $*: prints results: $(head -n 3 "$work/out")"
-    return 0
-}
+command=(bench copy)
+. "$(dirname "$0")/support.sh"
 
 # ---- a whole quick run
 "$tool" bench copy --quick --seconds 2 --rounds 2 --json "$work/all.json" >"$work/table" 2>"$work/err" ||

@@ -10,24 +10,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_PLACEMENT HEDDLE_FAULT
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-# refused STATUS TEXT ARGUMENT...: ends with that status, says so on stderr, prints no results
-refused() {
-    local status=$1 text=$2
-    shift 2
-    "$tool" bench tensor "$@" >"$work/out" 2>"$work/err"
-    local got=$?
-    [ $got -eq "$status" ] || fail "bench tensor $*: status $got, not $status: $(cat "$work/err")"
-    grep -qF -- "$text" "$work/err" || fail "bench tensor $*: does not say \"$text\": $(cat "$work/err")"
-    [ -s "$work/out" ] && fail "bench tensor $*: prints results: $(head -n 3 "$work/out")"
-    return 0
-}
+command=(bench tensor)
+. "$(dirname "$0")/support.sh"
 
 # record FILE: runs the Python program from stdin, which knows the record as d
 record() {

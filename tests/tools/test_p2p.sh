@@ -8,24 +8,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host HEDDLE_CACHE=none # each run finds out for itself
 unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_DEVICES HEDDLE_HOST_PEERS HEDDLE_HOST_CORRUPT HEDDLE_PEERS HEDDLE_PLACEMENT
-failed=0
-
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
-
-# refused STATUS TEXT ARGUMENT...: ends with that status, says so on stderr, prints no results
-refused() {
-    local status=$1 text=$2
-    shift 2
-    "$tool" p2p "$@" >"$work/out" 2>"$work/err"
-    local got=$?
-    [ $got -eq "$status" ] || fail "p2p $*: status $got, not $status: $(cat "$work/err")"
-    grep -qF -- "$text" "$work/err" || fail "p2p $*: does not say \"$text\": $(cat "$work/err")"
-    [ -s "$work/out" ] && fail "p2p $*: prints results: $(head -n 3 "$work/out")"
-    return 0
-}
+command=(p2p)
+. "$(dirname "$0")/support.sh"
 
 # run NAME STATUS ARGUMENT...: with a record of that name; ends with that status and says nothing on stderr
 run() {
