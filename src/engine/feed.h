@@ -13,7 +13,7 @@ enum {
     HDI_TAIL_KERNEL, /* also what the driver does by kernels: fills, copies inside the device */
     HDI_TAIL_COPY,   /* by a copy engine */
 };
-#define HDI_SENT_ALONG_MOST ((uint64_t)16 << 10) /* likewise: copies to the device up to this size end like kernels */
+#define HDI_SENT_ALONG_MOST ((uint64_t)16 << 10) /* bytes: copies to the device up to this size end like kernels */
 
 /* ---- progress.c ---- */
 

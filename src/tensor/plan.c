@@ -13,7 +13,8 @@
 
 /* ---- what may be tuned ---- */
 
-/* GPU: the kernels for tiles of an element, by kind (HD_TENSOR_TILE_*), where there are few of i (3) or of j (4). */
+/* GPU: the kernels for tiles of an element, by kind (HD_TENSOR_TILE_*), where there are few of i (3) or of j (4). Of 8 bytes the one for several
+ * dimensions does for one, too: `heddle bench tensor --variants` had none that was faster. */
 #define FEW_I 3
 #define FEW_J 4
 static const struct {
