@@ -278,6 +278,9 @@ static hdi_turn even_out(void *context, bool caller)
     const fair_side *mine = context;
     fair *f = mine->both;
     if (caller) {
+        if (mine->side == 1) {
+            atomic_store(&f->second, true); /* only now: its job is in the list */
+        }
         nap();
         return atomic_load(&f->even) ? HDI_TURN_OVER : HDI_TURN_DID;
     }
@@ -312,8 +315,6 @@ static void workers_are_shared_out_evenly(void **state)
         nap();
     }
     assert_int_equal(pthread_create(&threads[1], NULL, share_fair, &sides[1]), 0);
-    nap();
-    atomic_store(&f.second, true);
     pthread_join(threads[0], NULL);
     pthread_join(threads[1], NULL);
     assert_true(atomic_load(&f.even));

@@ -206,7 +206,10 @@ static void an_end_closed_over_unread_messages_is_noticed(void **state)
     int *ends = *state;
     char bytes[8];
     size_t n;
-    assert_int_equal(hdi_wire_send(ends[1], "unread", 6, ends, 2, LATE), HDI_WIRE_OK);
+    int carried[2]; /* not the pair itself: what lies unread in its own queue is closed only when the kernel collects such cycles */
+    assert_int_equal(pipe(carried), 0);
+    assert_int_equal(hdi_wire_send(ends[1], "unread", 6, carried, 2, LATE), HDI_WIRE_OK);
+    hdi_wire_close(carried, 2);
     close_end(&ends[0]);
     assert_int_equal(receive(ends[1], bytes, 8, &n, LATE), HDI_WIRE_CLOSED);
     assert_int_equal(hdi_wire_send(ends[1], "no", 2, NULL, 0, LATE), HDI_WIRE_CLOSED);
