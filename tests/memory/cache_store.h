@@ -1,0 +1,216 @@
+/* cache_store.h - what the tests of magazines share: a store that stands for the arena and knows where each of its items is, so one that
+ * gets lost, or comes back twice, is found. The runtimes are made up: a number in the registry and the caches.
+ *
+ * Threads: the helpers work in every one. Locks: the store's.
+ * Always: an item is in one place; what is not counts as wrong.
+ */
+#ifndef TEST_MEMORY_CACHE_STORE_H
+#define TEST_MEMORY_CACHE_STORE_H
+
+#include "support/check.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include "engine/engine.h"
+#include "memory/cache.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SLOW 1
+#endif
+#endif
+#ifndef SLOW
+#define SLOW 0
+#endif
+
+enum { DEVICES = 3, ITEMS = 4096 };
+enum { STORED, OWNED, CACHED }; /* where an item is */
+
+typedef struct thing {
+    hdi_item item; /* first */
+    _Atomic int where;
+} thing;
+
+typedef struct store {
+    hd_runtime *rt;
+    pthread_mutex_t lock;
+    hdi_item *items; /* linked by `next` */
+    int count;
+    uint64_t released[DEVICES];
+    _Atomic int wrong; /* items that were elsewhere than they should be; threads must not fail a test themselves */
+    thing things[ITEMS];
+} store;
+
+static inline void store_put(store *s, hdi_item *item)
+{
+    pthread_mutex_lock(&s->lock);
+    item->next = s->items;
+    s->items = item;
+    s->count++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static inline void moves(store *s, hdi_item *item, int from, int to)
+{
+    if (atomic_exchange(&((thing *)(void *)item)->where, to) != from) {
+        s->wrong++;
+    }
+}
+
+static inline void take_back(void *context, int device, hdi_item *items)
+{
+    store *s = context;
+    for (hdi_item *item = items, *next; item != NULL; item = next) {
+        next = item->next;
+        if (device < 0 || device >= DEVICES || item->lane / HDI_LANES_MAX != (uint32_t)device) {
+            s->wrong++;
+            continue;
+        }
+        moves(s, item, CACHED, STORED);
+        pthread_mutex_lock(&s->lock);
+        s->released[device]++;
+        pthread_mutex_unlock(&s->lock);
+        store_put(s, item);
+    }
+}
+
+static inline store *open_store(void)
+{
+    store *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    pthread_mutex_init(&s->lock, NULL);
+    s->rt = calloc(1, sizeof *s->rt);
+    assert_non_null(s->rt);
+    s->rt->n_devices = DEVICES;
+    assert_ok(hdi_runtime_add(s->rt));
+    hdi_caches_config config = {.release = take_back, .context = s};
+    assert_ok(hdi_caches_create(s->rt, &config));
+    for (int i = 0; i < ITEMS; i++) {
+        store_put(s, &s->things[i].item);
+    }
+    return s;
+}
+
+static inline void close_store(store *s)
+{
+    hdi_runtime_remove(s->rt);
+    hdi_caches_destroy(s->rt);
+    assert_int_equal(s->wrong, 0);
+    pthread_mutex_destroy(&s->lock);
+    free(s->rt);
+    free(s);
+}
+
+/* An item for a lane and class from the store; NULL: there is none left. */
+static inline hdi_item *fresh(store *s, uint32_t lane, uint32_t class)
+{
+    pthread_mutex_lock(&s->lock);
+    hdi_item *item = s->items;
+    if (item != NULL) {
+        s->items = item->next;
+        s->count--;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (item != NULL) {
+        moves(s, item, STORED, OWNED);
+        item->lane = lane;
+        item->class = class;
+        item->bytes = class < HDI_CLASSES ? hdi_class_bytes(class) : 0;
+    }
+    return item;
+}
+
+static inline hdi_item *fresh_large(store *s, uint32_t lane, size_t bytes)
+{
+    hdi_item *item = fresh(s, lane, HDI_CLASS_LARGE);
+    if (item != NULL) {
+        item->bytes = bytes;
+    }
+    return item;
+}
+
+static inline hdi_item *cached(store *s, uint32_t lane, uint32_t class)
+{
+    hdi_cache *cache = hdi_cache_own(s->rt);
+    if (cache == NULL) {
+        s->wrong++;
+        return NULL;
+    }
+    hdi_cache_enter(cache);
+    hdi_item *item = hdi_cache_take(cache, lane, class);
+    hdi_cache_leave(cache);
+    if (item != NULL) {
+        s->wrong += item->lane != lane || item->class != class;
+        moves(s, item, CACHED, OWNED);
+    }
+    return item;
+}
+
+static inline hdi_item *cached_large(store *s, uint32_t lane, size_t bytes)
+{
+    hdi_cache *cache = hdi_cache_own(s->rt);
+    if (cache == NULL) {
+        s->wrong++;
+        return NULL;
+    }
+    hdi_cache_enter(cache);
+    hdi_item *item = hdi_cache_take_large(cache, lane, bytes);
+    hdi_cache_leave(cache);
+    if (item != NULL) {
+        s->wrong += item->lane != lane || item->bytes != bytes || item->class != HDI_CLASS_LARGE;
+        moves(s, item, CACHED, OWNED);
+    }
+    return item;
+}
+
+/* What is on its way out goes back to the store. Returns how many. */
+static inline int let_leave(store *s)
+{
+    hdi_cache *cache = hdi_cache_own(s->rt);
+    int n = 0;
+    hdi_cache_enter(cache);
+    hdi_item *items = hdi_cache_take_leaving(cache);
+    hdi_cache_leave(cache);
+    for (hdi_item *item = items, *next; item != NULL; item = next, n++) {
+        next = item->next;
+        moves(s, item, CACHED, STORED);
+        store_put(s, item);
+    }
+    return n;
+}
+
+/* False: there was no room, and it went back to the store. */
+static inline bool give(store *s, hdi_item *item)
+{
+    hdi_cache *cache = hdi_cache_own(s->rt);
+    if (cache == NULL) {
+        s->wrong++;
+        return false;
+    }
+    moves(s, item, OWNED, CACHED);
+    hdi_cache_enter(cache);
+    bool kept = item->class == HDI_CLASS_LARGE ? hdi_cache_put_large(cache, item) : hdi_cache_put(cache, item);
+    hdi_cache_leave(cache);
+    if (!kept) {
+        moves(s, item, CACHED, STORED);
+        store_put(s, item);
+    }
+    return kept;
+}
+
+static inline hdi_cache_sums sums(store *s, int device)
+{
+    hdi_cache_sums out = {0};
+    hdi_caches_sum(s->rt, device, &out);
+    return out;
+}
+
+static inline uint32_t lane_of(int device, uint32_t number)
+{
+    return (uint32_t)device * HDI_LANES_MAX + number;
+}
+
+#endif
