@@ -132,38 +132,33 @@ static inline hdi_item *fresh_large(store *s, uint32_t lane, size_t bytes)
     return item;
 }
 
-static inline hdi_item *cached(store *s, uint32_t lane, uint32_t class)
+/* What the calling thread's magazine gives; `bytes`: of a large item. */
+static inline hdi_item *cached_of(store *s, uint32_t lane, uint32_t class, size_t bytes)
 {
+    bool large = class == HDI_CLASS_LARGE;
     hdi_cache *cache = hdi_cache_own(s->rt);
     if (cache == NULL) {
         s->wrong++;
         return NULL;
     }
     hdi_cache_enter(cache);
-    hdi_item *item = hdi_cache_take(cache, lane, class);
+    hdi_item *item = large ? hdi_cache_take_large(cache, lane, bytes) : hdi_cache_take(cache, lane, class);
     hdi_cache_leave(cache);
     if (item != NULL) {
-        s->wrong += item->lane != lane || item->class != class;
+        s->wrong += item->lane != lane || item->class != class || (large && item->bytes != bytes);
         moves(s, item, CACHED, OWNED);
     }
     return item;
 }
 
+static inline hdi_item *cached(store *s, uint32_t lane, uint32_t class)
+{
+    return cached_of(s, lane, class, 0);
+}
+
 static inline hdi_item *cached_large(store *s, uint32_t lane, size_t bytes)
 {
-    hdi_cache *cache = hdi_cache_own(s->rt);
-    if (cache == NULL) {
-        s->wrong++;
-        return NULL;
-    }
-    hdi_cache_enter(cache);
-    hdi_item *item = hdi_cache_take_large(cache, lane, bytes);
-    hdi_cache_leave(cache);
-    if (item != NULL) {
-        s->wrong += item->lane != lane || item->bytes != bytes || item->class != HDI_CLASS_LARGE;
-        moves(s, item, CACHED, OWNED);
-    }
-    return item;
+    return cached_of(s, lane, HDI_CLASS_LARGE, bytes);
 }
 
 /* What is on its way out goes back to the store. Returns how many. */
