@@ -1,8 +1,7 @@
-/* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads, while it is
- * replaced; memory that is given back on request and when idle; and what the statistics say of each way an
- * allocation was served.
+/* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads, while it is replaced. What is given back
+ * without one is in test_memory_trim.c.
  *
- * Threads: up to 8 that allocate. Locks: none of the test's own.
+ * Threads: up to 8 that allocate. Locks: that of what the callback frees.
  * Always: how often early calls come is compared with how long they took by the library's own rule, generously, and
  * never with an expected speed.
  */
@@ -471,85 +470,6 @@ static void what_is_cached_is_not_live(void **state)
     conf_close(runtime);
 }
 
-/* ----------------------------------------------------------------------------------------- memory that goes back -- */
-
-/* Trims until so little is reserved: some more may just be mapped ahead of need, once. Returns how much was given
- * back. */
-static size_t trims_to(hd_runtime *runtime, size_t keep, size_t most)
-{
-    size_t all = 0, freed = 0;
-    do {
-        CONF_OK(hd_memory_trim(runtime, 0, keep, &freed));
-        CONF_EQUAL(freed % POOL_GRANULE, 0);
-        all += freed;
-    } while (pool_stats(runtime, 0).reserved_bytes > most);
-    return all;
-}
-
-static void is_given_back_on_request(void **state)
-{
-    (void)state;
-    hd_runtime *runtime = conf_open("host_devices=2 host_memory=128M memory_limit=64M memory_idle=0");
-    hd_lane *lane = hd_default_lane(runtime, 0);
-    uint64_t before = pool_driver_holds(runtime, 0);
-    hd_buffer *x = NULL, *y = NULL, *small[40];
-    size_t freed = 4711;
-    CONF_OK(hd_alloc(lane, 20 * POOL_MIB, &x));
-    CONF_OK(hd_alloc(lane, 10 * POOL_MIB, &y));
-    for (int i = 0; i < 40; i++) {
-        CONF_OK(hd_alloc(lane, 100 * POOL_KIB, &small[i]));
-    }
-    CONF_OK(hd_fill(y, 0, 5, 10 * POOL_MIB, NULL));
-    CONF_OK(hd_lane_wait(lane, POOL_WAIT));
-    uint64_t all = pool_stats(runtime, 0).reserved_bytes;
-    CONF_TRUE(all >= 34 * POOL_MIB);
-    hd_free(x);
-    for (int i = 0; i < 40; i++) { /* into magazines, as far as they have room */
-        hd_free(small[i]);
-    }
-    freed = trims_to(runtime, 8 * POOL_MIB, 20 * POOL_MIB); /* 10 live, 8 idle, some granules in part */
-    hd_memory_stats s = pool_stats(runtime, 0);
-    CONF_TRUE(freed + s.reserved_bytes >= all);
-    CONF_TRUE(s.reserved_bytes >= 16 * POOL_MIB); /* not more than was asked for */
-    CONF_EQUAL(s.cached_bytes, 0);
-    CONF_OK(hd_memory_trim(runtime, 0, SIZE_MAX, &freed));
-    CONF_EQUAL(freed, 0);
-    trims_to(runtime, 0, 12 * POOL_MIB);
-    s = pool_stats(runtime, 0);
-    CONF_TRUE(s.reserved_bytes >= 10 * POOL_MIB);
-    CONF_TRUE(s.reserved_peak_bytes >= all);
-    CONF_FILLED(y, 0, 5, 10 * POOL_MIB);
-    CONF_OK(hd_memory_trim(runtime, hd_device_count(runtime) - 1, 0, NULL));
-    hd_free(y);
-    pool_gives_all_back(runtime, 0);
-    CONF_TRUE(pool_driver_holds(runtime, 0) <= before);
-    CONF_OK(hd_alloc(lane, 20 * POOL_MIB, &x)); /* and is there again */
-    CONF_OK(hd_fill(x, 0, 6, 20 * POOL_MIB, NULL));
-    CONF_FILLED(x, 0, 6, 20 * POOL_MIB);
-    hd_free(x);
-
-    /* what work still uses stays */
-    conf_slow slow;
-    conf_slow_make(&slow, runtime, 0);
-    bool seen = false;
-    for (double ms = 50; !seen && ms < 30000; ms *= 2) {
-        hd_ticket ticket;
-        CONF_OK(hd_alloc(lane, 16 * POOL_MIB, &x));
-        conf_slow_run(&slow, lane, NULL, 0, ms, NULL);
-        CONF_OK(conf_fill(lane, slow.kernels, x, 0, 4 * POOL_MIB, 7, &ticket));
-        hd_free(x);
-        CONF_OK(hd_memory_trim(runtime, 0, 0, NULL));
-        uint64_t reserved = pool_stats(runtime, 0).reserved_bytes, waiting = pool_stats(runtime, 0).waiting_bytes;
-        seen = !hd_done(ticket);
-        CONF_TRUE(!seen || (reserved >= 16 * POOL_MIB && waiting >= 16 * POOL_MIB));
-        CONF_OK(hd_wait(ticket, POOL_WAIT));
-    }
-    CONF_TRUE(seen);
-    conf_slow_free(&slow);
-    pool_gives_all_back(runtime, 0);
-    conf_close(runtime);
-}
-
 static void refuses_bad_arguments(void **state)
 {
     (void)state;
@@ -588,151 +508,6 @@ static void refuses_bad_arguments(void **state)
     CONF_FAILS(hd_memory_trim(runtime, 0, 0, &freed), HD_ERROR_HANDLE);
 }
 
-/* A program that has stopped growing, or stopped altogether, gets rid of what it does not need. */
-static void is_given_back_when_idle(void **state)
-{
-    (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_idle=30");
-    if (conf_is_inline(runtime)) { /* there is no thread that could */
-        conf_close(runtime);
-        skip();
-    }
-    hd_lane *lane = hd_default_lane(runtime, 0);
-    for (int round = 0; round < 3; round++) {
-        hd_buffer *x = NULL, *y = NULL, *small = NULL;
-        CONF_OK(hd_alloc(lane, 24 * POOL_MIB, &x));
-        CONF_OK(hd_alloc(lane, 6 * POOL_MIB, &y));
-        CONF_OK(hd_alloc(lane, 1000, &small));
-        CONF_OK(hd_fill(x, 0, 1, 24 * POOL_MIB, NULL));
-        CONF_OK(hd_fill(y, 0, (uint32_t)round, 6 * POOL_MIB, NULL));
-        CONF_OK(hd_buffer_wait(x, HD_READ_WRITE, POOL_WAIT));
-        uint64_t peak = pool_stats(runtime, 0).reserved_bytes;
-        CONF_TRUE(peak >= 30 * POOL_MIB);
-        hd_free(x);
-        hd_free(small);
-        while (pool_stats(runtime, 0).reserved_bytes > 16 * POOL_MIB) { /* 6 live, and some head room */
-            conf_nap_ms(5);
-        }
-        CONF_FILLED(y, 0, (uint32_t)round, 6 * POOL_MIB);
-        hd_free(y);
-        while (pool_stats(runtime, 0).reserved_bytes != 0) {
-            conf_nap_ms(5);
-        }
-        CONF_EQUAL(pool_stats(runtime, 0).cached_bytes, 0);
-    }
-    CONF_TRUE(pool_stats(runtime, 0).returned_bytes >= 3 * 30 * POOL_MIB);
-    conf_close(runtime);
-}
-
-/* ---------------------------------------------------------------------------------------------------- statistics -- */
-
-/* Each way in which an allocation is served has its counter. */
-static void every_way_is_counted(void **state)
-{
-    (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_idle=0 memory_patience=0");
-    conf_slow slow;
-    conf_slow_make(&slow, runtime, 0);
-    hd_lane *a = NULL, *b = NULL;
-    CONF_OK(hd_lane_create(runtime, 0, &a));
-    CONF_OK(hd_lane_create(runtime, 0, &b));
-    hd_buffer *x = NULL, *y = NULL, *all[64];
-    int n = 0;
-
-    hd_memory_stats s = pool_stats(runtime, 0), t;
-    CONF_OK(hd_alloc(a, 12 * POOL_MIB, &x)); /* larger than anything that is mapped */
-    t = pool_stats(runtime, 0);
-    CONF_EQUAL(t.from_fresh, s.from_fresh + 1);
-    CONF_TRUE(t.driver_calls > s.driver_calls);
-    CONF_TRUE(t.mapped_bytes > s.mapped_bytes);
-    CONF_EQUAL(t.live_bytes, s.live_bytes + 12 * POOL_MIB);
-    CONF_EQUAL(t.live_count, s.live_count + 1);
-    CONF_OK(hd_alloc(b, 4 * POOL_MIB, &y));
-    for (size_t each = 8 * POOL_MIB; each >= 2 * POOL_MIB; each /= 2) { /* there is nothing else than this block */
-        while (n < 64 && hd_alloc(a, each, &all[n]) == HD_OK) {
-            n++;
-        }
-    }
-
-    s = pool_stats(runtime, 0); /* nobody used it */
-    hd_free(x);
-    CONF_OK(hd_alloc(b, 12 * POOL_MIB, &x));
-    t = pool_stats(runtime, 0);
-    CONF_EQUAL(t.from_finished + t.from_same_lane, s.from_finished + s.from_same_lane + 1);
-    CONF_EQUAL(t.from_fresh, s.from_fresh);
-    CONF_EQUAL(t.frees, s.frees + 1);
-
-    bool same = false, waited = false;
-    for (double ms = 30; (!same || !waited) && ms < 30000;
-         ms *= 2) { /* in use by the lane that wants it, or by another */
-        hd_ticket ticket;
-        for (int other = 0; other < 2; other++) {
-            conf_slow_run(&slow, b, NULL, 0, ms, NULL);
-            CONF_OK(conf_fill(b, slow.kernels, x, 0, 16384, 1, &ticket));
-            hd_free(x);
-            if (!other) { /* is what the lane's magazine has instead */
-                CONF_OK(conf_fill(b, slow.kernels, y, 0, 1, 1, NULL));
-                hd_free(y);
-            }
-            s = pool_stats(runtime, 0);
-            CONF_OK(hd_alloc(other ? a : b, 12 * POOL_MIB, &x));
-            t = pool_stats(runtime, 0);
-            bool unfinished = !hd_done(ticket);
-            if (other) {
-                CONF_TRUE(!unfinished || t.from_waited == s.from_waited + 1);
-                waited |= unfinished;
-            } else {
-                CONF_TRUE(!unfinished || t.from_same_lane == s.from_same_lane + 1);
-                same |= unfinished;
-                CONF_OK(hd_alloc(b, 4 * POOL_MIB, &y));
-                CONF_EQUAL(pool_stats(runtime, 0).from_magazine, s.from_magazine + 1);
-            }
-            CONF_OK(conf_fill(a, slow.kernels, x, 0, 16384, 3, NULL)); /* behind the other lane's */
-            CONF_FILLED(x, 0, 3, 65536);
-        }
-    }
-    CONF_TRUE(same && waited);
-    hd_free(y);
-    for (int i = 0; i < n; i++) {
-        hd_free(all[i]);
-    }
-
-    hd_buffer *small = NULL;
-    CONF_OK(hd_alloc(a, 5000, &small));
-    hd_free(small);
-    s = pool_stats(runtime, 0);
-    CONF_TRUE(s.cached_bytes >= 5000);
-    hd_lane_memory lanes[4] = {{0, 0, 0}};
-    size_t count = 0;
-    CONF_OK(hd_memory_lanes(runtime, 0, lanes, 4, &count));
-    CONF_TRUE(count >= 1);
-    uint64_t cached = 0;
-    bool found = false;
-    for (size_t i = 0; i < count && i < 4; i++) {
-        cached += lanes[i].cached_bytes;
-        found |= lanes[i].lane == hd_lane_number(a) && lanes[i].cached_count >= 1 && lanes[i].cached_bytes >= 5000;
-    }
-    CONF_TRUE(found);
-    CONF_EQUAL(cached, s.cached_bytes);
-    CONF_OK(hd_alloc(a, 5100, &small)); /* of the same class */
-    t = pool_stats(runtime, 0);
-    CONF_EQUAL(t.from_magazine, s.from_magazine + 1);
-    CONF_TRUE(t.cached_bytes < s.cached_bytes);
-    hd_free(small);
-    pool_consistent(runtime, 0, true);
-
-    uint64_t live = t.live_count;
-    hd_free(x);
-    hd_free(NULL);
-    hd_free(x);
-    CONF_EQUAL(pool_stats(runtime, 0).live_count, live - 2);
-    conf_slow_free(&slow);
-    CONF_OK(hd_lane_wait(a, POOL_WAIT));
-    CONF_OK(hd_lane_wait(b, POOL_WAIT));
-    pool_gives_all_back(runtime, 0);
-    conf_close(runtime);
-}
-
 int main(void)
 {
     conf_begin("test_memory_reclaim");
@@ -745,10 +520,7 @@ int main(void)
         CONF_CASE(early_calls_are_bounded),
         CONF_CASE(early_calls_while_a_thread_blocks),
         CONF_CASE(what_is_cached_is_not_live),
-        CONF_CASE(is_given_back_on_request),
         CONF_CASE(refuses_bad_arguments),
-        CONF_CASE(is_given_back_when_idle),
-        CONF_CASE(every_way_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
