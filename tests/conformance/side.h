@@ -1,0 +1,108 @@
+/* side.h - what the tests of workers that are lost, or come back, while something else is half-way share: a second thread, buffers to work
+ * with, and a process that has no descriptors left.
+ *
+ * Threads: a case's second thread (side) is stopped where it has to be by a worker that is stopped. Locks: none.
+ * Always: where a thread did not get as far as was hoped for, the case still holds, it only shows less.
+ */
+#ifndef CONFORMANCE_SIDE_H
+#define CONFORMANCE_SIDE_H
+
+#include <sys/resource.h>
+#include "workers.h"
+
+enum { words = 1 << 14, bytes = words * 4 };
+
+/* ------------------------------------------------------------------------------------------------- the second thread -- */
+
+typedef struct side {
+    void (*function)(struct side *s);
+    pthread_t thread;
+    atomic_int id;     /* of the thread, for /proc */
+    atomic_int begun;  /* operations */
+    atomic_bool ended; /* it has nothing left to do */
+    atomic_bool stop;
+    hd_runtime *runtime;
+    int device;
+    hd_lane *lane;
+    hd_buffer *x, *y;
+    conf_kernels k;
+    hd_module *module;
+    hd_status status;
+} side;
+
+CONF_UNUSED static void *side_runs(void *argument)
+{
+    side *s = argument;
+    atomic_store(&s->id, (int)syscall(SYS_gettid));
+    s->function(s);
+    atomic_store(&s->ended, true);
+    return NULL;
+}
+
+CONF_UNUSED static void side_start(side *s)
+{
+    conf_failure_ends_program = true;
+    CONF_EQUAL(pthread_create(&s->thread, NULL, side_runs, s), 0);
+}
+
+/* Waits until the thread has slept for a while over one operation, or has ended, or some seconds are over. */
+CONF_UNUSED static void side_settle(side *s)
+{
+    int quiet = 0, begun = -1;
+    for (int i = 0; i < 2000 && quiet < 20 && !atomic_load(&s->ended); i++) {
+        int now = atomic_load(&s->begun), id = atomic_load(&s->id);
+        quiet = id != 0 && now == begun && wk_state(id) == 'S' ? quiet + 1 : 0;
+        begun = now;
+        conf_nap_ms(2);
+    }
+}
+
+CONF_UNUSED static void side_join(side *s)
+{
+    CONF_EQUAL(pthread_join(s->thread, NULL), 0);
+    conf_failure_ends_program = false;
+}
+
+CONF_UNUSED static void restart_works(hd_runtime *runtime, int device, uint64_t losses)
+{
+    CONF_OK(hd_device_restart(runtime, device));
+    wk_check_facts(runtime, device, losses, losses);
+}
+
+/* A buffer of words, all finished. */
+CONF_UNUSED static hd_buffer *filled(hd_lane *lane, unsigned flags, uint32_t word)
+{
+    hd_alloc_options options = {.size = sizeof options, .flags = flags};
+    hd_buffer *buffer = NULL;
+    CONF_OK(hd_alloc_with(lane, bytes, &options, &buffer));
+    CONF_OK(hd_fill(buffer, 0, word, bytes, NULL));
+    CONF_OK(hd_buffer_wait(buffer, HD_READ_WRITE, 60 * CONF_SECOND));
+    return buffer;
+}
+
+CONF_UNUSED static void save(hd_buffer *buffer)
+{
+    hd_ticket ticket;
+    CONF_OK(hd_buffer_save(buffer, &ticket));
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+}
+
+/* No descriptor is left for this process until that is undone. */
+CONF_UNUSED static struct rlimit take_descriptors(void)
+{
+    struct rlimit before, none;
+    int lowest = dup(2);
+    CONF_TRUE(lowest >= 0 && close(lowest) == 0);
+    CONF_EQUAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest;
+    CONF_EQUAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    return before;
+}
+
+CONF_UNUSED static void give_descriptors(struct rlimit before)
+{
+    CONF_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+#endif
