@@ -1,0 +1,161 @@
+/* test_nulls.c - every function with null pointers, and with numbers that name nothing.
+ *
+ * Threads: the main one. Locks: none.
+ * Always: a failed call changes none of its outputs and leaves a message; no call crashes on a null pointer.
+ */
+#include "conformance.h"
+
+static hd_lane *const untouched_lane = (hd_lane *)(uintptr_t)0x1234;
+static hd_buffer *const untouched_buffer = (hd_buffer *)(uintptr_t)0x1234;
+static hd_module *const untouched_module = (hd_module *)(uintptr_t)0x1234;
+static hd_kernel *const untouched_kernel = (hd_kernel *)(uintptr_t)0x1234;
+
+static void lanes_take_nulls(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    int count = hd_device_count(runtime);
+    const int none[] = {-1, count, 1000000};
+    CONF_TRUE(hd_default_lane(NULL, 0) == NULL);
+    CONF_FAILS(HD_ERROR_HANDLE, HD_ERROR_HANDLE);
+    hd_lane *lane = untouched_lane;
+    for (int i = 0; i < 3; i++) {
+        CONF_TRUE(hd_default_lane(runtime, none[i]) == NULL);
+        CONF_FAILS(HD_ERROR_NO_DEVICE, HD_ERROR_NO_DEVICE);
+        CONF_FAILS(hd_lane_create(runtime, none[i], &lane), HD_ERROR_NO_DEVICE);
+    }
+    CONF_FAILS(hd_lane_create(NULL, 0, &lane), HD_ERROR_HANDLE);
+    CONF_TRUE(lane == untouched_lane);
+    CONF_FAILS(hd_lane_create(runtime, 0, NULL), HD_ERROR_ARGUMENT);
+    hd_lane_destroy(NULL);
+    CONF_EQUAL(hd_lane_device(NULL), -1);
+    CONF_EQUAL(hd_lane_number(NULL), -1);
+    hd_ticket ticket = hd_lane_ticket(NULL);
+    CONF_TRUE(ticket.lane == NULL && ticket.sequence == 0);
+    CONF_FAILS(hd_lane_wait(NULL, 0), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_wait(NULL, HD_FOREVER), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_reset(NULL, HD_FOREVER), HD_ERROR_HANDLE);
+    CONF_TRUE(hd_done(ticket));
+    CONF_OK(hd_wait(ticket, 0));
+    CONF_OK(hd_wait(ticket, HD_FOREVER));
+    conf_close(runtime);
+}
+
+static void buffers_take_nulls(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *buffer = untouched_buffer;
+    CONF_FAILS(hd_alloc(NULL, 16, &buffer), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_alloc(lane, 0, &buffer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_alloc(lane, (size_t)1 << 60, &buffer), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, SIZE_MAX, &buffer), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, SIZE_MAX - 255, &buffer), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(lane, 16, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_alloc_host(NULL, 16, &buffer), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_alloc_host(runtime, 0, &buffer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_alloc_host(runtime, 16, NULL), HD_ERROR_ARGUMENT);
+    hd_status status = hd_alloc_host(runtime, (size_t)1 << 60, &buffer);
+    CONF_TRUE(status == HD_ERROR_HOST_MEMORY || status == HD_ERROR_DRIVER || status == HD_ERROR_SYSTEM);
+    status = hd_alloc_host(runtime, SIZE_MAX, &buffer);
+    CONF_TRUE(status == HD_ERROR_HOST_MEMORY || status == HD_ERROR_DRIVER || status == HD_ERROR_SYSTEM);
+    CONF_TRUE(buffer == untouched_buffer);
+    hd_free(NULL);
+    CONF_EQUAL(hd_buffer_size(NULL), 0);
+    CONF_EQUAL(hd_buffer_device(NULL), -2);
+    CONF_EQUAL(hd_buffer_address(NULL), 0);
+    void *pointer = &pointer;
+    CONF_FAILS(hd_map(NULL, HD_READ, &pointer), HD_ERROR_HANDLE);
+    hd_unmap(NULL);
+    CONF_FAILS(hd_buffer_wait(NULL, HD_READ, 0), HD_ERROR_HANDLE);
+
+    hd_buffer *pinned = NULL, *device = NULL;
+    CONF_OK(hd_alloc_host(runtime, 64, &pinned));
+    CONF_OK(hd_alloc(lane, 64, &device));
+    CONF_FAILS(hd_map(pinned, HD_READ, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_map(pinned, (hd_access)0, &pointer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_map(pinned, (hd_access)4, &pointer), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_map(device, HD_READ, &pointer), HD_ERROR_ACCESS);
+    CONF_TRUE(strstr(hd_message(), "hd_read") != NULL); /* what to do */
+    CONF_TRUE(pointer == &pointer);
+    CONF_FAILS(hd_buffer_wait(device, (hd_access)0, 0), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_buffer_wait(device, (hd_access)8, 0), HD_ERROR_ARGUMENT);
+    hd_unmap(device);
+    hd_unmap(pinned); /* was not mapped */
+    conf_close(runtime);
+}
+
+static void copies_take_nulls(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *buffer = NULL;
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &buffer));
+    CONF_OK(hd_fill(buffer, 0, 0x11111111u, 64, NULL));
+    uint8_t bytes[64] = {0};
+    hd_ticket ticket = {NULL, 99};
+    CONF_FAILS(hd_write(NULL, 0, bytes, 16), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_write(buffer, 0, NULL, 16), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_read(NULL, 0, bytes, 16), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_read(buffer, 0, NULL, 16), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_copy(NULL, 0, buffer, 0, 16, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_copy(buffer, 0, NULL, 0, 16, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_fill(NULL, 0, 1, 16, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_fill(buffer, 2, 1, 16, &ticket), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_fill(buffer, 0, 1, 15, &ticket), HD_ERROR_ARGUMENT);
+    CONF_TRUE(ticket.lane == NULL && ticket.sequence == 99);
+    CONF_FILLED(buffer, 0, 0x11111111u, 64);
+    conf_close(runtime);
+}
+
+static void modules_take_nulls(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_module *module = untouched_module;
+    hd_kernel *kernel = untouched_kernel;
+    CONF_FAILS(hd_module_load(NULL, "x", 1, &module), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_module_load(runtime, NULL, 1, &module), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_module_load(runtime, "x", 1, NULL), HD_ERROR_ARGUMENT);
+    hd_status status = hd_module_load(runtime, "x", 0, &module);
+    CONF_TRUE(status == HD_ERROR_ARGUMENT || status == HD_ERROR_IMAGE);
+    CONF_TRUE(module == untouched_module);
+    hd_module_unload(NULL);
+    CONF_FAILS(hd_builtin_module(NULL, &module), HD_ERROR_HANDLE);
+    CONF_TRUE(module == untouched_module);
+    CONF_FAILS(hd_builtin_module(runtime, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_kernel_get(NULL, "hd_fill_u32", &kernel), HD_ERROR_HANDLE);
+    CONF_OK(hd_builtin_module(runtime, &module));
+    CONF_FAILS(hd_kernel_get(module, NULL, &kernel), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_kernel_get(module, "nosuchkernel", &kernel), HD_ERROR_NOT_FOUND);
+    CONF_TRUE(kernel == untouched_kernel);
+    CONF_FAILS(hd_kernel_get(module, "hd_fill_u32", NULL), HD_ERROR_ARGUMENT);
+    CONF_OK(hd_kernel_get(module, "hd_fill_u32", &kernel));
+
+    hd_buffer *buffer = NULL;
+    CONF_OK(hd_alloc(lane, 64, &buffer));
+    hd_arg args[] = {hd_out(buffer), hd_u64(16), hd_u32(0)};
+    hd_ticket ticket = {NULL, 99};
+    hd_dims one = {1, 1, 1}, block = {32, 1, 1};
+    CONF_FAILS(hd_launch(NULL, kernel, one, block, 0, args, 3, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_launch(lane, NULL, one, block, 0, args, 3, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_launch(lane, kernel, one, block, 0, NULL, 3, &ticket), HD_ERROR_ARGUMENT);
+    args[0].value.buffer = NULL;
+    CONF_FAILS(hd_launch(lane, kernel, one, block, 0, args, 3, &ticket), HD_ERROR_HANDLE);
+    CONF_TRUE(ticket.lane == NULL && ticket.sequence == 99);
+    conf_close(runtime);
+}
+
+int main(void)
+{
+    conf_begin("test_nulls");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(lanes_take_nulls),
+        CONF_CASE(buffers_take_nulls),
+        CONF_CASE(copies_take_nulls),
+        CONF_CASE(modules_take_nulls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
