@@ -1,85 +1,10 @@
-/* test_cache.c - files of findings: what is kept comes back, and nothing that is not exactly that. */
-#include "support/check.h"
-
-#include <dirent.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include "base/clock.h"
-#include "base/wait.h"
-#include "driver/driver.h"
-#include "peer/cache.h"
-
-static char folder[64];
-static hdi_finding_key key;
-
-static const uint8_t uuid_a[16] = {1, 2, 3}, uuid_b[16] = {4, 5, 6};
-
-static hdi_finding_facts facts_now(void)
-{
-    return (hdi_finding_facts){
-        .boot = "6b1d",
-        .kernel = "quiet iommu=pt",
-        .driver = "13000 580.65",
-        .program = "1 2.3",
-        .provider = "nvidia",
-        .placement = "thread",
-        .faults = "",
-        .device_bus = "0000:1b:00.0",
-        .owner_bus = "0000:43:00.0",
-        .device_uuid = uuid_a,
-        .owner_uuid = uuid_b,
-    };
-}
-
-static hd_peer_info info_now(void)
-{
-    return (hd_peer_info){
-        .size = sizeof(hd_peer_info),
-        .verdict = HD_PEER_CORRUPT,
-        .driver_code = 700,
-        .atomics = true,
-        .direct_bytes_per_s = 397e9,
-        .staged_bytes_per_s = 53.5e9,
-        .reason = "a copy did not arrive: <device>, <owner>",
-    };
-}
-
-static void path_of_finding(char out[200])
-{
-    snprintf(out, 200, "%s/%s", folder, key.name);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/heddle-cache-XXXXXX");
-    const hdi_finding_facts facts = facts_now();
-    return mkdtemp(folder) && hdi_finding_key_make(&facts, &key) ? 0 : -1;
-}
-
-static int count_files(void)
-{
-    DIR *d = opendir(folder);
-    int n = 0;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    }
-    closedir(d);
-    return n;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    char command[128];
-    chmod(folder, 0700);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
+/* test_cache.c - files of findings: what is kept comes back, and nothing that is not exactly that. Several programs at once are in
+ * test_cache_lock.c.
+ *
+ * Threads: the main one. Locks: none.
+ * Always: what cannot be trusted, or kept, is as if it were not there.
+ */
+#include "findings.h"
 
 /* ---- what is kept ---- */
 
@@ -196,14 +121,6 @@ static void keys_may_be_of_any_text(void **state)
 
 static char original[HDI_FINDING_BYTES];
 static size_t original_bytes;
-
-static void write_file(const char *path, const void *bytes, size_t n)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, n), n);
-    close(fd);
-}
 
 static void keep_one(char path[200])
 {
@@ -457,121 +374,6 @@ static void a_place_that_takes_nothing_is_no_failure(void **state)
     assert_int_equal(count_files(), 1);
 }
 
-/* ---- several at once ---- */
-
-static void *save_and_load(void *argument)
-{
-    (void)argument;
-    for (int i = 0; i < 300; i++) {
-        hd_peer_info info = info_now(), got;
-        info.driver_code = i;
-        hdi_cache_save(folder, &key, &info);
-        /* always one that somebody saved, whole */
-        if (!hdi_cache_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
-            strcmp(got.reason, info.reason) != 0) {
-            return "a finding was not whole";
-        }
-    }
-    return NULL;
-}
-
-static void many_may_write_at_once(void **state)
-{
-    (void)state;
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, save_and_load, NULL), 0);
-    }
-    for (int i = 0; i < 4; i++) {
-        void *complaint;
-        pthread_join(threads[i], &complaint);
-        assert_null(complaint);
-    }
-    assert_int_equal(count_files(), 1);
-}
-
-static void one_tests_at_a_time(void **state)
-{
-    (void)state;
-    int a = hdi_cache_lock(folder, 0, NULL, NULL);
-    assert_true(a >= 0);
-    assert_true(fcntl(a, F_GETFD) & FD_CLOEXEC);
-    assert_int_equal(hdi_cache_lock(folder, 30000000, NULL, NULL), -1);
-    /* a child that has a copy does not keep it */
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        pause();
-        _exit(0);
-    }
-    hdi_cache_unlock(a);
-    int b = hdi_cache_lock(folder, 60000000000, NULL, NULL);
-    assert_true(b >= 0);
-    hdi_cache_unlock(b);
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-}
-
-/* Somebody who has the lock, and comes on again and again. */
-static _Atomic int comings_on;
-static _Atomic bool holding;
-
-static void *hold(void *argument)
-{
-    int fd = hdi_cache_lock(folder, 0, NULL, NULL);
-    atomic_store(&holding, true);
-    const int64_t naps = *(const int64_t *)argument;
-    while (atomic_load(&holding)) {
-        hdi_nap(naps);
-        hdi_cache_come_on(fd);
-        atomic_fetch_add(&comings_on, 1);
-    }
-    hdi_cache_unlock(fd);
-    return NULL;
-}
-
-static int asked;
-
-static bool not_before_the_third(void *context)
-{
-    (void)context;
-    return ++asked == 3;
-}
-
-static bool never_enough(void *context)
-{
-    (void)context;
-    asked++;
-    return false;
-}
-
-/* Waiting lasts as long as there are findings, though not for ever; and ends with the one that is waited for. */
-static void who_comes_on_is_waited_for(void **state)
-{
-    (void)state;
-    int64_t naps = 20000000;
-    pthread_t holder;
-    assert_int_equal(pthread_create(&holder, NULL, hold, &naps), 0);
-    while (!atomic_load(&holding)) {
-        hdi_nap(1000000);
-    }
-    asked = 0;
-    assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL), -1);
-    assert_int_equal(asked, 3);
-    /* it ends some day, however the other one goes on */
-    assert_int_equal(hdi_cache_lock(folder, 100000000, never_enough, NULL), -1);
-    atomic_store(&holding, false);
-    assert_int_equal(pthread_join(holder, NULL), 0);
-    /* nothing is in the way, and it is asked all the same: what was waited for may have been found meanwhile */
-    asked = 2;
-    assert_int_equal(hdi_cache_lock(folder, 0, not_before_the_third, NULL), -1);
-    asked = 0;
-    int fd = hdi_cache_lock(folder, 0, never_enough, NULL);
-    assert_true(fd >= 0 && asked == 1);
-    hdi_cache_unlock(fd);
-    hdi_cache_come_on(-1);
-}
-
 static void lines_are_read(void **state)
 {
     (void)state;
@@ -590,8 +392,6 @@ static void lines_are_read(void **state)
     assert_string_equal(line, "");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -606,9 +406,6 @@ int main(void)
         TEST(what_others_can_write_is_ignored),
         TEST(folders_are_found_and_made),
         TEST(a_place_that_takes_nothing_is_no_failure),
-        TEST(many_may_write_at_once),
-        TEST(one_tests_at_a_time),
-        TEST(who_comes_on_is_waited_for),
         TEST(lines_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,129 @@
+/* test_cache_lock.c - files of findings and several at once: findings stay whole, one tests at a time, and who comes on is waited for.
+ *
+ * Threads: those that write, and one that has the lock. Locks: that of the folder.
+ * Always: a wait ends, however the other one goes on.
+ */
+#include "findings.h"
+
+static void *save_and_load(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < 300; i++) {
+        hd_peer_info info = info_now(), got;
+        info.driver_code = i;
+        hdi_cache_save(folder, &key, &info);
+        /* always one that somebody saved, whole */
+        if (!hdi_cache_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
+            strcmp(got.reason, info.reason) != 0) {
+            return "a finding was not whole";
+        }
+    }
+    return NULL;
+}
+
+static void many_may_write_at_once(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, save_and_load, NULL), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *complaint;
+        pthread_join(threads[i], &complaint);
+        assert_null(complaint);
+    }
+    assert_int_equal(count_files(), 1);
+}
+
+static void one_tests_at_a_time(void **state)
+{
+    (void)state;
+    int a = hdi_cache_lock(folder, 0, NULL, NULL);
+    assert_true(a >= 0);
+    assert_true(fcntl(a, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(hdi_cache_lock(folder, 30000000, NULL, NULL), -1);
+    /* a child that has a copy does not keep it */
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    hdi_cache_unlock(a);
+    int b = hdi_cache_lock(folder, 60000000000, NULL, NULL);
+    assert_true(b >= 0);
+    hdi_cache_unlock(b);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+/* Somebody who has the lock, and comes on again and again. */
+static _Atomic int comings_on;
+static _Atomic bool holding;
+
+static void *hold(void *argument)
+{
+    int fd = hdi_cache_lock(folder, 0, NULL, NULL);
+    atomic_store(&holding, true);
+    const int64_t naps = *(const int64_t *)argument;
+    while (atomic_load(&holding)) {
+        hdi_nap(naps);
+        hdi_cache_come_on(fd);
+        atomic_fetch_add(&comings_on, 1);
+    }
+    hdi_cache_unlock(fd);
+    return NULL;
+}
+
+static int asked;
+
+static bool not_before_the_third(void *context)
+{
+    (void)context;
+    return ++asked == 3;
+}
+
+static bool never_enough(void *context)
+{
+    (void)context;
+    asked++;
+    return false;
+}
+
+/* Waiting lasts as long as there are findings, though not for ever; and ends with the one that is waited for. */
+static void who_comes_on_is_waited_for(void **state)
+{
+    (void)state;
+    int64_t naps = 20000000;
+    pthread_t holder;
+    assert_int_equal(pthread_create(&holder, NULL, hold, &naps), 0);
+    while (!atomic_load(&holding)) {
+        hdi_nap(1000000);
+    }
+    asked = 0;
+    assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL), -1);
+    assert_int_equal(asked, 3);
+    /* it ends some day, however the other one goes on */
+    assert_int_equal(hdi_cache_lock(folder, 100000000, never_enough, NULL), -1);
+    atomic_store(&holding, false);
+    assert_int_equal(pthread_join(holder, NULL), 0);
+    /* nothing is in the way, and it is asked all the same: what was waited for may have been found meanwhile */
+    asked = 2;
+    assert_int_equal(hdi_cache_lock(folder, 0, not_before_the_third, NULL), -1);
+    asked = 0;
+    int fd = hdi_cache_lock(folder, 0, never_enough, NULL);
+    assert_true(fd >= 0 && asked == 1);
+    hdi_cache_unlock(fd);
+    hdi_cache_come_on(-1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(many_may_write_at_once),
+        TEST(one_tests_at_a_time),
+        TEST(who_comes_on_is_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
