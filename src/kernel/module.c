@@ -1,27 +1,14 @@
-/* module.c - loading images on every device, kernels by name, unloading when nobody uses them any more.
+/* module.c - loading images on every device, and unloading when nobody uses them any more.
  *
  * Threads: any. Locks, in this order: `restarting`, so that what is loaded reaches either a device or its restart; `cold` while a
  * kernel is looked up; the registry's mutex around its lists, held across requests only while a device is restarted.
  * Always: a structure is used again only after every device has unloaded the module and all submitted launches are done; handles carry a
  * generation, so old ones are refused.
  */
-#include "kernel/module.h"
+#include "kernel/module_internal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/error.h"
-#include "engine/engine.h"
-
-struct hdi_modules {
-    pthread_mutex_t lock;
-    struct hd_module *loaded;
-    struct hd_module *unloaded; /* still in use by submitted work */
-    struct hd_module *free_modules;
-    struct hd_kernel *free_kernels;
-    struct hd_kernel *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
-    struct hd_module *builtin[HDI_BUILTINS];     /* NULL: not asked for yet */
-};
 
 hd_status hdi_modules_create(hd_runtime *rt)
 {
@@ -33,77 +20,11 @@ hd_status hdi_modules_create(hd_runtime *rt)
     return HD_OK;
 }
 
-static struct hd_module *module_from_handle(const hd_module *handle)
-{
-    struct hd_module *m = hdi_handle_object(handle);
-    return m && hdi_handle_fits(handle, &m->head, HDI_MODULE_MAGIC) ? m : NULL;
-}
-
 /* ---- structures ---- */
-
-/* Both under the registry's lock, or before anybody else knows the structure. */
-static void set_live(hdi_handle_head *head, uint32_t magic, int live)
-{
-    hdi_handle_set(head, magic, hdi_handle_head_generation(head), live);
-}
 
 static void end_handles(hdi_handle_head *head, uint32_t magic)
 {
     hdi_handle_set(head, magic, (uint16_t)(hdi_handle_head_generation(head) + 1), 0);
-}
-
-/* Makes another block of kernel structures with their entries for the engines. Registry lock held. */
-static bool add_kernels(hd_runtime *rt)
-{
-    struct hdi_modules *reg = rt->modules;
-    uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
-    if (chunk == HDI_KERNEL_CHUNKS) {
-        return false;
-    }
-    hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
-    struct hd_kernel *kernels = calloc(HDI_KERNEL_CHUNK, sizeof *kernels);
-    if (!entries || !kernels) {
-        free(entries);
-        free(kernels);
-        return false;
-    }
-    for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
-        hdi_handle_set(&kernels[i].head, HDI_KERNEL_MAGIC, 0, 0);
-        kernels[i].number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
-        kernels[i].next = reg->free_kernels;
-        reg->free_kernels = &kernels[i];
-    }
-    reg->blocks[chunk] = kernels;
-    rt->n_kernels += HDI_KERNEL_CHUNK;
-    /* pairs with the acquire load in hdi_kernel_at */
-    atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
-    return true;
-}
-
-static struct hd_kernel *take_kernel(hd_runtime *rt)
-{
-    struct hdi_modules *reg = rt->modules;
-    pthread_mutex_lock(&reg->lock);
-    struct hd_kernel *k = NULL;
-    if (reg->free_kernels || add_kernels(rt)) {
-        k = reg->free_kernels;
-        reg->free_kernels = k->next;
-        k->next = NULL;
-    }
-    pthread_mutex_unlock(&reg->lock);
-    return k;
-}
-
-static void give_kernel(hd_runtime *rt, struct hd_kernel *k)
-{
-    free(k->params);
-    k->params = NULL;
-    k->module = NULL;
-    set_live(&k->head, HDI_KERNEL_MAGIC, 0);
-    pthread_mutex_lock(&rt->modules->lock);
-    k->next = rt->modules->free_kernels;
-    rt->modules->free_kernels = k;
-    pthread_mutex_unlock(&rt->modules->lock);
 }
 
 static struct hd_module *take_module(hd_runtime *rt)
@@ -119,7 +40,7 @@ static struct hd_module *take_module(hd_runtime *rt)
         m = calloc(1, sizeof *m);
     }
     if (m) {
-        set_live(&m->head, HDI_MODULE_MAGIC, 0);
+        hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
         m->runtime = rt;
         m->next = NULL;
     }
@@ -140,14 +61,14 @@ static void give_module(struct hd_module *m, bool driver_usable)
     while (m->kernels) {
         struct hd_kernel *k = m->kernels;
         m->kernels = k->next;
-        give_kernel(rt, k);
+        hdi_kernel_give(rt, k);
     }
     hdi_image_release(&m->image);
     hdi_shm_release(&m->file);
     free(m->marks);
     m->marks = NULL;
     m->n_marks = 0;
-    set_live(&m->head, HDI_MODULE_MAGIC, 0);
+    hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
     pthread_mutex_lock(&rt->modules->lock);
     m->next = rt->modules->free_modules;
     rt->modules->free_modules = m;
@@ -287,7 +208,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         return status;
     }
     pthread_mutex_lock(&rt->modules->lock);
-    set_live(&m->head, HDI_MODULE_MAGIC, 1);
+    hdi_set_live(&m->head, HDI_MODULE_MAGIC, 1);
     m->next = rt->modules->loaded;
     rt->modules->loaded = m;
     pthread_mutex_unlock(&rt->modules->lock);
@@ -426,7 +347,7 @@ static void unload(struct hd_module *m)
 
 void hd_module_unload(hd_module *handle)
 {
-    struct hd_module *m = module_from_handle(handle);
+    struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
         return;
     }
@@ -436,147 +357,6 @@ void hd_module_unload(hd_module *handle)
     pthread_mutex_unlock(&rt->restarting);
 }
 
-/* ---- kernels ---- */
-
-static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
-{
-    if (answer.code == HDCU_ERROR_NOT_FOUND) {
-        char names[256] = "";
-        hdi_image_kernel_names(&m->image, names, sizeof names);
-        return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
-                               "hd_kernel_get: the module has no kernel '%.100s'%s%s", name,
-                               names[0] ? "; it has " : "", names);
-    }
-    return hdi_answer_failed(device, answer, "hd_kernel_get");
-}
-
-static hd_status resolve_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name)
-{
-    int d = device->index;
-    hdi_kernel_facts *facts = malloc(sizeof *facts);
-    if (!facts) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory");
-    }
-    hd_status status = HD_OK;
-    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], name, k->number, facts);
-    if (!hdi_answered(answer)) {
-        status = driver_said_no(m, device, answer, name);
-    } else if (!k->described) {
-        status = hdi_image_describe_by_driver(facts, k);
-    }
-    if (!status) {
-        uint32_t most = device->limits.threads_per_block;
-        k->max_threads[d] = facts->max_threads < most ? facts->max_threads : most;
-        k->static_shared[d] = facts->static_shared;
-        uint64_t usual = device->limits.shared_default;
-        uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
-        atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
-    }
-    free(facts);
-    return status;
-}
-
-static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
-{
-    hd_runtime *rt = m->runtime;
-    struct hd_kernel *k = take_kernel(rt);
-    if (!k) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory, or more than %d kernels",
-                        HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
-    }
-    k->module = m;
-    k->described = false;
-    k->n_params = 0;
-    k->argument_bytes = 0;
-    snprintf(k->name, sizeof k->name, "%s", name);
-    hdi_kernel_set_name(rt, k->number, name);
-    hd_status status = hdi_image_describe(&m->image, name, k);
-    for (int i = 0; i < rt->n_devices && !status; i++) {
-        /* Launches on a device that is lost are refused, so it needs no function. */
-        if (m->loaded[i] && !hdi_device_lost(rt->devices[i])) {
-            status = resolve_on(m, k, rt->devices[i], name);
-            if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* a restart looks it up again */
-            }
-        }
-    }
-    if (!status && k->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
-        status =
-            hdi_fail(HD_ERROR_LIMIT, "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported",
-                     name, k->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
-    }
-    if (status) {
-        give_kernel(rt, k);
-        return status;
-    }
-    *out = k;
-    return HD_OK;
-}
-
-hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
-{
-    if (!name || !out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_get: %s is null", name ? "out" : "name");
-    }
-    struct hd_module *m = module_from_handle(handle);
-    if (!m) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
-    }
-    hd_runtime *rt = m->runtime;
-    if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: no kernel has a name of more than %d characters here",
-                        HDI_KERNEL_NAME_BYTES - 1);
-    }
-    hd_status status = HD_OK;
-    pthread_mutex_lock(&rt->restarting);
-    pthread_mutex_lock(&rt->cold);
-    struct hd_kernel *k = m->kernels;
-    while (k && strcmp(k->name, name) != 0) {
-        k = k->next;
-    }
-    if (!k) {
-        status = make_kernel(m, name, &k);
-        if (!status) {
-            pthread_mutex_lock(&rt->modules->lock);
-            set_live(&k->head, HDI_KERNEL_MAGIC, 1);
-            k->next = m->kernels;
-            m->kernels = k;
-            pthread_mutex_unlock(&rt->modules->lock);
-        }
-    }
-    pthread_mutex_unlock(&rt->cold);
-    pthread_mutex_unlock(&rt->restarting);
-    if (!status) {
-        *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
-    }
-    return status;
-}
-
-hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
-{
-    hd_runtime *rt = device->runtime;
-    int d = device->index;
-    size_t most = device->limits.shared_max - kernel->static_shared[d];
-    if (kernel->static_shared[d] > device->limits.shared_max || bytes > most) {
-        return hdi_fail(
-            HD_ERROR_LIMIT,
-            "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
-            kernel->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
-    }
-    hd_status status = HD_OK;
-    pthread_mutex_lock(&rt->cold);
-    if (bytes > atomic_load_explicit(&kernel->dynamic_shared[d], memory_order_acquire)) {
-        hdi_answer answer = device->port->calls->kernel_shared(device->port, kernel->number, (uint32_t)most);
-        if (hdi_answered(answer)) {
-            atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
-        } else {
-            status = hdi_answer_failed(device, answer, "hd_launch");
-        }
-    }
-    pthread_mutex_unlock(&rt->cold);
-    return status;
-}
-
 /* ---- a device that comes back ---- */
 
 static hd_status restart_module(struct hd_module *m, hdi_device *device)
@@ -584,7 +364,7 @@ static hd_status restart_module(struct hd_module *m, hdi_device *device)
     m->loaded[device->index] = 0;
     hd_status status = load_on(m, device);
     for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
-        status = resolve_on(m, k, device, k->name);
+        status = hdi_kernel_resolve(m, k, device, k->name);
     }
     return status;
 }
