@@ -5,10 +5,8 @@
  * a second time. There is one space, until a device is lost that may go on writing: then the next one is begun, and the
  * older ones only take blocks back.
  */
-#include "memory/host_pool.h"
+#include "memory/host_pool_internal.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,30 +20,6 @@
     ((uint64_t)64 << 20) /* rather than wait for work, so much more is pinned than 5/4 of what was ever taken */
 #define OFFSETS ((size_t)1 << 62)
 #define NO_LANE UINT32_MAX /* the owner may use the block anywhere first */
-
-typedef struct superblock {
-    hdi_pinned pinned;
-    size_t at;     /* in the offsets of its space */
-    bool doubtful; /* in use when a device was lost that may go on writing */
-} superblock;
-
-typedef struct hdi_host_space {
-    struct hdi_host_space *older;
-    hdi_blocks *blocks;
-    superblock *superblocks; /* by rising offset */
-    size_t count, room;
-} space;
-
-struct hdi_host_pool {
-    hdi_host_pool_config config; /* constant, like the next line */
-    size_t page;
-    pthread_mutex_t growing;
-    pthread_mutex_t lock; /* covers all that follows, what spaces have included */
-    space *newest;
-    space *open;             /* the newest one, or NULL: it is not allocated from */
-    uint64_t lost;           /* devices, as last noticed */
-    hdi_host_pool_info info; /* what is counted all the time; `reserved_bytes` changes under both locks */
-};
 
 static size_t round_up(size_t bytes, size_t unit)
 {
@@ -65,7 +39,7 @@ static hd_status fail_note(void)
 /* ---- spaces: lock held ------------------------------------------------------------------------------------------ */
 
 /* The superblock that has the offset. */
-static superblock *superblock_of(const space *s, size_t offset)
+static hdi_superblock *superblock_of(const hdi_host_space *s, size_t offset)
 {
     size_t first = 0, end = s->count;
     while (end - first > 1) {
@@ -96,7 +70,7 @@ static bool notice_losses(hdi_host_pool *pool)
     if (lost == pool->lost) {
         return false;
     }
-    for (space *s = pool->newest; s != NULL; s = s->older) {
+    for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
         hdi_blocks_each(s->blocks, doubt_if_live, s);
     }
     pool->lost = lost;
@@ -105,7 +79,7 @@ static bool notice_losses(hdi_host_pool *pool)
 }
 
 /* The space to allocate from; NULL: no host memory. */
-static space *open_space(hdi_host_pool *pool)
+static hdi_host_space *open_space(hdi_host_pool *pool)
 {
     notice_losses(pool);
     if (pool->open != NULL) {
@@ -113,7 +87,7 @@ static space *open_space(hdi_host_pool *pool)
     }
     hdi_blocks_config config = {
         .limit = OFFSETS, .finished = pool->config.finished, .finished_context = pool->config.context};
-    space *s = calloc(1, sizeof *s);
+    hdi_host_space *s = calloc(1, sizeof *s);
     if (s == NULL || hdi_blocks_create(&config, &s->blocks) != HD_OK) {
         free(s);
         return NULL;
@@ -125,11 +99,11 @@ static space *open_space(hdi_host_pool *pool)
 }
 
 /* Adds a superblock's memory to a space. False: no host memory. */
-static bool add_superblock(hdi_host_pool *pool, space *s, const hdi_pinned *pinned)
+static bool add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pinned *pinned)
 {
     if (s->count == s->room) {
         size_t room = s->room != 0 ? 2 * s->room : 16;
-        superblock *more = realloc(s->superblocks, room * sizeof *more);
+        hdi_superblock *more = realloc(s->superblocks, room * sizeof *more);
         if (more == NULL) {
             return false;
         }
@@ -145,7 +119,7 @@ static bool add_superblock(hdi_host_pool *pool, space *s, const hdi_pinned *pinn
     if (hdi_blocks_grow(s->blocks, pinned->shm.bytes) != HD_OK) {
         return false;
     }
-    s->superblocks[s->count++] = (superblock){.pinned = *pinned, .at = at};
+    s->superblocks[s->count++] = (hdi_superblock){.pinned = *pinned, .at = at};
     return true;
 }
 
@@ -174,7 +148,7 @@ static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_or
 static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_marks *inherited, hdi_origin *origin)
 {
     for (;;) {
-        space *s = open_space(pool);
+        hdi_host_space *s = open_space(pool);
         if (s == NULL) {
             return HD_ERROR_HOST_MEMORY;
         }
@@ -191,7 +165,7 @@ static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_m
             hdi_marks_release(&taken.inherited);
             continue;
         }
-        const superblock *in = superblock_of(s, taken.offset);
+        const hdi_superblock *in = superblock_of(s, taken.offset);
         size_t offset = taken.offset - in->at;
         out->host = (unsigned char *)in->pinned.shm.base + offset;
         out->device = in->pinned.device + offset;
@@ -228,14 +202,14 @@ static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inher
 
 /* What of the idle superblocks of a space is looked for, and was found. */
 typedef struct search {
-    space *in;
+    hdi_host_space *in;
     uint64_t most, found; /* bytes */
 } search;
 
 static hdi_choice choose_idle(void *context, size_t *from, size_t *to)
 {
     search *look = context;
-    const superblock *k = superblock_of(look->in, *from);
+    const hdi_superblock *k = superblock_of(look->in, *from);
     if (k->doubtful || k->at != *from || k->pinned.shm.bytes != *to - *from) {
         return HDI_CHOICE_SKIP;
     }
@@ -257,7 +231,7 @@ static hdi_choice count_idle(void *context, size_t *from, size_t *to)
 static uint64_t idle_bytes(const hdi_host_pool *pool)
 {
     search look = {.found = 0};
-    for (space *s = pool->newest; s != NULL; s = s->older) {
+    for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
         hdi_block *none = NULL;
         look.in = s;
         hdi_blocks_prune(s->blocks); /* what is finished joins its neighbours */
@@ -267,7 +241,7 @@ static uint64_t idle_bytes(const hdi_host_pool *pool)
 }
 
 /* Unpins the superblock of a claim that nobody else can have, and gives the claim back. Returns the next one. */
-static hdi_block *unpin(hdi_host_pool *pool, space *s, hdi_block *claim, uint64_t *freed, hd_status *status)
+static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim, uint64_t *freed, hd_status *status)
 {
     size_t from, to;
     hdi_blocks_claimed(claim, &from, &to);
@@ -276,7 +250,7 @@ static hdi_block *unpin(hdi_host_pool *pool, space *s, hdi_block *claim, uint64_
     pthread_mutex_unlock(&pool->lock);
     hd_status released = hdi_pinned_release(&pinned, false);
     pthread_mutex_lock(&pool->lock);
-    superblock *k = superblock_of(s, from);
+    hdi_superblock *k = superblock_of(s, from);
     size_t behind = (size_t)(s->superblocks + s->count - (k + 1));
     memmove(k, k + 1, behind * sizeof *k);
     s->count--;
@@ -300,7 +274,7 @@ static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed
     uint64_t found = 0;
     pthread_mutex_lock(&pool->lock);
     notice_losses(pool);
-    space *s = pool->newest;
+    hdi_host_space *s = pool->newest;
     pthread_mutex_unlock(&pool->lock);
     for (; s != NULL && found < bytes; s = s->older) {
         search look = {.in = s, .most = bytes - found};
@@ -377,7 +351,7 @@ static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi
     pool->info.driver_calls++;
     pool->info.pinned_bytes += bytes;
     hdi_origin origin;
-    space *s = open_space(pool);
+    hdi_host_space *s = open_space(pool);
     bool added = s != NULL && add_superblock(pool, s, &pinned);
     status = added ? take(pool, false, out, inherited, &origin) : HD_ERROR_HOST_MEMORY;
     pthread_mutex_unlock(&pool->lock);
@@ -435,7 +409,7 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
     if (pool == NULL) {
         return;
     }
-    for (space *s = pool->newest, *next; s != NULL; s = next) {
+    for (hdi_host_space *s = pool->newest, *next; s != NULL; s = next) {
         next = s->older;
         for (size_t i = 0; i < s->count; i++) {
             hdi_pinned_release(&s->superblocks[i].pinned, abandoned);
@@ -556,7 +530,7 @@ void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
 {
     pthread_mutex_lock(&pool->lock);
     *out = pool->info;
-    for (space *s = pool->newest; s != NULL; s = s->older) {
+    for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
         hdi_blocks_info info;
         hdi_blocks_prune(s->blocks);
         hdi_blocks_get_info(s->blocks, &info);
@@ -564,64 +538,4 @@ void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
     }
     out->idle_bytes = idle_bytes(pool);
     pthread_mutex_unlock(&pool->lock);
-}
-
-/* What a superblock's place in the allocator must look like. */
-typedef struct walk {
-    const space *in;
-    size_t next;    /* superblock */
-    size_t covered; /* bytes of it */
-    bool good;
-} walk;
-
-static bool check_block(void *context, size_t from, size_t to, hdi_block_kind kind)
-{
-    walk *w = context;
-    const superblock *k = w->next < w->in->count ? &w->in->superblocks[w->next] : NULL;
-    if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_CLAIMED) {
-        /* a claim is a superblock that is being unpinned */
-        if (kind == HDI_BLOCK_CLAIMED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
-            w->next++;
-        }
-        w->good = w->covered == 0;
-        return w->good;
-    }
-    w->good = k != NULL && from == k->at + w->covered && to <= k->at + k->pinned.shm.bytes;
-    w->covered += to - from;
-    if (w->good && w->covered == k->pinned.shm.bytes) {
-        w->covered = 0;
-        w->next++;
-    }
-    return w->good;
-}
-
-bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes)
-{
-    bool good = true;
-    uint64_t bytes = 0, taken = 0;
-    pthread_mutex_lock(&pool->lock);
-    for (space *s = pool->newest; s != NULL && good; s = s->older) {
-        walk w = {.in = s, .good = true};
-        hdi_blocks_info info;
-        hdi_blocks_get_info(s->blocks, &info);
-        taken += info.live_bytes;
-        for (size_t i = 0; i < s->count; i++) {
-            bytes += s->superblocks[i].pinned.shm.bytes;
-        }
-        good = hdi_blocks_check(s->blocks, why, why_bytes);
-        if (good && (!hdi_blocks_each(s->blocks, check_block, &w) || w.covered != 0 || w.next != s->count)) {
-            snprintf(why, why_bytes, "blocks and superblocks do not fit together at superblock %zu", w.next);
-            good = false;
-        }
-    }
-    if (good && (bytes > pool->info.reserved_bytes || pool->info.reserved_peak_bytes > pool->info.limit_bytes ||
-                 taken != pool->info.taken_bytes)) {
-        snprintf(why, why_bytes, "pinned %llu of %llu counted, peak %llu; taken %llu, counted %llu",
-                 (unsigned long long)bytes, (unsigned long long)pool->info.reserved_bytes,
-                 (unsigned long long)pool->info.reserved_peak_bytes, (unsigned long long)taken,
-                 (unsigned long long)pool->info.taken_bytes);
-        good = false;
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return good;
 }
