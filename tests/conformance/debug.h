@@ -1,5 +1,5 @@
-/* debug.h - what the tests of the option memory_debug share: kernels that read and write by address, figures and reports, and whether a
- * message was left alone.
+/* debug.h - what the tests of the option memory_debug share: figures and reports, whether a message was left alone, and
+ * buffers with a label.
  *
  * Threads: any. Locks: none.
  */
@@ -12,64 +12,6 @@
 #define DEBUG "memory_debug=on"
 
 enum { fresh_word = 0x7ff7fff7, freed_word = (int)0xdddddddd };
-
-/* Reads and writes by address: what a stale pointer does. */
-static const char source[] = "#include <heddle/kernel.h>\n"
-                             "HD_KERNEL(peek, HD_OUT(uint32_t, out), HD_VALUE(uint64_t, address))\n"
-                             "{\n"
-                             "    out[0] = *(volatile uint32_t *)(uintptr_t)address;\n"
-                             "}\n"
-                             "HD_KERNEL(poke, HD_INOUT(uint32_t, y), HD_VALUE(uint64_t, address), HD_VALUE(uint32_t, "
-                             "value))\n"
-                             "{\n"
-                             "    y[0] = value;\n"
-                             "    *(volatile uint8_t *)(uintptr_t)address = (uint8_t)value;\n"
-                             "}\n";
-
-typedef struct kernels {
-    hd_kernel *peek, *poke; /* NULL: there is no compiler */
-} kernels;
-
-CONF_UNUSED static kernels load(hd_runtime *runtime)
-{
-    static uint8_t *image;
-    static size_t size;
-    kernels k = {NULL, NULL};
-    if (image == NULL) {
-        image = conf_kernel_file(source, &size);
-    }
-    if (image != NULL) {
-        hd_module *module = NULL;
-        CONF_OK(hd_module_load(runtime, image, size, &module));
-        CONF_OK(hd_kernel_get(module, "peek", &k.peek));
-        CONF_OK(hd_kernel_get(module, "poke", &k.poke));
-    }
-    return k;
-}
-
-#define NEED_KERNELS(runtime, k)                                                                                       \
-    do {                                                                                                               \
-        if ((k).peek == NULL) {                                                                                        \
-            conf_close(runtime);                                                                                       \
-            skip();                                                                                                    \
-        }                                                                                                              \
-    } while (0)
-
-CONF_UNUSED static uint32_t peek(hd_lane *lane, kernels k, hd_buffer *out, uint64_t address)
-{
-    uint32_t word = 0;
-    hd_arg args[] = {hd_out(out), hd_u64(address)};
-    CONF_OK(hd_launch(lane, k.peek, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 2, NULL));
-    CONF_OK(hd_read(out, 0, &word, 4));
-    return word;
-}
-
-/* One byte, as part of an operation on `y`. */
-CONF_UNUSED static void poke(hd_lane *lane, kernels k, hd_buffer *y, uint64_t address, uint32_t value)
-{
-    hd_arg args[] = {hd_inout(y), hd_u64(address), hd_u32(value)};
-    CONF_OK(hd_launch(lane, k.poke, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 3, NULL));
-}
 
 CONF_UNUSED static hd_memory_stats stats_of(hd_runtime *runtime, int device)
 {

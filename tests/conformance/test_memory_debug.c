@@ -6,6 +6,63 @@
  */
 #include "debug.h"
 
+/* Reads and writes by address: what a stale pointer does. */
+static const char source[] = "#include <heddle/kernel.h>\n"
+                             "HD_KERNEL(peek, HD_OUT(uint32_t, out), HD_VALUE(uint64_t, address))\n"
+                             "{\n"
+                             "    out[0] = *(volatile uint32_t *)(uintptr_t)address;\n"
+                             "}\n"
+                             "HD_KERNEL(poke, HD_INOUT(uint32_t, y), HD_VALUE(uint64_t, address), HD_VALUE(uint32_t, "
+                             "value))\n"
+                             "{\n"
+                             "    y[0] = value;\n"
+                             "    *(volatile uint8_t *)(uintptr_t)address = (uint8_t)value;\n"
+                             "}\n";
+
+/* A runtime with the option, and what it takes there. */
+typedef struct looker {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_kernel *peek, *poke;
+} looker;
+
+/* Skips the case where there is no compiler. */
+static looker open_looker(void)
+{
+    static uint8_t *image;
+    static size_t size;
+    looker l = {.runtime = conf_open(DEBUG)};
+    if (image == NULL) {
+        image = conf_kernel_file(source, &size);
+    }
+    if (image == NULL) {
+        conf_close(l.runtime);
+        skip();
+    }
+    hd_module *module = NULL;
+    CONF_OK(hd_module_load(l.runtime, image, size, &module));
+    CONF_OK(hd_kernel_get(module, "peek", &l.peek));
+    CONF_OK(hd_kernel_get(module, "poke", &l.poke));
+    l.lane = hd_default_lane(l.runtime, 0);
+    return l;
+}
+
+static uint32_t peek(const looker *l, hd_buffer *out, uint64_t address)
+{
+    uint32_t word = 0;
+    hd_arg args[] = {hd_out(out), hd_u64(address)};
+    CONF_OK(hd_launch(l->lane, l->peek, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 2, NULL));
+    CONF_OK(hd_read(out, 0, &word, 4));
+    return word;
+}
+
+/* One byte, as part of an operation on `y`. */
+static void poke(const looker *l, hd_buffer *y, uint64_t address, uint32_t value)
+{
+    hd_arg args[] = {hd_inout(y), hd_u64(address), hd_u32(value)};
+    CONF_OK(hd_launch(l->lane, l->poke, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 3, NULL));
+}
+
 /* ---- programs without mistakes ---- */
 
 static void correct_programs_are_told_nothing(void **state)
@@ -103,64 +160,58 @@ static void fresh_memory_shows(void **state)
 static void freed_memory_shows(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(DEBUG);
-    hd_lane *lane = hd_default_lane(runtime, 0);
-    kernels k = load(runtime);
-    NEED_KERNELS(runtime, k);
-    hd_buffer *out = labelled(lane, 4, "out"), *b = labelled(lane, 4000, "stale"), *near = labelled(lane, 4000, "near");
+    looker l = open_looker();
+    hd_buffer *out = labelled(l.lane, 4, "out"), *b = labelled(l.lane, 4000, "stale"),
+              *near = labelled(l.lane, 4000, "near");
     uint64_t address = hd_buffer_address(b);
     CONF_OK(hd_fill(b, 0, 0x1234, 4000, NULL));
     CONF_OK(hd_fill(near, 0, 0x5678, 4000, NULL));
     CONF_OK(hd_buffer_wait(b, HD_READ, 60 * CONF_SECOND));
-    CONF_EQUAL(peek(lane, k, out, address), 0x1234);
+    CONF_EQUAL(peek(&l, out, address), 0x1234);
     hd_free(b);
     /* it is done behind all work, not at once */
-    while (peek(lane, k, out, address) != (uint32_t)freed_word ||
-           peek(lane, k, out, address + 3996) != (uint32_t)freed_word) {
+    while (peek(&l, out, address) != (uint32_t)freed_word || peek(&l, out, address + 3996) != (uint32_t)freed_word) {
         conf_nap_ms(1);
     }
     CONF_FILLED(near, 0, 0x5678, 4000);
     hd_free(near);
     hd_free(out);
-    conf_close(runtime);
+    conf_close(l.runtime);
 }
 
 static void held_memory_stays_as_it_is(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(DEBUG);
-    hd_lane *lane = hd_default_lane(runtime, 0);
-    kernels k = load(runtime);
-    NEED_KERNELS(runtime, k);
-    hd_buffer *out = labelled(lane, 4, "out"), *b = labelled(lane, 4001, "held");
+    looker l = open_looker();
+    hd_buffer *out = labelled(l.lane, 4, "out"), *b = labelled(l.lane, 4001, "held");
     uint64_t address = hd_buffer_address(b);
     hd_hold *hold = NULL;
-    CONF_OK(hd_hold_create(runtime, &hold));
+    CONF_OK(hd_hold_create(l.runtime, &hold));
     CONF_OK(hd_hold_add(hold, b));
     CONF_OK(hd_fill(b, 0, 0x1234, 4000, NULL));
     hd_free(b);
     for (int i = 0; i < 20; i++) {
-        hd_buffer *other = labelled(lane, 4001, "other");
+        hd_buffer *other = labelled(l.lane, 4001, "other");
         CONF_TRUE(hd_buffer_address(other) != address);
         hd_free(other);
-        CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+        CONF_OK(hd_lane_wait(l.lane, 60 * CONF_SECOND));
     }
     /* a read of the buffer would wait for its fill; by address there is only this */
-    while (peek(lane, k, out, address) == (uint32_t)fresh_word) {
+    while (peek(&l, out, address) == (uint32_t)fresh_word) {
         conf_nap_ms(1);
     }
-    CONF_EQUAL(peek(lane, k, out, address), 0x1234);
-    poke(lane, k, out, address + 4001, 0x11); /* what a recording may do wrong */
-    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
-    CONF_EQUAL(stats_of(runtime, 0).overruns, 0);
+    CONF_EQUAL(peek(&l, out, address), 0x1234);
+    poke(&l, out, address + 4001, 0x11); /* what a recording may do wrong */
+    CONF_OK(hd_lane_wait(l.lane, 60 * CONF_SECOND));
+    CONF_EQUAL(stats_of(l.runtime, 0).overruns, 0);
     hd_hold_destroy(hold);
-    CONF_EQUAL(stats_of(runtime, 0).overruns, 1);
+    CONF_EQUAL(stats_of(l.runtime, 0).overruns, 1);
     CONF_TRUE(strstr(hd_message(), "'held'") != NULL);
-    while (peek(lane, k, out, address) != (uint32_t)freed_word) {
+    while (peek(&l, out, address) != (uint32_t)freed_word) {
         conf_nap_ms(1);
     }
     hd_free(out);
-    conf_close(runtime);
+    conf_close(l.runtime);
 }
 
 /* ---- overruns ---- */
@@ -198,10 +249,7 @@ static void an_overrun_is_found(void **state)
 static void every_byte_beside_a_buffer_is_watched(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(DEBUG);
-    hd_lane *lane = hd_default_lane(runtime, 0);
-    kernels k = load(runtime);
-    NEED_KERNELS(runtime, k);
+    looker l = open_looker();
     const size_t sizes[] = {4, 5, 6, 7, 255, 256, 257, 4096, 1000003};
     uint64_t found = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -209,21 +257,21 @@ static void every_byte_beside_a_buffer_is_watched(void **state)
             -256, -1, (int64_t)sizes[i], (int64_t)sizes[i] + 1, (int64_t)sizes[i] + 3, (int64_t)sizes[i] + 255};
         for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++) {
             char expected[64];
-            hd_buffer *b = labelled(lane, sizes[i], "watched");
-            poke(lane, k, b, hd_buffer_address(b) + (uint64_t)offsets[o], 0x42);
+            hd_buffer *b = labelled(l.lane, sizes[i], "watched");
+            poke(&l, b, hd_buffer_address(b) + (uint64_t)offsets[o], 0x42);
             hd_free(b);
             snprintf(expected, sizeof expected, "1 from offset %lld to", (long long)offsets[o]);
             CONF_FAILS_WITH(HD_ERROR_ACCESS, HD_ERROR_ACCESS, expected);
-            CONF_EQUAL(stats_of(runtime, 0).overruns, ++found);
+            CONF_EQUAL(stats_of(l.runtime, 0).overruns, ++found);
         }
-        hd_buffer *b = labelled(lane, sizes[i], "inside");
+        hd_buffer *b = labelled(l.lane, sizes[i], "inside");
         leave_message();
-        poke(lane, k, b, hd_buffer_address(b) + sizes[i] - 1, 0x42);
-        poke(lane, k, b, hd_buffer_address(b), 0x42);
+        poke(&l, b, hd_buffer_address(b) + sizes[i] - 1, 0x42);
+        poke(&l, b, hd_buffer_address(b), 0x42);
         hd_free(b);
         CONF_TRUE(message_is_left());
     }
-    conf_close(runtime);
+    conf_close(l.runtime);
 }
 
 /* hd_free waits for what uses the buffer, so that an overrun by it is found. */

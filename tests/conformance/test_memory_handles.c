@@ -138,38 +138,56 @@ static void without_the_option_handles_are_refused_as_well(void **state)
 
 /* ---- leaks ---- */
 
+/* A runtime that writes its report into a file when it ends, and reading that, which removes the file. */
+typedef struct reporting {
+    hd_runtime *runtime;
+    char folder[32], path[64];
+} reporting;
+
+static reporting open_reporting(void)
+{
+    reporting r = {.folder = "/tmp/heddle-test-XXXXXX"};
+    CONF_TRUE(mkdtemp(r.folder) != NULL);
+    snprintf(r.path, sizeof r.path, "%s/report.json", r.folder);
+    r.runtime = conf_open_with(DEBUG " stats=%s", r.path);
+    return r;
+}
+
+static char *read_report(const reporting *r)
+{
+    FILE *file = fopen(r->path, "re");
+    CONF_TRUE(file != NULL);
+    char *text = conf_memory(1 << 20);
+    text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
+    fclose(file);
+    CONF_EQUAL(unlink(r->path), 0);
+    CONF_EQUAL(rmdir(r->folder), 0);
+    CONF_TRUE(json_is_document(text));
+    return text;
+}
+
 static void leaks_are_listed_at_the_end(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/heddle-test-XXXXXX", path[64], settings[160];
-    CONF_TRUE(mkdtemp(folder) != NULL);
-    snprintf(path, sizeof path, "%s/report.json", folder);
-    snprintf(settings, sizeof settings, DEBUG " stats=%s", path);
-    hd_runtime *runtime = conf_open(settings);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    reporting r = open_reporting();
+    hd_lane *lane = hd_default_lane(r.runtime, 0);
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
     hd_buffer *kept = NULL, *pinned = NULL, *held = labelled(lane, 777, "held");
     CONF_OK(hd_alloc_with(lane, 1000, &keep, &kept));
-    CONF_OK(hd_alloc_host(runtime, 2000, &pinned));
+    CONF_OK(hd_alloc_host(r.runtime, 2000, &pinned));
     char content[1000] = "x";
     CONF_OK(hd_write(kept, 0, content, sizeof content));
     for (int i = 0; i < 5; i++) {
         labelled(lane, 300, "forgotten");
     }
     hd_hold *hold = NULL; /* freed by the program, so no leak */
-    CONF_OK(hd_hold_create(runtime, &hold));
+    CONF_OK(hd_hold_create(r.runtime, &hold));
     CONF_OK(hd_hold_add(hold, held));
     hd_free(held);
-    conf_close(runtime);
+    conf_close(r.runtime);
     CONF_TRUE(strstr(hd_message(), "7 buffers of 4500 bytes") != NULL);
 
-    FILE *file = fopen(path, "re");
-    CONF_TRUE(file != NULL);
-    char *text = conf_memory(1 << 20);
-    size_t n = fread(text, 1, (1 << 20) - 1, file);
-    text[n] = '\0';
-    fclose(file);
-    CONF_TRUE(json_is_document(text));
+    char *text = read_report(&r);
     CONF_EQUAL(json_count_at(text, "leaks"), 3);
     CONF_EQUAL(json_integer_at(text, "leaks.0.device"), HD_DEVICE_HOST);
     CONF_EQUAL(json_integer_at(text, "leaks.0.bytes"), 2000);
@@ -181,35 +199,22 @@ static void leaks_are_listed_at_the_end(void **state)
     const char *site = json_at(text, "leaks.2.call_site");
     CONF_TRUE(site != NULL && strstr(site, "+0x") != NULL);
     free(text);
-    CONF_EQUAL(unlink(path), 0);
-    CONF_EQUAL(rmdir(folder), 0);
 }
 
 static void without_leaks_there_is_nothing_to_say(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/heddle-test-XXXXXX", path[64], settings[160];
-    CONF_TRUE(mkdtemp(folder) != NULL);
-    snprintf(path, sizeof path, "%s/report.json", folder);
-    snprintf(settings, sizeof settings, DEBUG " stats=%s", path);
-    hd_runtime *runtime = conf_open(settings);
-    hd_buffer *b = labelled(hd_default_lane(runtime, 0), 100, "freed");
+    reporting r = open_reporting();
+    hd_buffer *b = labelled(hd_default_lane(r.runtime, 0), 100, "freed");
     char content[100] = "x";
     CONF_OK(hd_write(b, 0, content, sizeof content));
     hd_free(b);
     leave_message();
-    conf_close(runtime);
+    conf_close(r.runtime);
     CONF_TRUE(message_is_left());
-    FILE *file = fopen(path, "re");
-    CONF_TRUE(file != NULL);
-    char *text = conf_memory(1 << 20);
-    text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
-    fclose(file);
-    CONF_TRUE(json_is_document(text));
+    char *text = read_report(&r);
     CONF_EQUAL(json_count_at(text, "leaks"), 0);
     free(text);
-    CONF_EQUAL(unlink(path), 0);
-    CONF_EQUAL(rmdir(folder), 0);
 }
 
 int main(void)
