@@ -45,11 +45,12 @@ CONF_UNUSED static void side_start(side *s)
     CONF_EQUAL(pthread_create(&s->thread, NULL, side_runs, s), 0);
 }
 
-/* Waits until the thread has slept for a while over one operation, or has ended, or some seconds are over. */
+/* Waits until the thread has slept for a while over one operation, or has ended; on a busy machine it may take long to get there. */
 CONF_UNUSED static void side_settle(side *s)
 {
     int quiet = 0, begun = -1;
-    for (int i = 0; i < 2000 && quiet < 20 && !atomic_load(&s->ended); i++) {
+    int64_t limit = conf_now() + 25 * CONF_SECOND * CONF_SLOWNESS;
+    while (quiet < 40 && !atomic_load(&s->ended) && conf_now() < limit) {
         int now = atomic_load(&s->begun), id = atomic_load(&s->id);
         quiet = id != 0 && now == begun && wk_state(id) == 'S' ? quiet + 1 : 0;
         begun = now;

@@ -150,7 +150,7 @@ static void transfers_time_out(void **state)
     CONF_OK(hd_fill(pinned, 0, 6, 4096, NULL));
     CONF_OK(hd_buffer_wait(pinned, HD_READ, 60 * CONF_SECOND));
     conf_kernels k = conf_builtins(runtime);
-    uint8_t got[4096];
+    uint32_t got[1024];
     void *p = NULL;
     bool seen = false;
     for (double ms = 200; !seen && ms <= 25600; ms *= 2) {
@@ -177,8 +177,18 @@ static void transfers_time_out(void **state)
     CONF_TRUE(seen);
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_OK(hd_buffer_wait(x, HD_READ, 60 * CONF_SECOND));
-    CONF_FILLED(x, 0, 7, 4096);
-    CONF_OK(hd_map(pinned, HD_READ, &p));
+    hd_status status;
+    do { /* the limit is short for a busy machine */
+        status = hd_read(x, 0, got, 4096);
+    } while (status == HD_ERROR_TIMEOUT);
+    CONF_OK(status);
+    for (size_t i = 0; i < 1024; i++) {
+        CONF_EQUAL(got[i], 7);
+    }
+    do {
+        status = hd_map(pinned, HD_READ, &p);
+    } while (status == HD_ERROR_TIMEOUT);
+    CONF_OK(status);
     CONF_EQUAL(((uint32_t *)p)[1023], 8);
     hd_unmap(pinned);
     conf_close(runtime);

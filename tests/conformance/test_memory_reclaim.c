@@ -290,7 +290,7 @@ static void is_replaced_while_others_allocate(void **state)
     pool_thread threads[ALLOCATORS];
     pool_start(threads, ALLOCATORS, runtime, 5, allocates, NULL);
     int now = -1;
-    for (int i = 0; i < (CONF_TSAN ? 100 : 400) || atomic_load(&both[0].calls) + atomic_load(&both[1].calls) < 50;
+    for (int i = 0; i < (CONF_TSAN ? 100 : 400) || atomic_load(&both[0].calls) < 20 || atomic_load(&both[1].calls) < 20;
          i++) {
         int next = i % 3 == 2 ? -1 : i % 3;
         if (next >= 0) {
@@ -309,7 +309,6 @@ static void is_replaced_while_others_allocate(void **state)
     atomic_store(&st.stop, true);
     pool_join(threads, ALLOCATORS);
     CONF_OK(hd_memory_on_reclaim(runtime, NULL, NULL));
-    CONF_TRUE(atomic_load(&both[0].calls) > 0 && atomic_load(&both[1].calls) > 0);
     CONF_TRUE(pool_stats(runtime, 0).reserved_peak_bytes <= 16 * POOL_MIB);
     for (int i = 0; i < 16; i++) {
         hd_free(st.spare[i]);

@@ -396,6 +396,7 @@ static void a_device_is_lost_meanwhile(void **state)
         while (atomic_load(&l.good) < good + 20) {
             conf_nap_ms(1);
         }
+        unsigned lost = atomic_load(&l.lost);
         hd_device_info_t info = {.size = sizeof info};
         CONF_OK(hd_device_info(runtime, 0, &info));
         CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
@@ -403,8 +404,8 @@ static void a_device_is_lost_meanwhile(void **state)
             conf_nap_ms(1);
             CONF_OK(hd_device_info(runtime, 0, &info));
         }
-        if (round % 2 == 0) {
-            conf_nap_ms(3);
+        while (round % 2 == 0 && atomic_load(&l.lost) == lost) {
+            conf_nap_ms(1); /* until one of them has noticed */
         }
         CONF_OK(hd_device_restart(runtime, 0));
     }

@@ -18,6 +18,7 @@ typedef struct storm {
     hdi_host_pool *pool;
     unsigned number;
     _Atomic uint64_t *submitted; /* per lane */
+    pthread_barrier_t *halfway;
     int errors;
     unsigned long got, refused;
 } storm;
@@ -77,6 +78,9 @@ static void *storm_thread(void *argument)
     uint64_t random = st->number * 1000003;
     hdi_host_block slots[SLOTS] = {{0}};
     for (int step = 0; step < STORM_STEPS; step++) {
+        if (step == STORM_STEPS / 2) { /* however they are scheduled, all of them have blocks at once */
+            pthread_barrier_wait(st->halfway);
+        }
         hdi_host_block *slot = &slots[next_number(&random) % SLOTS];
         uint64_t me = name_of(st, (size_t)(slot - slots));
         if (slot->space != NULL) {
@@ -125,12 +129,14 @@ static void no_byte_above_the_limit_in_a_storm(void **unused)
     static _Atomic uint64_t submitted[LANES];
     storm storms[THREADS];
     pthread_t threads[THREADS];
+    pthread_barrier_t halfway;
+    pthread_barrier_init(&halfway, NULL, THREADS);
     atomic_store(&device.slow, true);
     for (int i = 0; i < LANES; i++) {
         atomic_store(&submitted[i], 0);
     }
     for (unsigned i = 0; i < THREADS; i++) {
-        storms[i] = (storm){.pool = pool, .number = i + 1, .submitted = submitted};
+        storms[i] = (storm){.pool = pool, .number = i + 1, .submitted = submitted, .halfway = &halfway};
         assert_int_equal(pthread_create(&threads[i], NULL, storm_thread, &storms[i]), 0);
     }
     unsigned long got = 0, refused = 0;
@@ -147,6 +153,7 @@ static void no_byte_above_the_limit_in_a_storm(void **unused)
         got += storms[i].got;
         refused += storms[i].refused;
     }
+    pthread_barrier_destroy(&halfway);
     assert_true(atomic_load(&device.peak) <= limit);
     assert_true(atomic_load(&device.peak) > limit / 2);
     assert_true(got > 1000);
