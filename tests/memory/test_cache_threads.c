@@ -105,7 +105,10 @@ static void others_drain_while_the_owners_work(void **unused)
     close_store(s);
 }
 
+enum { GUESTS = 4 };
+
 typedef struct guest {
+    pthread_t thread;
     store *s;
     int items;
     pthread_barrier_t *barrier; /* NULL: ends at once */
@@ -131,21 +134,31 @@ static void *fills_its_magazines(void *argument)
     return NULL;
 }
 
+/* Each of them puts 60 items into its magazines. */
+static void start_guests(guest guests[GUESTS], store *s, pthread_barrier_t *barrier)
+{
+    for (int i = 0; i < GUESTS; i++) {
+        guests[i] = (guest){.s = s, .items = 60, .barrier = barrier};
+        assert_int_equal(pthread_create(&guests[i].thread, NULL, fills_its_magazines, &guests[i]), 0);
+    }
+}
+
+static void join_guests(guest guests[GUESTS])
+{
+    for (int i = 0; i < GUESTS; i++) {
+        pthread_join(guests[i].thread, NULL);
+    }
+}
+
 /* A thread that ends gives everything back; what it counted stays counted. */
 static void a_thread_that_ends_gives_back(void **unused)
 {
     (void)unused;
     store *s = open_store();
     for (int round = 1; round <= 20; round++) {
-        guest g[4];
-        pthread_t threads[4];
-        for (int i = 0; i < 4; i++) {
-            g[i] = (guest){s, 60, NULL};
-            assert_int_equal(pthread_create(&threads[i], NULL, fills_its_magazines, &g[i]), 0);
-        }
-        for (int i = 0; i < 4; i++) {
-            pthread_join(threads[i], NULL);
-        }
+        guest guests[GUESTS];
+        start_guests(guests, s, NULL);
+        join_guests(guests);
         assert_int_equal(s->count, ITEMS);
         assert_int_equal(hdi_caches_count(s->rt), 0);
         for (int d = 0; d < DEVICES; d++) {
@@ -163,14 +176,10 @@ static void idle_threads_are_drained(void **unused)
 {
     (void)unused;
     store *s = open_store();
-    guest g[4];
-    pthread_t threads[4];
+    guest guests[GUESTS];
     pthread_barrier_t barrier;
-    pthread_barrier_init(&barrier, NULL, 5);
-    for (int i = 0; i < 4; i++) {
-        g[i] = (guest){s, 60, &barrier};
-        assert_int_equal(pthread_create(&threads[i], NULL, fills_its_magazines, &g[i]), 0);
-    }
+    pthread_barrier_init(&barrier, NULL, GUESTS + 1);
+    start_guests(guests, s, &barrier);
     pthread_barrier_wait(&barrier);
     assert_int_equal(hdi_caches_count(s->rt), 4);
     assert_int_equal(s->count, ITEMS - 240);
@@ -180,9 +189,7 @@ static void idle_threads_are_drained(void **unused)
     }
     assert_int_equal(s->count, ITEMS);
     pthread_barrier_wait(&barrier);
-    for (int i = 0; i < 4; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    join_guests(guests);
     assert_int_equal(s->count, ITEMS);
     pthread_barrier_destroy(&barrier);
     close_store(s);
@@ -194,23 +201,17 @@ static void a_runtime_ends_before_its_threads(void **unused)
     (void)unused;
     for (int round = 0; round < 20; round++) {
         store *s = open_store();
-        guest g[4];
-        pthread_t threads[4];
+        guest guests[GUESTS];
         pthread_barrier_t barrier;
-        pthread_barrier_init(&barrier, NULL, 5);
-        for (int i = 0; i < 4; i++) {
-            g[i] = (guest){s, 60, &barrier};
-            assert_int_equal(pthread_create(&threads[i], NULL, fills_its_magazines, &g[i]), 0);
-        }
+        pthread_barrier_init(&barrier, NULL, GUESTS + 1);
+        start_guests(guests, s, &barrier);
         pthread_barrier_wait(&barrier);
         uint64_t released = s->released[0];
         close_store(
             s); /* forgets the items: nothing is released any more, or the store would be used after it is gone */
         assert_int_equal(released, 0);
         pthread_barrier_wait(&barrier);
-        for (int i = 0; i < 4; i++) {
-            pthread_join(threads[i], NULL);
-        }
+        join_guests(guests);
         pthread_barrier_destroy(&barrier);
     }
 }
