@@ -5,8 +5,6 @@
  * is under way at a time; every case has runtimes of its own, which it closes; how long a slice is follows from the
  * time that is left, so that the run ends in time whatever the allocators cost.
  */
-#include "bench/alloc.h"
-
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,31 +63,8 @@ const char alloc_help[] =
 
 /* ------------------------------------------------------------------------------------------------------- parts -- */
 
-static const char *const parts[] = {"pair",   "random",    "holes",  "live",  "multi_stream", "threads", "hand_over",
-                                    "replay", "free_busy", "beside", "limit", "reclaim",      "unified", "pinned"};
-
-bool alloc_has_part(const char *name, size_t length)
-{
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (strlen(parts[i]) == length && memcmp(parts[i], name, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_wanted(const alloc_options *o, const char *part)
-{
-    size_t length = strlen(part);
-    for (const char *at = o->only; at && *at; at += strspn(at, ",")) {
-        size_t here = strcspn(at, ",");
-        if (here == length && memcmp(at, part, length) == 0) {
-            return true;
-        }
-        at += here;
-    }
-    return !o->only;
-}
+const char alloc_parts[] =
+    "pair,random,holes,live,multi_stream,threads,hand_over,replay,free_busy,beside,limit,reclaim,unified,pinned";
 
 /* ------------------------------------------------------------------------------------------- recorded programs -- */
 
@@ -125,7 +100,7 @@ static bool add_directory(alloc_experiment *x, const char *directory, char *erro
 /* The ones that were asked for; else those beside the source, or those that are installed with this program. */
 static bool find_logs(alloc_experiment *x, char *error)
 {
-    const alloc_options *o = x->options;
+    const bench_options *o = x->options;
     char self[PATH_BYTES / 2], beside[PATH_BYTES] = "";
     bool ok = true;
     for (int i = 0; i < o->n_replays && ok; i++) {
@@ -155,7 +130,7 @@ static alloc_step *add_step(alloc_experiment *x, const char *group,
                             bool (*run)(alloc_experiment *, const alloc_step *, char *), uint64_t a, uint64_t b)
 {
     static alloc_step left_out; /* what is not wanted is written here */
-    bool wanted = x->n_steps < ALLOC_STEPS_MAX && is_wanted(x->options, group);
+    bool wanted = x->n_steps < ALLOC_STEPS_MAX && report_is_wanted(x->options->only, group);
     alloc_step *step = wanted ? &x->steps[x->n_steps++] : &left_out;
     *step = (alloc_step){.group = group, .run = run, .a = a, .b = b};
     return step;
@@ -302,18 +277,9 @@ static void set_slice(alloc_experiment *x, int step, double usual_ns)
 
 /* -------------------------------------------------------------------------------------------------------- open -- */
 
-/* The first device that HEDDLE_DEVICES allows. */
-static int first_device(void)
-{
-    const char *list = getenv("HEDDLE_DEVICES");
-    char *end;
-    long number = list ? strtol(list, &end, 10) : 0;
-    return list && end != list && number > 0 && number < 1024 ? (int)number : 0;
-}
-
 static bool open_runtime(alloc_experiment *x, const char *more, char *error)
 {
-    int device = x->options->device >= 0 ? x->options->device : first_device();
+    int device = plain_device_number(x->options->device);
     snprintf(x->settings, sizeof(x->settings), "devices=%d memory_idle=0%s", device, more);
     hd_options options = {.size = sizeof(options), .settings = x->settings};
     x->info.size = sizeof(x->info);
@@ -352,48 +318,14 @@ static bool open_device(alloc_experiment *x, char *error)
     return true;
 }
 
-/* The provider in this process, which has settings of its own where Heddle's engines are elsewhere. */
-static bool open_provider(alloc_experiment *x, char *error)
-{
-    if (!x->on_host) {
-        return report_check(hdi_driver_nvidia(&x->driver), "driver", error);
-    }
-    hdi_options options;
-    if (!report_check(hdi_options_parse(x->settings, &options), "options", error)) {
-        return false;
-    }
-    hd_status status = hdi_host_configure(&options);
-    hdi_options_release(&options);
-    return report_check(status, "host devices", error) && report_check(hdi_driver_host(&x->driver), "driver", error);
-}
-
-static bool find_device(alloc_experiment *x, char *error)
-{
-    int count = 0;
-    if (!ALLOC_TRY(x->driver, error, cuDeviceGetCount, (&count))) {
-        return false;
-    }
-    for (int i = 0; i < count; i++) {
-        hdcu_uuid uuid;
-        if (!ALLOC_TRY(x->driver, error, cuDeviceGet, (&x->ordinal, i)) ||
-            !ALLOC_TRY(x->driver, error, cuDeviceGetUuid, (&uuid, x->ordinal))) {
-            return false;
-        }
-        if (memcmp(uuid.bytes, x->device.uuid, 16) == 0) {
-            return true;
-        }
-    }
-    snprintf(error, PLAIN_ERROR, "the driver shows %d devices, none of them the one that Heddle opened", count);
-    return false;
-}
-
 /* The rivals' device, context and pool. */
 static bool open_rivals(alloc_experiment *x, char *error)
 {
     int pools = 0;
-    if (!open_provider(x, error) || !ALLOC_TRY(x->driver, error, cuInit, (0)) || !find_device(x, error) ||
-        !ALLOC_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&x->context, x->ordinal)) ||
-        !ALLOC_TRY(x->driver, error, cuCtxSetCurrent, (x->context)) ||
+    if (!plain_provider(x->on_host, x->settings, &x->driver, error) ||
+        !plain_find_device(x->driver, x->device.uuid, &x->ordinal, error) ||
+        !DRIVER_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&x->context, x->ordinal)) ||
+        !DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->context)) ||
         !plain_builtin(x->info.driver, &x->image, error)) {
         return false;
     }
@@ -403,13 +335,14 @@ static bool open_rivals(alloc_experiment *x, char *error)
     if (has_entries &&
         d->cuDeviceGetAttribute(&pools, HDCU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, x->ordinal) == HDCU_SUCCESS &&
         pools) {
-        return ALLOC_TRY(d, error, cuDeviceGetDefaultMemPool, (&x->pool, x->ordinal));
+        return DRIVER_TRY(d, error, cuDeviceGetDefaultMemPool, (&x->pool, x->ordinal));
     }
     return true;
 }
 
-static void close_all(alloc_experiment *x)
+static void close_all(void *experiment)
 {
+    alloc_experiment *x = experiment;
     hd_close(x->runtime);
     if (x->context) {
         x->driver->cuCtxSetCurrent(NULL);
@@ -420,12 +353,13 @@ static void close_all(alloc_experiment *x)
     }
 }
 
-static bool measure(alloc_experiment *x, char *error)
+static bool measure(void *experiment, char *error)
 {
-    const alloc_options *o = x->options;
+    alloc_experiment *x = experiment;
+    const bench_options *o = x->options;
     stats_clock_start();
     report_progress(&o->run, "reading recorded programs", "", 0);
-    if (is_wanted(o, "replay") && !find_logs(x, error)) {
+    if (report_is_wanted(o->only, "replay") && !find_logs(x, error)) {
         return false;
     }
     report_progress(&o->run, "opening the device", "", 0);
@@ -455,23 +389,12 @@ static bool measure(alloc_experiment *x, char *error)
     return true;
 }
 
-int alloc_run(const alloc_options *options)
+int alloc_run(const bench_options *options)
 {
+    static const report_benchmark benchmark = {"bench alloc", measure, close_all, alloc_print_table, alloc_print_json};
     alloc_experiment *x = calloc(1, sizeof(*x));
-    char error[PLAIN_ERROR] = "out of memory";
-    bool ok = false;
     if (x) {
         x->options = options;
-        x->started = report_wall_clock();
-        ok = report_try_json(&options->run, error) && measure(x, error);
-        x->took_s = report_wall_clock() - x->started;
-        report_progress(&options->run, NULL, "", 1);
-        ok = ok && report_write(&options->run, alloc_print_table, alloc_print_json, x, error);
-        close_all(x);
-        free(x);
     }
-    if (!ok) {
-        fprintf(stderr, "heddle bench alloc: %s\n", error);
-    }
-    return ok ? 0 : 1;
+    return report_conduct(&benchmark, x, &options->run);
 }

@@ -42,8 +42,8 @@ static bool open_unified(alloc_experiment *x, unified *u, double *first_us, char
     hd_buffer *source = NULL;
     float found = 0;
     bool ok = alloc_side_open(x, ALLOC_PLAIN, 1, "", &u->plain, error) &&
-              ALLOC_TRY(x->driver, error, cuMemAlloc, (&u->device, bytes)) &&
-              ALLOC_TRY(x->driver, error, cuMemcpyHtoD, (u->device, u->memory, bytes)) &&
+              DRIVER_TRY(x->driver, error, cuMemAlloc, (&u->device, bytes)) &&
+              DRIVER_TRY(x->driver, error, cuMemcpyHtoD, (u->device, u->memory, bytes)) &&
               alloc_side_open(x, ALLOC_HEDDLE, 1, "", &u->side, error) &&
               report_check(hd_alloc_unified(u->side.lane[0], bytes, &u->buffer), "hd_alloc_unified", error) &&
               report_check(hd_alloc(u->side.lane[0], bytes, &source), "hd_alloc", error) &&
@@ -111,7 +111,7 @@ static bool copy_elements(unified *u, double *ns, char *error)
     uint32_t n = 0;
     for (; n < COPIES_MOST && (n % 16 || stats_monotonic() < end); n++) {
         float found = 0;
-        if (!ALLOC_TRY(u->plain.d, error, cuMemcpyDtoH, (&found, u->device + sizeof(float) * n, sizeof(float)))) {
+        if (!DRIVER_TRY(u->plain.d, error, cuMemcpyDtoH, (&found, u->device + sizeof(float) * n, sizeof(float)))) {
             return false;
         }
         if (found != number_at(n)) {
@@ -169,15 +169,15 @@ static bool driver_pair(alloc_side *s, size_t bytes, uint64_t *ns, char *error)
 {
     void *memory = NULL;
     uint64_t begin = stats_monotonic();
-    if (!ALLOC_TRY(s->d, error, cuMemHostAlloc,
-                   (&memory, bytes, HDCU_MEMHOSTALLOC_PORTABLE | HDCU_MEMHOSTALLOC_DEVICEMAP))) {
+    if (!DRIVER_TRY(s->d, error, cuMemHostAlloc,
+                    (&memory, bytes, HDCU_MEMHOSTALLOC_PORTABLE | HDCU_MEMHOSTALLOC_DEVICEMAP))) {
         return false;
     }
     uint64_t took = stats_monotonic() - begin;
     ((volatile char *)memory)[0] = 1;
     ((volatile char *)memory)[bytes - 1] = 1;
     begin = stats_monotonic();
-    bool ok = ALLOC_TRY(s->d, error, cuMemFreeHost, (memory));
+    bool ok = DRIVER_TRY(s->d, error, cuMemFreeHost, (memory));
     *ns = took + stats_monotonic() - begin;
     return ok;
 }

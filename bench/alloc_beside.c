@@ -315,7 +315,7 @@ static bool mark_batch(pace_side *p, hd_ticket *ticket, uint64_t batch, char *er
         ticket[batch & 1] = hd_lane_ticket(s->lane[0]);
         return true;
     }
-    return ALLOC_TRY(s->d, error, cuEventRecord, (p->event[batch & 1], s->stream[0]));
+    return DRIVER_TRY(s->d, error, cuEventRecord, (p->event[batch & 1], s->stream[0]));
 }
 
 static bool await_batch(pace_side *p, const hd_ticket *ticket, uint64_t batch, char *error)
@@ -324,7 +324,7 @@ static bool await_batch(pace_side *p, const hd_ticket *ticket, uint64_t batch, c
     if (s->kind == ALLOC_HEDDLE) {
         return report_check(hd_wait(ticket[batch & 1], ALLOC_PATIENCE_NS), "hd_wait", error);
     }
-    return ALLOC_TRY(s->d, error, cuEventSynchronize, (p->event[batch & 1]));
+    return DRIVER_TRY(s->d, error, cuEventSynchronize, (p->event[batch & 1]));
 }
 
 /* Launches until the slices are over. */
@@ -405,7 +405,7 @@ static bool open_pace(alloc_experiment *x, alloc_kind kind, alloc_storm_kind sto
         return false;
     }
     for (int i = 0; i < 2 && kind != ALLOC_HEDDLE; i++) {
-        if (!ALLOC_TRY(x->driver, error, cuEventCreate, (&p->event[i], HDCU_EVENT_DISABLE_TIMING))) {
+        if (!DRIVER_TRY(x->driver, error, cuEventCreate, (&p->event[i], HDCU_EVENT_DISABLE_TIMING))) {
             return false;
         }
     }

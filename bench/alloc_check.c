@@ -127,7 +127,7 @@ static bool write_word(alloc_side *s, const alloc_slot *slot, uint64_t offset, u
         memcpy((char *)slot->memory + offset, &value, WORD);
         return true;
     default:
-        return ALLOC_TRY(s->d, error, cuMemsetD32Async, (slot->pointer + offset, value, 1, s->stream[0]));
+        return DRIVER_TRY(s->d, error, cuMemsetD32Async, (slot->pointer + offset, value, 1, s->stream[0]));
     }
 }
 
@@ -140,7 +140,7 @@ bool alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, 
         memcpy(out, (char *)slot.memory + offset, bytes);
         return true;
     default:
-        return alloc_wait(s, lane, error) && ALLOC_TRY(s->d, error, cuMemcpyDtoH, (out, slot.pointer + offset, bytes));
+        return alloc_wait(s, lane, error) && DRIVER_TRY(s->d, error, cuMemcpyDtoH, (out, slot.pointer + offset, bytes));
     }
 }
 

@@ -4,18 +4,6 @@
 #include "bench/alloc_figures.h"
 #include "bench/machine.h"
 
-static void put_values(hdi_json *j, const char *key, const double *values, int n)
-{
-    report_put_spread_begin(j, key, stats_spread_of(values, n));
-    hdi_json_key(j, "rounds");
-    hdi_json_array(j);
-    for (int i = 0; i < n; i++) {
-        hdi_json_number(j, values[i]);
-    }
-    hdi_json_array_end(j);
-    hdi_json_object_end(j);
-}
-
 static void put_side(hdi_json *j, const alloc_case *c, alloc_kind kind)
 {
     const alloc_result *r = &c->sides[kind];
@@ -26,8 +14,8 @@ static void put_side(hdi_json *j, const alloc_case *c, alloc_kind kind)
         hdi_json_object_end(j);
         return;
     }
-    put_values(j, "ns", r->rounds, r->n_rounds);
-    put_values(j, "mean_ns", r->means, r->n_rounds);
+    report_put_values(j, "ns", r->rounds, r->n_rounds);
+    report_put_values(j, "mean_ns", r->means, r->n_rounds);
     report_put_calls(j, "single", r->calls);
     report_put_integer(j, "operations", r->operations);
     report_put_integer(j, "refused", r->refused);
@@ -84,8 +72,8 @@ static void put_busy(hdi_json *j, const alloc_busy *b)
         if (b->measured[kind]) {
             hdi_json_key(j, alloc_kind_ids[kind]);
             hdi_json_object(j);
-            put_values(j, "used_ns", b->used[kind], b->rounds);
-            put_values(j, "unused_ns", b->unused[kind], b->rounds);
+            report_put_values(j, "used_ns", b->used[kind], b->rounds);
+            report_put_values(j, "unused_ns", b->unused[kind], b->rounds);
             hdi_json_object_end(j);
         }
     }
@@ -120,7 +108,7 @@ static void put_beside(hdi_json *j, const char *key, const alloc_beside *b)
         report_put_number(j, "share", alloc_pace_of(b, (alloc_kind)kind, PACE_SHARE));
         put_pace(j, "alone", b->alone[kind], b->rounds);
         put_pace(j, "beside", b->beside[kind], b->rounds);
-        put_values(j, "cycles_per_s", b->cycles_per_s[kind], b->rounds);
+        report_put_values(j, "cycles_per_s", b->cycles_per_s[kind], b->rounds);
         hdi_json_object_end(j);
     }
     hdi_json_object_end(j);
@@ -159,7 +147,7 @@ static void put_reclaim(hdi_json *j, const alloc_reclaim *r)
             for (int k = 0; k < r->rounds; k++) {
                 values[k] = alloc_run_figures[i].of(early ? &r->early[k] : &r->at_limit[k]);
             }
-            put_values(j, alloc_run_figures[i].id, values, r->rounds);
+            report_put_values(j, alloc_run_figures[i].id, values, r->rounds);
         }
         hdi_json_object_end(j);
     }
@@ -175,9 +163,9 @@ static void put_access(hdi_json *j, const alloc_experiment *x)
     if (u->measured) {
         hdi_json_key(j, "unified");
         hdi_json_object(j);
-        put_values(j, "element_ns", u->element_ns, u->rounds);
-        put_values(j, "load_ns", u->load_ns, u->rounds);
-        put_values(j, "copy_ns", u->copy_ns, u->rounds);
+        report_put_values(j, "element_ns", u->element_ns, u->rounds);
+        report_put_values(j, "load_ns", u->load_ns, u->rounds);
+        report_put_values(j, "copy_ns", u->copy_ns, u->rounds);
         report_put_number(j, "first_read_us", u->first_us);
         hdi_json_object_end(j);
     }
@@ -186,8 +174,8 @@ static void put_access(hdi_json *j, const alloc_experiment *x)
         hdi_json_object(j);
         report_put_integer(j, "bytes", p->bytes);
         report_put_number(j, "first_ns", p->first_ns);
-        put_values(j, "heddle_ns", p->heddle_ns, p->rounds);
-        put_values(j, "driver_ns", p->driver_ns, p->rounds);
+        report_put_values(j, "heddle_ns", p->heddle_ns, p->rounds);
+        report_put_values(j, "driver_ns", p->driver_ns, p->rounds);
         hdi_json_object_end(j);
     }
 }
@@ -198,9 +186,7 @@ void alloc_print_json(const void *experiment, FILE *out)
     hdi_json writer, *j = &writer;
     report_goal goals[ALLOC_GOALS];
     alloc_goals(x, goals);
-    hdi_json_begin(j, out);
-    hdi_json_object(j);
-    report_put_head(j, "alloc", &x->options->run, x->started, x->took_s, x->runtime);
+    report_begin(j, out, "alloc", &x->record, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
     report_put_integer(j, "rounds", (uint64_t)x->rounds);
@@ -235,8 +221,6 @@ void alloc_print_json(const void *experiment, FILE *out)
     report_put_integer(j, "blocks_with_bytes", x->tagged);
     report_put_integer(j, "kernel_results", x->results);
     hdi_json_object_end(j);
-    report_put_goals(j, goals, ALLOC_GOALS);
-    report_put_bool(j, "goals_apply", !x->on_host);
-    hdi_json_object_end(j);
-    hdi_json_end(j);
+    report_put_goals(j, goals, ALLOC_GOALS, !x->on_host);
+    report_end(j);
 }

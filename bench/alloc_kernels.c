@@ -33,10 +33,10 @@ bool alloc_kernels_open(alloc_side *s, alloc_kernels *out, char *error)
                report_check(hd_kernel_get(module, "hd_matmul_f32", &out->matmul), "hd_kernel_get", error);
     }
     const hdi_driver *d = s->d;
-    bool ok = ALLOC_TRY(d, error, cuModuleLoadDataEx, (&out->module, s->x->image.driver, 0, NULL, NULL)) &&
-              ALLOC_TRY(d, error, cuModuleGetFunction, (&out->driver_fill, out->module, "hd_fill_u32")) &&
-              ALLOC_TRY(d, error, cuModuleGetFunction, (&out->driver_copy, out->module, "hd_copy_u32")) &&
-              ALLOC_TRY(d, error, cuModuleGetFunction, (&out->driver_matmul, out->module, "hd_matmul_f32"));
+    bool ok = DRIVER_TRY(d, error, cuModuleLoadDataEx, (&out->module, s->x->image.driver, 0, NULL, NULL)) &&
+              DRIVER_TRY(d, error, cuModuleGetFunction, (&out->driver_fill, out->module, "hd_fill_u32")) &&
+              DRIVER_TRY(d, error, cuModuleGetFunction, (&out->driver_copy, out->module, "hd_copy_u32")) &&
+              DRIVER_TRY(d, error, cuModuleGetFunction, (&out->driver_matmul, out->module, "hd_matmul_f32"));
     if (!ok) {
         alloc_kernels_close(out);
     }
@@ -61,8 +61,8 @@ bool alloc_launch_fill(alloc_kernels *k, uint32_t lane, alloc_slot y, uint64_t n
         return status == HD_OK || report_check(status, "hd_launch", error);
     }
     void *parameters[3] = {&y.pointer, &n, &value};
-    return ALLOC_TRY(s->d, error, cuLaunchKernel,
-                     (k->driver_fill, blocks_for(n), 1, 1, FILL_BLOCK, 1, 1, 0, s->stream[lane], parameters, NULL));
+    return DRIVER_TRY(s->d, error, cuLaunchKernel,
+                      (k->driver_fill, blocks_for(n), 1, 1, FILL_BLOCK, 1, 1, 0, s->stream[lane], parameters, NULL));
 }
 
 bool alloc_launch_copy(alloc_kernels *k, uint32_t lane, alloc_slot y, alloc_slot x, uint64_t n, char *error)
@@ -74,8 +74,8 @@ bool alloc_launch_copy(alloc_kernels *k, uint32_t lane, alloc_slot y, alloc_slot
         return report_check(hd_launch(s->lane[lane], k->copy, grid, block, 0, arguments, 3, NULL), "hd_launch", error);
     }
     void *parameters[3] = {&y.pointer, &x.pointer, &n};
-    return ALLOC_TRY(s->d, error, cuLaunchKernel,
-                     (k->driver_copy, blocks_for(n), 1, 1, FILL_BLOCK, 1, 1, 0, s->stream[lane], parameters, NULL));
+    return DRIVER_TRY(s->d, error, cuLaunchKernel,
+                      (k->driver_copy, blocks_for(n), 1, 1, FILL_BLOCK, 1, 1, 0, s->stream[lane], parameters, NULL));
 }
 
 bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_slot a, alloc_slot b, uint32_t m,
@@ -95,8 +95,8 @@ bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_sl
         return report_check(status, "hd_launch", error);
     }
     void *parameters[6] = {&c.pointer, &a.pointer, &b.pointer, &m, &n, &depth};
-    return ALLOC_TRY(s->d, error, cuLaunchKernel,
-                     (k->driver_matmul, columns, rows, 1, 32, 32, 1, 0, s->stream[lane], parameters, NULL));
+    return DRIVER_TRY(s->d, error, cuLaunchKernel,
+                      (k->driver_matmul, columns, rows, 1, 32, 32, 1, 0, s->stream[lane], parameters, NULL));
 }
 
 /* ---------------------------------------------------------------------------------- a kernel of a given length -- */
@@ -127,8 +127,8 @@ static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
         bool ok = s->kind == ALLOC_HEDDLE
                       ? report_check(hd_alloc(s->lane[0], 4 * words, &slot->buffer), "hd_alloc", error) &&
                             report_check(hd_fill(slot->buffer, 0, one_bits, 4 * words, NULL), "hd_fill", error)
-                      : ALLOC_TRY(s->d, error, cuMemAlloc, (&slot->pointer, 4 * words)) &&
-                            ALLOC_TRY(s->d, error, cuMemsetD32Async, (slot->pointer, one_bits, words, s->stream[0]));
+                      : DRIVER_TRY(s->d, error, cuMemAlloc, (&slot->pointer, 4 * words)) &&
+                            DRIVER_TRY(s->d, error, cuMemsetD32Async, (slot->pointer, one_bits, words, s->stream[0]));
         if (!ok) {
             return false;
         }

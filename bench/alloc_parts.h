@@ -1,4 +1,4 @@
-/* alloc_parts.h - what the files behind alloc.h share.
+/* alloc_parts.h - what the files behind `heddle bench alloc` share.
  *
  *   alloc.c            the conductor: opens the device, plans the cases, goes through them
  *   alloc_sides.c      the allocators that are compared, and the loops that are timed
@@ -23,7 +23,7 @@
 
 #include <heddle.h>
 #include <stdatomic.h>
-#include "bench/alloc.h"
+#include "bench/bench.h"
 #include "bench/plain.h"
 #include "bench/stats.h"
 #include "driver/driver.h"
@@ -154,10 +154,6 @@ alloc_end alloc_replay(alloc_side *s, const alloc_log *log, uint64_t deadline, a
 
 /* Frees what is live in slots[0..count), each in lane 0. */
 bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error);
-
-/* A driver call that must succeed: false, with "ENTRY: CODE_NAME (NUMBER)" in `error`, when it does not. */
-bool alloc_try(hdcu_result result, const char *entry, char *error);
-#define ALLOC_TRY(d, error, entry, arguments) alloc_try((d)->entry arguments, #entry, error)
 
 /* Blocks until the lane's work is finished; whether there is some. */
 bool alloc_wait(alloc_side *s, uint32_t lane, char *error);
@@ -346,7 +342,8 @@ typedef struct alloc_step {
 } alloc_step;
 
 struct alloc_experiment {
-    const alloc_options *options;
+    report_record record; /* comes first */
+    const bench_options *options;
     char settings[256];  /* of every runtime: the device */
     hd_runtime *runtime; /* for the record; no case uses it */
     hd_runtime_info info;
@@ -376,7 +373,6 @@ struct alloc_experiment {
     alloc_pinned pinned;
     uint64_t checked, tagged; /* blocks that were verified; of those, with their bytes */
     uint64_t results;         /* of kernels, that were compared with what they must be */
-    double started, took_s;
 };
 
 /* A fresh case with the step's names. */

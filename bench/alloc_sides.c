@@ -272,26 +272,26 @@ static bool prepare_pool(alloc_side *s, char *error)
         snprintf(error, PLAIN_ERROR, "the driver has no memory pools");
         return false;
     }
-    return ALLOC_TRY(s->d, error, cuCtxSynchronize, ()) && ALLOC_TRY(s->d, error, cuMemPoolTrimTo, (pool, 0)) &&
-           ALLOC_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything)) &&
-           ALLOC_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero)) &&
-           ALLOC_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+    return DRIVER_TRY(s->d, error, cuCtxSynchronize, ()) && DRIVER_TRY(s->d, error, cuMemPoolTrimTo, (pool, 0)) &&
+           DRIVER_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &everything)) &&
+           DRIVER_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero)) &&
+           DRIVER_TRY(s->d, error, cuMemPoolSetAttribute, (pool, HDCU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
 }
 
 static bool open_rival(alloc_side *s, char *error)
 {
     size_t total;
-    if (!ALLOC_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) ||
+    if (!DRIVER_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) ||
         (s->kind == ALLOC_ASYNC && !prepare_pool(s, error))) {
         return false;
     }
     for (int i = 0; i < s->lanes; i++) {
-        if (!ALLOC_TRY(s->d, error, cuStreamCreate, (&s->stream[i], HDCU_STREAM_NON_BLOCKING))) {
+        if (!DRIVER_TRY(s->d, error, cuStreamCreate, (&s->stream[i], HDCU_STREAM_NON_BLOCKING))) {
             return false;
         }
     }
     size_t now = 0;
-    if (!ALLOC_TRY(s->d, error, cuMemGetInfo, (&now, &total))) {
+    if (!DRIVER_TRY(s->d, error, cuMemGetInfo, (&now, &total))) {
         return false;
     }
     s->free_before = s->free_least = now;
@@ -335,7 +335,7 @@ void alloc_side_close(alloc_side *s)
 bool alloc_side_enter(alloc_side *s, char *error)
 {
     bool rival = s->kind == ALLOC_ASYNC || s->kind == ALLOC_PLAIN;
-    return !rival || ALLOC_TRY(s->d, error, cuCtxSetCurrent, (s->x->context));
+    return !rival || DRIVER_TRY(s->d, error, cuCtxSetCurrent, (s->x->context));
 }
 
 bool alloc_side_trim(alloc_side *s, char *error)
@@ -343,7 +343,7 @@ bool alloc_side_trim(alloc_side *s, char *error)
     if (s->kind == ALLOC_HEDDLE) {
         return report_check(hd_memory_trim(s->runtime, 0, 0, NULL), "hd_memory_trim", error);
     }
-    return s->kind != ALLOC_ASYNC || ALLOC_TRY(s->d, error, cuMemPoolTrimTo, (s->x->pool, 0));
+    return s->kind != ALLOC_ASYNC || DRIVER_TRY(s->d, error, cuMemPoolTrimTo, (s->x->pool, 0));
 }
 
 void alloc_side_sample(alloc_side *s)
@@ -380,20 +380,12 @@ uint64_t alloc_side_driver_calls(alloc_side *s, uint64_t operations)
     return s->kind == ALLOC_LIBC ? 0 : operations;
 }
 
-bool alloc_try(hdcu_result result, const char *entry, char *error)
-{
-    if (result != HDCU_SUCCESS) {
-        snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, hdi_driver_code_name(result), result);
-    }
-    return result == HDCU_SUCCESS;
-}
-
 bool alloc_wait(alloc_side *s, uint32_t lane, char *error)
 {
     if (s->kind == ALLOC_HEDDLE) {
         return report_check(hd_lane_wait(s->lane[lane], ALLOC_PATIENCE_NS), "hd_lane_wait", error);
     }
-    return s->kind == ALLOC_LIBC || ALLOC_TRY(s->d, error, cuStreamSynchronize, (s->stream[lane]));
+    return s->kind == ALLOC_LIBC || DRIVER_TRY(s->d, error, cuStreamSynchronize, (s->stream[lane]));
 }
 
 bool alloc_is_busy(alloc_side *s, uint32_t lane)

@@ -291,5 +291,6 @@ void alloc_print_table(const void *experiment, FILE *out)
         out,
         "\nverified: %llu blocks compared with all others that were live, the bytes of %llu of them, %llu results of "
         "kernels. Took %.0f s.\n",
-        (unsigned long long)x->checked, (unsigned long long)x->tagged, (unsigned long long)x->results, x->took_s);
+        (unsigned long long)x->checked, (unsigned long long)x->tagged, (unsigned long long)x->results,
+        x->record.took_s);
 }

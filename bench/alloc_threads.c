@@ -515,8 +515,8 @@ static bool storm(alloc_side *s, double slices, alloc_limit *out, char *error)
     size_t before = 0, total;
     hd_memory_stats stats = {.size = sizeof(stats)};
     int started = 0;
-    bool ok = alloc_side_enter(s, error) && ALLOC_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) &&
-              ALLOC_TRY(s->d, error, cuMemGetInfo, (&before, &total)) &&
+    bool ok = alloc_side_enter(s, error) && DRIVER_TRY(s->d, error, cuCtxSetCurrent, (s->x->context)) &&
+              DRIVER_TRY(s->d, error, cuMemGetInfo, (&before, &total)) &&
               report_check(hd_memory_get_stats(s->runtime, 0, &stats), "hd_memory_get_stats", error);
     if (!ok) {
         return false;

@@ -4,8 +4,6 @@
  * part is under way at a time; the part without peer access comes before the one with it, since the driver keeps what it was
  * told once; what was opened is closed on every way out.
  */
-#include "bench/copy.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include "bench/copy_parts.h"
@@ -42,6 +40,8 @@ typedef struct copy_part {
     int weight;  /* samples of either side in a round: what a slice of the time is found from */
 } copy_part;
 
+const char copy_parts[] = "pageable,pinned,device,box,small,staged,submit,peer"; /* the names below */
+
 static const copy_part parts[] = {
     {"pageable", "the program's memory", copy_run_pageable, 1, 4},
     {"pinned", "pinned memory", copy_run_pinned, 1, 2},
@@ -53,29 +53,6 @@ static const copy_part parts[] = {
     {"peer", "from device to device with peer access", copy_run_peer, 2, 4},
 };
 enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
-
-bool copy_has_part(const char *name, size_t length)
-{
-    for (int i = 0; i < PARTS; i++) {
-        if (strlen(parts[i].name) == length && memcmp(parts[i].name, name, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_wanted(const copy_options *o, const char *name)
-{
-    size_t length = strlen(name);
-    for (const char *at = o->only; at && *at; at += strspn(at, ",")) {
-        size_t here = strcspn(at, ",");
-        if (here == length && memcmp(at, name, length) == 0) {
-            return true;
-        }
-        at += here;
-    }
-    return !o->only;
-}
 
 const char *copy_size_text(size_t bytes, char out[REPORT_TEXT])
 {
@@ -127,52 +104,17 @@ static bool open_devices(copy_experiment *x, char *error)
     return true;
 }
 
-/* The provider in this process, which has settings of its own where Heddle's engines are elsewhere. */
-static bool open_provider(copy_experiment *x, char *error)
-{
-    if (!x->on_host) {
-        return report_check(hdi_driver_nvidia(&x->driver), "driver", error);
-    }
-    hdi_options options;
-    if (!report_check(hdi_options_parse(NULL, &options), "options", error)) {
-        return false;
-    }
-    hd_status status = hdi_host_configure(&options);
-    hdi_options_release(&options);
-    return report_check(status, "host devices", error) && report_check(hdi_driver_host(&x->driver), "driver", error);
-}
-
-static bool find_device(copy_experiment *x, const uint8_t uuid[16], hdcu_device *out, char *error)
-{
-    int count = 0;
-    if (!COPY_TRY(x->driver, error, cuDeviceGetCount, (&count))) {
-        return false;
-    }
-    for (int i = 0; i < count; i++) {
-        hdcu_uuid found;
-        if (!COPY_TRY(x->driver, error, cuDeviceGet, (out, i)) ||
-            !COPY_TRY(x->driver, error, cuDeviceGetUuid, (&found, *out))) {
-            return false;
-        }
-        if (memcmp(found.bytes, uuid, 16) == 0) {
-            return true;
-        }
-    }
-    snprintf(error, PLAIN_ERROR, "the driver shows %d devices, none of them the one that Heddle opened", count);
-    return false;
-}
-
 static bool open_plain(copy_experiment *x, char *error)
 {
-    if (!open_provider(x, error) || !COPY_TRY(x->driver, error, cuInit, (0))) {
+    if (!plain_provider(x->on_host, NULL, &x->driver, error)) {
         return false;
     }
     for (int i = 0; i < x->n; i++) {
         copy_plain *p = &x->plain[i];
-        if (!find_device(x, x->devices[i].uuid, &p->ordinal, error) ||
-            !COPY_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal)) ||
-            !COPY_TRY(x->driver, error, cuCtxSetCurrent, (p->context)) ||
-            !COPY_TRY(x->driver, error, cuStreamCreate, (&p->stream, HDCU_STREAM_NON_BLOCKING))) {
+        if (!plain_find_device(x->driver, x->devices[i].uuid, &p->ordinal, error) ||
+            !DRIVER_TRY(x->driver, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal)) ||
+            !DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (p->context)) ||
+            !DRIVER_TRY(x->driver, error, cuStreamCreate, (&p->stream, HDCU_STREAM_NON_BLOCKING))) {
             return false;
         }
     }
@@ -203,8 +145,9 @@ static bool open_memory(copy_experiment *x, char *error)
     return true;
 }
 
-static void close_all(copy_experiment *x)
+static void close_all(void *experiment)
 {
+    copy_experiment *x = experiment;
     hd_close(x->runtime);
     for (int i = 0; i < x->n; i++) {
         copy_plain *p = &x->plain[i];
@@ -225,10 +168,10 @@ static void close_all(copy_experiment *x)
 
 static void size_run(copy_experiment *x)
 {
-    const copy_options *o = x->options;
+    const bench_options *o = x->options;
     int weight = 0;
     for (int i = 0; i < PARTS; i++) {
-        weight += is_wanted(o, parts[i].name) && parts[i].devices <= x->n ? parts[i].weight : 0;
+        weight += report_is_wanted(o->only, parts[i].name) && parts[i].devices <= x->n ? parts[i].weight : 0;
     }
     x->rounds = o->rounds ? o->rounds : o->quick ? 3 : x->on_host ? 5 : 9;
     double usual = weight * (x->on_host ? 0.7 : 2.0);
@@ -238,10 +181,10 @@ static void size_run(copy_experiment *x)
 
 static bool run_parts(copy_experiment *x, char *error)
 {
-    const copy_options *o = x->options;
+    const bench_options *o = x->options;
     for (int i = 0; i < PARTS; i++) {
         char why[PLAIN_ERROR] = "";
-        if (!is_wanted(o, parts[i].name)) {
+        if (!report_is_wanted(o->only, parts[i].name)) {
             continue;
         }
         if (parts[i].devices > x->n) {
@@ -258,8 +201,9 @@ static bool run_parts(copy_experiment *x, char *error)
     return true;
 }
 
-static bool measure(copy_experiment *x, char *error)
+static bool measure(void *experiment, char *error)
 {
+    copy_experiment *x = experiment;
     stats_clock_start();
     report_progress(&x->options->run, "opening devices", "", 0);
     if (!open_devices(x, error) || !open_plain(x, error) || !open_memory(x, error)) {
@@ -269,23 +213,12 @@ static bool measure(copy_experiment *x, char *error)
     return run_parts(x, error);
 }
 
-int copy_run(const copy_options *options)
+int copy_run(const bench_options *options)
 {
+    static const report_benchmark benchmark = {"bench copy", measure, close_all, copy_print_table, copy_print_json};
     copy_experiment *x = calloc(1, sizeof(*x));
-    char error[PLAIN_ERROR] = "out of memory";
-    bool ok = false;
     if (x) {
         x->options = options;
-        x->started = report_wall_clock();
-        ok = report_try_json(&options->run, error) && measure(x, error);
-        x->took_s = report_wall_clock() - x->started;
-        report_progress(&options->run, NULL, "", 1);
-        ok = ok && report_write(&options->run, copy_print_table, copy_print_json, x, error);
-        close_all(x);
-        free(x);
     }
-    if (!ok) {
-        fprintf(stderr, "heddle bench copy: %s\n", error);
-    }
-    return ok ? 0 : 1;
+    return report_conduct(&benchmark, x, &options->run);
 }

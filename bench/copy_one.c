@@ -18,14 +18,14 @@ static bool open_memory(copy_experiment *x, size_t bytes, bool pinned, memory *m
 {
     memset(m, 0, sizeof(*m));
     hd_lane *lane = hd_default_lane(x->runtime, 0);
-    bool ok = COPY_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[0].context));
+    bool ok = DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[0].context));
     for (int i = 0; i < 2 && ok; i++) {
         ok = report_check(hd_alloc(lane, bytes, &m->device[i]), "hd_alloc", error) &&
-             COPY_TRY(x->driver, error, cuMemAlloc, (&m->plain[i], bytes));
+             DRIVER_TRY(x->driver, error, cuMemAlloc, (&m->plain[i], bytes));
         if (ok && pinned) {
             ok = report_check(hd_alloc_host(x->runtime, bytes, &m->pinned[i]), "hd_alloc_host", error) &&
-                 COPY_TRY(x->driver, error, cuMemHostAlloc,
-                          (&m->plain_pinned[i], bytes, HDCU_MEMHOSTALLOC_PORTABLE | HDCU_MEMHOSTALLOC_DEVICEMAP));
+                 DRIVER_TRY(x->driver, error, cuMemHostAlloc,
+                            (&m->plain_pinned[i], bytes, HDCU_MEMHOSTALLOC_PORTABLE | HDCU_MEMHOSTALLOC_DEVICEMAP));
         }
     }
     return ok;
@@ -147,7 +147,7 @@ bool copy_run_device(copy_experiment *x, char *error)
     copy_pattern(x->from, bytes, 6);
     ok =
         ok && report_check(hd_write(w.from, 0, x->from, bytes), "hd_write", error) &&
-        COPY_TRY(x->driver, error, cuMemcpyHtoD, (w.src, x->from, bytes)) &&
+        DRIVER_TRY(x->driver, error, cuMemcpyHtoD, (w.src, x->from, bytes)) &&
         copy_compare(x, copy_row_add(x, "device", COPY_SPEED, bytes, "device_copy", "copy on the device"), &w, error) &&
         copy_verify_buffer(x, w.to, bytes, 6, "a copy on the device by Heddle", error) &&
         copy_verify_plain(x, w.dst, bytes, 6, "a copy on the device by the driver", error);
@@ -174,7 +174,7 @@ static bool gather(copy_experiment *x, memory *m, copy_op op, size_t row, const 
     return copy_compare(x, copy_row_add(x, "box", COPY_SPEED, w.bytes, full_id, full_name), &w, error) &&
            report_check(hd_read(w.to, 0, x->to, w.bytes), "hd_read", error) &&
            copy_verify_rows(x, x->to, &w, 7, "rows gathered by Heddle", error) &&
-           COPY_TRY(x->driver, error, cuMemcpyDtoH, (x->to, w.dst, w.bytes)) &&
+           DRIVER_TRY(x->driver, error, cuMemcpyDtoH, (x->to, w.dst, w.bytes)) &&
            copy_verify_rows(x, x->to, &w, 7, "rows gathered by the driver", error);
 }
 
@@ -190,7 +190,7 @@ static bool run_box(copy_experiment *x, memory *m, char *error)
     hd_unmap(m->pinned[0]);
     copy_pattern(m->plain_pinned[0], bytes, 7);
     bool ok = report_check(hd_copy(m->device[0], 0, m->pinned[0], 0, bytes, NULL), "hd_copy", error) &&
-              COPY_TRY(x->driver, error, cuMemcpyHtoD, (m->plain[0], m->plain_pinned[0], bytes));
+              DRIVER_TRY(x->driver, error, cuMemcpyHtoD, (m->plain[0], m->plain_pinned[0], bytes));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && ok; i++) {
         ok = gather(x, m, COPY_ON, rows[i], "device", "gather on the device", error);
     }

@@ -22,12 +22,12 @@ static bool open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, m
         copy_pattern(x->from, bytes, (uint32_t)(10 + i));
         if (!report_check(hd_alloc(lane, bytes, &m->out[i]), "hd_alloc", error) ||
             !report_check(hd_alloc(lane, bytes, &m->in[i]), "hd_alloc", error) ||
-            !COPY_TRY(d, error, cuCtxSetCurrent, (x->plain[i].context)) ||
-            !COPY_TRY(d, error, cuMemAlloc, (&m->plain_out[i], bytes)) ||
-            !COPY_TRY(d, error, cuMemAlloc, (&m->plain_in[i], bytes)) ||
+            !DRIVER_TRY(d, error, cuCtxSetCurrent, (x->plain[i].context)) ||
+            !DRIVER_TRY(d, error, cuMemAlloc, (&m->plain_out[i], bytes)) ||
+            !DRIVER_TRY(d, error, cuMemAlloc, (&m->plain_in[i], bytes)) ||
             !report_check(hd_write(m->out[i], 0, x->from, bytes), "hd_write", error) ||
-            !COPY_TRY(d, error, cuMemcpyHtoD, (m->plain_out[i], x->from, bytes)) ||
-            !COPY_TRY(d, error, cuCtxSynchronize, ())) {
+            !DRIVER_TRY(d, error, cuMemcpyHtoD, (m->plain_out[i], x->from, bytes)) ||
+            !DRIVER_TRY(d, error, cuCtxSynchronize, ())) {
             return false;
         }
     }
@@ -72,7 +72,7 @@ static bool verify(copy_experiment *x, const memory *m, int to, size_t bytes, co
     snprintf(by_heddle, sizeof(by_heddle), "%s by Heddle", what);
     snprintf(by_driver, sizeof(by_driver), "%s by the driver", what);
     return copy_verify_buffer(x, m->in[to], bytes, seed, by_heddle, error) &&
-           COPY_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[to].context)) &&
+           DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[to].context)) &&
            copy_verify_plain(x, m->plain_in[to], bytes, seed, by_driver, error);
 }
 
@@ -113,12 +113,13 @@ static bool enable_peers(copy_experiment *x, char *error)
     error[0] = 0;
     for (int i = 0; i < COPY_DEVICES; i++) {
         int can = 0;
-        if (!COPY_TRY(x->driver, error, cuDeviceCanAccessPeer, (&can, x->plain[i].ordinal, x->plain[1 - i].ordinal)) ||
-            !can || !COPY_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[i].context))) {
+        if (!DRIVER_TRY(x->driver, error, cuDeviceCanAccessPeer,
+                        (&can, x->plain[i].ordinal, x->plain[1 - i].ordinal)) ||
+            !can || !DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[i].context))) {
             return false;
         }
         hdcu_result r = x->driver->cuCtxEnablePeerAccess(x->plain[1 - i].context, 0);
-        if (r != HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED && !copy_try(r, "cuCtxEnablePeerAccess", error)) {
+        if (r != HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED && !plain_try(r, "cuCtxEnablePeerAccess", error)) {
             return false;
         }
     }

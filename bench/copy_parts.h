@@ -1,4 +1,4 @@
-/* copy_parts.h - what the files behind copy.h share.
+/* copy_parts.h - what the files behind `heddle bench copy` share.
  *
  *   copy.c         the conductor: opens devices, goes through the parts
  *   copy_sides.c   one operation of either side, and the loop that compares the two
@@ -14,7 +14,7 @@
 #define BENCH_COPY_PARTS_H
 
 #include <heddle.h>
-#include "bench/copy.h"
+#include "bench/bench.h"
 #include "bench/plain.h"
 #include "bench/stats.h"
 #include "driver/driver.h"
@@ -97,10 +97,6 @@ bool copy_compare(copy_experiment *x, copy_row *row, copy_work *work, char *erro
 /* The same for both directions at once, each round beside one direction alone (the first). */
 bool copy_compare_both(copy_experiment *x, copy_row *row, copy_work work[2], char *error);
 
-/* A driver call that must succeed: false, with "ENTRY: CODE_NAME (NUMBER)" in `error`, when it does not. */
-bool copy_try(hdcu_result result, const char *entry, char *error);
-#define COPY_TRY(d, error, entry, arguments) copy_try((d)->entry arguments, #entry, error)
-
 /* ---- verification ---- */
 
 /* Words of a sequence that `seed` makes. */
@@ -122,7 +118,8 @@ bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint
 /* ---- the run ---- */
 
 struct copy_experiment {
-    const copy_options *options;
+    report_record record; /* comes first */
+    const bench_options *options;
     hd_runtime *runtime; /* with the environment's settings */
     hd_runtime_info info;
     hd_device_info_t devices[COPY_DEVICES];
@@ -138,7 +135,6 @@ struct copy_experiment {
     int n_rows;
     copy_submits submits;
     uint64_t verified; /* bytes */
-    double started, took_s;
 };
 
 /* A fresh row; the format makes its id, with blanks in place of which it has underscores, and its name. */

@@ -175,7 +175,7 @@ void copy_print_table(const void *experiment, FILE *out)
     fprintf(out, "goals%s\n", x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
     report_print_goals(goals, GOALS, out);
     fprintf(out, "\nverified: %.0f MB compared with what was sent. Took %.0f s.\n", (double)x->verified * 1e-6,
-            x->took_s);
+            x->record.took_s);
 }
 
 /* ------------------------------------------------------------------------------------------------------- JSON -- */
@@ -232,9 +232,7 @@ void copy_print_json(const void *experiment, FILE *out)
 {
     const copy_experiment *x = experiment;
     hdi_json j;
-    hdi_json_begin(&j, out);
-    hdi_json_object(&j);
-    report_put_head(&j, "copy", &x->options->run, x->started, x->took_s, x->runtime);
+    report_begin(&j, out, "copy", &x->record, x->runtime);
     hdi_json_key(&j, "run");
     hdi_json_object(&j);
     report_put_integer(&j, "devices", (uint64_t)x->n);
@@ -257,8 +255,6 @@ void copy_print_json(const void *experiment, FILE *out)
     hdi_json_object_end(&j);
     report_goal goals[GOALS];
     make_goals(x, goals);
-    report_put_goals(&j, goals, GOALS);
-    report_put_bool(&j, "goals_apply", !x->on_host);
-    hdi_json_object_end(&j);
-    hdi_json_end(&j);
+    report_put_goals(&j, goals, GOALS, !x->on_host);
+    report_end(&j);
 }

@@ -10,14 +10,6 @@ enum { FLIGHT_MOST = 128, TRIPS_MOST = 20000, TRIPS_LEAST = 20 };
 
 /* ---------------------------------------------------------------------------------------------------- one side -- */
 
-bool copy_try(hdcu_result result, const char *entry, char *error)
-{
-    if (result != HDCU_SUCCESS) {
-        snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, hdi_driver_code_name(result), result);
-    }
-    return result == HDCU_SUCCESS;
-}
-
 static bool begin_box(copy_work *w, char *error)
 {
     const hd_box box = {.size = sizeof(box),
@@ -68,7 +60,7 @@ static bool begin_2d(copy_work *w, char *error)
                                 .dst_pitch = w->row,
                                 .row_bytes = w->row,
                                 .rows = w->bytes / w->row};
-    return COPY_TRY(w->x->driver, error, cuMemcpy2DAsync, (&rows, w->at->stream));
+    return DRIVER_TRY(w->x->driver, error, cuMemcpy2DAsync, (&rows, w->at->stream));
 }
 
 bool copy_begin_driver(copy_work *w, char *error)
@@ -80,18 +72,18 @@ bool copy_begin_driver(copy_work *w, char *error)
     void *pinned_dst = (void *)(uintptr_t)w->dst, *pinned_src = (void *)(uintptr_t)w->src;
     switch (w->op) {
     case COPY_WRITE:
-        return COPY_TRY(d, error, cuMemcpyHtoD, (w->dst, w->memory, w->bytes));
+        return DRIVER_TRY(d, error, cuMemcpyHtoD, (w->dst, w->memory, w->bytes));
     case COPY_READ:
-        return COPY_TRY(d, error, cuMemcpyDtoH, (w->memory, w->src, w->bytes));
+        return DRIVER_TRY(d, error, cuMemcpyDtoH, (w->memory, w->src, w->bytes));
     case COPY_IN:
-        return COPY_TRY(d, error, cuMemcpyHtoDAsync, (w->dst, pinned_src, w->bytes, w->at->stream));
+        return DRIVER_TRY(d, error, cuMemcpyHtoDAsync, (w->dst, pinned_src, w->bytes, w->at->stream));
     case COPY_OUT:
-        return COPY_TRY(d, error, cuMemcpyDtoHAsync, (pinned_dst, w->src, w->bytes, w->at->stream));
+        return DRIVER_TRY(d, error, cuMemcpyDtoHAsync, (pinned_dst, w->src, w->bytes, w->at->stream));
     case COPY_ON:
-        return COPY_TRY(d, error, cuMemcpyDtoDAsync, (w->dst, w->src, w->bytes, w->at->stream));
+        return DRIVER_TRY(d, error, cuMemcpyDtoDAsync, (w->dst, w->src, w->bytes, w->at->stream));
     case COPY_PEER:
-        return COPY_TRY(d, error, cuMemcpyPeerAsync,
-                        (w->dst, w->dst_at->context, w->src, w->src_at->context, w->bytes, w->at->stream));
+        return DRIVER_TRY(d, error, cuMemcpyPeerAsync,
+                          (w->dst, w->dst_at->context, w->src, w->src_at->context, w->bytes, w->at->stream));
     }
     return false;
 }
@@ -100,7 +92,7 @@ bool copy_end_driver(copy_work *w, char *error)
 {
     /* cuMemcpyHtoD may return before the last bytes are there */
     hdcu_stream stream = w->op == COPY_WRITE ? NULL : w->at->stream;
-    return w->op == COPY_READ || COPY_TRY(w->x->driver, error, cuStreamSynchronize, (stream));
+    return w->op == COPY_READ || DRIVER_TRY(w->x->driver, error, cuStreamSynchronize, (stream));
 }
 
 /* ---------------------------------------------------------------------------------------------------- the loops -- */
@@ -119,7 +111,7 @@ static const side both_sides[SIDES] = {{copy_begin_heddle, copy_end_heddle, 1},
 /* Makes the driver's side ready on this thread. */
 static bool enter(const copy_work *w, int which, char *error)
 {
-    return which == HEDDLE || COPY_TRY(w->x->driver, error, cuCtxSetCurrent, (w->at->context));
+    return which == HEDDLE || DRIVER_TRY(w->x->driver, error, cuCtxSetCurrent, (w->at->context));
 }
 
 /* Several in flight, `works` of them at once: nanoseconds for a repetition of all of them. */
@@ -281,6 +273,6 @@ bool copy_verify_plain(copy_experiment *x, hdcu_deviceptr at, size_t bytes, uint
                        char *error)
 {
     memset(x->to, 0, bytes);
-    return COPY_TRY(x->driver, error, cuMemcpyDtoH, (x->to, at, bytes)) &&
+    return DRIVER_TRY(x->driver, error, cuMemcpyDtoH, (x->to, at, bytes)) &&
            copy_verify(x, x->to, bytes, seed, what, error);
 }

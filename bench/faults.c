@@ -5,8 +5,6 @@
  * watches the loss descriptor. Locks: the watch's, around what was told. What always holds: one device at a time is made
  * to fault, while all others work; every thread is joined on every way out.
  */
-#include "bench/faults.h"
-
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,14 +289,13 @@ static bool open_all(faults_experiment *x, char *error)
     }
     x->on_host = x->device.is_host;
     x->before_ns = x->on_host ? BEFORE_HOST_NS : BEFORE_GPU_NS;
-    const faults_options *o = x->options;
+    const bench_options *o = x->options;
     x->rounds = o->rounds ? o->rounds : o->quick ? ROUNDS_QUICK : x->n > ROUNDS_MIN ? x->n : ROUNDS_MIN;
     return faults_problem_make(x->on_host, &x->problem, error) && start_watch(x, error);
 }
 
-static bool measure(faults_experiment *x, char *error)
+static bool strike_all(faults_experiment *x, char *error)
 {
-    stats_clock_start();
     report_progress(&x->options->run, "opening devices", "", 0);
     if (!open_all(x, error)) {
         return false;
@@ -331,8 +328,17 @@ static bool finish(faults_experiment *x, char *error)
     return true;
 }
 
-static void close_all(faults_experiment *x)
+static bool measure(void *experiment, char *error)
 {
+    char later[PLAIN_ERROR];
+    stats_clock_start();
+    bool ok = strike_all(experiment, error);
+    return finish(experiment, ok ? error : later) && ok;
+}
+
+static void close_all(void *experiment)
+{
+    faults_experiment *x = experiment;
     for (int i = 0; i < FAULTS_DEVICES_MAX; i++) {
         if (x->loads[i]) {
             pthread_mutex_destroy(&x->loads[i]->lock);
@@ -343,24 +349,13 @@ static void close_all(faults_experiment *x)
     faults_problem_release(&x->problem);
 }
 
-int faults_run(const faults_options *options)
+int faults_run(const bench_options *options)
 {
+    static const report_benchmark benchmark = {"bench faults", measure, close_all, faults_print_table,
+                                               faults_print_json};
     faults_experiment *x = calloc(1, sizeof(*x));
-    char error[PLAIN_ERROR] = "out of memory", later[PLAIN_ERROR];
-    bool ok = false;
     if (x) {
         x->options = options;
-        x->started = report_wall_clock();
-        ok = report_try_json(&options->run, error) && measure(x, error);
-        ok = finish(x, ok ? error : later) && ok;
-        x->took_s = report_wall_clock() - x->started;
-        report_progress(&options->run, NULL, "", 1);
-        ok = ok && report_write(&options->run, faults_print_table, faults_print_json, x, error);
-        close_all(x);
-        free(x);
     }
-    if (!ok) {
-        fprintf(stderr, "heddle bench faults: %s\n", error);
-    }
-    return ok ? 0 : 1;
+    return report_conduct(&benchmark, x, &options->run);
 }

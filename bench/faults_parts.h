@@ -1,4 +1,4 @@
-/* faults_parts.h - what the files behind faults.h share.
+/* faults_parts.h - what the files behind `heddle bench faults` share.
  *
  *   faults.c          the conductor: opens the runtime, strikes one device after the other, collects
  *   faults_load.c     what keeps a device busy, with every result checked
@@ -15,13 +15,12 @@
 #include <heddle.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include "bench/faults.h"
+#include "bench/bench.h"
 #include "bench/plain.h"
 #include "bench/stats.h"
 
 enum {
     FAULTS_DEVICES_MAX = 32,
-    FAULTS_ROUNDS_MAX = 100,
     FAULTS_LOG = 1 << 14, /* finished batches that are remembered; minutes of them */
     FAULTS_WATCHDOG_MS = 1000
 };
@@ -146,7 +145,8 @@ typedef struct faults_watch {
 } faults_watch;
 
 typedef struct faults_experiment {
-    const faults_options *options;
+    report_record record; /* comes first */
+    const bench_options *options;
     hd_runtime *runtime;
     hd_runtime_info info;
     hd_device_info_t device; /* the first one's facts */
@@ -159,7 +159,6 @@ typedef struct faults_experiment {
     faults_strike strikes[FAULTS_ROUNDS_MAX * FAULTS_KINDS];
     uint64_t before_ns;       /* the time before a fault that the other devices' work is compared with */
     uint64_t bystanders_lost; /* losses of devices that were not made to fault */
-    double started, took_s;
 } faults_experiment;
 
 /* ---- output; both take a const faults_experiment ---- */

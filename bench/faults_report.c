@@ -255,7 +255,7 @@ void faults_print_table(const void *experiment, FILE *out)
         "\nverified: %llu batches of %llu products in all; lost: %llu products, %llu losses of devices that were left "
         "alone; wrong: %llu elements. Took %.0f s.\n",
         (unsigned long long)s.batches, (unsigned long long)s.steps, (unsigned long long)s.lost,
-        (unsigned long long)x->bystanders_lost, (unsigned long long)s.wrong, x->took_s);
+        (unsigned long long)x->bystanders_lost, (unsigned long long)s.wrong, x->record.took_s);
 }
 
 /* -------------------------------------------------------------------------------------------------------- JSON -- */
@@ -306,9 +306,7 @@ void faults_print_json(const void *experiment, FILE *out)
     sums s = sum_up(x);
     report_goal goals[GOALS];
     make_goals(x, goals);
-    hdi_json_begin(j, out);
-    hdi_json_object(j);
-    report_put_head(j, "faults", &x->options->run, x->started, x->took_s, x->runtime);
+    report_begin(j, out, "faults", &x->record, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
     report_put_integer(j, "devices", (uint64_t)x->n);
@@ -333,8 +331,6 @@ void faults_print_json(const void *experiment, FILE *out)
     report_put_integer(j, "other_devices_lost", x->bystanders_lost);
     report_put_integer(j, "kept_wrong", s.kept_wrong);
     hdi_json_object_end(j);
-    report_put_goals(j, goals, GOALS);
-    report_put_bool(j, "goals_apply", !x->on_host);
-    hdi_json_object_end(j);
-    hdi_json_end(j);
+    report_put_goals(j, goals, GOALS, !x->on_host);
+    report_end(j);
 }

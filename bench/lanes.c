@@ -8,8 +8,6 @@
  * runtime is open at a time, so that no idle engine is on a GPU that is measured; what was opened is closed on every way
  * out, in the reverse order.
  */
-#include "bench/lanes.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include "bench/lanes_parts.h"
@@ -199,7 +197,7 @@ static double warm_round(const lanes_experiment *x)
  * something. */
 static void size_run(lanes_experiment *x, double seconds)
 {
-    const lanes_options *o = x->options;
+    const bench_options *o = x->options;
     double kernel_ns = x->kernel_us * 1e3, segment;
     x->rounds = o->rounds ? o->rounds : o->quick ? 3 : x->on_host ? 3 : 7;
     for (;; x->rounds--) {
@@ -286,7 +284,7 @@ static void choose_parts(lanes_experiment *x)
 /* The first part that is opened sizes the run and starts the worker processes. */
 static bool start(lanes_experiment *x, double *seconds, char *error)
 {
-    const lanes_options *o = x->options;
+    const bench_options *o = x->options;
     if (!prepare(x, error)) {
         return false;
     }
@@ -324,8 +322,9 @@ static bool measure_within(lanes_experiment *x, double *seconds, double begin, c
     return lanes_tiny_run(x, LANES_PART_WITHIN, (first ? 0.1 : 0.05) * *seconds, error);
 }
 
-static bool measure(lanes_experiment *x, char *error)
+static bool measure(void *experiment, char *error)
 {
+    lanes_experiment *x = experiment;
     double seconds = 0, middle = 0;
     stats_clock_start();
     choose_parts(x);
@@ -345,8 +344,9 @@ static bool measure(lanes_experiment *x, char *error)
     return measure_within(x, &seconds, middle, error);
 }
 
-static void close_all(lanes_experiment *x)
+static void close_all(void *experiment)
 {
+    lanes_experiment *x = experiment;
     lanes_workers_stop(x->workers);
     close_heddle(x);
     for (int i = 0; i < LANES_DEVICES_MAX; i++) {
@@ -356,23 +356,12 @@ static void close_all(lanes_experiment *x)
     free(x->c);
 }
 
-int lanes_run(const lanes_options *options)
+int lanes_run(const bench_options *options)
 {
+    static const report_benchmark benchmark = {"bench lanes", measure, close_all, lanes_print_table, lanes_print_json};
     lanes_experiment *x = calloc(1, sizeof(*x));
-    char error[PLAIN_ERROR] = "out of memory";
-    bool ok = false;
     if (x) {
         x->options = options;
-        x->started = report_wall_clock();
-        ok = report_try_json(&options->run, error) && measure(x, error);
-        x->took_s = report_wall_clock() - x->started;
-        report_progress(&x->options->run, NULL, "", 1);
-        ok = ok && report_write(&options->run, lanes_print_table, lanes_print_json, x, error);
-        close_all(x);
-        free(x);
     }
-    if (!ok) {
-        fprintf(stderr, "heddle bench lanes: %s\n", error);
-    }
-    return ok ? 0 : 1;
+    return report_conduct(&benchmark, x, &options->run);
 }

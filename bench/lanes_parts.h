@@ -1,4 +1,4 @@
-/* lanes_parts.h - what the files behind lanes.h share.
+/* lanes_parts.h - what the files behind `heddle bench lanes` share.
  *
  *   lanes.c          the conductor: sizes the run, interleaves the rows, collects
  *   lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check
@@ -19,7 +19,7 @@
 #include <heddle.h>
 #include <stdatomic.h>
 #include <sys/types.h>
-#include "bench/lanes.h"
+#include "bench/bench.h"
 #include "bench/plain.h"
 #include "bench/stats.h"
 
@@ -28,7 +28,6 @@ enum {
     LANES_N = 640,
     LANES_K = 320,
     LANES_DEVICES_MAX = 64,
-    LANES_ROUNDS_MAX = 100,
     LANES_BATCH_MAX = 200
 };
 
@@ -194,7 +193,8 @@ typedef struct lanes_tiny {
 } lanes_tiny;
 
 typedef struct lanes_experiment {
-    const lanes_options *options;
+    report_record record; /* comes first */
+    const bench_options *options;
     bool measured[LANES_PARTS];
     const char *within;  /* the placement of LANES_PART_WITHIN */
     hd_runtime *runtime; /* of the part that is measured */
@@ -213,8 +213,7 @@ typedef struct lanes_experiment {
     lanes_result results[LANES_DEVICES_MAX];
     int rounds, rounds_done, batch, warm;
     uint64_t segment_ns;
-    double kernel_us;       /* with all devices busy, as measured first */
-    double started, took_s; /* CLOCK_REALTIME of the start, and the whole duration */
+    double kernel_us; /* with all devices busy, as measured first */
     lanes_row_data rows[LANES_ROWS];
     lanes_tiny tiny[LANES_PARTS]; /* of LANES_PART_PROCESS and LANES_PART_WITHIN */
     uint64_t checked;             /* results compared with the reference */

@@ -196,7 +196,7 @@ void lanes_print_table(const void *experiment, FILE *out)
             (unsigned long long)x->checked, x->worst_error);
     fprintf(out, "clock: %s; reading it twice costs %s, which is subtracted. Took %.0f s.\n",
             stats_the_clock.tsc ? "time-stamp counter" : "CLOCK_MONOTONIC",
-            report_duration(stats_the_clock.empty_ns, text), x->took_s);
+            report_duration(stats_the_clock.empty_ns, text), x->record.took_s);
 }
 
 /* ------------------------------------------------------------------------------------------------------- JSON -- */
@@ -236,40 +236,27 @@ static void put_row(hdi_json *j, const lanes_experiment *x, int row)
     hdi_json_object_end(j);
 }
 
-static void put_values(hdi_json *j, const char *key, const double *values, int n)
-{
-    report_put_spread_begin(j, key, stats_spread_of(values, n));
-    hdi_json_key(j, "rounds");
-    hdi_json_array(j);
-    for (int i = 0; i < n; i++) {
-        hdi_json_number(j, values[i]);
-    }
-    hdi_json_array_end(j);
-    hdi_json_object_end(j);
-}
-
 /* The keys of one placement's lane. */
 static void put_tiny(hdi_json *j, const lanes_tiny *t, const char *flow, const char *trip)
 {
     hdi_json_key(j, flow);
     hdi_json_object(j);
     report_put_integer(j, "launches_per_round", t->launches);
-    put_values(j, "driver_us", t->driver_launch_us, t->rounds);
-    put_values(j, "heddle_us", t->heddle_launch_us, t->rounds);
-    put_values(j, "ratio", t->launch_ratio, t->rounds);
+    report_put_values(j, "driver_us", t->driver_launch_us, t->rounds);
+    report_put_values(j, "heddle_us", t->heddle_launch_us, t->rounds);
+    report_put_values(j, "ratio", t->launch_ratio, t->rounds);
     hdi_json_object_end(j);
     hdi_json_key(j, trip);
     hdi_json_object(j);
     report_put_integer(j, "trips_per_round", t->trips);
-    put_values(j, "driver_us", t->driver_trip_us, t->rounds);
-    put_values(j, "heddle_us", t->heddle_trip_us, t->rounds);
-    put_values(j, "ratio", t->trip_ratio, t->rounds);
+    report_put_values(j, "driver_us", t->driver_trip_us, t->rounds);
+    report_put_values(j, "heddle_us", t->heddle_trip_us, t->rounds);
+    report_put_values(j, "ratio", t->trip_ratio, t->rounds);
     hdi_json_object_end(j);
 }
 
 static void put_run(hdi_json *j, const lanes_experiment *x)
 {
-    report_put_head(j, "lanes", &x->options->run, x->started, x->took_s, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
     hdi_json_key(j, "placements");
@@ -296,8 +283,7 @@ void lanes_print_json(const void *experiment, FILE *out)
 {
     const lanes_experiment *x = experiment;
     hdi_json j;
-    hdi_json_begin(&j, out);
-    hdi_json_object(&j);
+    report_begin(&j, out, "lanes", &x->record, x->runtime);
     put_run(&j, x);
     hdi_json_key(&j, "rows");
     hdi_json_array(&j);
@@ -324,8 +310,6 @@ void lanes_print_json(const void *experiment, FILE *out)
     report_put_integer(&j, "results", x->checked);
     report_put_number(&j, "worst_error_of_bound", x->worst_error);
     hdi_json_object_end(&j);
-    report_put_goals(&j, goals, n_goals);
-    report_put_bool(&j, "goals_apply", !x->on_host);
-    hdi_json_object_end(&j);
-    hdi_json_end(&j);
+    report_put_goals(&j, goals, n_goals, !x->on_host);
+    report_end(&j);
 }

@@ -302,7 +302,7 @@ static int finish(p2p_experiment *x, bool measured, char *error)
         p2p_note(x, "measuring ended early: %.400s", error);
     }
     read_facts(x);
-    x->took_s = report_wall_clock() - x->started;
+    x->record.took_s = report_wall_clock() - x->record.started;
     report_progress(&x->options->run, NULL, "", 1);
     bool written = write_results(x, measured ? error : later);
     bool ok = measured && written;
@@ -322,7 +322,7 @@ int p2p_run(const p2p_options *options)
         return 1;
     }
     x->options = options;
-    x->started = report_wall_clock();
+    x->record = (report_record){.run = &options->run, .started = report_wall_clock()};
     report_run nvbandwidth = {.json_file = options->nvbandwidth_file};
     nothing_measured(x);
     if (report_try_json(&options->run, error) && report_try_json(&nvbandwidth, error) && open_devices(x, error) &&

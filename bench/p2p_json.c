@@ -292,9 +292,7 @@ void p2p_print_json(const void *experiment, FILE *out)
 {
     const p2p_experiment *x = experiment;
     hdi_json j;
-    hdi_json_begin(&j, out);
-    hdi_json_object(&j);
-    report_put_head(&j, "p2p", &x->options->run, x->started, x->took_s, x->runtime);
+    report_begin(&j, out, "p2p", &x->record, x->runtime);
     put_run(x, &j);
     hdi_json_key(&j, "pairs");
     hdi_json_array(&j);
@@ -321,6 +319,5 @@ void p2p_print_json(const void *experiment, FILE *out)
     hdi_json_array_end(&j);
     hdi_json_key(&j, "nvbandwidth");
     put_nvbandwidth(x, &j);
-    hdi_json_object_end(&j);
-    hdi_json_end(&j);
+    report_end(&j);
 }

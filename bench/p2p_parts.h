@@ -135,6 +135,7 @@ typedef struct p2p_device {
 } p2p_device;
 
 typedef struct p2p_experiment {
+    report_record record; /* comes first */
     const p2p_options *options;
     hd_runtime *runtime; /* as the environment says */
     hd_runtime_info info;
@@ -161,7 +162,6 @@ typedef struct p2p_experiment {
     int n_notes, notes_left_out;
 
     int steps, steps_done; /* progress */
-    double started, took_s;
 } p2p_experiment;
 
 /* Whether the verdict lets d use o's memory; a device is no peer of its own. */

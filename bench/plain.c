@@ -7,8 +7,9 @@
 
 #include <heddle.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include "driver/driver.h"
+#include "bench/report.h"
 #include "kernel/file.h"
 
 /* The kernel file that the library embeds. */
@@ -48,6 +49,60 @@ bool plain_open(const char *provider, plain_driver *out, char *error)
     PLAIN_ENTRY_MAP(PLAIN_FIND)
 #undef PLAIN_FIND
     return PLAIN_TRY(out, error, cuInit, (0));
+}
+
+bool plain_try(hdcu_result result, const char *entry, char *error)
+{
+    if (result != HDCU_SUCCESS) {
+        snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, hdi_driver_code_name(result), result);
+    }
+    return result == HDCU_SUCCESS;
+}
+
+static bool find_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
+{
+    if (!on_host) {
+        return report_check(hdi_driver_nvidia(out), "driver", error);
+    }
+    hdi_options options;
+    if (!report_check(hdi_options_parse(settings, &options), "options", error)) {
+        return false;
+    }
+    hd_status status = hdi_host_configure(&options);
+    hdi_options_release(&options);
+    return report_check(status, "host devices", error) && report_check(hdi_driver_host(out), "driver", error);
+}
+
+bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error)
+{
+    return find_provider(on_host, settings, out, error) && DRIVER_TRY(*out, error, cuInit, (0));
+}
+
+bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
+{
+    int count = 0;
+    if (!DRIVER_TRY(d, error, cuDeviceGetCount, (&count))) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        hdcu_uuid found;
+        if (!DRIVER_TRY(d, error, cuDeviceGet, (out, i)) || !DRIVER_TRY(d, error, cuDeviceGetUuid, (&found, *out))) {
+            return false;
+        }
+        if (memcmp(found.bytes, uuid, 16) == 0) {
+            return true;
+        }
+    }
+    snprintf(error, PLAIN_ERROR, "the driver shows %d devices, none of them the one that Heddle opened", count);
+    return false;
+}
+
+int plain_device_number(int asked)
+{
+    const char *list = asked < 0 ? getenv("HEDDLE_DEVICES") : NULL;
+    char *end;
+    long number = list ? strtol(list, &end, 10) : 0;
+    return asked >= 0 ? asked : list && end != list && number > 0 && number < 1024 ? (int)number : 0;
 }
 
 bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,

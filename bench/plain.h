@@ -2,7 +2,8 @@
  *
  * Best practice is: the context made current once per thread, a non-blocking stream of one's own, modules loaded up
  * front, events without timing, argument arrays made once outside the loop. Nothing here goes through a Heddle
- * runtime; the entry points come from hd_driver_entry, so they are exactly the ones that Heddle's engines call.
+ * runtime; the entry points come from hd_driver_entry, or from the provider's table (hdi_driver) where a benchmark
+ * needs more of them, so they are exactly the ones that Heddle's engines call.
  * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time. Locks: none.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  */
@@ -12,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "driver/abi.h"
+#include "driver/driver.h"
 
 enum { PLAIN_ERROR = 512 };
 
@@ -63,6 +64,19 @@ bool plain_open(const char *provider, plain_driver *out, char *error);
 /* False, with "ENTRY: CODE_NAME (NUMBER)" in `error`, unless the result is success. */
 bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
 #define PLAIN_TRY(d, error, entry, arguments) plain_check(d, (d)->entry arguments, #entry, error)
+
+/* A call through the provider's own table that must succeed: false, with "ENTRY: CODE_NAME (NUMBER)" in `error`, when it does not. */
+bool plain_try(hdcu_result result, const char *entry, char *error);
+#define DRIVER_TRY(d, error, entry, arguments) plain_try((d)->entry arguments, #entry, error)
+
+/* The provider's table in this process, initialised. Settings: those of the runtime, which matter where Heddle's engines are elsewhere. */
+bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
+
+/* The driver's number of the device with this UUID. */
+bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
+
+/* The number of the only device to open: the one asked for, or for -1 the first one that HEDDLE_DEVICES allows. */
+int plain_device_number(int asked);
 
 /* An image that holds Heddle's built-in kernels, for Heddle (a kernel file) and in the form that the provider's
  * cuModuleLoadDataEx takes. Both live as long as the process. */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "bench/machine.h"
@@ -72,6 +73,45 @@ bool report_write(const report_run *run, report_printer table, report_printer js
     return (!run->json_file || report_write_file(run->json_file, json, results, error)) && ok;
 }
 
+/* -------------------------------------------------------------------------------------------------- benchmarks -- */
+
+int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run)
+{
+    char error[PLAIN_ERROR] = "out of memory";
+    report_record *record = experiment;
+    bool ok = false;
+    if (record) {
+        *record = (report_record){.run = run, .started = report_wall_clock()};
+        ok = report_try_json(run, error) && benchmark->measure(experiment, error);
+        record->took_s = report_wall_clock() - record->started;
+        report_progress(run, NULL, "", 1);
+        ok = ok && report_write(run, benchmark->table, benchmark->json, experiment, error);
+        benchmark->close(experiment);
+        free(experiment);
+    }
+    if (!ok) {
+        fprintf(stderr, "heddle %s: %s\n", benchmark->command, error);
+    }
+    return ok ? 0 : 1;
+}
+
+bool report_has_name(const char *list, const char *name, size_t length)
+{
+    for (const char *at = list; *at; at += strspn(at, ",")) {
+        size_t here = strcspn(at, ",");
+        if (here == length && memcmp(at, name, length) == 0) {
+            return true;
+        }
+        at += here;
+    }
+    return false;
+}
+
+bool report_is_wanted(const char *only, const char *part)
+{
+    return !only || report_has_name(only, part, strlen(part));
+}
+
 double report_wall_clock(void)
 {
     struct timespec t;
@@ -119,7 +159,7 @@ void report_print_goals(const report_goal *goals, int count, FILE *out)
     }
 }
 
-void report_put_goals(hdi_json *j, const report_goal *goals, int count)
+void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply)
 {
     hdi_json_key(j, "goals");
     hdi_json_array(j);
@@ -137,6 +177,7 @@ void report_put_goals(hdi_json *j, const report_goal *goals, int count)
         hdi_json_object_end(j);
     }
     hdi_json_array_end(j);
+    report_put_bool(j, "goals_apply", apply);
 }
 
 /* ------------------------------------------------------------------------------------------------------- JSON -- */
@@ -180,6 +221,18 @@ void report_put_spread(hdi_json *j, const char *key, stats_spread s)
     hdi_json_object_end(j);
 }
 
+void report_put_values(hdi_json *j, const char *key, const double *values, int n)
+{
+    report_put_spread_begin(j, key, stats_spread_of(values, n));
+    hdi_json_key(j, "rounds");
+    hdi_json_array(j);
+    for (int i = 0; i < n; i++) {
+        hdi_json_number(j, values[i]);
+    }
+    hdi_json_array_end(j);
+    hdi_json_object_end(j);
+}
+
 void report_put_calls(hdi_json *j, const char *key, stats_calls c)
 {
     hdi_json_key(j, key);
@@ -191,15 +244,17 @@ void report_put_calls(hdi_json *j, const char *key, stats_calls c)
     hdi_json_object_end(j);
 }
 
-void report_put_head(hdi_json *j, const char *benchmark, const report_run *run, double started, double took_s,
-                     hd_runtime *runtime)
+void report_begin(hdi_json *j, FILE *out, const char *benchmark, const report_record *record, hd_runtime *runtime)
 {
+    const report_run *run = record->run;
     char date[32];
-    machine_date_text(started, date);
+    machine_date_text(record->started, date);
+    hdi_json_begin(j, out);
+    hdi_json_object(j);
     report_put_string(j, "benchmark", benchmark);
     report_put_string(j, "heddle", hd_version());
     report_put_string(j, "date", date);
-    report_put_number(j, "took_s", took_s);
+    report_put_number(j, "took_s", record->took_s);
     hdi_json_key(j, "command");
     hdi_json_array(j);
     for (int i = 0; i < run->command_count; i++) {
@@ -212,6 +267,12 @@ void report_put_head(hdi_json *j, const char *benchmark, const report_run *run, 
     machine_runtime_json(j, runtime);
     hdi_json_key(j, "options");
     machine_options_json(j, runtime);
+}
+
+void report_end(hdi_json *j)
+{
+    hdi_json_object_end(j);
+    hdi_json_end(j);
 }
 
 void report_put_clock(hdi_json *j)

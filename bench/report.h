@@ -1,4 +1,4 @@
-/* report.h - what every benchmark does besides measuring: progress, durations as text, goals, and the record as JSON.
+/* report.h - what every benchmark does besides measuring: its course, progress, durations as text, goals, the record as JSON.
  *
  * The conductor's thread of a benchmark; no locks. Nothing here measures.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
@@ -25,6 +25,12 @@ typedef struct report_run {
     void *context;
 } report_run;
 
+/* What every record of an experiment begins with. */
+typedef struct report_record {
+    const report_run *run;
+    double started, took_s; /* seconds since 1970, and the whole duration */
+} report_record;
+
 void report_progress(const report_run *run, const char *stage, const char *item, double done);
 
 /* True for HD_OK. Else false, with hd_message in `error`, behind "WHAT: " where it does not begin with that itself. */
@@ -38,6 +44,24 @@ typedef void (*report_printer)(const void *results, FILE *out);
 bool report_write_file(const char *path, report_printer printer, const void *results, char *error);
 /* Writes the results, as the options say, with the benchmark's own printers. */
 bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error);
+
+/* What a benchmark does with its experiment, a zeroed structure that begins with a report_record. */
+typedef struct report_benchmark {
+    const char *command; /* "bench lanes" */
+    bool (*measure)(void *experiment, char *error);
+    void (*close)(void *experiment); /* also what was measured in part, or not at all */
+    report_printer table, json;
+} report_benchmark;
+
+/* Measures, writes the results, closes, and frees the experiment (NULL: there was no memory for it). What failed is one line on stderr.
+ * The exit status. */
+int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run);
+
+/* Whether `name` is one of the names in a list, which are separated by commas. */
+bool report_has_name(const char *list, const char *name, size_t length);
+
+/* Whether --only leaves this part in; NULL leaves all of them in. */
+bool report_is_wanted(const char *only, const char *part);
 
 /* Seconds since 1970. */
 double report_wall_clock(void);
@@ -56,8 +80,8 @@ typedef struct report_goal {
 
 void report_print_goals(const report_goal *goals, int count, FILE *out);
 
-/* The key "goals" with an array of all. */
-void report_put_goals(hdi_json *j, const report_goal *goals, int count);
+/* The key "goals" with an array of all, and whether they are meant for this machine. */
+void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply);
 
 /* A key and its value. */
 void report_put_string(hdi_json *j, const char *key, const char *value);
@@ -67,10 +91,12 @@ void report_put_bool(hdi_json *j, const char *key, bool value);
 void report_put_calls(hdi_json *j, const char *key, stats_calls c);
 void report_put_spread(hdi_json *j, const char *key, stats_spread s);
 void report_put_spread_begin(hdi_json *j, const char *key, stats_spread s); /* an object that is left open */
+void report_put_values(hdi_json *j, const char *key, const double *values,
+                       int n); /* one of each round, with their spread */
 
-/* The keys that every record begins with: benchmark, version, date, command line, machine, runtime, options. */
-void report_put_head(hdi_json *j, const char *benchmark, const report_run *run, double started, double took_s,
-                     hd_runtime *runtime);
+/* A record from its first byte, with the keys that every one has: benchmark, version, date, command line, machine, runtime, options. */
+void report_begin(hdi_json *j, FILE *out, const char *benchmark, const report_record *record, hd_runtime *runtime);
+void report_end(hdi_json *j);
 
 /* The keys of the clock. */
 void report_put_clock(hdi_json *j);

@@ -3,8 +3,6 @@
  * Threads: all of it on the calling thread. Locks: none. What always holds: every side of a row is checked before it is measured, and Heddle's
  * again afterwards; the sides of a row take turns in rounds, in an order that moves on; a row's memory is given back before the next one.
  */
-#include "bench/tensor.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,29 +47,11 @@ const char *const tensor_peer_names[TENSOR_PEERS] = {"PyTorch", "CuPy"};
 
 /* ------------------------------------------------------------------------------------------------------- parts -- */
 
-static const char *const parts[] = {"transpose", "permute", "slice", "broadcast", "matmul", "submit", "peers"};
-
-bool tensor_has_part(const char *name, size_t length)
-{
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (strlen(parts[i]) == length && memcmp(parts[i], name, length) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
+const char tensor_parts[] = "transpose,permute,slice,broadcast,matmul,submit,peers";
 
 bool tensor_is_wanted(const tensor_experiment *x, const char *part)
 {
-    size_t length = strlen(part);
-    for (const char *at = x->options->only; at && *at; at += strspn(at, ",")) {
-        size_t here = strcspn(at, ",");
-        if (here == length && memcmp(at, part, length) == 0) {
-            return true;
-        }
-        at += here;
-    }
-    return !x->options->only;
+    return report_is_wanted(x->options->only, part);
 }
 
 void tensor_step(tensor_experiment *x, const char *stage, const char *item)
@@ -98,18 +78,9 @@ tensor_series tensor_ratio(const tensor_series *a, const tensor_series *b)
 
 /* -------------------------------------------------------------------------------------------------------- open -- */
 
-/* The first device that HEDDLE_DEVICES allows. */
-static int first_device(void)
-{
-    const char *list = getenv("HEDDLE_DEVICES");
-    char *end;
-    long number = list ? strtol(list, &end, 10) : 0;
-    return list && end != list && number > 0 && number < 1024 ? (int)number : 0;
-}
-
 static bool open_device(tensor_experiment *x, char *error)
 {
-    int device = x->options->device >= 0 ? x->options->device : first_device();
+    int device = plain_device_number(x->options->device);
     snprintf(x->settings, sizeof(x->settings), "devices=%d", device);
     hd_options options = {.size = sizeof(options), .settings = x->settings};
     hd_memory_stats stats = {.size = sizeof(stats)};
@@ -204,9 +175,10 @@ static bool run_rows(tensor_experiment *x, char *error)
 
 /* --------------------------------------------------------------------------------------------------------- run -- */
 
-static bool measure(tensor_experiment *x, char *error)
+static bool measure(void *experiment, char *error)
 {
-    const tensor_options *o = x->options;
+    tensor_experiment *x = experiment;
+    const bench_options *o = x->options;
     stats_clock_start();
     report_progress(&o->run, "opening the device", "", 0);
     if (!open_device(x, error) || !tensor_sides_open(x, error)) {
@@ -229,31 +201,22 @@ static bool measure(tensor_experiment *x, char *error)
     return true;
 }
 
-static void close_all(tensor_experiment *x)
+static void close_all(void *experiment)
 {
+    tensor_experiment *x = experiment;
     tensor_sides_close(x);
     tensor_variants_release(x);
     hd_close(x->runtime);
 }
 
-int tensor_run(const tensor_options *options)
+int tensor_run(const bench_options *options)
 {
+    const report_benchmark benchmark = {"bench tensor", measure, close_all,
+                                        options->variants ? tensor_print_variants : tensor_print_table,
+                                        options->variants ? tensor_print_variants_json : tensor_print_json};
     tensor_experiment *x = calloc(1, sizeof(*x));
-    char error[PLAIN_ERROR] = "out of memory";
-    bool ok = false;
     if (x) {
         x->options = options;
-        x->started = report_wall_clock();
-        ok = report_try_json(&options->run, error) && measure(x, error);
-        x->took_s = report_wall_clock() - x->started;
-        report_progress(&options->run, NULL, "", 1);
-        ok = ok && report_write(&options->run, options->variants ? tensor_print_variants : tensor_print_table,
-                                options->variants ? tensor_print_variants_json : tensor_print_json, x, error);
-        close_all(x);
-        free(x);
     }
-    if (!ok) {
-        fprintf(stderr, "heddle bench tensor: %s\n", error);
-    }
-    return ok ? 0 : 1;
+    return report_conduct(&benchmark, x, &options->run);
 }

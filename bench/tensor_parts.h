@@ -1,4 +1,4 @@
-/* tensor_parts.h - what the files behind tensor.h share.
+/* tensor_parts.h - what the files behind `heddle bench tensor` share.
  *
  *   tensor.c           the conductor: opens the device, goes through the rows
  *   tensor_rows.c      which layouts are moved, and their sizes on this device
@@ -21,7 +21,7 @@
 #include "bench/kernels/layouts.h"
 #include "bench/plain.h"
 #include "bench/stats.h"
-#include "bench/tensor.h"
+#include "bench/bench.h"
 #include "driver/driver.h"
 
 enum {
@@ -123,7 +123,8 @@ typedef struct tensor_plain {
 } tensor_plain;
 
 typedef struct tensor_experiment {
-    const tensor_options *options;
+    report_record record; /* comes first */
+    const bench_options *options;
     char settings[160];
     hd_runtime *runtime;
     hd_runtime_info info;
@@ -147,7 +148,6 @@ typedef struct tensor_experiment {
     uint64_t checked; /* copies whose every element was compared */
     struct tensor_variants *variants;
     int steps, steps_done; /* progress */
-    double started, took_s;
 } tensor_experiment;
 
 /* Whether --only leaves this part in. */
@@ -187,8 +187,7 @@ typedef struct tensor_memory {
     bench_layout layout;
 } tensor_memory;
 
-#define TENSOR_TRY(x, error, entry, arguments) tensor_check(x, (x)->plain.d->entry arguments, #entry, error)
-bool tensor_check(const tensor_experiment *x, hdcu_result result, const char *entry, char *error);
+#define TENSOR_TRY(x, error, entry, arguments) plain_try((x)->plain.d->entry arguments, #entry, error)
 
 /* The runtime's kernels and the provider with a stream and kernels of its own. */
 bool tensor_sides_open(tensor_experiment *x, char *error);

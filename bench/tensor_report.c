@@ -193,7 +193,7 @@ void tensor_print_table(const void *experiment, FILE *out)
         report_print_goals(goals, n_goals, out);
     }
     fprintf(out, "\nverified: %llu copies and products, every element. Took %.0f s.\n", (unsigned long long)x->checked,
-            x->took_s);
+            x->record.took_s);
 }
 
 /* -------------------------------------------------------------------------------------------------------- JSON -- */
@@ -329,9 +329,7 @@ void tensor_print_json(const void *experiment, FILE *out)
     report_goal goals[TENSOR_ROWS_MAX];
     char texts[TENSOR_ROWS_MAX][TENSOR_TEXT];
     int n_goals = make_goals(x, goals, texts);
-    hdi_json_begin(j, out);
-    hdi_json_object(j);
-    report_put_head(j, "tensor", &x->options->run, x->started, x->took_s, x->runtime);
+    report_begin(j, out, "tensor", &x->record, x->runtime);
     hdi_json_key(j, "run");
     hdi_json_object(j);
     report_put_integer(j, "rounds", (uint64_t)x->rounds);
@@ -366,8 +364,6 @@ void tensor_print_json(const void *experiment, FILE *out)
     hdi_json_object(j);
     report_put_integer(j, "copies", x->checked);
     hdi_json_object_end(j);
-    report_put_goals(j, goals, n_goals);
-    report_put_bool(j, "goals_apply", !x->on_host);
-    hdi_json_object_end(j);
-    hdi_json_end(j);
+    report_put_goals(j, goals, n_goals, !x->on_host);
+    report_end(j);
 }

@@ -21,52 +21,7 @@ enum {
 
 static const uint32_t poison = 0xa5a5a5a5;
 
-bool tensor_check(const tensor_experiment *x, hdcu_result result, const char *entry, char *error)
-{
-    (void)x;
-    if (result == HDCU_SUCCESS) {
-        return true;
-    }
-    snprintf(error, PLAIN_ERROR, "%s: %s (%d)", entry, hdi_driver_code_name(result), result);
-    return false;
-}
-
 /* ------------------------------------------------------------------------------------------------ open and close -- */
-
-/* The provider in this process, which has settings of its own where Heddle's engines are elsewhere. */
-static bool open_provider(tensor_experiment *x, char *error)
-{
-    if (!x->on_host) {
-        return report_check(hdi_driver_nvidia(&x->plain.d), "driver", error);
-    }
-    hdi_options options;
-    if (!report_check(hdi_options_parse(x->settings, &options), "options", error)) {
-        return false;
-    }
-    hd_status status = hdi_host_configure(&options);
-    hdi_options_release(&options);
-    return report_check(status, "host devices", error) && report_check(hdi_driver_host(&x->plain.d), "driver", error);
-}
-
-static bool find_device(tensor_experiment *x, char *error)
-{
-    int count = 0;
-    if (!TENSOR_TRY(x, error, cuDeviceGetCount, (&count))) {
-        return false;
-    }
-    for (int i = 0; i < count; i++) {
-        hdcu_uuid uuid;
-        if (!TENSOR_TRY(x, error, cuDeviceGet, (&x->plain.ordinal, i)) ||
-            !TENSOR_TRY(x, error, cuDeviceGetUuid, (&uuid, x->plain.ordinal))) {
-            return false;
-        }
-        if (memcmp(uuid.bytes, x->device.uuid, 16) == 0) {
-            return true;
-        }
-    }
-    snprintf(error, PLAIN_ERROR, "the driver shows %d devices, none of them the one that Heddle opened", count);
-    return false;
-}
 
 static bool open_functions(tensor_experiment *x, char *error)
 {
@@ -87,7 +42,8 @@ static bool open_functions(tensor_experiment *x, char *error)
 static bool open_plain(tensor_experiment *x, char *error)
 {
     tensor_plain *p = &x->plain;
-    if (!open_provider(x, error) || !TENSOR_TRY(x, error, cuInit, (0)) || !find_device(x, error)) {
+    if (!plain_provider(x->on_host, x->settings, &p->d, error) ||
+        !plain_find_device(p->d, x->device.uuid, &p->ordinal, error)) {
         return false;
     }
     if (!TENSOR_TRY(x, error, cuDevicePrimaryCtxRetain, (&p->context, p->ordinal))) {

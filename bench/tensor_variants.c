@@ -305,7 +305,7 @@ void tensor_print_variants(const void *experiment, FILE *out)
         print_best(x, i, out);
     }
     fprintf(out, "verified: %llu copies, every element. Took %.0f s.\n", (unsigned long long)x->checked,
-            report_wall_clock() - x->started);
+            report_wall_clock() - x->record.started);
 }
 
 /* --------------------------------------------------------------------------------------------------------- JSON -- */
@@ -315,9 +315,7 @@ void tensor_print_variants_json(const void *experiment, FILE *out)
     const tensor_experiment *x = experiment;
     const variants *v = x->variants;
     hdi_json writer, *j = &writer;
-    hdi_json_begin(j, out);
-    hdi_json_object(j);
-    report_put_head(j, "tensor_variants", &x->options->run, x->started, x->took_s, x->runtime);
+    report_begin(j, out, "tensor_variants", &x->record, x->runtime);
     hdi_json_key(j, "rows");
     hdi_json_array(j);
     for (int i = 0; i < x->n_rows; i++) {
@@ -354,6 +352,5 @@ void tensor_print_variants_json(const void *experiment, FILE *out)
     hdi_json_object(j);
     report_put_integer(j, "copies", x->checked);
     hdi_json_object_end(j);
-    hdi_json_object_end(j);
-    hdi_json_end(j);
+    report_end(j);
 }

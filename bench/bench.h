@@ -1,0 +1,77 @@
+/* bench.h - the benchmarks of `heddle bench`: what each one's experiment is, and what it can be asked.
+ *
+ * Threads: each is called on the program's first thread and makes the threads and worker processes that it needs; when it returns, they
+ * have ended. Locks: none that callers see.
+ */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include <stdbool.h>
+#include "bench/report.h"
+
+enum {
+    LANES_ROUNDS_MAX = 100,
+    FAULTS_ROUNDS_MAX = 100,
+    ALLOC_ROUNDS_MAX = 20,
+    ALLOC_REPLAYS_MAX = 32,
+    COPY_ROUNDS_MAX = 50,
+    TENSOR_ROUNDS_MAX = 20
+};
+
+/* Each benchmark looks at those that it takes. */
+typedef struct bench_options {
+    int devices;      /* the first so many; 0: all */
+    int device;       /* this one alone; -1: the first one that the environment allows */
+    double seconds;   /* measuring time in all; 0: by the kind of device */
+    int rounds;       /* 0: by the kind of device and how many there are */
+    bool quick;       /* fewer rounds and cases, less time for each */
+    bool variants;    /* `tensor`: instead of all else every kernel that could move a layout, in every order of tiles */
+    const char *only; /* names of parts, separated by commas; NULL: all */
+    const char *replays[ALLOC_REPLAYS_MAX]; /* recorded programs for `alloc`; none: those that come with Heddle */
+    int n_replays;
+    report_run run;
+} bench_options;
+
+/* Each runs its experiment and prints it. 0: measured and verified; 1: something failed, or a result was wrong (one line on stderr says
+ * what). Whether the goals are reached does not count. The texts say in the help what the experiment is and how to read it; the parts are
+ * names for `only`, separated by commas. */
+
+/* One program drives every GPU, compared with plain driver calls from threads and processes: the product of a 320 x 320 and a 320 x 640
+ * matrix of floats on every device at once, checked against a reference in double precision on random data. Every way to drive the devices
+ * is one row; all rows are measured in one run, interleaved in rounds, with the same discipline (batches of launches, at most two in
+ * flight). Heddle is measured in placement process and in placement thread, one after the other, each beside the same rivals. */
+int lanes_run(const bench_options *options);
+extern const char lanes_help[];
+
+/* A worker process's side: its command line is "heddle bench lanes", this word, and `arguments`. */
+#define LANES_WORKER "--worker"
+int lanes_worker(int count, char *const *arguments);
+
+/* What a lost device costs in placement process, and how fast it is back: every device is kept busy with work whose results are checked
+ * exactly; then one device after the other is made to fault, by a kernel that reads where nothing is, by killing its worker process, and
+ * by a kernel that never ends. Measured are the time until the program notices, the time until the device works again, and what the other
+ * devices did meanwhile. */
+int faults_run(const bench_options *options);
+extern const char faults_help[];
+
+/* Heddle's memory against the driver's: recorded sequences of allocations and frees (random ones, holes, many live blocks, programs
+ * recorded elsewhere), by one thread and by up to sixteen, on Heddle, on cuMemAllocAsync/cuMemFreeAsync and on cuMemAlloc/cuMemFree of the
+ * same driver, in turns; and what allocating costs the work that runs beside it. A block that was wrong and a limit that was exceeded
+ * fail. */
+int alloc_run(const bench_options *options);
+extern const char alloc_help[], alloc_parts[];
+
+/* Heddle's transfers against the driver's own calls: memory of the program to a device and back, pinned memory, copies on a device, from
+ * device to device with peer access and without, in one direction and in both, small transfers with their wait; each beside the driver's
+ * call for the same, in turns. And what a submit costs while the threads that copy are busy. */
+int copy_run(const bench_options *options);
+extern const char copy_help[], copy_parts[];
+
+/* Moving tensors between layouts, and matrix products: transposes, permutes, slices and broadcasts by hd_tensor_copy; in turns with the
+ * driver's device copy of as many bytes, which is the roofline, and with a kernel that moves one element with each thread. Products by
+ * hd_tensor_matmul in turns with cuBLAS called directly and with the built-in kernel. What a call costs the thread that makes it. What
+ * PyTorch and CuPy make of the same. */
+int tensor_run(const bench_options *options);
+extern const char tensor_help[], tensor_parts[];
+
+#endif
