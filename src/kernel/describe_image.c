@@ -98,17 +98,12 @@ void hdi_image_release(hdi_image *image)
     memset(image, 0, sizeof *image);
 }
 
-static bool make_params(struct hd_kernel *k, uint32_t n)
+static hd_status make_params(struct hd_kernel *k, uint32_t n)
 {
     k->params = calloc(n ? n : 1, sizeof *k->params);
     k->n_params = k->params ? n : 0;
     k->described = k->params != NULL;
-    return k->described;
-}
-
-static hd_status out_of_memory(void)
-{
-    return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
+    return k->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
 }
 
 static hd_status no_such_kernel(const hdi_image *image, const char *name)
@@ -126,16 +121,13 @@ static hd_status describe_from_file(const hdi_image *image, const char *name, st
         return status;
     }
     const hdi_kernel_entry *entry = hdi_kernel_file_find(&file, name);
-    if (!entry) {
-        status = no_such_kernel(image, name);
-    } else if (!make_params(k, entry->n_params)) {
-        status = out_of_memory();
-    } else {
-        for (uint32_t i = 0; i < entry->n_params; i++) {
-            const hdi_kernel_param *p = &entry->params[i];
-            k->params[i] = (hdi_param){.kind = p->kind, .access = p->access, .offset = p->offset, .size = p->size};
-            snprintf(k->params[i].name, sizeof k->params[i].name, "%s", p->name);
-        }
+    status = entry ? make_params(k, entry->n_params) : no_such_kernel(image, name);
+    for (uint32_t i = 0; !status && i < entry->n_params; i++) {
+        const hdi_kernel_param *p = &entry->params[i];
+        k->params[i] = (hdi_param){.kind = p->kind, .access = p->access, .offset = p->offset, .size = p->size};
+        snprintf(k->params[i].name, sizeof k->params[i].name, "%s", p->name);
+    }
+    if (!status) {
         k->argument_bytes = entry->argument_bytes;
     }
     hdi_kernel_file_release(&file);
@@ -159,15 +151,12 @@ static hd_status describe_from_ptx(const hdi_image *image, const char *name, str
         return status;
     }
     const hdi_ptx_entry *entry = hdi_ptx_find(&ptx, name);
-    if (!entry) {
-        status = no_such_kernel(image, name);
-    } else if (!make_params(k, entry->n_params)) {
-        status = out_of_memory();
-    } else {
-        for (uint32_t i = 0; i < entry->n_params; i++) {
-            const hdi_ptx_param *p = &entry->params[i];
-            k->params[i] = (hdi_param){.kind = kind_of_ptx(p), .offset = p->offset, .size = p->size};
-        }
+    status = entry ? make_params(k, entry->n_params) : no_such_kernel(image, name);
+    for (uint32_t i = 0; !status && i < entry->n_params; i++) {
+        const hdi_ptx_param *p = &entry->params[i];
+        k->params[i] = (hdi_param){.kind = kind_of_ptx(p), .offset = p->offset, .size = p->size};
+    }
+    if (!status) {
         k->argument_bytes = entry->argument_bytes;
     }
     hdi_ptx_release(&ptx);
@@ -191,15 +180,13 @@ hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, struct hd_
     if (facts->n_params > HDI_FUNCTION_PARAMS_MAX) {
         return HD_OK;
     }
-    if (!make_params(k, facts->n_params)) {
-        return out_of_memory();
-    }
-    for (uint32_t i = 0; i < facts->n_params; i++) {
+    hd_status status = make_params(k, facts->n_params);
+    for (uint32_t i = 0; !status && i < facts->n_params; i++) {
         uint32_t offset = facts->params[i].offset, size = facts->params[i].size;
         k->params[i] = (hdi_param){.offset = offset, .size = size};
         k->argument_bytes = offset + size;
     }
-    return HD_OK;
+    return status;
 }
 
 static void append(char *out, size_t bytes, const char *name)

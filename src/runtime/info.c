@@ -13,9 +13,10 @@
 #include "memory/cache.h"
 #include "worker/workers.h"
 
-static hd_status check(const hd_runtime *rt, int device, const void *out, const char *who)
+/* `size` is that of the structure that is asked for; NULL: there is none. */
+static hd_status check(const hd_runtime *rt, int device, const size_t *size, size_t expected, const char *who)
 {
-    if (!out) {
+    if (!size) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
     }
     if (!hdi_runtime_is_open(rt)) {
@@ -23,6 +24,9 @@ static hd_status check(const hd_runtime *rt, int device, const void *out, const 
     }
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
+    }
+    if (*size < expected) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: size is %zu, expected %zu", who, *size, expected);
     }
     return HD_OK;
 }
@@ -34,12 +38,9 @@ int hd_device_count(const hd_runtime *rt)
 
 hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 {
-    hd_status status = check(rt, 0, out, "hd_runtime_get_info");
+    hd_status status = check(rt, 0, out ? &out->size : NULL, sizeof *out, "hd_runtime_get_info");
     if (status) {
         return status;
-    }
-    if (out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_runtime_get_info: size is %zu, expected %zu", out->size, sizeof *out);
     }
     out->driver = rt->provider;
     out->placement = rt->is_inline ? "inline" : rt->is_process ? "process" : "thread";
@@ -50,12 +51,9 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 
 hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 {
-    hd_status status = check(rt, index, out, "hd_device_info");
+    hd_status status = check(rt, index, out ? &out->size : NULL, sizeof *out, "hd_device_info");
     if (status) {
         return status;
-    }
-    if (out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_device_info: size is %zu, expected %zu", out->size, sizeof *out);
     }
     hdi_device *device = rt->devices[index];
     const hdi_facts *facts = &device->facts;
@@ -101,12 +99,9 @@ hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 
 hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
 {
-    hd_status status = check(rt, index, out, "hd_device_get_stats");
+    hd_status status = check(rt, index, out ? &out->size : NULL, sizeof *out, "hd_device_get_stats");
     if (status) {
         return status;
-    }
-    if (out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_device_get_stats: size is %zu, expected %zu", out->size, sizeof *out);
     }
     hdi_device *device = rt->devices[index];
     hdi_engine_shared *engine = device->channel.engine;

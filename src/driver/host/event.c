@@ -142,10 +142,7 @@ static hdcu_result record(event *e, hdi_host_stream *stream)
 hdcu_result hdi_host_cuEventRecord(hdcu_event handle, hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS) {
-        r = hdi_host_stream_find(stream_handle, &stream);
-    }
+    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
         event *e = find(handle);
         r = e && e->context == stream->context ? record(e, stream) : HDCU_ERROR_INVALID_HANDLE;
@@ -203,16 +200,20 @@ static hdcu_result find_to_read(hdcu_event handle, event **out)
     return (*out)->captured.capture != 0 ? HDCU_ERROR_CAPTURED_EVENT : HDCU_SUCCESS;
 }
 
+/* Takes the host lock. Not while a capture of this thread forbids looking. */
+static hdcu_result enter_to_read(hdcu_event handle, event **out)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = find_to_read(handle, out);
+    }
+    return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
+}
+
 hdcu_result hdi_host_cuEventQuery(hdcu_event handle)
 {
     event *e;
-    hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS) {
-        r = find_to_read(handle, &e);
-    }
-    if (r == HDCU_SUCCESS) {
-        r = hdi_host_capture_forbids();
-    }
+    hdcu_result r = enter_to_read(handle, &e);
     if (r == HDCU_SUCCESS && e->mark) {
         r = e->mark->pending > 0 ? HDCU_ERROR_NOT_READY : e->mark->error;
     }
@@ -222,13 +223,7 @@ hdcu_result hdi_host_cuEventQuery(hdcu_event handle)
 hdcu_result hdi_host_cuEventSynchronize(hdcu_event handle)
 {
     event *e;
-    hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS) {
-        r = find_to_read(handle, &e);
-    }
-    if (r == HDCU_SUCCESS) {
-        r = hdi_host_capture_forbids();
-    }
+    hdcu_result r = enter_to_read(handle, &e);
     if (r == HDCU_SUCCESS && e->mark) {
         r = hdi_host_mark_wait(e->mark);
     }

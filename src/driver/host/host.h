@@ -350,6 +350,8 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 /* The stream of a handle; NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the current context. Checks
  * for the context's fault. */
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
+/* hdi_host_enter, and the same. */
+hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
 /* Appends to the stream's queue, or to the graph that it is capturing. Takes the operation over in any case. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
 /* Host waits for everything submitted to the stream so far. Releases the lock while it waits. */

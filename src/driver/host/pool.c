@@ -249,10 +249,7 @@ static hdcu_result allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot
 /* Takes the host lock. Not while the stream captures: allocations do not become nodes of graphs here. */
 static hdcu_result find_stream(hdcu_stream handle, hdi_host_stream **stream)
 {
-    hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS) {
-        r = hdi_host_stream_find(handle, stream);
-    }
+    hdcu_result r = hdi_host_enter_stream(handle, stream);
     if (r == HDCU_SUCCESS && (*stream)->capture) {
         hdi_host_capture_invalidate((*stream)->capture);
         r = HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;

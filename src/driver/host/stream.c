@@ -438,6 +438,12 @@ hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream)
     return (*stream)->context->error;
 }
 
+hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream)
+{
+    hdcu_result r = hdi_host_enter();
+    return r == HDCU_SUCCESS ? hdi_host_stream_find(handle, stream) : r;
+}
+
 /* ---------------------------------------------------------------------------------------------------- entry points
  * -- */
 
