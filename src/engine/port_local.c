@@ -278,6 +278,17 @@ static hdi_answer mapping_map(hdi_local_port *p, hdi_local_mapping *m)
     return answer;
 }
 
+/* After the call that made a new mapping's memory: maps it, or forgets the mapping, which is the last one. */
+static hdi_answer mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answer answer)
+{
+    if (!hdi_answered(answer)) {
+        p->n_mappings--;
+        return answer;
+    }
+    m->held = true;
+    return mapping_map(p, m);
+}
+
 /* Takes the lock and makes the context current; what could not be undone before is cleared. */
 static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
 {
@@ -365,13 +376,7 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
         return end_mapping(p, &current, hdi_local_answer(HDCU_ERROR_OUT_OF_MEMORY, "realloc"));
     }
     answer = hdi_local_answer(p->config.driver->cuMemCreate(&m->handle, bytes, &p->prop, 0), "cuMemCreate");
-    if (hdi_answered(answer)) {
-        m->held = true;
-        answer = mapping_map(p, m);
-    } else {
-        p->n_mappings--;
-    }
-    return end_mapping(p, &current, answer);
+    return end_mapping(p, &current, mapping_got(p, m, answer));
 }
 
 static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
@@ -447,13 +452,7 @@ static hdi_answer import_memory(hdi_port *port, int descriptor, uint64_t at, uin
     answer = hdi_local_answer(p->config.driver->cuMemImportFromShareableHandle(
                                   &m->handle, (void *)(intptr_t)descriptor, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                               "cuMemImportFromShareableHandle");
-    if (hdi_answered(answer)) {
-        m->held = true;
-        answer = mapping_map(p, m);
-    } else {
-        p->n_mappings--;
-    }
-    return end_mapping(p, &current, answer);
+    return end_mapping(p, &current, mapping_got(p, m, answer));
 }
 
 /* ---- pinned memory ---- */
