@@ -1,4 +1,4 @@
-/* layouts.h - two layouts of the same elements, as the kernels in layouts.c take them; bench/tensor_plain.c and bench/tensor_heddle.c fill it in.
+/* layouts.h - two layouts of the same elements, as the kernels in layouts.c take them; bench/tensor_sides.c fills it in.
  */
 #ifndef BENCH_KERNELS_LAYOUTS_H
 #define BENCH_KERNELS_LAYOUTS_H
