@@ -28,8 +28,8 @@ const char p2p_help[] =
     "  usable        bytes arrive, and faster than through pinned memory\n"
     "  slow          bytes arrive, but pinned memory is faster: kernels may use it, hd_copy does not\n"
     "  refused       the driver says no\n"
-    "  corrupt       bytes do not arrive as they were sent, or the test hung or died; never used\n"
-    "  inconclusive  it could not be tested; not used\n"
+    "  corrupt       bytes do not arrive as they were sent, or the test hung or crashed; never used\n"
+    "  inconclusive  it could not be tested, or somebody killed the test; not used\n"
     "\n"
     "Matrices: a row's device and the memory of a column's device. GB/s are 1e9 bytes a second.\n";
 

@@ -26,8 +26,8 @@ typedef enum hd_peer_verdict {
     HD_PEER_USABLE,      /* bytes arrive, and faster than by way of pinned memory */
     HD_PEER_SLOW,        /* bytes arrive, but pinned memory is faster: kernels may use it, hd_copy does not */
     HD_PEER_REFUSED,     /* the driver says no: `driver_code`, or its attributes */
-    HD_PEER_CORRUPT,     /* bytes did not arrive as they were sent, or the test hung or died */
-    HD_PEER_INCONCLUSIVE /* it could not be tested; not used */
+    HD_PEER_CORRUPT,     /* bytes did not arrive as they were sent, or the test hung or crashed */
+    HD_PEER_INCONCLUSIVE /* it could not be tested, or somebody killed the test; not used */
 } hd_peer_verdict;
 
 /* "usable", "slow", ...; never NULL. */
@@ -50,7 +50,7 @@ typedef struct hd_peer_info {
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY. That a pair cannot be used, or not be tested, is no error. */
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
 
-/* Called after each ordered pair, `done` of `total`, on the calling thread. It may call anything but hd_peers_check; pairs that are not done
+/* Called after each ordered pair, `done` of `total`, on the calling thread. It may call anything but hd_peers_check and hd_close; pairs that are not done
  * yet are UNKNOWN, and not used, for it. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 

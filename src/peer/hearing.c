@@ -355,7 +355,8 @@ bool hdi_hearing_end(hdi_hearing *h, hdi_ending ending, int detail)
         snprintf(how, sizeof how, "ended, it is not known how,");
         break;
     }
-    bool guilty = h->in_pair && h->risky && h->step.step != HDI_STEP_TIME_STAGED && ending != HDI_ENDING_BABBLE;
+    bool own = ending != HDI_ENDING_BABBLE && (ending != HDI_ENDING_SIGNAL || hdi_signal_is_crash(detail));
+    bool guilty = h->in_pair && h->risky && h->step.step != HDI_STEP_TIME_STAGED && own;
     conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test %s while %s", how, what);
     h->in_pair = false;
     return true;

@@ -10,6 +10,8 @@
 #ifndef HDI_PEER_RECORD_H
 #define HDI_PEER_RECORD_H
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HDI_PROBE_NAME "heddle-probe"
@@ -58,6 +60,14 @@ typedef struct hdi_record {
     double direct, staged;
     char text[176];
 } hdi_record;
+
+/* Whether a process that ends by this signal ends of what it did itself. Others come from outside (an administrator, a job's end, a machine
+ * short of memory), and say nothing of what the process was doing. */
+static inline bool hdi_signal_is_crash(int signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT ||
+           signal == SIGTRAP || signal == SIGSYS;
+}
 
 /* One write, one record: pipes keep up to 4096 bytes together. */
 _Static_assert(sizeof(hdi_record) == 256, "a record");

@@ -37,10 +37,10 @@ static const hdi_case cases[] = {
     {((size_t)16 << 20), 16, 0, 16},
 };
 
-static bool failed(hd_status status)
+static bool failed(const hdi_subject *s, hd_status status)
 {
     if (status) {
-        hdi_say_failed();
+        hdi_say_failed(s->runtime);
     }
     return status != HD_OK;
 }
@@ -59,7 +59,7 @@ static hd_status fill(hd_buffer *b, size_t at, size_t bytes)
 /* True: bytes and surroundings are as they should be. */
 static hdi_outcome look(hdi_subject *s, hd_buffer *b, size_t at, size_t bytes)
 {
-    if (failed(hd_read(b, at - HDI_AROUND, s->scratch, bytes + 2 * HDI_AROUND))) {
+    if (failed(s, hd_read(b, at - HDI_AROUND, s->scratch, bytes + 2 * HDI_AROUND))) {
         return HDI_OUTCOME_FAILED;
     }
     const uint8_t *range = s->scratch + HDI_AROUND;
@@ -121,19 +121,19 @@ static hdi_outcome try_to(hdi_subject *s, const hdi_case *c, bool by_copy)
 {
     size_t far_at = HDI_MARGIN + c->far_at, near_at = HDI_MARGIN + c->near_at;
     s->seed++;
-    if (failed(fill(s->far, far_at, c->bytes))) {
+    if (failed(s, fill(s->far, far_at, c->bytes))) {
         return HDI_OUTCOME_FAILED;
     }
     if (by_copy) {
         hdi_pattern_fill(s->scratch, c->bytes, s->seed);
-        if (failed(hd_write(s->near, near_at, s->scratch, c->bytes))) {
+        if (failed(s, hd_write(s->near, near_at, s->scratch, c->bytes))) {
             return HDI_OUTCOME_FAILED;
         }
     }
     hdi_say_step(by_copy ? HDI_STEP_COPY_TO : HDI_STEP_STORE, c->bytes);
     hd_status status = by_copy ? copy(s, s->far, far_at, s->near, near_at, c->bytes)
                                : store(s, s->device, s->far, far_at, c->bytes, c->width);
-    return failed(status) ? HDI_OUTCOME_FAILED : look(s, s->far, far_at, c->bytes);
+    return failed(s, status) ? HDI_OUTCOME_FAILED : look(s, s->far, far_at, c->bytes);
 }
 
 /* What is fetched from the owner, who has made it by itself: the near bytes are looked at. */
@@ -141,7 +141,8 @@ static hdi_outcome try_from(hdi_subject *s, const hdi_case *c, bool by_copy)
 {
     size_t far_at = HDI_MARGIN + c->far_at, near_at = HDI_MARGIN + (by_copy ? c->near_at : c->far_at);
     s->seed++;
-    if (failed(store(s, s->owner, s->far, far_at, c->bytes, c->width)) || failed(fill(s->near, near_at, c->bytes))) {
+    if (failed(s, store(s, s->owner, s->far, far_at, c->bytes, c->width)) ||
+        failed(s, fill(s->near, near_at, c->bytes))) {
         return HDI_OUTCOME_FAILED;
     }
     hdi_say_step(by_copy ? HDI_STEP_COPY_FROM : HDI_STEP_LOAD, c->bytes);
@@ -153,7 +154,7 @@ static hdi_outcome try_from(hdi_subject *s, const hdi_case *c, bool by_copy)
                                hd_u64(c->bytes), hd_u32(c->width)};
         status = launch(s, s->device, s->load, blocks_for(c->bytes, c->width), args, 4);
     }
-    return failed(status) ? HDI_OUTCOME_FAILED : look(s, s->near, near_at, c->bytes);
+    return failed(s, status) ? HDI_OUTCOME_FAILED : look(s, s->near, near_at, c->bytes);
 }
 
 /* ---- counting ---- */
@@ -170,14 +171,14 @@ static hdi_outcome try_counting(hdi_subject *s)
     hd_ticket ticket;
     hd_status status = hd_fill(s->far, HDI_MARGIN, 0, sizeof c, &ticket);
     status = status ? status : hd_wait(ticket, HD_FOREVER);
-    if (failed(status)) {
+    if (failed(s, status)) {
         return HDI_OUTCOME_FAILED;
     }
     hdi_say_step(HDI_STEP_COUNT, sizeof c);
     const hd_arg args[] = {hd_inout_range(s->far, HDI_MARGIN, sizeof c), hd_u32(COUNTERS), hd_u32(COUNT_TIMES)};
     status = launch(s, s->device, s->count, (hd_dims){COUNT_BLOCKS, 1, 1}, args, 3);
     status = status ? status : hd_read(s->far, HDI_MARGIN, &c, sizeof c);
-    if (failed(status)) {
+    if (failed(s, status)) {
         return HDI_OUTCOME_FAILED;
     }
     const uint64_t expected = (uint64_t)COUNT_BLOCKS * BLOCK / COUNTERS * COUNT_TIMES;

@@ -105,7 +105,7 @@ static hdi_outcome grant(hdi_subject *s)
         hdi_say_refused(error.driver_code, error.operation);
         return HDI_OUTCOME_BAD;
     }
-    hdi_say_failed();
+    hdi_say_failed(s->runtime);
     return HDI_OUTCOME_FAILED;
 }
 
@@ -113,7 +113,7 @@ static hdi_outcome test_pair(hdi_subject *s)
 {
     hdi_say_step(HDI_STEP_PREPARE, 0);
     if (get_memory(s)) {
-        hdi_say_failed();
+        hdi_say_failed(s->runtime);
         return HDI_OUTCOME_FAILED;
     }
     hdi_outcome outcome = grant(s);
@@ -164,7 +164,7 @@ static int test_all(const char *settings, const char *pairs, const char *names)
     status = status ? status : check_names(s.runtime, names);
     status = status ? status : get_kernels(&s);
     if (status) {
-        hdi_say_failed();
+        hdi_say_failed(s.runtime);
         return 1;
     }
     while (next_pair(&pairs, hd_device_count(s.runtime), &s.device, &s.owner)) {

@@ -11,8 +11,8 @@
 void hdi_say_pair(int device, int owner);
 void hdi_say_step(hdi_step step, uint64_t bytes);
 void hdi_say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected);
-/* The calling thread's last failure. */
-void hdi_say_failed(void);
+/* The calling thread's last failure; the runtime may be NULL. */
+void hdi_say_failed(const hd_runtime *runtime);
 void hdi_say_refused(int code, const char *call);
 void hdi_say_rates(double direct, double staged);
 void hdi_say(hdi_record_kind kind); /* one without more */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "engine/runtime.h"
 #include "probe/probe.h"
 #include "worker/spawn.h"
 
@@ -58,12 +59,23 @@ void hdi_say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t ex
     send(&r);
 }
 
-void hdi_say_failed(void)
+/* Whether somebody has killed a worker process: that its device is lost then is nobody's fault. */
+static bool is_worker_killed(const hd_runtime *rt)
+{
+    bool killed = false;
+    for (int i = 0; rt && i < rt->n_devices; i++) {
+        int code = hdi_device_lost(rt->devices[i]);
+        killed |= code <= HDI_GONE_SIGNAL && !hdi_signal_is_crash(HDI_GONE_SIGNAL - code);
+    }
+    return killed;
+}
+
+void hdi_say_failed(const hd_runtime *rt)
 {
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
     hdi_record r = blank(HDI_RECORD_FAILED);
-    r.status = error.status;
+    r.status = is_worker_killed(rt) ? HD_ERROR_SYSTEM : error.status;
     r.code = error.driver_code;
     /* there is room for the first part of what it says */
     size_t length = strcspn(error.message, ";");

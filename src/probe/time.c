@@ -22,7 +22,7 @@ static double copy_some(hdi_subject *s, size_t bytes, int n)
     }
     status = status ? status : hd_wait(ticket, HD_FOREVER);
     if (status) {
-        hdi_say_failed();
+        hdi_say_failed(s->runtime);
         return -1;
     }
     return (double)(hdi_clock_ns() - start);

@@ -1,6 +1,7 @@
 /* test_hearing.c - verdicts from what heddle-probe says and how it ends, also from what it should never say. */
 #include "support/check.h"
 
+#include <signal.h>
 #include "driver/driver.h"
 #include "peer/hearing.h"
 
@@ -162,7 +163,7 @@ static void a_pair_without_rates_is_usable(void **state)
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_HEARD_MORE);
     assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
     deliver(1, 0);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, 9));
+    assert_true(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, SIGSEGV));
     assert_int_equal(h.info.verdict, HD_PEER_CORRUPT);
 }
 
@@ -224,12 +225,17 @@ static void endings_name_the_step(void **state)
         hdi_ending ending;
         int detail;
         const char *how;
+        bool guilty;
     } endings[] = {
-        {HDI_ENDING_EXIT, 66, "ended with status 66"},
-        {HDI_ENDING_SIGNAL, 11, "was killed by signal 11"},
-        {HDI_ENDING_SILENT, 20000, "hung (for 20000 ms)"},
-        {HDI_ENDING_GONE, 0, "ended, it is not known how,"},
-        {HDI_ENDING_BABBLE, 0, "said what is not of this version of Heddle"},
+        {HDI_ENDING_EXIT, 66, "ended with status 66", true},
+        {HDI_ENDING_SIGNAL, SIGSEGV, "was killed by signal 11", true},
+        {HDI_ENDING_SIGNAL, SIGBUS, "was killed by signal 7", true},
+        {HDI_ENDING_SIGNAL, SIGABRT, "was killed by signal 6", true},
+        {HDI_ENDING_SIGNAL, SIGKILL, "was killed by signal 9", false}, /* by somebody else */
+        {HDI_ENDING_SIGNAL, SIGTERM, "was killed by signal 15", false},
+        {HDI_ENDING_SILENT, 20000, "hung (for 20000 ms)", true},
+        {HDI_ENDING_GONE, 0, "ended, it is not known how,", true},
+        {HDI_ENDING_BABBLE, 0, "said what is not of this version of Heddle", false},
     };
     static const struct {
         hdi_step step;
@@ -252,7 +258,7 @@ static void endings_name_the_step(void **state)
             assert_true(hdi_hearing_end(&h, endings[e].ending, endings[e].detail));
             char reason[300];
             snprintf(reason, sizeof reason, "the test %s while %s", endings[e].how, steps[s].what);
-            bool guilty = steps[s].guilty && endings[e].ending != HDI_ENDING_BABBLE;
+            bool guilty = steps[s].guilty && endings[e].guilty;
             check(guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, 0, reason);
         }
     }

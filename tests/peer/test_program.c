@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/wait.h"
 #include "peer/test.h"
 #include "worker/spawn.h"
 
@@ -111,7 +112,14 @@ static void misbehave(void)
             sleep(10); /* has the pipe, too, for much longer than anybody may wait for it */
             _exit(0);
         }
+        signal(SIGABRT, SIG_DFL);
+        raise(SIGABRT);
+    } else if (role_is("killed")) {
         raise(SIGKILL);
+    } else if (role_is("meanwhile")) {
+        kill(getppid(), SIGSTOP); /* for longer than the limit */
+        hdi_nap((int64_t)(SHORT_MS + 1500) * 1000000);
+        kill(getppid(), SIGCONT);
     }
 }
 
@@ -314,7 +322,7 @@ static void accidents_are_findings(void **state)
     static const struct {
         const char *role, *how;
     } ways[] = {
-        {"abort", "the test was killed by signal 6"},      {"orphan", "the test was killed by signal 9"},
+        {"abort", "the test was killed by signal 6"},      {"orphan", "the test was killed by signal 6"},
         {"exit", "the test ended with status 7"},          {"part", "the test ended with status 0"},
         {"close", "the test ended, it is not known how,"},
     };
@@ -326,6 +334,33 @@ static void accidents_are_findings(void **state)
     }
     assert_int_equal(open_descriptors(), before);
     assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* nobody is left, dead or alive */
+}
+
+/* Whoever kills the test says nothing about the pair. */
+static void being_killed_is_inconclusive(void **state)
+{
+    (void)state;
+    char reason[200];
+    snprintf(reason, sizeof reason, "the test was killed by signal 9 %s", while_storing);
+    is_the_first_pairs(test_all("killed", program, 3), HD_PEER_INCONCLUSIVE, reason);
+}
+
+/* Who is stopped, as in a debugger, has not heard the program that went on meanwhile: that was not silent. */
+static void who_was_stopped_listens_on(void **state)
+{
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork(); /* nobody else is to see that it was stopped */
+    assert_true(child >= 0);
+    if (child == 0) {
+        limit_ms = SHORT_MS;
+        long runs = test_all("meanwhile", program, 2);
+        _exit(runs == 1 && found[0][1].verdict == HD_PEER_USABLE && found[1][0].verdict == HD_PEER_USABLE ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void silence_is_a_finding(void **state)
@@ -467,6 +502,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_good_program_is_heard),
         cmocka_unit_test(many_devices_take_turns),
         cmocka_unit_test(accidents_are_findings),
+        cmocka_unit_test(being_killed_is_inconclusive),
+        cmocka_unit_test(who_was_stopped_listens_on),
         cmocka_unit_test(silence_is_a_finding),
         cmocka_unit_test(nonsense_is_inconclusive),
         cmocka_unit_test(chatter_ends_in_time),

@@ -7,10 +7,9 @@
 #include <ctype.h>
 #include <heddle/kernel.h>
 #include <heddle/module.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/resource.h>
 #include "base/error.h"
 #include "base/wait.h"
 #include "driver/host/host.h"
@@ -123,7 +122,8 @@ static hdcu_result misbehave(int device, hdi_host_spoil kind)
     if (kind == HDI_HOST_SPOIL_HANG) {
         hang(device);
     } else if (kind == HDI_HOST_SPOIL_CRASH) {
-        kill(getpid(), SIGKILL);
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        abort();
     }
     return kind == HDI_HOST_SPOIL_HANG || kind == HDI_HOST_SPOIL_FAULT ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS;
 }
