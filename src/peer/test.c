@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,6 +16,8 @@
 
 #define END_NS 5000000000  /* a process that has said everything, or was killed, gets this long to end */
 #define END_NAP_NS 1000000 /* between looks whether it has, on kernels that do not tell */
+#define LOOK_MS 100        /* between looks whether this process was held up */
+#define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 
 /* ---- processes that did not end in time: to be waited for some day, by whoever comes here next ---- */
@@ -191,25 +192,33 @@ static hdi_heard listen_now(run *r, int64_t *deadline, bool *closed)
     }
 }
 
-/* Until the program has said all, or has ended, or was silent for too long. *ending: which of these. */
+/* Until the program has said all, or has ended, or was silent for too long. Time in which nobody listened, since this process was stopped or
+ * its progress callback took long, is not the program's. */
 static hdi_ending listen_all(run *r)
 {
-    int64_t deadline = hdi_deadline(r->test->limit_ms * 1000000);
+    int64_t deadline = hdi_deadline(r->test->limit_ms * 1000000), looked = hdi_clock_ns();
     for (;;) {
         /* In this order: what an ended program has written is all there. */
         struct pollfd polled[2] = {{.fd = r->pipe, .events = POLLIN}, {.fd = r->process.pidfd, .events = POLLIN}};
         int64_t left = deadline - hdi_clock_ns();
         int64_t ms = left <= 0 ? 0 : left / 1000000 + 1;
-        int ready = poll(polled, 2, ms > INT_MAX ? INT_MAX : (int)ms);
+        int ready = poll(polled, 2, ms > LOOK_MS ? LOOK_MS : (int)ms);
         bool gone = ready > 0 && polled[1].revents, closed;
-        hdi_heard heard = listen_now(r, &deadline, &closed);
+        int64_t now = hdi_clock_ns();
+        if (now - looked > HELD_UP_NS) {
+            deadline += now - looked;
+        }
+        looked = now;
+        int64_t rest = hdi_deadline(END_NS); /* whatever holds the pipe open */
+        hdi_heard heard = listen_now(r, gone ? &rest : &deadline, &closed);
         if (heard == HDI_HEARD_NONSENSE) {
             return HDI_ENDING_BABBLE;
         }
         if (heard == HDI_HEARD_END || closed || gone) {
             return HDI_ENDING_EXIT;
         }
-        if (hdi_clock_ns() > deadline) {
+        now = hdi_clock_ns();
+        if (now > deadline && now - looked <= HELD_UP_NS) {
             return HDI_ENDING_SILENT;
         }
     }
