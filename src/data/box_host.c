@@ -152,6 +152,18 @@ static hd_lane *lane_for(hdi_device *device, hdi_way way, const hdi_box *box)
     return hdi_copy_lane(device, way, quick ? HDI_LANES_QUICK : HDI_LANES_BULK);
 }
 
+/* Where pinned memory is too short for one large chunk, small ones do. True: the walk goes on with them, from where it was. */
+static bool shrink(hd_status status, hdi_walk *walk, const hdi_walk *was, uint64_t *room, const hd_error *before)
+{
+    if (status != HD_ERROR_HOST_MEMORY || *room <= HDI_STAGING_SMALL) {
+        return false;
+    }
+    hdi_error_restore(before);
+    *walk = *was;
+    *room = walk->piece = HDI_STAGING_SMALL;
+    return true;
+}
+
 hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const hd_box *shape)
 {
     static const char who[] = "hd_write_box";
@@ -183,12 +195,18 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box, .who = who};
     hd_lane *lane = lane_for(rt->devices[owner], HDI_WAY_IN, &box);
     uint64_t room = hdi_chunk_bytes(box.bytes);
-    hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST);
+    hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST), was = walk;
     hdi_mark after = {0, 0};
+    hd_error before;
+    hdi_error_save(&before);
     status = hdi_copy_alive(lane, who);
-    for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
+    for (hdi_load load; !status && hdi_load_next(&load, &walk, room); was = walk) {
         hdi_chunk *chunk;
         status = hdi_staging_take(rt, load.bytes, deadline, who, &chunk);
+        if (shrink(status, &walk, &was, &room, &before)) {
+            status = HD_OK;
+            continue;
+        }
         if (status) {
             break;
         }
@@ -237,8 +255,10 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
     hd_runtime *rt = device->runtime;
     hd_lane *lane = lane_for(device, HDI_WAY_OUT, t->box);
     uint64_t room = hdi_chunk_bytes(t->box->bytes);
-    hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS);
+    hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS), was = walk; /* `was`: before `ahead` */
     hdi_mark after = {0, 0};
+    hd_error before;
+    hdi_error_save(&before);
     incoming queue[READ_AHEAD];
     size_t first = 0, pending = 0;
     hdi_load ahead;
@@ -250,10 +270,16 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
             in->load = ahead;
             /* Never waits for a chunk while holding some: readers that do so wait for each other. */
             status = send_for(t, lane, pending ? HDI_STAGING_NOW : deadline, &after, in);
+            if (!in->chunk && shrink(status, &walk, &was, &room, &before)) {
+                status = HD_OK;
+                more = hdi_load_next(&ahead, &walk, room);
+                continue;
+            }
             if (status || !in->chunk) {
                 break;
             }
             pending++;
+            was = walk;
             more = hdi_load_next(&ahead, &walk, room);
         }
         if (pending) {

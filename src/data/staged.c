@@ -69,9 +69,10 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
     while (!status && !walk.ended) {
         hdi_ring_chunk *chunk;
         status = hdi_ring_take(rt, src, dst, &now, deadline, t->who, &chunk);
-        if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_MEDIUM) { /* there may be room for smaller ones */
-            now.chunk = now.piece = walk.piece = HDI_STAGED_MEDIUM;
-            now.chunks = HDI_STAGED_MEDIUM_CHUNKS;
+        if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* there may be room for smaller ones */
+            bool large = now.chunk > HDI_STAGED_MEDIUM;
+            now.chunk = now.piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
+            now.chunks = large ? HDI_STAGED_MEDIUM_CHUNKS : HDI_STAGED_SMALL_CHUNKS;
             status = HD_OK;
             hdi_error_restore(&before);
             continue;

@@ -210,6 +210,36 @@ static void without_pinned_memory(void **state)
     conf_close(runtime);
 }
 
+/* With room for small chunks alone boxes, and copies between devices that go through pinned memory, use these. */
+static void little_pinned_memory_is_enough(void **state)
+{
+    (void)state;
+    enum { size = 3 * 1024 * 1024, rows = 2000, row = 1000, there = 1100, here = 1300 };
+    hd_runtime *runtime = conf_open("pinned_limit=2M copy_threads=2 peers=off");
+    int last = hd_device_count(runtime) - 1;
+    hd_buffer *buffer = make(runtime, 0, size), *other = make(runtime, last, size), *most = NULL;
+    CONF_OK(hd_alloc_host(runtime, 2 * MIB - 512 * KIB, &most));
+    uint8_t *data = conf_memory(size), *got = conf_memory(size);
+    conf_pattern(data, size, 5);
+    memset(got, 0x77, size);
+    const hd_box in = {sizeof in, row, 1, {rows}, {there}, {here}}, out = {sizeof out, row, 1, {rows}, {here}, {there}};
+    CONF_OK(hd_fill(buffer, 0, 0x11111111u, size, NULL));
+    CONF_OK(hd_write_box(buffer, 3, data, &in));
+    CONF_OK(hd_copy(other, 0, buffer, 0, size, NULL));
+    CONF_OK(hd_read_box(other, 3, got, &out));
+    for (size_t i = 0; i < (rows - 1) * here + row; i++) {
+        CONF_EQUAL(got[i], i % here < row ? data[i] : 0x77);
+    }
+    CONF_OK(hd_read(other, 0, got, size));
+    for (size_t i = 0; i < size; i++) {
+        size_t at = i - 3;
+        bool within = i >= 3 && at < (rows - 1) * there + row && at % there < row;
+        CONF_EQUAL(got[i], within ? data[at / there * here + at % there] : 0x11);
+    }
+    free(data), free(got);
+    conf_close(runtime);
+}
+
 /* ---- time limits ---- */
 
 /* All of it in steps, each of which is tried until it is done within the time limit. */
@@ -381,6 +411,7 @@ int main(void)
         CONF_CASE(hundreds_of_threads_and_few_chunks),
         CONF_CASE(pinned_memory_is_bounded),
         CONF_CASE(without_pinned_memory),
+        CONF_CASE(little_pinned_memory_is_enough),
         CONF_CASE(time_limits),
         CONF_CASE(a_device_that_is_held_up_holds_up_no_other),
         CONF_CASE(transfers_and_kernels_take_turns),
