@@ -91,7 +91,7 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
 HD_API hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out);
 
 /* Writes src, row-major elements in the program's memory, to a tensor, and reads one into the program's memory, like hd_write and hd_read.
- * Errors: as hd_tensor_copy. */
+ * Errors: as hd_tensor_copy; ARGUMENT also for memory that is a part of the tensor's own bytes, of pinned memory. */
 HD_API hd_status hd_tensor_write(const hd_tensor *dst, const void *src);
 HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
 

@@ -75,6 +75,17 @@ static hdi_device *device_of(const struct hd_buffer *b)
     return b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
 }
 
+/* The program's memory may be a part of a pinned buffer, of which parts would be written before others are read. */
+static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t bytes, const char *who)
+{
+    const struct hd_buffer *b = e->buffer;
+    uintptr_t at = (uintptr_t)memory, low = (uintptr_t)b->host + e->low, high = (uintptr_t)b->host + e->high;
+    return b->owner == HDI_OWNER_HOST && at < high && low < at + bytes
+               ? hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's %llu bytes overlap those of the buffer", who,
+                          (unsigned long long)bytes)
+               : HD_OK;
+}
+
 hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
 {
     static const char who[] = "hd_tensor_write";
@@ -95,6 +106,7 @@ hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
                         "%s: the strides of dst, %s, lead to an element twice, or to parts of others", who,
                         hdi_tensor_text(dst, text));
     }
+    status = check_apart(&to, src, to.elements * hd_type_size(dst->type), who);
     hd_buffer *memory[TURNS] = {NULL, NULL};
     parts p;
     begin(&p, dst);
@@ -135,6 +147,7 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s takes 2^63 bytes or more", who, hdi_tensor_text(src, text));
     }
+    status = check_apart(&from, dst, total, who);
     /* One part is packed while the one before is read. */
     hd_buffer *memory[TURNS] = {NULL, NULL};
     size_t at[TURNS] = {0, 0};

@@ -313,6 +313,22 @@ static void overlap_is_refused(void **state)
         CONF_OK(hd_tensor_copy(&source, &twice, NULL)); /* a source may */
     }
     CONF_HOLDS(x, 0, now, bytes);
+
+    /* The program's side is a part of the pinned buffer itself. */
+    hd_buffer *pinned = tensor_buffer(runtime, PLACE_PINNED, now, bytes);
+    uint8_t *memory = NULL;
+    CONF_OK(hd_map(pinned, HD_READ_WRITE, (void **)&memory));
+    CONF_OK(hd_tensor_make(pinned, 0, HD_TYPE_F32, 2, shape, &whole));
+    CONF_OK(hd_tensor_transpose(&whole, 0, 1, &a));
+    for (int turned = 0; turned < 2; turned++) {
+        const hd_tensor *t = turned ? &a : &whole;
+        CONF_FAILS_WITH(hd_tensor_write(t, memory), HD_ERROR_ARGUMENT, "overlap");
+        CONF_FAILS_WITH(hd_tensor_write(t, memory + bytes - 1), HD_ERROR_ARGUMENT, "overlap");
+        CONF_FAILS_WITH(hd_tensor_read(t, memory), HD_ERROR_ARGUMENT, "overlap");
+        CONF_FAILS_WITH(hd_tensor_read(t, memory + bytes - 1), HD_ERROR_ARGUMENT, "overlap");
+    }
+    hd_unmap(pinned);
+    CONF_HOLDS(pinned, 0, now, bytes);
     free(now);
     conf_close(runtime);
 }
