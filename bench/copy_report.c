@@ -24,6 +24,31 @@ static bool is_both(const copy_row *row)
     return strstr(row->id, "_both_") != NULL;
 }
 
+/* -------------------------------------------------------------------------------------------------- rooflines -- */
+
+/* What the link moves: the driver's copies of pinned memory in the same run. NAN: they were not measured. */
+static double link_speed(const copy_experiment *x, const char *id)
+{
+    for (int i = 0; i < x->n_rows; i++) {
+        const copy_row *row = &x->rows[i];
+        if (strncmp(row->id, id, strlen(id)) == 0 && row->rounds) {
+            return speeds(row, row->driver_ns).median;
+        }
+    }
+    return NAN;
+}
+
+/* What a transfer that is not the link's own could reach at most, in GB/s. NAN: it is not known, or the driver's copy beside it is it. */
+static double roofline(const copy_experiment *x, const copy_row *row)
+{
+    double in = link_speed(x, "pinned_h2d_"), out = link_speed(x, "pinned_d2h_");
+    if (strcmp(row->part, "pageable") == 0) {
+        return strstr(row->id, "h2d") ? in : out;
+    }
+    double slower = isnan(in) || isnan(out) ? NAN : in < out ? in : out; /* out of the one device, into the other */
+    return strcmp(row->part, "staged") == 0 ? slower * (is_both(row) ? 2 : 1) : NAN;
+}
+
 /* ------------------------------------------------------------------------------------------------------ goals -- */
 
 /* The worst ratio of the rows whose id is this and a size. */
@@ -102,9 +127,9 @@ static void make_goals(const copy_experiment *x, report_goal out[GOALS])
 
 /* ------------------------------------------------------------------------------------------------------ table -- */
 
-static void print_row(const copy_row *row, FILE *out)
+static void print_row(const copy_experiment *x, const copy_row *row, FILE *out)
 {
-    char driver[REPORT_TEXT], heddle[REPORT_TEXT];
+    char driver[REPORT_TEXT], heddle[REPORT_TEXT], share[REPORT_TEXT] = "";
     if (row->rounds == 0) {
         fprintf(out, "  %-56s left out: %s\n", row->name, row->note);
         return;
@@ -116,7 +141,11 @@ static void print_row(const copy_row *row, FILE *out)
         report_duration(stats_spread_of(row->driver_ns, row->rounds).median, driver);
         report_duration(stats_spread_of(row->heddle_ns, row->rounds).median, heddle);
     }
-    fprintf(out, "  %-56s %12s %12s %7.3f\n", row->name, driver, heddle, copy_ratio(row).median);
+    double most = row->kind == COPY_SPEED ? roofline(x, row) : NAN;
+    if (!isnan(most)) {
+        snprintf(share, sizeof(share), " %8.3f", speeds(row, row->heddle_ns).median / most);
+    }
+    fprintf(out, "  %-56s %12s %12s %7.3f%s\n", row->name, driver, heddle, copy_ratio(row).median, share);
     if (is_both(row)) {
         fprintf(out, "  %-56s %11.2fx %11.2fx\n", "    over one direction alone",
                 stats_spread_of(row->driver_gain, row->rounds).median,
@@ -130,10 +159,11 @@ static void print_rows(const copy_experiment *x, copy_kind kind, const char *tit
     for (int i = 0; i < x->n_rows; i++) {
         if (x->rows[i].kind == kind) {
             if (!any) {
-                fprintf(out, "  %-56s %12s %12s %7s\n", title, "driver", "Heddle", "ratio");
+                fprintf(out, "  %-56s %12s %12s %7s%s\n", title, "driver", "Heddle", "ratio",
+                        kind == COPY_SPEED ? "  of link" : "");
             }
             any = true;
-            print_row(&x->rows[i], out);
+            print_row(x, &x->rows[i], out);
         }
     }
     if (any) {
@@ -192,7 +222,7 @@ static void put_rounds(hdi_json *j, const char *key, stats_spread spread, const 
     hdi_json_object_end(j);
 }
 
-static void put_row(hdi_json *j, const copy_row *row)
+static void put_row(hdi_json *j, const copy_experiment *x, const copy_row *row)
 {
     bool speed = row->kind == COPY_SPEED;
     hdi_json_object(j);
@@ -210,6 +240,10 @@ static void put_row(hdi_json *j, const copy_row *row)
     put_rounds(j, speed ? "heddle_gb_per_s" : "heddle_ns", heddle, row, row->heddle_ns);
     put_rounds(j, speed ? "driver_gb_per_s" : "driver_ns", driver, row, row->driver_ns);
     report_put_spread(j, speed ? "speed_over_driver" : "time_over_driver", copy_ratio(row));
+    double most = speed ? roofline(x, row) : NAN;
+    if (!isnan(most)) {
+        report_put_number(j, "roofline_gb_per_s", most);
+    }
     if (is_both(row)) {
         report_put_spread(j, "heddle_over_one_direction", stats_spread_of(row->heddle_gain, row->rounds));
         report_put_spread(j, "driver_over_one_direction", stats_spread_of(row->driver_gain, row->rounds));
@@ -243,7 +277,7 @@ void copy_print_json(const void *experiment, FILE *out)
     hdi_json_key(&j, "rows");
     hdi_json_array(&j);
     for (int i = 0; i < x->n_rows; i++) {
-        put_row(&j, &x->rows[i]);
+        put_row(&j, x, &x->rows[i]);
     }
     hdi_json_array_end(&j);
     if (x->submits.measured) {

@@ -39,10 +39,15 @@ for row in d["rows"]:
     ratio = row.get("speed_over_driver") or row["time_over_driver"]
     assert 0 < ratio["min"] <= ratio["median"] <= ratio["max"] and row["bytes"] > 0, row["id"]
     assert ("heddle_over_one_direction" in row) == ("_both_" in row["id"]), row["id"]
+    assert ("roofline_gb_per_s" in row) == (row["part"] in ("pageable", "staged")), row["id"]
 assert len({row["id"] for row in d["rows"]}) == len(d["rows"])
 assert set(parts) == {"pageable", "pinned", "device", "box", "small", "staged", "peer"}, set(parts)
 assert len(parts["pageable"]) == 4 and len(parts["pinned"]) == 2 and len(parts["small"]) == 6
 assert len(parts["staged"]) == 2 and len(parts["peer"]) == 3
+link = [row["driver_gb_per_s"]["median"] for row in parts["pinned"]]
+roofs = [row["roofline_gb_per_s"] for row in parts["pageable"][:2] + parts["staged"]]
+for a, b in zip(roofs, link + [min(link), 2 * min(link)]):
+    assert abs(a - b) <= 1e-6 * b, (roofs, link)
 for way in ("alone", "beside_transfers"):
     s = d["submit"][way]
     assert s["calls"] > 0 and s["max_ns"] >= s["p99_ns"] >= s["median_ns"] >= 0, way
