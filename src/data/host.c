@@ -84,6 +84,8 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable)
 static uint64_t look(hd_runtime *rt)
 {
     bool in_use = hdi_staging_trim(rt);
+    hdi_crates_relieve(rt);
+    in_use |= hdi_crates_in_use(rt);
     hdi_host_pool_info info;
     hdi_host_pool_get_info(rt->host_pool, &info);
     return info.waiting_bytes || in_use ? info.waiting_bytes + info.own_bytes + info.frees + 1 : 0;
@@ -107,8 +109,11 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_
     int64_t patience = patient ? rt->options.memory_patience * 1000000 : 0;
     int64_t moved = hdi_clock_ns();
     int64_t end = moved + HDI_PATIENCE_TIMES * patience;
-    for (uint64_t seen = look(rt), now;
-         patient && seen != 0 && hdi_clock_ns() - moved <= patience && hdi_clock_ns() < end; seen = now) {
+    uint64_t seen = look(rt), now;
+    status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what was given up */
+    for (; status == HD_ERROR_HOST_MEMORY && patient && seen != 0 && hdi_clock_ns() - moved <= patience &&
+           hdi_clock_ns() < end;
+         seen = now) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
@@ -118,13 +123,6 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_
             moved = hdi_clock_ns();
             status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
         }
-        if (status != HD_ERROR_HOST_MEMORY) {
-            break;
-        }
-    }
-    if (status == HD_ERROR_HOST_MEMORY) {
-        /* for what was given up, and what ended between the first try and the first look */
-        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
     }
     if (!status) {
         hdi_error_restore(&before);

@@ -28,8 +28,9 @@ typedef struct device_crates {
 
 struct hdi_all_crates {
     _Atomic(device_crates *) devices[HDI_DEVICES_MAX];
-    _Atomic uint64_t bytes; /* of all crates that are made */
-    _Atomic uint64_t most;  /* of them, where a ring has one already */
+    _Atomic uint64_t bytes;  /* of all crates that are made */
+    _Atomic uint32_t filled; /* so many of them have their memory */
+    _Atomic uint64_t most;   /* of them, where a ring has one already */
 };
 
 hd_status hdi_crates_create(hd_runtime *rt)
@@ -195,6 +196,9 @@ static void call_one(hdi_crates *ring)
 /* A place that has no memory any more, or got none. */
 static void give_place(hdi_crates *ring, hdi_crate *crate)
 {
+    if (crate->buffer) {
+        atomic_fetch_sub_explicit(&ring->runtime->crates->filled, 1, memory_order_relaxed);
+    }
     crate->buffer = NULL;
     crate->last = 0;
     hdi_lock_take(&ring->lock);
@@ -276,6 +280,11 @@ bool hdi_crates_relieve(hd_runtime *rt)
     return any;
 }
 
+bool hdi_crates_in_use(const hd_runtime *rt)
+{
+    return atomic_load_explicit(&rt->crates->filled, memory_order_relaxed) != 0;
+}
+
 /* Memory for a crate that has none. */
 static hd_status fill_place(hdi_crates *ring, hdi_crate *crate, bool only, const char *who)
 {
@@ -285,6 +294,8 @@ static hd_status fill_place(hdi_crates *ring, hdi_crate *crate, bool only, const
     if (status) {
         atomic_store_explicit(&ring->again, hdi_clock_ns() + AGAIN_NS, memory_order_relaxed);
         give_place(ring, crate);
+    } else {
+        atomic_fetch_add_explicit(&ring->runtime->crates->filled, 1, memory_order_relaxed);
     }
     if (status && !only) { /* there are others */
         hdi_error_restore(&before);

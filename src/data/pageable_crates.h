@@ -72,6 +72,8 @@ void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool publ
 
 /* Pinned memory is short: gives that of idle crates back, of all rings. False: there was none. */
 bool hdi_crates_relieve(hd_runtime *rt);
+/* Whether crates have memory: after hdi_crates_relieve those in use. */
+bool hdi_crates_in_use(const hd_runtime *rt);
 
 /* The use of a crate that is waited for, and the word that will tell of it, if one is on its way already: asking for another one would
  * hold up the link. But what that word stands behind may take much longer, so it is waited for only for a moment. */

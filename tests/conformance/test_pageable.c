@@ -210,6 +210,25 @@ static void without_pinned_memory(void **state)
     conf_close(runtime);
 }
 
+/* Who wants pinned memory waits for chunks that are under way. */
+static void chunks_under_way_are_waited_for(void **state)
+{
+    (void)state;
+    enum { size = 2 * 1024 * 1024 };
+    hd_runtime *runtime = conf_open("pinned_limit=3M memory_patience=60000");
+    hd_buffer *buffer = make(runtime, 0, size), *all = NULL;
+    uint8_t *data = conf_memory(size);
+    conf_pattern(data, size, 2);
+    for (int i = 0; i < 20; i++) {
+        CONF_OK(hd_write(buffer, 0, data, i % 2 ? size : 1000));
+        CONF_OK(hd_alloc_host(runtime, 3 * MIB, &all));
+        hd_free(all);
+    }
+    holds(buffer, 0, data, size, 0);
+    free(data);
+    conf_close(runtime);
+}
+
 /* With room for small chunks alone boxes, and copies between devices that go through pinned memory, use these. */
 static void little_pinned_memory_is_enough(void **state)
 {
@@ -411,6 +430,7 @@ int main(void)
         CONF_CASE(hundreds_of_threads_and_few_chunks),
         CONF_CASE(pinned_memory_is_bounded),
         CONF_CASE(without_pinned_memory),
+        CONF_CASE(chunks_under_way_are_waited_for),
         CONF_CASE(little_pinned_memory_is_enough),
         CONF_CASE(time_limits),
         CONF_CASE(a_device_that_is_held_up_holds_up_no_other),
