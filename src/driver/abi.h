@@ -47,6 +47,8 @@ typedef struct hdcu_uuid {
     X(ERROR_PEER_ACCESS_UNSUPPORTED, 217)                                                                              \
     X(ERROR_INVALID_PTX, 218)                                                                                          \
     X(ERROR_NVLINK_UNCORRECTABLE, 220)                                                                                 \
+    X(ERROR_JIT_COMPILER_NOT_FOUND, 221)                                                                               \
+    X(ERROR_UNSUPPORTED_PTX_VERSION, 222)                                                                              \
     X(ERROR_INVALID_SOURCE, 300)                                                                                       \
     X(ERROR_OPERATING_SYSTEM, 304)                                                                                     \
     X(ERROR_INVALID_HANDLE, 400)                                                                                       \

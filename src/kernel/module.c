@@ -149,8 +149,8 @@ static hd_status load_on(struct hd_module *m, hdi_device *device)
     case HDCU_ERROR_INVALID_PTX:
     case HDCU_ERROR_INVALID_SOURCE:
     case HDCU_ERROR_INVALID_VALUE:
-    case 221: /* no PTX compiler */
-    case 222: /* PTX of a newer version than the driver's */
+    case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
+    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver's */
         return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
                                "hd_module_load: device %d cannot load the image: %s%s%.300s", device->index,
                                hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);

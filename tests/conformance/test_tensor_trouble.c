@@ -78,6 +78,27 @@ static void a_failed_launch_fails_its_readers(void **state)
     conf_close(runtime);
 }
 
+/* A driver that is too old for the built-in kernels says so, and nothing is moved. */
+static void kernels_that_do_not_load_are_said(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("fault=cuModuleLoadDataEx:1+=222");
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_tensor x, y, view;
+    hd_ticket ticket = {NULL, 77};
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U32, 2, square, &x));
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U32, 2, square, &y));
+    CONF_OK(hd_fill(x.buffer, 0, 1, bytes, NULL));
+    CONF_OK(hd_fill(y.buffer, 0, 2, bytes, NULL));
+    CONF_OK(hd_tensor_transpose(&x, 0, 1, &view));
+    CONF_FAILS_WITH(hd_tensor_copy(&y, &view, &ticket), HD_ERROR_IMAGE, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION");
+    CONF_TRUE(ticket.lane == NULL && ticket.sequence == 77);
+    CONF_FILLED(y.buffer, 0, 2, bytes);
+    CONF_OK(hd_tensor_copy(&y, &x, NULL)); /* runs of bytes need no kernel */
+    CONF_FILLED(y.buffer, 0, 1, bytes);
+    conf_close(runtime);
+}
+
 /* The program's own lanes have failed: copies are not theirs. */
 static void failed_lanes_of_the_program_do_not_matter(void **state)
 {
@@ -340,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CONF_CASE(a_failed_source_fails_the_copy),
         CONF_CASE(a_failed_launch_fails_its_readers),
+        CONF_CASE(kernels_that_do_not_load_are_said),
         CONF_CASE(failed_lanes_of_the_program_do_not_matter),
         CONF_CASE(freed_buffers_are_used_to_the_end),
         CONF_CASE(any_driver_call_fails),
