@@ -23,7 +23,7 @@ CONF_UNUSED static const char *const place_names[PLACES] = {"device", "other",  
 /* What devices reach each other: host devices as the option says, GPUs as they are, but for the last one. */
 CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none", "host_peers=ring",
                                                          "peers=off"};
-enum { PLACE_SETTINGS = 4 };
+enum { PLACE_SETTINGS = CONF_SLOWNESS > 1 ? 3 : 4 }; /* without peers is without peers, so the last can be left out */
 
 CONF_UNUSED static int place_device(hd_runtime *runtime, place where)
 {

@@ -304,7 +304,7 @@ static void memory_is_reused(void **state)
     hd_device_info_t info = {.size = sizeof info};
     hd_lane *lane = hd_default_lane(runtime, 0);
     size_t most = 0;
-    for (uint32_t i = 0; i < 100; i++) {
+    for (uint32_t i = 0; i < (CONF_TSAN ? 20 : 100); i++) {
         hd_buffer *buffer = NULL;
         CONF_OK(hd_alloc(lane, 12000000, &buffer));
         CONF_OK(hd_fill(buffer, 0, i, 12000000, NULL));

@@ -52,6 +52,9 @@ static void copies_arrive_between_all_places(void **state)
             hd_buffer *src = place_alloc(runtime, a, all);
             CONF_OK(hd_write(src, 0, from, all));
             for (place b = 0; b < PLACES; b++) {
+                if (CONF_TSAN && (a + b + s) % 2 != 0) {
+                    continue; /* takes too long: every other pair with each setting */
+                }
                 hd_buffer *dst = place_alloc(runtime, b, all);
                 conf_pattern(model, all, 2 + b);
                 char what[100];
@@ -82,7 +85,7 @@ static void the_largest_copies_arrive(void **state)
     conf_pattern(from, all, 1);
     for (int s = 0; s < 2; s++) {
         hd_runtime *runtime = conf_open(place_settings[s]);
-        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        for (size_t i = CONF_TSAN ? (size_t)s : 0; i < sizeof pairs / sizeof *pairs; i += CONF_TSAN ? 2 : 1) {
             hd_buffer *src = place_alloc(runtime, pairs[i].src, all), *dst = place_alloc(runtime, pairs[i].dst, all);
             memset(model, (int)i, all);
             CONF_OK(hd_write(src, 0, from, all));

@@ -263,7 +263,7 @@ static void sweep(const char *peers, const char *plus, int code)
     }
 #endif
     violations = 0;
-    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 12 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 6;
+    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", CONF_SLOWNESS > 1 ? 30 : 12) / 6;
     conf_random r = {conf_number_from("HEDDLE_SEED", 1) + (uint64_t)code};
     int64_t start = conf_now();
     int runs = 0, last_hit = 0, clean_in_a_row = 0, opens_failed = 0, n = 1;
@@ -291,6 +291,7 @@ static void sweep(const char *peers, const char *plus, int code)
         int left = calls_seen > n ? calls_seen - n : 60;
         double steps = each * left / (seconds - spent > 0.1 ? seconds - spent : 0.1);
         steps = n <= 400 || seconds >= 60 ? steps : spent > seconds ? 250 : 40;
+        steps = n < 100 && steps > 12 ? 12 : steps; /* however slow the machine is: those matter */
         n += steps <= 1 ? 1 : (int)conf_below(&r, (uint64_t)(2 * steps)) + 1;
     }
     must_be_clean(peers);

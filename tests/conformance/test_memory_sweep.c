@@ -271,7 +271,7 @@ static void without_faults(void **state)
 
 static double seconds_each(int passes)
 {
-    return (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 8 * (CONF_SLOWNESS > 3 ? 4 : 1)) / passes;
+    return (double)conf_number_from("HEDDLE_SWEEP_SECONDS", CONF_SLOWNESS > 1 ? 18 : 8) / passes;
 }
 
 /* The Nth call of `entry` ("": of all) fails, for every N that time is left for, until calls are not reached any

@@ -334,7 +334,7 @@ static void copies_between_devices(const char *settings)
     hd_runtime *runtime = conf_open(settings);
     CONF_NEED_DEVICES(runtime, 2);
     int count = hd_device_count(runtime) > 4 ? 4 : hd_device_count(runtime);
-    static const size_t sizes[] = {1, 5, 4096, 300001, (9 << 20) + 3};
+    static const size_t sizes[] = {1, 5, 4096, 300001, ((CONF_TSAN ? 3 : 9) << 20) + 3};
     conf_slow slow[4];
     for (int d = 0; d < count; d++) {
         conf_slow_make(&slow[d], runtime, d);

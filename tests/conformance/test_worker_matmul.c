@@ -127,7 +127,7 @@ static void a_library_that_hangs_costs_its_device(void **state)
     (void)state;
     /* for a request about code ten times as long */
     hd_runtime *runtime = conf_open_with("delay=blasOpen:1=600000000 worker_timeout=%d",
-                                         conf_on_gpus ? wk_stuck_ms() : wk_stuck_ms() / 2);
+                                         conf_on_gpus ? wk_stuck_ms() : wk_stuck_ms() / (CONF_SLOWNESS > 1 ? 4 : 2));
     int lost = hd_device_count(runtime) - 1;
     hd_lane *lane = hd_default_lane(runtime, lost);
     hd_buffer *x = NULL, *y = NULL;

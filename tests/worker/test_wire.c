@@ -206,7 +206,8 @@ static void an_end_closed_over_unread_messages_is_noticed(void **state)
     int *ends = *state;
     char bytes[8];
     size_t n;
-    int carried[2]; /* not the pair itself: what lies unread in its own queue is closed only when the kernel collects such cycles */
+    int carried
+        [2]; /* not the pair itself: what lies unread in its own queue is closed only when the kernel collects such cycles */
     assert_int_equal(pipe(carried), 0);
     assert_int_equal(hdi_wire_send(ends[1], "unread", 6, carried, 2, LATE), HDI_WIRE_OK);
     hdi_wire_close(carried, 2);
