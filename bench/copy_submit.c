@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/wait.h"
 #include "bench/copy_parts.h"
 
 enum { BATCH = 32, SLICES = 2 };
@@ -19,6 +20,7 @@ typedef struct load {
     size_t bytes;
     _Atomic bool *stop;
     _Atomic uint64_t moved; /* bytes */
+    _Atomic bool ended;
     bool failed;
     char error[PLAIN_ERROR];
 } load;
@@ -68,6 +70,7 @@ static void *run_load(void *argument)
 {
     load *l = argument;
     l->failed = !(l->staged ? stage(l, l->error) : write_and_read(l, l->error));
+    atomic_store_explicit(&l->ended, true, memory_order_relaxed);
     return NULL;
 }
 
@@ -129,6 +132,12 @@ static bool measure_busy(copy_experiment *x, hd_runtime *runtime, probe *p, char
     }
     if (!ok) {
         snprintf(error, PLAIN_ERROR, "no thread can be started");
+    }
+    for (int i = 0; i < n && ok; i++) { /* beside nothing there is nothing to measure */
+        while (atomic_load_explicit(&loads[i].moved, memory_order_relaxed) == 0 &&
+               !atomic_load_explicit(&loads[i].ended, memory_order_relaxed)) {
+            hdi_nap(100000);
+        }
     }
     ok = ok && measure(x, p, &x->submits.busy, error);
     double ns = (double)(stats_monotonic() - begin);

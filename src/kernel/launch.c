@@ -56,12 +56,20 @@ static hd_status argument_failed(const packer *p, hd_status status, size_t index
                     hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
 }
 
+enum { WHO_BYTES = 160 };
+
+/* For a message with a reason and what can be done about it, for which long names must leave room. */
+static void name_argument(const packer *p, size_t index, const hdi_param *param, char *who)
+{
+    snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", p->name, index, param->name);
+}
+
 static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
 {
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (__builtin_expect(!b, 0)) {
-        char who[256];
-        snprintf(who, sizeof who, "hd_launch: kernel '%.100s', argument %zu (%s)", p->name, index, param->name);
+        char who[WHO_BYTES];
+        name_argument(p, index, param, who);
         return hdi_buffer_refused(arg->value.buffer, who);
     }
     hdi_device *device = p->lane->device;
@@ -86,8 +94,8 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
                         index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
-        char who[256];
-        snprintf(who, sizeof who, "hd_launch: kernel '%.100s', argument %zu (%s)", p->name, index, param->name);
+        char who[WHO_BYTES];
+        name_argument(p, index, param, who);
         return hdi_reach_failed(device->runtime, device->index, b->owner, who);
     }
     hdi_use *use = &p->uses[p->n_uses++];

@@ -168,6 +168,43 @@ static void corrupt_peers_are_avoided(void **state)
     conf_close(runtime);
 }
 
+/* Names as long as they may be, with the longest reason: both devices and both ways out are still said. */
+static void long_names_leave_room_for_the_ways_out(void **state)
+{
+    (void)state;
+    if (!on_host()) {
+        skip();
+    }
+    char source[600], name[121], parameter[61];
+    memset(name, 'k', 120);
+    memset(parameter, 'p', 60);
+    name[120] = parameter[60] = '\0';
+    snprintf(source, sizeof source,
+             "#include <heddle/kernel.h>\nHD_KERNEL(%s, HD_OUT(uint32_t, %s))\n{\n    %s[0] = 1;\n}\n", name, parameter,
+             parameter);
+    size_t size = 0;
+    uint8_t *image = conf_kernel_file(source, &size);
+    if (!image) {
+        skip();
+    }
+    hd_runtime *runtime = conf_open_with("host_devices=2 host_corrupt=0>1:atomics cache=%s/cache", folder);
+    hd_module *module = NULL;
+    hd_kernel *kernel = NULL;
+    hd_buffer *x = NULL;
+    CONF_OK(hd_module_load(runtime, image, size, &module));
+    free(image);
+    CONF_OK(hd_kernel_get(module, name, &kernel));
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 1), 4, &x));
+    const hd_arg args[] = {hd_out(x)};
+    const hd_dims one = {1, 1, 1};
+    CONF_FAILS_WITH(hd_launch(hd_default_lane(runtime, 0), kernel, one, one, 0, args, 1, NULL), HD_ERROR_UNREACHABLE,
+                    "kernel 'kkkkkkkk");
+    CONF_TRUE(strstr(hd_message(), "device 0 cannot reach a buffer of device 1: ") != NULL);
+    CONF_TRUE(strstr(hd_message(), "counter 0 is 0") != NULL);
+    CONF_TRUE(strstr(hd_message(), "run the kernel on device 1, or hd_copy the buffer to device 0 first") != NULL);
+    conf_close(runtime);
+}
+
 static void peers_that_hang_are_found_out(void **state)
 {
     (void)state;
@@ -305,11 +342,12 @@ int main(void)
 {
     conf_begin("test_peer");
     const struct CMUnitTest tests[] = {
-        PEER_CASE(every_pair_gets_a_verdict),  PEER_CASE(devices_may_be_chosen),
-        PEER_CASE(devices_are_known_by_name),  PEER_CASE(bad_arguments_are_refused),
-        PEER_CASE(corrupt_peers_are_avoided),  PEER_CASE(peers_that_hang_are_found_out),
-        PEER_CASE(slow_peers_are_for_kernels), PEER_CASE(slow_peers_take_no_place),
-        PEER_CASE(the_ninth_peer_is_refused),  PEER_CASE(what_cannot_be_mapped_is_said),
+        PEER_CASE(every_pair_gets_a_verdict),     PEER_CASE(devices_may_be_chosen),
+        PEER_CASE(devices_are_known_by_name),     PEER_CASE(bad_arguments_are_refused),
+        PEER_CASE(corrupt_peers_are_avoided),     PEER_CASE(long_names_leave_room_for_the_ways_out),
+        PEER_CASE(peers_that_hang_are_found_out), PEER_CASE(slow_peers_are_for_kernels),
+        PEER_CASE(slow_peers_take_no_place),      PEER_CASE(the_ninth_peer_is_refused),
+        PEER_CASE(what_cannot_be_mapped_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
