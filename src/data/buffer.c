@@ -23,6 +23,13 @@ hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who)
                     handle ? "the buffer was freed, or is not a buffer" : "the buffer is null");
 }
 
+bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)
+{
+    /* Behind all that was looked at; whoever frees the buffer takes its handle away before anything else changes. */
+    atomic_thread_fence(memory_order_acquire);
+    return hdi_buffer_from_handle(handle) != b;
+}
+
 hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
                            struct hd_buffer **out)
 {
@@ -31,6 +38,9 @@ hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes,
         return hdi_buffer_refused(handle, who);
     }
     if (offset > b->bytes || bytes > b->bytes - offset) {
+        if (hdi_buffer_is_gone(b, handle)) {
+            return hdi_buffer_refused(handle, who);
+        }
         return hdi_fail(HD_ERROR_RANGE, "%s: %zu bytes at offset %zu of a buffer of %llu bytes", who, bytes, offset,
                         (unsigned long long)b->bytes);
     }
@@ -109,9 +119,7 @@ hd_status hdi_buffer_settle_host(struct hd_buffer *b, const hd_buffer *handle, u
 {
     hd_status status = hdi_buffer_settle(b, low, high, access, deadline, who);
     unsigned char *host = b->host;
-    /* Behind all that was looked at: what belongs to another handle by now is not touched. */
-    atomic_thread_fence(memory_order_acquire);
-    if (!status && hdi_buffer_from_handle(handle) != b) {
+    if (!status && hdi_buffer_is_gone(b, handle)) {
         status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed meanwhile", who);
     }
     *out = status ? NULL : host + low;

@@ -176,6 +176,10 @@ hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *
 /* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
 struct hd_buffer *hdi_kept_newest(struct hdi_kept *kept, hd_runtime *rt);
 
+/* Whether the handle is that buffer's no more: then what was found wrong may have been another one's, since nothing kept it from being freed and
+ * its structure from being used again. */
+bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);
+
 /* Checks a handle and a range of it; 'who' for the message. Errors: HANDLE, DEVICE_LOST, RANGE. */
 hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
                            struct hd_buffer **out);

@@ -64,13 +64,19 @@ static void name_argument(const packer *p, size_t index, const hdi_param *param,
     snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", p->name, index, param->name);
 }
 
+/* The buffer that the argument names was freed, or is none. */
+static hd_status buffer_refused(const packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+{
+    char who[WHO_BYTES];
+    name_argument(p, index, param, who);
+    return hdi_buffer_refused(arg->value.buffer, who);
+}
+
 static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
 {
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
     if (__builtin_expect(!b, 0)) {
-        char who[WHO_BYTES];
-        name_argument(p, index, param, who);
-        return hdi_buffer_refused(arg->value.buffer, who);
+        return buffer_refused(p, index, param, arg);
     }
     hdi_device *device = p->lane->device;
     if (__builtin_expect(b->runtime != device->runtime, 0)) {
@@ -89,11 +95,17 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
         }
     }
     if (__builtin_expect(arg->offset >= b->bytes || arg->size > b->bytes - arg->offset, 0)) {
+        if (hdi_buffer_is_gone(b, arg->value.buffer)) {
+            return buffer_refused(p, index, param, arg);
+        }
         return hdi_fail(HD_ERROR_RANGE,
                         "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu", p->name,
                         index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
+        if (hdi_buffer_is_gone(b, arg->value.buffer)) {
+            return buffer_refused(p, index, param, arg);
+        }
         char who[WHO_BYTES];
         name_argument(p, index, param, who);
         return hdi_reach_failed(device->runtime, device->index, b->owner, who);

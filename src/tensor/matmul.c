@@ -49,13 +49,12 @@ static hd_status check_buffer(product *p, int which)
                               .read = true};
     char who[64];
     snprintf(who, sizeof who, WHO ": %s", names[which]);
-    if (p->use[which].losses == HDI_LOST) {
+    bool lost = p->use[which].losses == HDI_LOST;
+    bool reaches = lost || e->elements == 0 || hdi_reach(rt, device->index, b->owner);
+    if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
         return hdi_buffer_refused(p->tensor[which].buffer, who);
     }
-    if (e->elements > 0 && !hdi_reach(rt, device->index, b->owner)) {
-        return hdi_reach_failed(rt, device->index, b->owner, who);
-    }
-    return HD_OK;
+    return reaches ? HD_OK : hdi_reach_failed(rt, device->index, b->owner, who);
 }
 
 /* c is written; it is read where its elements are, and where bytes lie between them, which stay as they are: those that are newer on the host are

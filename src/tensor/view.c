@@ -104,6 +104,14 @@ static bool reach_of(const hd_tensor *t, uint64_t *before, uint64_t *behind)
     return true;
 }
 
+/* The tensor's buffer was freed, or is none. */
+static hd_status refused(const hd_tensor *t, const char *who, const char *which)
+{
+    char text[HDI_TENSOR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s: %s", who, which);
+    return hdi_buffer_refused(t->buffer, text);
+}
+
 hd_status hdi_tensor_check(const hd_tensor *t, const char *who, const char *which, hdi_extent *out)
 {
     uint64_t elements = 0;
@@ -112,25 +120,24 @@ hd_status hdi_tensor_check(const hd_tensor *t, const char *who, const char *whic
         return status;
     }
     struct hd_buffer *b = hdi_buffer_from_handle(t->buffer);
-    char text[HDI_TENSOR_TEXT_BYTES];
     if (!b) {
-        snprintf(text, sizeof text, "%s: %s", who, which);
-        return hdi_buffer_refused(t->buffer, text);
+        return refused(t, who, which);
     }
-    if (elements == 0) {
-        if (t->offset > b->bytes) {
-            return hdi_fail(HD_ERROR_RANGE, "%s: %s begins at byte %zu of a buffer of %llu", who, which, t->offset,
-                            (unsigned long long)b->bytes);
-        }
-        *out = (hdi_extent){b, t->offset, t->offset, 0};
-        return HD_OK;
-    }
-    uint64_t before, behind;
-    if (!reach_of(t, &before, &behind)) {
+    char text[HDI_TENSOR_TEXT_BYTES];
+    uint64_t before = 0, behind = 0;
+    if (elements != 0 && !reach_of(t, &before, &behind)) {
         return hdi_fail(HD_ERROR_RANGE, "%s: %s: the elements of %s lie further apart than any buffer is large", who,
                         which, hdi_tensor_text(t, text));
     }
-    if (before > t->offset || behind > b->bytes || t->offset > b->bytes - behind) {
+    bool outside = before > t->offset || behind > b->bytes || t->offset > b->bytes - behind;
+    if (outside && hdi_buffer_is_gone(b, t->buffer)) {
+        return refused(t, who, which);
+    }
+    if (outside && elements == 0) {
+        return hdi_fail(HD_ERROR_RANGE, "%s: %s begins at byte %zu of a buffer of %llu", who, which, t->offset,
+                        (unsigned long long)b->bytes);
+    }
+    if (outside) {
         return hdi_fail(HD_ERROR_RANGE,
                         "%s: %s: the elements of %s reach from %llu bytes before to %llu bytes behind byte %zu of a "
                         "buffer of %llu",
