@@ -14,7 +14,7 @@
 #include "base/wait.h"
 #include "driver/host/host.h"
 
-#define SLOW_BYTES_PER_S 10000000.0 /* far from what a busy machine looks like */
+#define SLOW_BYTES_PER_S 2000000.0 /* far from what a busy machine looks like */
 
 /* ---------------------------------------------------------------------------------------------------- the option -- */
 
