@@ -57,7 +57,7 @@ static void lose_with_all_peers(int way)
     static const struct {
         const char *peers;
         size_t size;
-    } table[] = {{"all", 1 << 20}, {"none", 1 << 20}, {"ring", 16384}};
+    } table[] = {{"all", CONF_TSAN ? 1 << 18 : 1 << 20}, {"none", CONF_TSAN ? 1 << 18 : 1 << 20}, {"ring", 16384}};
     for (int i = 0; i < 3; i++) {
         if (CONF_SLOWNESS == 1 || conf_on_gpus || i == way % 3) { /* with sanitizers one for each way, in turn */
             lose_in_traffic(way, table[i].peers, table[i].size);
@@ -83,7 +83,7 @@ IN_TRAFFIC(a_driver_call_hangs_in_traffic, WK_HANG)
 static void killed_in_large_copies(void **state)
 {
     (void)state;
-    size_t size = (CONF_TSAN ? 6 : 24) << 20;
+    size_t size = (CONF_TSAN ? 4 : 24) << 20;
     lose_in_traffic(WK_KILL, "all", size);
     lose_in_traffic(WK_STOP, "none", size);
 }
