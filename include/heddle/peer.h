@@ -50,8 +50,8 @@ typedef struct hd_peer_info {
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY. That a pair cannot be used, or not be tested, is no error. */
 HD_API hd_status hd_peer_check(hd_runtime *runtime, int device, int owner, hd_peer_info *out);
 
-/* Called after each ordered pair, `done` of `total`, on the calling thread. It may call anything but hd_peers_check and hd_close; pairs that are not done
- * yet are UNKNOWN, and not used, for it. */
+/* Called after each ordered pair, `done` of `total`, on the calling thread. It may call anything but hd_peers_check and hd_close; pairs that
+ * are not done yet are UNKNOWN, and not used, for it. */
 typedef void (*hd_peer_progress)(void *context, int device, int owner, const hd_peer_info *info, int done, int total);
 
 typedef enum hd_peers_flags {
