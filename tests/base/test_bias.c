@@ -12,19 +12,9 @@
 #include <unistd.h>
 #include "base/bias.h"
 #include "base/wait.h"
+#include "support/sanitizers.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define SLOW 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
-
-enum { VISITORS = 3, VISITS = SLOW ? 1000 : 20000 };
+enum { VISITORS = 3, VISITS = TEST_TSAN ? 1000 : 20000 };
 
 typedef struct shared {
     hdi_bias bias;
@@ -211,7 +201,7 @@ static void the_owner_may_visit(void **unused)
 static void works_in_a_forked_child(void **unused)
 {
     (void)unused;
-    if (SLOW) {
+    if (TEST_TSAN) {
         skip(); /* the thread sanitizer does not like threads in forked children */
     }
     drop(make(false));

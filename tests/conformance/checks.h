@@ -27,29 +27,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <heddle.h>
+#include "support/sanitizers.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define CONF_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CONF_TSAN 1
-#endif
-#endif
-#ifndef CONF_TSAN
-#define CONF_TSAN 0
-#endif
-
-#if defined(__SANITIZE_ADDRESS__)
-#define CONF_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define CONF_ASAN 1
-#endif
-#endif
-#ifndef CONF_ASAN
-#define CONF_ASAN 0
-#endif
-
+#define CONF_TSAN TEST_TSAN
+#define CONF_ASAN TEST_ASAN
 #define CONF_SLOWNESS (CONF_TSAN ? 10 : CONF_ASAN ? 4 : 1) /* how much slower than without sanitizers, about */
 #define CONF_SECOND INT64_C(1000000000)
 #define CONF_MILLISECOND INT64_C(1000000)

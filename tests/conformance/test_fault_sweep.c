@@ -256,7 +256,7 @@ static int calls_seen = 400;
 
 static void sweep(const char *peers, const char *plus, int code)
 {
-#ifdef __SANITIZE_THREAD__
+#if CONF_TSAN
     const char *placement = getenv("HEDDLE_PLACEMENT");
     if (*plus && (placement == NULL || strcmp(placement, "process") != 0)) {
         skip(); /* a device that is only said to be lost works on, and writes to memory that is given back meanwhile */

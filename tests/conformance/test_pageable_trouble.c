@@ -216,7 +216,7 @@ static void driver_calls_that_fail(void **state)
     violations = 0;
     double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 12 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 4;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-#ifdef __SANITIZE_THREAD__
+#if CONF_TSAN
         if (*ways[w].plus && !conf_on_gpus && strcmp(getenv("HEDDLE_PLACEMENT"), "process") != 0) {
             continue; /* a device that is only said to be lost works on, and writes to memory that is given back meanwhile */
         }

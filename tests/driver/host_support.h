@@ -26,18 +26,7 @@
 #include "base/options.h"
 #include "base/wait.h"
 #include "driver/driver.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define ADDRESS_SANITIZER 1
-#elif defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ADDRESS_SANITIZER 1
-#elif __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER 1
-#endif
-#endif
+#include "support/sanitizers.h"
 
 #define GRANULE ((size_t)2 << 20)
 #define OK(call) assert_int_equal((call), HDCU_SUCCESS)

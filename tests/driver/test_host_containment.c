@@ -288,7 +288,7 @@ static void abort_and_exit_end_the_process_at_once(void **state)
 {
     (void)state;
     for (int i = 0; i < N_ENDS; i++) {
-#if defined(ADDRESS_SANITIZER) || defined(THREAD_SANITIZER)
+#if TEST_ASAN || TEST_TSAN
         if (!ends[i].by_signal) {
             continue; /* their own work at the end of a process does not know that it runs on a kernel's stack */
         }

@@ -11,7 +11,7 @@
 
 enum { GOOD = 0, CHILD_SECONDS = 60 };
 
-#ifdef ADDRESS_SANITIZER
+#if TEST_ASAN
 /* No leaks are looked for here: the check at the end of a child would miss what only stacks of its parent's threads refer to. The sanitizer's library looks for
  * this by name. */
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);

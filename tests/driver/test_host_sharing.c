@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 /* Where nothing else is. Thread sanitizer lets a program have only some addresses. */
-#ifdef THREAD_SANITIZER
+#if TEST_TSAN
 #define FREE_AT ((hdcu_deviceptr)0x2000000000)
 #else
 #define FREE_AT ((hdcu_deviceptr)0x200000000000)
@@ -208,7 +208,7 @@ static void addresses_are_reserved_where_asked(void **state)
     hdcu_deviceptr p, q;
     open_host(SETTINGS);
     use_device(0);
-#ifndef THREAD_SANITIZER
+#if !TEST_TSAN
     for (unsigned k = 0; k < 4; k++) {
         OK(d->cuMemAddressReserve(&p, large, GRANULE, FREE_AT + k * ((hdcu_deviceptr)256 << 30), 0));
         assert_int_equal(p, FREE_AT + k * ((hdcu_deviceptr)256 << 30));

@@ -14,17 +14,7 @@
 #include <stdatomic.h>
 #include "engine/engine.h"
 #include "memory/cache.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define SLOW 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define SLOW 1
-#endif
-#endif
-#ifndef SLOW
-#define SLOW 0
-#endif
+#include "support/sanitizers.h"
 
 enum { DEVICES = 3, ITEMS = 4096 };
 enum { STORED, OWNED, CACHED }; /* where an item is */

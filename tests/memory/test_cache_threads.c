@@ -8,7 +8,7 @@
 
 /* -------------------------------------------------------------------------------------------------- many threads -- */
 
-enum { OWNERS = 3, DRAINERS = 2, ROUNDS = SLOW ? 100000 : 2000000 };
+enum { OWNERS = 3, DRAINERS = 2, ROUNDS = TEST_TSAN ? 100000 : 2000000 };
 
 typedef struct owner {
     store *s;
@@ -225,7 +225,7 @@ static void *works_with_several(void *argument)
     enum { OPEN = 5 };
     store *open[OPEN] = {NULL};
     int live[OPEN] = {0}; /* items that the thread's magazines hold of each, at most */
-    for (int i = 0; i < (SLOW ? 3000 : 20000); i++) {
+    for (int i = 0; i < (TEST_TSAN ? 3000 : 20000); i++) {
         uint64_t r = next_random(&seed);
         int at = (int)(r % OPEN);
         store *s = open[at];

@@ -6,13 +6,9 @@
 #include "host_pool_tools.h"
 
 #include <pthread.h>
+#include "support/sanitizers.h"
 
-enum { THREADS = 16, SLOTS = 24, STEPS = 1500 };
-#if defined(__SANITIZE_THREAD__)
-#define STORM_STEPS (STEPS / 5)
-#else
-#define STORM_STEPS STEPS
-#endif
+enum { THREADS = 16, SLOTS = 24, STEPS = TEST_TSAN ? 300 : 1500 };
 
 typedef struct storm {
     hdi_host_pool *pool;
@@ -77,8 +73,8 @@ static void *storm_thread(void *argument)
     storm *st = argument;
     uint64_t random = st->number * 1000003;
     hdi_host_block slots[SLOTS] = {{0}};
-    for (int step = 0; step < STORM_STEPS; step++) {
-        if (step == STORM_STEPS / 2) { /* however they are scheduled, all of them have blocks at once */
+    for (int step = 0; step < STEPS; step++) {
+        if (step == STEPS / 2) { /* however they are scheduled, all of them have blocks at once */
             pthread_barrier_wait(st->halfway);
         }
         hdi_host_block *slot = &slots[next_number(&random) % SLOTS];

@@ -3,10 +3,11 @@
 #include "support/check.h"
 
 #include <stdatomic.h>
+#include "support/sanitizers.h"
 #include "tensor/layouts.h"
 #include "tensor/plans.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if TEST_ASAN || TEST_TSAN
 #define ROUNDS(n) ((n) / 10)
 #else
 #define ROUNDS(n) (n)
