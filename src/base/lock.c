@@ -1,7 +1,9 @@
 /* lock.c - the slow path of hdi_lock: what a thread does that found the lock taken.
  *
- * Threads: any. Always: returns holding the lock. The order is: look again for about as long as a section lasts, then let
- * others of this processor run, then sleep, so that a holder without a processor gets one.
+ * Threads: any. Always: returns holding the lock; threads of the queue get it in the order in which they queued up.
+ * A waiting thread first looks again for about as long as a section lasts. Then it yields, so that a holder without a processor gets one.
+ * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock; the others nap, and meanwhile the lock
+ * is open to all. So a nap leaves no open lock unused, and nobody waits for ever.
  */
 #include "base/lock.h"
 
@@ -15,6 +17,34 @@ enum { PAUSES = 100, YIELDS = 8, NAP_FIRST_NS = 5000, NAP_LAST_NS = 50000 };
 static bool try_when_open(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_try(lock);
+}
+
+/* The same for the first of the queue, whom nobody precedes. */
+static bool try_first(hdi_lock *lock)
+{
+    return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
+           atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0; /* as in hdi_lock_try */
+}
+
+static void take_in_turn(hdi_lock *lock)
+{
+    unsigned mine = atomic_fetch_add_explicit(&lock->last_turn, 1, memory_order_relaxed);
+    int64_t nap = NAP_FIRST_NS;
+    /* pairs with the release store below: the thread before has taken back `urgent` */
+    while (atomic_load_explicit(&lock->turn, memory_order_acquire) != mine) {
+        hdi_nap(nap);
+        nap = nap * 2 < NAP_LAST_NS ? nap * 2 : NAP_LAST_NS;
+    }
+    atomic_store_explicit(&lock->urgent, 1, memory_order_relaxed);
+    for (int looks = 1; !try_first(lock); looks++) {
+        if (looks % PAUSES == 0) {
+            sched_yield();
+        } else {
+            hdi_cpu_relax();
+        }
+    }
+    atomic_store_explicit(&lock->urgent, 0, memory_order_relaxed);
+    atomic_store_explicit(&lock->turn, mine + 1, memory_order_release);
 }
 
 void hdi_lock_take_slow(hdi_lock *lock)
@@ -31,9 +61,5 @@ void hdi_lock_take_slow(hdi_lock *lock)
         }
         sched_yield();
     }
-    int64_t nap = NAP_FIRST_NS;
-    while (!try_when_open(lock)) {
-        hdi_nap(nap);
-        nap = nap * 2 < NAP_LAST_NS ? nap * 2 : NAP_LAST_NS;
-    }
+    take_in_turn(lock);
 }

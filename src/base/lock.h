@@ -1,8 +1,11 @@
 /* lock.h - a lock for sections of some tens of nanoseconds.
  *
- * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields, then sleeps
- * in short naps, so a holder that lost its processor is not spun against. Not recursive. Not fair. Zero-initialised is open.
- * Never hold one across a driver call, and across a system call or an allocation only on a path that is rare.
+ * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields, then queues up
+ * and naps, so a holder that lost its processor is not spun against. Whoever comes first takes an open lock, except while the first of
+ * the queue asks for it: then everybody else lets it go first. So no thread waits for longer than those before it in the queue.
+ *
+ * Not recursive. Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
+ * a path that is rare.
  */
 #ifndef HDI_BASE_LOCK_H
 #define HDI_BASE_LOCK_H
@@ -12,12 +15,19 @@
 
 typedef struct hdi_lock {
     atomic_int taken;
+    atomic_int urgent;     /* the first of the queue is awake and asks for the lock: nobody else takes it */
+    atomic_uint last_turn; /* turns that were given out to the queue */
+    atomic_uint turn;      /* turns that are over */
 } hdi_lock;
 
 void hdi_lock_take_slow(hdi_lock *lock);
 
 static inline bool hdi_lock_try(hdi_lock *lock)
 {
+    /* Relaxed: who sees it late overtakes once. */
+    if (__builtin_expect(atomic_load_explicit(&lock->urgent, memory_order_relaxed) != 0, 0)) {
+        return false;
+    }
     /* pairs with the release store in hdi_lock_release; seq_cst for those who look whether a lock is taken (hdi_lock_is_taken) */
     return atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0;
 }

@@ -1,4 +1,4 @@
-/* test_lock.c - the short lock: exclusion under contention, and a holder that keeps it for long. */
+/* test_lock.c - the short lock: exclusion under contention, a holder that keeps it for long, and one that takes it again and again. */
 #include "support/check.h"
 
 #include <pthread.h>
@@ -51,11 +51,55 @@ static void waits_for_a_slow_holder(void **unused)
     hdi_lock_release(&lock);
 }
 
+enum { TURNS = 10, HOGGED_MOST = 4000, PAUSES_HELD = 10000 };
+
+static _Atomic int turns_left;
+
+static void *take_in_turns(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < TURNS; i++) {
+        hdi_lock_take(&lock);
+        atomic_fetch_sub(&turns_left, 1);
+        hdi_lock_release(&lock);
+    }
+    return NULL;
+}
+
+/* A thread that takes the lock again right after it let go, and holds it for far longer than a look at it takes, keeps nobody out. */
+static void is_fair_to_those_who_wait(void **unused)
+{
+    (void)unused;
+    atomic_store(&turns_left, 2 * TURNS);
+    hdi_lock_take(&lock);
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, take_in_turns, NULL), 0);
+    }
+    int hogged = 0;
+    for (; hogged < HOGGED_MOST && atomic_load(&turns_left) > 0; hogged++) {
+        for (int i = 0; i < PAUSES_HELD; i++) {
+            hdi_cpu_relax();
+        }
+        hdi_lock_release(&lock);
+        hdi_lock_take(&lock);
+    }
+    int left = atomic_load(&turns_left);
+    hdi_lock_release(&lock);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(left, 0);
+    assert_true(hdi_lock_try(&lock));
+    hdi_lock_release(&lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(excludes),
         cmocka_unit_test(waits_for_a_slow_holder),
+        cmocka_unit_test(is_fair_to_those_who_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
