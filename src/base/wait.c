@@ -49,7 +49,7 @@ int hdi_cpu_count(void)
     return count;
 }
 
-bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns)
+bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bits, int64_t deadline_ns)
 {
     struct timespec limit;
     struct timespec *limit_or_none = NULL;
@@ -60,8 +60,18 @@ bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_
         limit_or_none = &limit;
     }
     /* FUTEX_WAIT_BITSET because its limit is a point of CLOCK_MONOTONIC; not private because the word may be shared memory */
-    long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, limit_or_none, NULL, FUTEX_BITSET_MATCH_ANY);
+    long result = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, limit_or_none, NULL, bits);
     return !(result == -1 && errno == ETIMEDOUT);
+}
+
+bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns)
+{
+    return hdi_futex_wait_bits(word, expected, FUTEX_BITSET_MATCH_ANY, deadline_ns);
+}
+
+void hdi_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, NULL, NULL, bits);
 }
 
 void hdi_futex_wake(_Atomic uint32_t *word, int count)

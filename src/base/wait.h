@@ -30,6 +30,10 @@ bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_
 /* Wakes up to `count` sleepers (INT32_MAX: all). */
 void hdi_futex_wake(_Atomic uint32_t *word, int count);
 
+/* The same for sleepers that are told apart by bits, of which at least one is set: wakes all that have one of `bits`. */
+bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bits, int64_t deadline_ns);
+void hdi_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits);
+
 /* A condition variable whose deadlines are of hdi_clock_ns. */
 void hdi_cond_init(pthread_cond_t *cond);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "data/copy_lanes.h"
 #include "data/counts.h"
 #include "data/guard.h"
@@ -44,10 +45,17 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_mark last = {0, 0};
-    if (hdi_uses_pending(rt, &b->uses, &last, 1) > 1) {
+    /* The lock, since records of several segments are each other's neighbours. */
+    hdi_record_lock(b);
+    bool one_lane =
+        !hdi_uses_is_long(&b->uses, 0, b->bytes) && hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, &last, 1) <= 1;
+    if (one_lane) {
+        hdi_uses_renew(&b->uses, b->bytes, last);
+    }
+    hdi_record_unlock(b);
+    if (!one_lane) {
         return NO_LANE;
     }
-    hdi_uses_renew(&b->uses, b->bytes, last);
     uint32_t home = b->item.lane;
     if (last.position == 0 || last.lane == home) {
         return home;
@@ -65,7 +73,7 @@ static inline uint32_t magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;
     uint32_t home = b->item.lane;
-    bool only_home = (b->uses.count == 1) & (s->room == 0) & ((s->writer.position == 0) | (s->writer.lane == home)) &
+    bool only_home = (b->uses.parts == NULL) & (s->room == 0) & ((s->writer.position == 0) | (s->writer.lane == home)) &
                      ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == home)));
     return __builtin_expect(only_home, 1) ? home : settle_uses(b);
 }
@@ -81,6 +89,7 @@ static inline void renew_uses(hdi_uses *u, uint64_t bytes)
     s->low = 0;
     s->high = bytes;
     s->writer = (hdi_mark){0, 0};
+    s->failed = false;
     s->readers.few[0] = last;
     s->n_readers = last.position != 0;
 }
@@ -268,14 +277,14 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
         struct hd_buffer *b = hdi_buffer_take(rt);
         bool kept = b && settle_in(b, lane, block, class, address[i], &inherited[i], losses);
         if (kept) {
-            hdi_segment_forget_readers(rt, &b->uses.whole);
+            hdi_uses_settle(rt, &b->uses, 0, b->bytes);
             hdi_cache_enter(cache);
             kept = magazine_lane(b) == lane->global &&
                    atomic_load_explicit(&device->losses, memory_order_acquire) == losses &&
                    hdi_cache_put(cache, &b->item);
             hdi_cache_leave(cache);
             if (!kept) {
-                hdi_uses_release(&b->uses);
+                hdi_record_release(b);
             }
         }
         if (!kept) {
@@ -379,9 +388,9 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
 hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
 {
     const void *call_site = __builtin_return_address(0);
-    if (options && options->size < sizeof *options) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_with: options.size is %zu, expected %zu", options->size,
-                        sizeof *options);
+    hd_alloc_options room;
+    if (options && !(options = HDI_SIZED_IN("hd_alloc_with", hd_alloc_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
     }
     unsigned flags = options ? options->flags : 0;
     if (flags & ~(unsigned)HD_ALLOC_KEEP) {
@@ -406,25 +415,40 @@ hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
 
 /* ---- giving it back ---- */
 
+/* No handle leads to the buffer: its record is claimed for as long as it takes, so that the lock is not held. */
+static size_t pending(struct hd_buffer *b, hdi_mark *marks, size_t room)
+{
+    hdi_record_lock(b);
+    bool claimed = hdi_uses_is_long(&b->uses, 0, b->bytes);
+    if (claimed) {
+        b->uses.parts->claimed = true;
+        hdi_record_unlock(b);
+    }
+    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, marks, room);
+    if (claimed) {
+        hdi_lock_take(hdi_order_lock(b->runtime, b->order));
+        b->uses.parts->claimed = false;
+    }
+    hdi_record_unlock(b);
+    return n;
+}
+
 size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks)
 {
     hd_runtime *rt = b->runtime;
     size_t room = HDI_MARKS_ON_STACK;
     *marks = on_stack;
-    hdi_lock *order = hdi_order_lock(rt, b->order);
-    hdi_lock_take(order);
-    size_t n = hdi_uses_pending(rt, &b->uses, on_stack, room);
-    hdi_lock_release(order);
+    size_t n = pending(b, on_stack, room);
     if (n > room) {
-        /* `n` counts a lane twice when it did not fit, so it is enough. Nobody else changes the record any more. */
+        /* `n` counts a lane twice when it did not fit, so it is enough. No new uses come. */
         room = n;
         hdi_mark *many = malloc(room * sizeof *many);
         if (many) {
             *marks = many;
-            n = hdi_uses_pending(rt, &b->uses, many, room);
+            n = pending(b, many, room);
         } else {
             /* No memory for the list of who uses it: wait until nobody does. */
-            while ((n = hdi_uses_pending(rt, &b->uses, on_stack, HDI_MARKS_ON_STACK)) > 0) {
+            while ((n = pending(b, on_stack, HDI_MARKS_ON_STACK)) > 0) {
                 hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
             }
         }
@@ -455,7 +479,7 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     if (b->special & HDI_BUFFER_UNIFIED) {
         hdi_unified_release(b);
     }
-    hdi_uses_release(&b->uses);
+    hdi_record_release(b);
 }
 
 bool hdi_buffers_relieve(void *context)

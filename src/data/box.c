@@ -2,6 +2,7 @@
 #include "data/box.h"
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "data/route.h"
 
 /* Makes neighbours one where they follow each other on both sides. Lower dimensions come first, so what was joined may be joined again. */
@@ -37,8 +38,10 @@ hd_status hdi_box_make(const hd_box *box, const char *who, hdi_box *out)
     if (!box) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: box is null", who);
     }
-    if (box->size < sizeof *box) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: box.size is %zu, expected %zu", who, box->size, sizeof *box);
+    hd_box room;
+    box = HDI_SIZED_IN(who, hd_box, box, &room);
+    if (!box) {
+        return HD_ERROR_ARGUMENT;
     }
     if (box->dims < 0 || box->dims > HD_BOX_DIMS) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: box.dims is %d, not 0 to %d", who, box->dims, HD_BOX_DIMS);

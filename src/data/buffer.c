@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/wait.h"
 #include "data/guard.h"
 #include "engine/engine.h"
 
@@ -66,49 +67,71 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
     return b ? b->address : 0;
 }
 
-/* One mark of [low, high) that is not done, or whether a writer there failed. */
-static bool next_pending(struct hd_buffer *b, uint64_t low, uint64_t high, bool write, hdi_mark *out, hdi_mark *failed)
+#define CLAIM_NAP_NS 10000
+
+void hdi_record_lock(struct hd_buffer *b)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order);
+    while (__builtin_expect(hdi_uses_claimed(&b->uses), 0)) {
+        hdi_lock_release(order);
+        hdi_nap(CLAIM_NAP_NS);
+        hdi_lock_take(order);
+    }
+}
+
+void hdi_record_release(struct hd_buffer *b)
+{
+    hdi_parts *parts = b->uses.parts;
+    if (parts) {
+        hdi_record_lock(b);
+        hdi_parts_leave(parts);
+        b->uses.parts = NULL;
+        hdi_record_unlock(b);
+        hdi_parts_free(parts);
+    } else {
+        hdi_uses_release(&b->uses);
+    }
+}
+
+#define WAITED_AT_ONCE 64
+
+/* Marks of [low, high) that are not done, at most one per lane and WAITED_AT_ONCE; if there are none, a writer that failed there. */
+static size_t look_for_pending(struct hd_buffer *b, uint64_t low, uint64_t high, bool write, hdi_mark *out,
+                               hdi_mark *failed)
 {
     hd_runtime *rt = b->runtime;
-    bool found = false;
-    hdi_lock *order = hdi_order_lock(rt, b->order);
-    hdi_lock_take(order);
-    hdi_segment *end = hdi_uses_segments(&b->uses) + b->uses.count;
-    for (hdi_segment *s = hdi_uses_find(&b->uses, low); !found && s < end && s->low < high; s++) {
-        if (s->writer.position) {
-            if (!hdi_mark_done(rt, s->writer)) {
-                *out = s->writer;
-                found = true;
-            } else if (atomic_load_explicit(&hdi_lane_shared_of(rt, s->writer.lane)->failures, memory_order_acquire)) {
-                hdi_failure failure;
-                if (hdi_failure_find(hdi_lane_shared_of(rt, s->writer.lane), s->writer.position, &failure)) {
-                    *failed = s->writer;
-                }
-            }
-        }
-        const hdi_mark *readers = hdi_segment_readers(s);
-        for (uint32_t i = 0; write && !found && i < s->n_readers; i++) {
-            if (!hdi_mark_done(rt, readers[i])) {
-                *out = readers[i];
-                found = true;
-            }
-        }
+    hdi_record_lock(b);
+    bool claimed = hdi_uses_is_long(&b->uses, low, high);
+    if (claimed) { /* looked at without the lock */
+        b->uses.parts->claimed = true;
+        hdi_record_unlock(b);
+        hdi_uses_settle_claimed(rt, &b->uses, low, high);
+    } else {
+        hdi_uses_settle(rt, &b->uses, low, high);
     }
-    hdi_lock_release(order);
-    return found;
+    size_t n = hdi_uses_pending(rt, &b->uses, low, high, write, out, WAITED_AT_ONCE);
+    *failed = n ? (hdi_mark){0, 0} : hdi_uses_failed_writer(rt, &b->uses, low, high);
+    if (claimed) {
+        hdi_lock_take(hdi_order_lock(rt, b->order));
+        b->uses.parts->claimed = false;
+    }
+    hdi_record_unlock(b);
+    return n < WAITED_AT_ONCE ? n : WAITED_AT_ONCE;
 }
 
 hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
                             const char *who)
 {
     bool write = (access & HD_WRITE) != 0;
-    hdi_mark mark = {0, 0};
+    hdi_mark marks[WAITED_AT_ONCE];
     hdi_mark failed = {0, 0};
-    while (next_pending(b, low, high, write, &mark, &failed)) {
-        if (!hdi_wait_position(b->runtime, mark.lane, mark.position, deadline)) {
-            return hdi_fail(HD_ERROR_TIMEOUT, "%s: work on the buffer is not done", who);
+    for (size_t n; (n = look_for_pending(b, low, high, write, marks, &failed)) > 0;) {
+        for (size_t i = 0; i < n; i++) {
+            if (!hdi_wait_position(b->runtime, marks[i].lane, marks[i].position, deadline)) {
+                return hdi_fail(HD_ERROR_TIMEOUT, "%s: work on the buffer is not done", who);
+            }
         }
-        failed.position = 0;
     }
     bool bad = failed.position && (access & HD_READ);
     return bad ? hdi_position_status(b->runtime, failed.lane, failed.position, who) : HD_OK;
@@ -128,22 +151,22 @@ hd_status hdi_buffer_settle_host(struct hd_buffer *b, const hd_buffer *handle, u
 
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
 {
-    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    hdi_lock_take(order);
+    hdi_record_lock(b);
     unsigned state = hdi_uses_state(b->runtime, &b->uses, low, high);
-    hdi_lock_release(order);
+    hdi_record_unlock(b);
     return state;
 }
 
 void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high)
 {
-    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    hdi_lock_take(order);
+    hdi_leaf *garbage = NULL;
+    hdi_record_lock(b);
     /* Without memory for the split the record stays as careful as it was. */
-    if (hdi_uses_prepare(b->runtime, &b->uses, low, high)) {
-        hdi_uses_commit(&b->uses, low, high, true, (hdi_mark){0, 0});
+    if (hdi_uses_prepare(b->runtime, &b->uses, b->order, low, high)) {
+        hdi_uses_commit(&b->uses, low, high, true, (hdi_mark){0, 0}, &garbage);
     }
-    hdi_lock_release(order);
+    hdi_record_unlock(b);
+    hdi_leaves_free(garbage);
 }
 
 hd_status hdi_access_check(hd_access access, const char *who)

@@ -95,6 +95,16 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
     return number < HDI_DEVICES_MAX ? &rt->devices[number]->order : &rt->host_order[number - HDI_DEVICES_MAX];
 }
 
+/* Takes the order lock of a buffer for its use record: waits also while somebody works on the record without the lock. */
+void hdi_record_lock(struct hd_buffer *b);
+static inline void hdi_record_unlock(struct hd_buffer *b)
+{
+    hdi_lock_release(hdi_order_lock(b->runtime, b->order));
+}
+
+/* Forgets all uses, of a buffer that no handle leads to. */
+void hdi_record_release(struct hd_buffer *b);
+
 /* ---- list.c: the structures ---- */
 
 /* hd_open and hd_close. Release forgets all live buffers; their memory goes with the arenas and the pool of pinned memory. */

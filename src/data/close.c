@@ -6,78 +6,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/write.h"
 #include "data/report.h"
-
-/* A pipe that is ready takes this much at once. */
-#define PIECE 4096
-
-static bool ready(int descriptor, int64_t deadline)
-{
-    struct pollfd p = {.fd = descriptor, .events = POLLOUT};
-    for (;;) {
-        int64_t left = deadline == INT64_MAX ? INT32_MAX : (deadline - hdi_clock_ns() + 999999) / 1000000;
-        int n = poll(&p, 1, left < 0 ? 0 : left > INT32_MAX ? INT32_MAX : (int)left);
-        if (n > 0) {
-            return true;
-        }
-        if (n == 0) {
-            errno = ETIMEDOUT;
-        }
-        if (n == 0 || errno != EINTR) {
-            return false;
-        }
-    }
-}
-
-/* False with errno. */
-static bool write_all(int descriptor, const char *text, size_t length, int64_t deadline)
-{
-    struct stat facts;
-    bool regular = fstat(descriptor, &facts) == 0 &&
-                   S_ISREG(facts.st_mode); /* there in one call, so that lines of programs do not mix */
-    for (size_t at = 0; at < length;) {
-        size_t n = regular || length - at < PIECE ? length - at : PIECE;
-        if (!regular && !ready(descriptor, deadline)) {
-            return false;
-        }
-        ssize_t put = write(descriptor, text + at, n);
-        if (put < 0 && errno != EINTR && errno != EAGAIN) {
-            return false;
-        }
-        at += put > 0 ? (size_t)put : 0;
-    }
-    return true;
-}
-
-/* The same without the signal of a broken pipe. */
-static bool write_quietly(int descriptor, const char *text, size_t length, int64_t deadline)
-{
-    sigset_t pipes, before, pending;
-    sigemptyset(&pipes);
-    sigaddset(&pipes, SIGPIPE);
-    sigpending(&pending);
-    pthread_sigmask(SIG_BLOCK, &pipes, &before);
-    bool ok = write_all(descriptor, text, length, deadline);
-    int code = errno;
-    if (!ok && code == EPIPE && !sigismember(&pending, SIGPIPE)) {
-        struct timespec now = {0, 0};
-        while (sigtimedwait(&pipes, NULL, &now) < 0 && errno == EINTR) {
-        }
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = code;
-    return ok;
-}
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -118,7 +52,7 @@ static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hd
     /* without blocking, where it is a pipe */
     int descriptor = to_stderr ? STDERR_FILENO
                                : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-    bool ok = descriptor >= 0 && write_quietly(descriptor, text, length, deadline);
+    bool ok = descriptor >= 0 && hdi_write_quietly(descriptor, text, length, deadline);
     if (!ok) {
         status = hdi_fail(HD_ERROR_SYSTEM, "hd_close: the report on memory was not written (option stats=%s): %s",
                           where, strerror(errno));

@@ -214,22 +214,20 @@ static hdi_mark mark_of(hd_ticket ticket)
 /* From now on the record covers the content alone, which the operation of the mark has written. */
 static void set_uses(struct hd_buffer *b, hdi_mark writer)
 {
-    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    hdi_lock_take(order);
+    hdi_record_lock(b);
     hdi_uses_release(&b->uses);
     hdi_uses_init(&b->uses, b->bytes);
     b->uses.whole.writer = writer;
-    hdi_lock_release(order);
+    hdi_record_unlock(b);
 }
 
 /* All that is still under way with the block is, for whoever asks from now on, a use of the buffer. */
 static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 {
-    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    hdi_lock_take(order);
+    hdi_record_lock(b);
     hdi_uses_release(&b->uses);
     b->uses = block->uses;
-    hdi_lock_release(order);
+    hdi_record_unlock(b);
 }
 
 hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
@@ -380,7 +378,7 @@ void hdi_guard_check(struct hd_buffer *b)
     hd_ticket ticket;
     if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, "hd_free", &ticket)) {
         set_uses(b, mark_of(ticket)); /* behind everything else */
-        hdi_uses_release(&block.uses);
+        hdi_record_release(&block);
     } else {
         take_uses(b, &block);
     }

@@ -39,7 +39,7 @@ static bool is_finished(void *context, hdi_mark mark)
         return true;
     }
     hdi_failure failure;
-    return !(hdi_failure_find(hdi_lane_shared_of(rt, mark.lane), mark.position, &failure) && failure.lost);
+    return !(hdi_failure_find(rt, mark.lane, mark.position, &failure) && failure.lost);
 }
 
 static uint64_t lost_devices(void *context)

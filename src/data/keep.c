@@ -70,7 +70,7 @@ static void settle(struct hdi_kept *kept, hd_runtime *rt, int i)
     hdi_failure failure;
     hdi_mark mark = kept->saved[i];
     if (mark.position && !kept->good[i] && hdi_mark_done(rt, mark) &&
-        !hdi_failure_find(hdi_lane_shared_of(rt, mark.lane), mark.position, &failure)) {
+        !hdi_failure_find(rt, mark.lane, mark.position, &failure)) {
         kept->good[i] = true;
     }
 }

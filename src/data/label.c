@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/sized.h"
 #include "data/keeper.h"
 #include "data/list.h"
 #include "engine/engine.h"
@@ -75,7 +76,10 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
         c = (copy){.blocks = more, .room = room};
         hdi_buffers_each(rt, add_block, &c);
     }
-    for (size_t i = 0; i < c.count && visit(context, &c.blocks[i]); i++) {
+    bool more_wanted = true;
+    for (size_t i = 0; i < c.count && more_wanted; i++) {
+        HDI_SIZED_TOLD(hd_memory_block) told = {.known = c.blocks[i]};
+        more_wanted = visit(context, &told.known);
     }
     free(c.blocks);
     return HD_OK;

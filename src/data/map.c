@@ -9,8 +9,6 @@
 #include "data/unified.h"
 #include "engine/engine.h"
 
-#define SEGMENTS_MOST 64 /* a use record with more is not looked through for every element */
-
 static hd_status fail_device_memory(const struct hd_buffer *b, const char *who)
 {
     return hdi_fail(
@@ -67,17 +65,16 @@ void hd_unmap(hd_buffer *handle)
 /* Notes what the program may do with all of a pinned buffer, if nothing is pending anywhere. */
 static void note_pinned(struct hd_buffer *b)
 {
-    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    hdi_lock_take(order);
-    hdi_uses_tidy(b->runtime, &b->uses);
-    unsigned state =
-        b->uses.count <= SEGMENTS_MOST ? hdi_uses_state(b->runtime, &b->uses, 0, b->bytes) : HDI_USES_WRITTEN;
+    hdi_record_lock(b);
+    /* A record of several segments is not looked through for every element: tidied up a little each time, it is one again when all is done. */
+    hdi_uses_tidy(b->runtime, &b->uses, b->order);
+    unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
     /* these pair with the acquire loads of hd_element: what the work wrote is seen */
     if (!(state & (HDI_USES_WRITTEN | HDI_USES_FAILED))) {
         atomic_store_explicit(&b->readable, 1, memory_order_release);
         atomic_store_explicit(&b->writable, !(state & HDI_USES_READ), memory_order_release);
     }
-    hdi_lock_release(order);
+    hdi_record_unlock(b);
 }
 
 static hd_status bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access)

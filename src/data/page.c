@@ -68,11 +68,22 @@ static void copy_holders(hdi_report *to, const hdi_report *from)
     }
 }
 
+/* What is written from now on is not seen before what was stored until now. The thread sanitizer does not know fences. */
+static void end_of_stores(void)
+{
+#if !defined(__SANITIZE_THREAD__)
+    atomic_thread_fence(memory_order_release);
+#endif
+}
+
 /* Lock held. Whether holders were found again. */
 static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
 {
     hdi_page *shared = page->shm.base;
     uint64_t published = atomic_load_explicit(&shared->published, memory_order_relaxed);
+    /* The next report goes where the one before the last stands. A reader that is still at that one finds out by `published`: so not before
+     * the last store to it. */
+    end_of_stores();
     const hdi_report *last = &shared->reports[published % 2];
     hdi_report *next = &shared->reports[(published + 1) % 2];
     int64_t begin = hdi_clock_ns();

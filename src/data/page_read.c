@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/text.h"
 #include "base/wait.h"
 
 #define LINK "/memfd:" HDI_PAGE_NAME " "
@@ -26,8 +27,16 @@
 typedef struct found {
     hdi_report *reports;
     size_t n, room;
-    bool no_memory;
+    int short_of; /* errno, where something was not looked at for want of memory or descriptors; 0: everything was */
 } found;
+
+/* What was not looked at may have had a page. */
+static void note(found *f, int code)
+{
+    if (code == ENOMEM || code == EMFILE || code == ENFILE) {
+        f->short_of = code;
+    }
+}
 
 /* ---- what is believed ---- */
 
@@ -114,12 +123,15 @@ static bool read_page(int descriptor, hdi_report *out)
 
 /* Whether the process calls itself so: it may have a number in each of several namespaces. A child of fork() has its parent's page,
  * too, but another number. */
-static bool has_number(int pid, int64_t number)
+static bool has_number(found *f, int pid, int64_t number)
 {
     char path[64], line[512];
     bool has = number == pid;
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     FILE *file = has ? NULL : fopen(path, "re");
+    if (!file && !has) {
+        note(f, errno);
+    }
     while (file && !has && fgets(line, sizeof line, file)) {
         if (strncmp(line, "NSpid:", 6) == 0) {
             for (char *at = line + 6, *end = at; !has; at = end) {
@@ -144,7 +156,7 @@ static hdi_report *next_place(found *f)
         size_t room = f->room ? 2 * f->room : 4;
         hdi_report *more = realloc(f->reports, room * sizeof *more);
         if (!more) {
-            f->no_memory = true;
+            f->short_of = ENOMEM;
             return NULL;
         }
         f->reports = more;
@@ -158,12 +170,15 @@ static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_
 {
     struct stat facts;
     int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor < 0) {
+        note(f, errno);
+    }
     bool fresh = descriptor >= 0 && fstat(descriptor, &facts) == 0 && *n_seen < PAGES_MOST;
     for (size_t i = 0; fresh && i < *n_seen; i++) {
         fresh = seen[i] != facts.st_ino;
     }
     hdi_report *place = fresh ? next_place(f) : NULL;
-    if (place && read_page(descriptor, place) && has_number(pid, place->pid)) {
+    if (place && read_page(descriptor, place) && has_number(f, pid, place->pid)) {
         seen[(*n_seen)++] = facts.st_ino;
         place->pid = pid; /* as it is called here */
         f->n++;
@@ -182,9 +197,11 @@ static int look_into(found *f, int pid)
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *directory = opendir(path);
     if (!directory) {
-        return errno;
+        int code = errno;
+        note(f, code);
+        return code;
     }
-    for (struct dirent *entry; (entry = readdir(directory)) && !f->no_memory;) {
+    for (struct dirent *entry; (entry = readdir(directory)) && !f->short_of;) {
         char name[320], link[64];
         if (!isdigit((unsigned char)entry->d_name[0])) {
             continue;
@@ -208,10 +225,13 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The processes of this user, by number. NULL with *n 0: there are none; *n SIZE_MAX: no memory. */
-static int *list_processes(size_t *n)
+/* The processes of this user, by number; to be freed. */
+static int *list_processes(found *f, size_t *n)
 {
     DIR *proc = opendir("/proc");
+    if (!proc) {
+        note(f, errno);
+    }
     int *list = NULL;
     size_t room = 0;
     *n = 0;
@@ -228,10 +248,8 @@ static int *list_processes(size_t *n)
             room = room ? 2 * room : 64;
             int *more = realloc(list, room * sizeof *more);
             if (!more) {
-                free(list);
-                closedir(proc);
-                *n = SIZE_MAX;
-                return NULL;
+                f->short_of = ENOMEM;
+                break;
             }
             list = more;
         }
@@ -249,9 +267,8 @@ static int *list_processes(size_t *n)
 static void find_all(found *f)
 {
     size_t n = 0;
-    int *list = list_processes(&n);
-    f->no_memory = n == SIZE_MAX;
-    for (size_t i = 0; i < n && !f->no_memory; i++) {
+    int *list = list_processes(f, &n);
+    for (size_t i = 0; i < n && !f->short_of; i++) {
         look_into(f, list[i]); /* one that cannot be looked into is left out */
     }
     free(list);
@@ -260,6 +277,9 @@ static void find_all(found *f)
 static hd_status find_one(found *f, int pid)
 {
     int code = look_into(f, pid);
+    if (f->short_of) {
+        return HD_OK; /* said by the caller */
+    }
     if (code == ENOENT || code == ESRCH) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "hd_memory_report_of: there is no process %d", pid);
     }
@@ -267,7 +287,7 @@ static hd_status find_one(found *f, int pid)
         return hdi_fail(HD_ERROR_SYSTEM, "hd_memory_report_of: process %d cannot be looked into: %s", pid,
                         strerror(code));
     }
-    if (f->n == 0 && !f->no_memory) {
+    if (f->n == 0) {
         return hdi_fail(HD_ERROR_NOT_FOUND,
                         "hd_memory_report_of: process %d has no runtime of this version of Heddle open", pid);
     }
@@ -318,17 +338,22 @@ hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_
     } else {
         find_all(&f);
     }
-    FILE *stream = status || f.no_memory ? NULL : open_memstream(&text, &length);
-    bool whole = false;
-    if (stream) {
-        print_all(stream, &f, format);
-        whole = !ferror(stream);
-        whole &= fclose(stream) == 0;
+    if (f.short_of) {
+        status = hdi_fail(f.short_of == ENOMEM ? HD_ERROR_HOST_MEMORY : HD_ERROR_SYSTEM,
+                          "hd_memory_report_of: not everything could be looked at: %s", strerror(f.short_of));
     }
-    if (whole) {
+    if (!status) {
+        hdi_text t;
+        FILE *stream = hdi_text_open(&t);
+        if (stream) {
+            print_all(stream, &f, format);
+        }
+        if (!hdi_text_close(&t, &text, &length)) {
+            status = hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_report_of: no memory");
+        }
+    }
+    if (!status) {
         hdi_report_hand_out(text, length, out, room, needed);
-    } else if (!status) {
-        status = hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_report_of: no memory");
     }
     free(text);
     free(f.reports);

@@ -243,11 +243,9 @@ static hdi_crate *take_place(hdi_crates *ring, bool *only)
  * ended before its device counts as lost. */
 static bool is_spoilt(const hdi_crates *ring, const hdi_crate *crate)
 {
-    const hdi_lane_shared *shared = hdi_crates_lane(ring)->shared;
     hdi_failure failure;
     return crate->last && !ring->runtime->is_process &&
-           atomic_load_explicit(&shared->failures, memory_order_acquire) != 0 &&
-           hdi_failure_find(shared, crate->last, &failure) && failure.lost;
+           hdi_failure_find(ring->runtime, hdi_crates_lane(ring)->global, crate->last, &failure) && failure.lost;
 }
 
 /* One that is there and free. */

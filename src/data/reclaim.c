@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "data/counts.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -112,14 +113,15 @@ static uint64_t live_of(hd_runtime *rt, hdi_device *device)
 static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, size_t wanted, unsigned attempt)
 {
     struct hdi_reclaim *r = rt->reclaim;
-    hd_reclaim what = {.size = sizeof what,
-                       .device = device->index,
-                       .reason = reason,
-                       .attempt = attempt,
-                       .wanted = wanted,
-                       .live_bytes = live_of(rt, device),
-                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
-                       .limit_bytes = hdi_reclaim_budget(rt, device)};
+    HDI_SIZED_TOLD(hd_reclaim)
+    what = {.known = {.size = sizeof what.known,
+                      .device = device->index,
+                      .reason = reason,
+                      .attempt = attempt,
+                      .wanted = wanted,
+                      .live_bytes = live_of(rt, device),
+                      .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
+                      .limit_bytes = hdi_reclaim_budget(rt, device)}};
     bool freed = false;
     hd_error before; /* what the callback's own calls say is not what the allocation says */
     hdi_error_save(&before);
@@ -131,7 +133,7 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
     pthread_mutex_unlock(&r->lock);
     if (now) {
         inside = true;
-        freed = now->callback(now->context, &what);
+        freed = now->callback(now->context, &what.known);
         inside = false;
         pthread_mutex_lock(&r->lock);
         if (--now->calls == 0 && now != r->current) {

@@ -10,17 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/sized.h"
 #include "data/buffer.h"
 #include "data/counts.h"
 #include "data/guard.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/host_pool.h"
-
-#define COUNT_FIGURE(field) +1
-_Static_assert(sizeof(hd_memory_stats) == sizeof(size_t) + (0 HDI_STATS_MAP(COUNT_FIGURE)) * sizeof(uint64_t),
-               "HDI_STATS_MAP has every figure");
-#undef COUNT_FIGURE
 
 static uint64_t load(_Atomic uint64_t *counter)
 {
@@ -41,7 +37,7 @@ static void device_stats(hdi_device *device, hd_memory_stats *out)
     hdi_arena_get_info(device->arena, &arena);
     hdi_caches_sum(device->runtime, device->index, &sums);
     *out = (hd_memory_stats){
-        .size = out->size,
+        .size = sizeof *out,
         .limit_bytes = arena.limit_bytes,
         .reserved_bytes = arena.mapped_bytes,
         .reserved_peak_bytes = arena.mapped_peak_bytes,
@@ -84,7 +80,7 @@ static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
     hdi_host_pool_info pool;
     hdi_host_pool_get_info(rt->host_pool, &pool);
     *out = (hd_memory_stats){
-        .size = out->size,
+        .size = sizeof *out,
         .limit_bytes = pool.limit_bytes,
         .reserved_bytes = pool.reserved_bytes,
         .reserved_peak_bytes = pool.reserved_peak_bytes,
@@ -119,15 +115,19 @@ static hd_status check(hd_runtime *rt, int device, const char *who)
 
 hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
 {
-    if (!out || out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_get_stats: %s (expected size %zu)",
-                        out ? "the size is wrong" : "out is null", sizeof *out);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_get_stats: out is null");
     }
-    hd_status status = check(rt, device, "hd_memory_get_stats");
-    if (!status && device == HD_DEVICE_HOST) {
-        pinned_stats(rt, out);
-    } else if (!status) {
-        device_stats(rt->devices[device], out);
+    hd_status status = HDI_SIZED_CHECK("hd_memory_get_stats", hd_memory_stats, out);
+    status = status ? status : check(rt, device, "hd_memory_get_stats");
+    if (!status) {
+        hd_memory_stats stats;
+        if (device == HD_DEVICE_HOST) {
+            pinned_stats(rt, &stats);
+        } else {
+            device_stats(rt->devices[device], &stats);
+        }
+        HDI_SIZED_OUT(hd_memory_stats, out, &stats);
     }
     return status;
 }
@@ -237,7 +237,6 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     r->n_devices = (uint32_t)rt->n_devices + 1;
     for (int i = 0; i <= rt->n_devices; i++) {
         hdi_report_device *d = &r->devices[i];
-        d->stats.size = sizeof d->stats;
         if (i < rt->n_devices) {
             d->device = i;
             d->lost = hdi_device_lost(rt->devices[i]) != 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/error.h"
+#include "base/text.h"
 #include "data/report.h"
 
 /* "12.3", "4" */
@@ -271,8 +272,8 @@ void hdi_report_print(FILE *out, const hdi_report *r, const hdi_leaks *leaks)
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length)
 {
-    *text = NULL;
-    FILE *stream = open_memstream(text, length);
+    hdi_text t;
+    FILE *stream = hdi_text_open(&t);
     if (stream && format == HD_REPORT_JSON) {
         hdi_json j;
         hdi_json_begin(&j, stream);
@@ -281,13 +282,8 @@ hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_
     } else if (stream) {
         hdi_report_print(stream, report, leaks);
     }
-    bool whole = stream && !ferror(stream);
-    if ((stream && fclose(stream) != 0) || !whole) {
-        free(*text);
-        *text = NULL;
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a report on memory");
-    }
-    return HD_OK;
+    return hdi_text_close(&t, text, length) ? HD_OK
+                                            : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a report on memory");
 }
 
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed)

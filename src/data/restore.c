@@ -20,15 +20,14 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     if (status) {
         return status;
     }
-    hdi_lock_take(&device->order);
-    hdi_uses old = b->uses;
+    hdi_record_lock(b);
+    hdi_uses_release(&b->uses);
     b->uses = fresh.uses;
     b->address = fresh.address;
     b->block = fresh.block;
     b->item = fresh.item;
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
-    hdi_lock_release(&device->order);
-    hdi_uses_release(&old);
+    hdi_record_unlock(b);
     hd_ticket ticket;
     status = hdi_copy_in(b, hdi_kept_newest(b->kept, rt), &ticket);
     if (!status) {

@@ -96,7 +96,7 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
         return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
     }
     hdi_failure failure;
-    if (hdi_failure_find(hdi_lane_shared_of(rt, c->last.lane), c->last.position, &failure) && failure.lost) {
+    if (hdi_failure_find(rt, c->last.lane, c->last.position, &failure) && failure.lost) {
         /* A device that is lost may not have stopped writing: this memory is left alone until hd_close. A worker process has ended
          * before its device counts as lost. */
         c->made = rt->is_process;

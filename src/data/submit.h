@@ -8,6 +8,8 @@
 
 #include "data/buffer.h"
 
+#define HDI_USES_OF_ONE 128 /* uses that one operation may have */
+
 typedef struct hdi_use {
     struct hd_buffer *buffer;
     uint64_t losses; /* hdi_buffer_losses when the handle was good and the address taken */

@@ -1,42 +1,52 @@
-/* uses.c - use records: splitting, joining, noting uses.
+/* uses.c - use records: what is finished, noting uses, what is pending.
  *
- * Threads: any, under the order lock of the buffer's owner. Locks: none of its own.
- * Always: segments cover the buffer without gaps or overlaps; a segment has at most one reader mark per lane.
+ * Threads: any, under the order lock of the buffer's owner, or with the record claimed. Locks: none of its own.
+ * Always: what parts.h says of segments. A mark goes only when its operation has finished, as a writer only when that went well too.
  */
 #include "data/uses.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define JOIN_ABOVE 64 /* with more segments than this, neighbours that say the same are joined */
+#define WIDE_ABOVE 32 /* a reader of more segments than this is noted once, instead of in each */
+#define WIDE_FIRST 4
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes)
 {
     memset(u, 0, sizeof *u);
-    u->count = 1;
     u->whole.high = bytes;
-}
-
-static void release_segment(hdi_segment *s)
-{
-    if (s->room) {
-        free(s->readers.many);
-        s->room = 0;
-    }
-    s->n_readers = 0;
 }
 
 void hdi_uses_release(hdi_uses *u)
 {
-    hdi_segment *segments = hdi_uses_segments(u);
-    for (uint32_t i = 0; i < u->count; i++) {
-        release_segment(&segments[i]);
+    if (u->parts) {
+        hdi_parts_leave(u->parts);
+        hdi_parts_free(u->parts);
+    } else {
+        hdi_segment_release(&u->whole);
     }
-    free(u->more);
     memset(u, 0, sizeof *u);
 }
 
-void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s)
+hdi_segment *hdi_uses_first(hdi_uses *u, uint64_t low, hdi_segment_place *place)
+{
+    if (!u->parts) {
+        *place = (hdi_segment_place){0, 0};
+        return &u->whole;
+    }
+    *place = hdi_parts_find(u->parts, low);
+    return hdi_parts_at(u->parts, *place);
+}
+
+/* ---- what is finished ---- */
+
+static bool has_failed(hd_runtime *rt, hdi_mark mark)
+{
+    hdi_failure failure;
+    return hdi_failure_find(rt, mark.lane, mark.position, &failure);
+}
+
+static void settle_segment(hd_runtime *rt, hdi_segment *s)
 {
     hdi_mark *readers = hdi_segment_readers(s);
     uint32_t kept = 0;
@@ -46,22 +56,83 @@ void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s)
         }
     }
     s->n_readers = kept;
+    /* `done` before the failures: a failure is recorded before `done` passes it */
+    if (s->writer.position && !s->failed && hdi_mark_done(rt, s->writer)) {
+        s->failed = has_failed(rt, s->writer);
+        if (!s->failed) {
+            s->writer = (hdi_mark){0, 0};
+        }
+    }
 }
 
-void hdi_segment_forget_writer(hd_runtime *rt, hdi_segment *s)
+static void settle_wide(hd_runtime *rt, hdi_parts *parts)
 {
-    if (!s->writer.position) {
-        return;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < parts->n_wide; i++) {
+        if (!hdi_mark_done(rt, parts->wide[i].mark)) {
+            parts->wide[kept++] = parts->wide[i];
+        }
     }
-    const hdi_lane_shared *lane = hdi_lane_shared_of(rt, s->writer.lane);
-    /* `done` before the failures: a failure is recorded before `done` passes it */
-    hdi_failure failure;
-    if (atomic_load_explicit(&lane->done, memory_order_acquire) >= s->writer.position &&
-        (atomic_load_explicit(&lane->failures, memory_order_acquire) == 0 ||
-         !hdi_failure_find(lane, s->writer.position, &failure))) {
-        s->writer = (hdi_mark){0, 0};
+    parts->n_wide = kept;
+}
+
+/* One segment is enough again. */
+static void collapse(hdi_uses *u)
+{
+    hdi_parts *parts = u->parts;
+    if (parts->n_leaves == 1 && parts->leaves[0]->count == 1 && parts->n_wide == 0) {
+        u->whole = parts->leaves[0]->segments[0];
+        parts->leaves[0]->count = 0; /* what it had belongs to `whole` now */
+        u->parts = NULL;
+        hdi_parts_leave(parts);
+        hdi_parts_free(parts);
     }
 }
+
+void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+{
+    if (!u->parts) {
+        settle_segment(rt, &u->whole);
+        return;
+    }
+    hdi_uses_settle_claimed(rt, u, low, high);
+    collapse(u);
+}
+
+void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+{
+    settle_wide(rt, u->parts);
+    uint32_t from = hdi_parts_find(u->parts, low).leaf;
+    uint32_t to = hdi_parts_find(u->parts, high - 1).leaf;
+    hdi_parts_join(u->parts, from, to, settle_segment, rt);
+}
+
+static void tidy_leaf(hd_runtime *rt, hdi_parts *parts)
+{
+    settle_wide(rt, parts);
+    parts->next_to_tidy = parts->next_to_tidy < parts->n_leaves ? parts->next_to_tidy : 0;
+    uint32_t before = parts->n_leaves;
+    hdi_parts_join(parts, parts->next_to_tidy, parts->next_to_tidy, settle_segment, rt);
+    parts->next_to_tidy += before == parts->n_leaves;
+}
+
+void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order)
+{
+    hdi_parts *other = rt->parts[order];
+    if (!other) {
+        return;
+    }
+    rt->parts[order] = other->behind;
+    if (other != u->parts && !other->claimed) {
+        tidy_leaf(rt, other);
+    }
+    if (u->parts) {
+        tidy_leaf(rt, u->parts);
+        collapse(u);
+    }
+}
+
+/* ---- noting uses ---- */
 
 static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
 {
@@ -69,7 +140,7 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     if (s->n_readers < room) {
         return true;
     }
-    hdi_segment_forget_readers(rt, s);
+    settle_segment(rt, s);
     if (s->n_readers < room) {
         return true;
     }
@@ -86,117 +157,42 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     return true;
 }
 
-hdi_segment *hdi_uses_find(hdi_uses *u, uint64_t low)
+static bool room_for_wide(hdi_parts *parts)
 {
-    hdi_segment *segments = hdi_uses_segments(u);
-    uint32_t first = 0, end = u->count;
-    while (end - first > 1) {
-        uint32_t middle = first + (end - first) / 2;
-        if (segments[middle].low <= low) {
-            first = middle;
-        } else {
-            end = middle;
-        }
-    }
-    return &segments[first];
-}
-
-static bool same_marks(const hdi_segment *a, const hdi_segment *b)
-{
-    return a->n_readers == 0 && b->n_readers == 0 && a->writer.lane == b->writer.lane &&
-           a->writer.position == b->writer.position;
-}
-
-/* Joins neighbours without readers and with the same writer, after forgetting readers that are finished and writers that have succeeded: so
- * a large transfer, each part of which is a use of its own, leaves no more segments than it has parts under way. A writer that failed is
- * kept: the content is not good. */
-static void join(hd_runtime *rt, hdi_uses *u)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < u->count; i++) {
-        hdi_segment_forget_readers(rt, &u->more[i]);
-        hdi_segment_forget_writer(rt, &u->more[i]);
-        if (kept && same_marks(&u->more[kept - 1], &u->more[i])) {
-            u->more[kept - 1].high = u->more[i].high;
-            release_segment(&u->more[i]);
-        } else {
-            u->more[kept++] = u->more[i];
-        }
-    }
-    u->count = kept;
-    if (kept == 1) {
-        u->whole = u->more[0];
-    }
-}
-
-/* Room for `extra` more segments, all of them in `more`. */
-static bool room_for_segments(hdi_uses *u, uint32_t extra)
-{
-    uint32_t need = u->count + extra;
-    if (need > u->room) {
-        uint32_t room = u->room ? u->room * 2 : 8;
-        room = room < need ? need : room;
-        hdi_segment *more = realloc(u->more, room * sizeof *more);
-        if (!more) {
-            return false;
-        }
-        u->more = more;
-        u->room = room;
-    }
-    if (u->count == 1) {
-        u->more[0] = u->whole;
-    }
-    return true;
-}
-
-/* Makes `at` the border of two segments. */
-static bool split(hdi_uses *u, uint64_t at)
-{
-    hdi_segment *s = hdi_uses_find(u, at);
-    if (s->low == at || s->high <= at) {
+    if (parts->n_wide < parts->wide_room) {
         return true;
     }
-    uint32_t index = (uint32_t)(s - hdi_uses_segments(u));
-    if (!room_for_segments(u, 1)) {
+    uint32_t room = parts->wide_room ? 2 * parts->wide_room : WIDE_FIRST;
+    hdi_wide_reader *more = realloc(parts->wide, room * sizeof *more);
+    if (!more) {
         return false;
     }
-    hdi_mark *copy = NULL;
-    s = &u->more[index];
-    if (s->room) {
-        copy = malloc(s->room * sizeof *copy);
-        if (!copy) {
-            return false; /* count is still 1 where it was: `whole` stays what counts */
-        }
-        memcpy(copy, s->readers.many, s->n_readers * sizeof *copy);
-    }
-    memmove(s + 2, s + 1, (u->count - index - 1) * sizeof *s);
-    s[1] = s[0];
-    if (copy) {
-        s[1].readers.many = copy;
-    }
-    s[0].high = at;
-    s[1].low = at;
-    u->count++;
+    parts->wide = more;
+    parts->wide_room = room;
     return true;
 }
 
-void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u)
+bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high)
 {
-    if (u->count > JOIN_ABOVE) {
-        join(rt, u);
+    if (!u->parts && (low != u->whole.low || high != u->whole.high)) {
+        u->parts = hdi_parts_make(&u->whole, &rt->parts[order]);
+        if (u->parts) {
+            u->whole = (hdi_segment){0}; /* its marks are the parts' */
+        }
     }
-}
-
-bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
-{
-    if (!split(u, low) || !split(u, high)) {
+    if (!u->parts) {
+        return low == u->whole.low && high == u->whole.high && room_for_reader(rt, &u->whole);
+    }
+    if (!room_for_wide(u->parts) || !hdi_parts_split(u->parts, low) || !hdi_parts_split(u->parts, high)) {
         return false;
     }
-    hdi_segment *end = hdi_uses_segments(u) + u->count;
-    for (hdi_segment *s = hdi_uses_find(u, low); s < end && s->low < high; s++) {
+    hdi_segment_place place;
+    hdi_segment *s = hdi_uses_first(u, low, &place);
+    for (uint32_t n = 0; s && s->low < high && n <= WIDE_ABOVE; n++) {
         if (!room_for_reader(rt, s)) {
             return false;
         }
+        s = hdi_uses_next(u, &place);
     }
     return true;
 }
@@ -215,16 +211,74 @@ static void add_reader(hdi_segment *s, hdi_mark mark)
     readers[s->n_readers++] = mark;
 }
 
-void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark)
+static bool is_mark(hdi_mark a, hdi_mark b)
 {
-    hdi_segment *end = hdi_uses_segments(u) + u->count;
-    for (hdi_segment *s = hdi_uses_find(u, low); s < end && s->low < high; s++) {
-        if (write) {
-            s->writer = mark;
-            s->n_readers = 0;
-        } else {
+    return a.lane == b.lane && a.position == b.position;
+}
+
+static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark)
+{
+    hdi_parts *parts = u->parts;
+    if (parts && hdi_parts_overlapping(parts, low, high, WIDE_ABOVE) > WIDE_ABOVE) {
+        for (uint32_t i = 0; i < parts->n_wide; i++) {
+            hdi_wide_reader *w = &parts->wide[i];
+            if (w->mark.lane == mark.lane && w->low == low && w->high == high) {
+                w->mark = mark;
+                w->writes = parts->writes;
+                return;
+            }
+        }
+        parts->wide[parts->n_wide++] = (hdi_wide_reader){low, high, mark, parts->writes};
+        return;
+    }
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
+        if (!is_mark(s->writer, mark)) { /* what the operation itself writes */
             add_reader(s, mark);
         }
+    }
+}
+
+/* The borders of the range are borders of segments, except inside of what the same operation has written by an earlier argument. */
+static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark, hdi_leaf **garbage)
+{
+    hdi_parts *parts = u->parts;
+    hdi_segment to = {.writer = mark};
+    if (!parts) {
+        to.low = u->whole.low;
+        to.high = u->whole.high;
+        hdi_segment_release(&u->whole);
+        u->whole = to;
+        return;
+    }
+    parts->writes++;
+    hdi_segment_place first = hdi_parts_find(parts, low);
+    hdi_segment_place end = hdi_parts_find(parts, high - 1);
+    if (hdi_parts_at(parts, end)->high <= high) {
+        hdi_parts_next(parts, &end);
+    }
+    if (hdi_parts_at(parts, first)->low < low) {
+        hdi_parts_next(parts, &first);
+    }
+    if (first.leaf < end.leaf || (first.leaf == end.leaf && first.index < end.index)) {
+        hdi_parts_replace(parts, first, end, &to, garbage);
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < parts->n_wide; i++) { /* whoever waits for the writer waits for these */
+        if (parts->wide[i].low < low || parts->wide[i].high > high) {
+            parts->wide[kept++] = parts->wide[i];
+        }
+    }
+    parts->n_wide = kept;
+    collapse(u);
+}
+
+void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage)
+{
+    if (write) {
+        commit_write(u, low, high, mark, garbage);
+    } else {
+        commit_read(u, low, high, mark);
     }
 }
 
@@ -239,13 +293,11 @@ bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark)
 
 void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark)
 {
-    hdi_segment *segments = hdi_uses_segments(u);
-    for (uint32_t i = 0; i < u->count; i++) {
-        release_segment(&segments[i]);
-    }
-    u->count = 1;
+    hdi_uses_release(u);
     u->whole = (hdi_segment){.high = bytes, .n_readers = mark.position != 0, .readers.few = {mark}};
 }
+
+/* ---- what is pending ---- */
 
 static size_t add_pending(hd_runtime *rt, hdi_mark mark, hdi_mark *marks, size_t room, size_t n)
 {
@@ -266,70 +318,70 @@ static size_t add_pending(hd_runtime *rt, hdi_mark mark, hdi_mark *marks, size_t
     return n + 1;
 }
 
-size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, hdi_mark *marks, size_t room)
+size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_mark *marks,
+                        size_t room)
 {
     size_t n = 0;
-    hdi_segment *segments = hdi_uses_segments(u);
-    for (uint32_t i = 0; i < u->count; i++) {
-        n = add_pending(rt, segments[i].writer, marks, room, n);
-        const hdi_mark *readers = hdi_segment_readers(&segments[i]);
-        for (uint32_t r = 0; r < segments[i].n_readers; r++) {
-            n = add_pending(rt, readers[r], marks, room, n);
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
+        n = add_pending(rt, s->writer, marks, room, n);
+        const hdi_mark *of = hdi_segment_readers(s);
+        for (uint32_t r = 0; readers && r < s->n_readers; r++) {
+            n = add_pending(rt, of[r], marks, room, n);
+        }
+    }
+    uint32_t n_wide;
+    const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
+    for (uint32_t i = 0; readers && i < n_wide; i++) {
+        if (wide[i].low < high && wide[i].high > low) {
+            n = add_pending(rt, wide[i].mark, marks, room, n);
         }
     }
     return n;
 }
 
-static unsigned writer_state(hd_runtime *rt, hdi_mark writer)
+static bool writer_failed(hd_runtime *rt, const hdi_segment *s)
 {
-    if (!writer.position) {
-        return 0;
-    }
-    if (!hdi_mark_done(rt, writer)) {
-        return HDI_USES_WRITTEN;
-    }
-    const hdi_lane_shared *lane = hdi_lane_shared_of(rt, writer.lane);
-    hdi_failure failure;
-    bool failed = atomic_load_explicit(&lane->failures, memory_order_acquire) != 0 &&
-                  hdi_failure_find(lane, writer.position, &failure);
-    return failed ? HDI_USES_FAILED : 0;
+    return s->failed || (s->writer.position && hdi_mark_done(rt, s->writer) && has_failed(rt, s->writer));
 }
 
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     unsigned state = 0;
-    const hdi_segment *end = hdi_uses_segments(u) + u->count;
-    for (hdi_segment *s = hdi_uses_find(u, low); s < end && s->low < high; s++) {
-        state |= writer_state(rt, s->writer);
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
+        if (s->writer.position) {
+            state |= !hdi_mark_done(rt, s->writer) ? HDI_USES_WRITTEN : writer_failed(rt, s) ? HDI_USES_FAILED : 0;
+        }
         const hdi_mark *readers = hdi_segment_readers(s);
         for (uint32_t i = 0; i < s->n_readers && !(state & HDI_USES_READ); i++) {
             state |= hdi_mark_done(rt, readers[i]) ? 0 : HDI_USES_READ;
         }
     }
+    uint32_t n_wide;
+    const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
+    for (uint32_t i = 0; i < n_wide && !(state & HDI_USES_READ); i++) {
+        bool there = wide[i].low < high && wide[i].high > low;
+        state |= there && !hdi_mark_done(rt, wide[i].mark) ? HDI_USES_READ : 0;
+    }
     return state;
 }
 
-static bool check_segment(const hdi_segment *s)
+hdi_mark hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
-    const hdi_mark *readers = s->room ? s->readers.many : s->readers.few;
-    bool good = s->low < s->high && s->n_readers <= (s->room ? s->room : HDI_READERS_FEW);
-    for (uint32_t i = 0; good && i < s->n_readers; i++) {
-        good = readers[i].position != 0;
-        for (uint32_t j = 0; good && j < i; j++) {
-            good = readers[i].lane != readers[j].lane;
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
+        if (writer_failed(rt, s)) {
+            return s->writer;
         }
     }
-    return good;
+    return (hdi_mark){0, 0};
 }
 
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes)
 {
-    const hdi_segment *segments = u->count == 1 ? &u->whole : u->more;
-    uint64_t at = 0;
-    bool good = u->count >= 1;
-    for (uint32_t i = 0; good && i < u->count; i++) {
-        good = segments[i].low == at && check_segment(&segments[i]);
-        at = segments[i].high;
+    if (u->parts) {
+        return hdi_parts_check(u->parts, bytes);
     }
-    return good && at == bytes;
+    return u->whole.low == 0 && u->whole.high == bytes && hdi_segment_check(&u->whole);
 }

@@ -1,73 +1,82 @@
 /* uses.h - use records: who wrote which bytes of a buffer last, and who has read them since.
  *
- * A record is a list of segments that cover the buffer; it starts as one and is split where uses name parts. The calls below are
- * made under the order lock of the buffer's owner.
+ * A record is one segment as long as only the whole buffer is used, and several (parts.h) where uses name parts of it. What is finished and
+ * went well is dropped when somebody looks at it, and neighbours that say the same are joined, so a record has about as many segments as
+ * unfinished uses of parts, and one again once the whole buffer has been written or everything is finished.
+ *
+ * The calls below are made under the order lock of the buffer's owner. Who has to look at very many segments claims the record first
+ * (submit.c): then it works on it without the lock, and everybody else waits until the record is free (hdi_uses_claimed).
  */
 #ifndef HDI_DATA_USES_H
 #define HDI_DATA_USES_H
 
-#include "engine/runtime.h"
-
-#define HDI_READERS_FEW 3
-
-typedef struct hdi_segment {
-    uint64_t low, high; /* bytes [low, high) */
-    hdi_mark writer;    /* position 0: never written */
-    uint32_t n_readers; /* since the last write, one mark per lane */
-    uint32_t room;      /* of `many`; 0: the marks are in `few` */
-    union {
-        hdi_mark few[HDI_READERS_FEW];
-        hdi_mark *many;
-    } readers;
-} hdi_segment;
+#include "data/parts.h"
 
 typedef struct hdi_uses {
-    uint32_t count, room;
-    hdi_segment *more; /* all segments by rising address, when there are several */
-    hdi_segment whole; /* the only one otherwise */
+    hdi_segment whole; /* the only one, where `parts` is NULL */
+    hdi_parts *parts;
 } hdi_uses;
 
-static inline hdi_mark *hdi_segment_readers(hdi_segment *s)
-{
-    return s->room ? s->readers.many : s->readers.few;
-}
-
-static inline hdi_segment *hdi_uses_segments(hdi_uses *u)
-{
-    return u->count == 1 ? &u->whole : u->more;
-}
+/* Segments that are looked at in one go under an order lock. */
+#define HDI_USES_WALK_MOST 256
 
 void hdi_uses_init(hdi_uses *u, uint64_t bytes);
+/* With several segments under the order lock, since records are neighbours (parts.h). */
 void hdi_uses_release(hdi_uses *u);
 
-/* Joins segments that say the same where there are many. */
-void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u);
+static inline bool hdi_uses_claimed(const hdi_uses *u)
+{
+    return u->parts && u->parts->claimed;
+}
+
+/* Whether a use of [low, high) has more segments to look at than is done under the lock. */
+static inline bool hdi_uses_is_long(const hdi_uses *u, uint64_t low, uint64_t high)
+{
+    return u->parts && hdi_parts_overlapping(u->parts, low, high, HDI_USES_WALK_MOST) > HDI_USES_WALK_MOST;
+}
+
+/* The first segment that has bytes behind `low`, and the one behind that; NULL: there is none. */
+hdi_segment *hdi_uses_first(hdi_uses *u, uint64_t low, hdi_segment_place *place);
+static inline hdi_segment *hdi_uses_next(hdi_uses *u, hdi_segment_place *place)
+{
+    return u->parts ? hdi_parts_next(u->parts, place) : NULL;
+}
+
+/* The wide readers, which are in no segment. */
+static inline const hdi_wide_reader *hdi_uses_wide(const hdi_uses *u, uint32_t *n)
+{
+    *n = u->parts ? u->parts->n_wide : 0;
+    return u->parts ? u->parts->wide : NULL;
+}
+
+/* Drops what is finished from the segments of [low, high), and joins those that say the same then. A writer that failed is kept: the content is
+ * not good. */
+void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+
+/* The same for a record of several segments that the caller has claimed, without the lock. */
+void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+
+/* Looks at one leaf more of this record, and at one of another record under the same order lock, whose number is `order`: so what nobody asks for
+ * goes, too, and no change looks at many. */
+void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order);
 
 /* The slow part of hdi_uses_prepare. */
-bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high);
 
-/* Splits segments so that some of them cover exactly [low, high), and makes room for one more reader in each, so that
- * hdi_uses_commit cannot fail. False: no memory; the record says the same as before. */
-static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+/* Makes sure that hdi_uses_commit of the same range cannot fail. `order`: number of the order lock. False: no memory; the record says the same
+ * as before. */
+static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high)
 {
-    if (u->count == 1 && low == u->whole.low && high == u->whole.high && u->whole.room == 0 &&
+    if (!u->parts && low == u->whole.low && high == u->whole.high && u->whole.room == 0 &&
         u->whole.n_readers < HDI_READERS_FEW) {
         return true;
     }
-    return hdi_uses_prepare_parts(rt, u, low, high);
+    return hdi_uses_prepare_parts(rt, u, order, low, high);
 }
 
-/* Forgets the readers of a segment that are finished. */
-void hdi_segment_forget_readers(hd_runtime *rt, hdi_segment *s);
-
-/* Forgets the writer of a segment if it is finished and did not fail. */
-void hdi_segment_forget_writer(hd_runtime *rt, hdi_segment *s);
-
-/* The first segment that reaches behind `low`. */
-hdi_segment *hdi_uses_find(hdi_uses *u, uint64_t low);
-
-/* Notes that `mark` reads or writes [low, high), prepared before. */
-void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark);
+/* Notes that `mark` reads or writes [low, high), prepared before. What becomes superfluous is put in front of *garbage, for
+ * hdi_leaves_free once the lock is released. */
+void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage);
 
 /* The usual record: nobody but `lane` has unfinished business with any part of the buffer as far as the record says, it has room
  * for one more reader, and its last writer is not among the operations up to `failed_to`, some of which failed. */
@@ -75,7 +84,7 @@ static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t f
 {
     const hdi_segment *s = &u->whole;
     /* Bitwise, to be one branch: this runs for every buffer of every launch. */
-    return (u->count == 1) & (s->room == 0) &
+    return (u->parts == NULL) & (s->room == 0) &
            (((s->writer.lane == lane) & (s->writer.position > failed_to)) | (s->writer.position == 0)) &
            ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == lane)));
 }
@@ -99,16 +108,21 @@ enum {
 };
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
+/* The last writer of some bytes of [low, high) that has failed; position 0: there is none. */
+hdi_mark hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+
 /* Whether the record is what uses.c says it always is. Time grows with its size: for debug builds and tests. */
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
 
 /* Adds a reader of everything, as a fresh buffer needs it for the former uses of its memory. False: no memory. */
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark);
 
-/* Makes the record one of `bytes` bytes that were never written, and that `mark` alone reads (position 0: nobody). Keeps its memory. */
+/* Makes the record one of `bytes` bytes that were never written, and that `mark` alone reads (position 0: nobody). As hdi_uses_release. */
 void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark);
 
-/* All marks that are not finished, once per lane, into marks[0..room); returns how many there are (may be more than room). */
-size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, hdi_mark *marks, size_t room);
+/* Marks of [low, high) that are not finished, of writers or also of readers, the last one per lane, into marks[0..room); returns how many there are (may be
+ * more than room). */
+size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_mark *marks,
+                        size_t room);
 
 #endif

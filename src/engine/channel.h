@@ -2,7 +2,7 @@
  *
  * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same code.
  * Layout: engine (what concerns the device as a whole), lanes (state of each lane), words (one cache line per lane that the
- * device itself writes), asks, rings.
+ * device itself writes), asks, rings, logs of failures (failures.h).
  * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
@@ -14,9 +14,8 @@
 #include "base/shm.h"
 #include "engine/command.h"
 
-#define HDI_LANES_MAX 256 /* per device */
-/* Remembered per lane; after that the two oldest records are joined, over what succeeded between them, rather than one forgotten. */
-#define HDI_FAILURES_MAX 4096
+#define HDI_LANES_MAX 256       /* per device */
+#define HDI_FAILURES_LEAST 4096 /* records of a lane's log; twice a ring's slots where that is more */
 #define HDI_LINE 64
 
 /* Operations at positions from..to failed. */
@@ -58,8 +57,10 @@ typedef struct hdi_lane_shared {
 
     /* Engine: changes when work is seen finished. */
     _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */
-    _Atomic uint32_t wake;                    /* futex word: moves whenever `done` moves while somebody sleeps */
+    _Atomic uint32_t wake;                    /* futex word: moves when `done` reaches what somebody sleeps for */
     _Atomic uint32_t sleepers;                /* waiters: threads asleep on `wake` */
+    _Atomic uint32_t
+        awaited; /* waiters, and cleared by whoever wakes them: bits (hdi_awaited_bit) of what they sleep for */
 
     /* Anybody, only ever raised. */
     _Alignas(HDI_LINE) _Atomic uint64_t wanted_host; /* a thread waits for this position: publish it without delay */
@@ -70,9 +71,11 @@ typedef struct hdi_lane_shared {
 
     /* Engine: changes only on failure. Submitters read `failed` on each submission, so it has a quiet line. */
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
-    _Atomic uint32_t failures;                  /* records written, up to HDI_FAILURES_MAX */
-    _Atomic uint32_t failure_changes;           /* odd while a record is being written */
-    _Atomic uint64_t failure[HDI_FAILURES_MAX][HDI_FAILURE_WORDS];
+    _Atomic uint64_t failure_changes;           /* odd while the log is being written; 0: nothing ever failed */
+    _Atomic uint64_t failures_end;              /* records ever written to the log */
+    /* Application, see failures.h. */
+    _Atomic uint64_t failures_first;    /* of them, that have left the log */
+    _Atomic uint64_t failures_archived; /* the last position that those cover */
 } hdi_lane_shared;
 
 /* The device writes the low 32 bits of a finished position here (a 4-byte memset behind the work), so that the engine
@@ -90,13 +93,31 @@ typedef struct hdi_channel {
     /* Two bits (HDI_ASK_*) per slot: asked for right behind the command that ends there. A wish (wanted_*) alone is of little use to whoever waits for
      * an early position while others wait for late ones, since only the latest is known. */
     _Atomic uint64_t *asks;
-    hdi_command *rings; /* HDI_LANES_MAX rings of `slots` commands */
-    uint32_t slots;     /* a power of two */
+    hdi_command *rings;         /* HDI_LANES_MAX rings of `slots` commands */
+    uint32_t slots;             /* a power of two */
+    uint32_t failures_room;     /* records of a lane's log, a power of two */
+    _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of so many records of HDI_FAILURE_WORDS */
 } hdi_channel;
 
 #define HDI_ASK_EVENT 1
 #define HDI_ASK_WORD 2
 #define HDI_ASKS_PER_WORD 32
+
+/* Sleepers are told apart by the low bits of what they sleep for. */
+static inline uint32_t hdi_awaited_bit(uint64_t position)
+{
+    return (uint32_t)1 << (position % 32);
+}
+
+/* The bits of all positions behind `from` up to `to`. */
+static inline uint32_t hdi_awaited_bits(uint64_t from, uint64_t to)
+{
+    if (to - from >= 32) {
+        return UINT32_MAX;
+    }
+    uint64_t bits = (((uint64_t)1 << (to - from)) - 1) << ((from + 1) % 32);
+    return (uint32_t)(bits | bits >> 32);
+}
 
 /* Where the asks for a position are. */
 static inline _Atomic uint64_t *hdi_asks_at(const hdi_channel *channel, uint32_t lane, uint64_t position,
@@ -139,24 +160,5 @@ static inline hdi_command *hdi_command_at(const hdi_channel *channel, uint32_t l
 {
     return &channel->rings[(size_t)lane * channel->slots + (position & (channel->slots - 1))];
 }
-
-/* The failure that covers `position` in a lane, or false. Any thread; `done` or `issued` must have passed the position. */
-_Bool hdi_failure_find(const hdi_lane_shared *lane, uint64_t position, hdi_failure *out);
-
-/* Engine only (or when there is none any more): adds a record. */
-void hdi_failure_add(hdi_lane_shared *lane, const hdi_failure *failure);
-
-/* Engine only: the newest record now reaches to `to`. */
-void hdi_failure_extend(hdi_lane_shared *lane, uint64_t to);
-
-/* The last position that any record covers, 0 without one. Any thread. */
-uint64_t hdi_failure_end(const hdi_lane_shared *lane);
-
-/* The engine's process has ended, perhaps in the middle of writing a record: lets readers go. What is half written either
- * does not count yet, or says something between the old and the new. */
-void hdi_failure_repair(hdi_lane_shared *lane);
-
-/* Nobody runs the engine: a record that has no end now ends at `to`, or goes where that is before its begin. */
-void hdi_failure_close(hdi_lane_shared *lane, uint64_t to);
 
 #endif

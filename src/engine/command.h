@@ -13,6 +13,7 @@
 
 #define HDI_SLOT_BYTES 64
 #define HDI_ARGUMENT_BYTES_MAX 4096
+#define HDI_SOURCES_MOST 13 /* in one command */
 #define HDI_COMMAND_SLOTS_MAX (1 + HDI_ARGUMENT_BYTES_MAX / HDI_SLOT_BYTES)
 
 enum {
@@ -23,7 +24,8 @@ enum {
     HDI_OP_FILL,
     HDI_OP_COPY_BOX, /* rows at equal distances */
     HDI_OP_MATMUL, /* by a library that the engine has opened: a hdi_product (driver/product.h), whose first bytes are the command's */
-    HDI_OP_RESUME /* a failed lane accepts work again */
+    HDI_OP_RESUME, /* a failed lane accepts work again */
+    HDI_OP_SOURCES /* the next operation reads results of another lane, for whose order a WAIT before has cared */
 };
 
 enum {
@@ -82,6 +84,12 @@ typedef union hdi_command {
         uint64_t position; /* of that lane */
         uint64_t source;   /* position whose result is read: when it failed this lane's command fails; 0: none */
     } wait;
+    struct {
+        uint32_t first;
+        uint32_t lane;                         /* global number */
+        uint64_t position;                     /* whose result is read; the others are so much behind it: */
+        uint32_t behind[HDI_SOURCES_MOST - 1]; /* 0: no further one */
+    } sources;
     unsigned char bytes[HDI_SLOT_BYTES];
 } hdi_command;
 

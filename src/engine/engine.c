@@ -126,6 +126,7 @@ static void *engine_thread(void *argument)
 {
     hdi_engine *engine = argument;
     hd_runtime *rt = engine->device->runtime;
+    hdi_captures_ignore(rt->driver);
     hdcu_result r = rt->driver->cuCtxSetCurrent(engine->device->context);
     /* pairs with the acquire load in start_thread */
     engine->start_code = r;

@@ -126,7 +126,10 @@ static inline hd_lane *hdi_lane_handle(hd_lane *lane)
 }
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out);
-void hdi_lane_release_all(hdi_device *device);                 /* hd_close: application-side memory of lanes */
+void hdi_lane_release_all(hdi_device *device); /* hd_close: application-side memory of lanes */
+/* The scratch of a lane's submissions. False: no memory; to be released all the same. */
+bool hdi_waits_make(hdi_waits *waits, size_t n_lanes);
+void hdi_waits_release(hdi_waits *waits);
 void hdi_lane_push(hd_lane *lane, const hdi_command *command); /* a one-slot command; order lock held, space checked */
 
 /* registry.c: which runtimes are open. */

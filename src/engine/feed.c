@@ -37,7 +37,7 @@ static void record_failure(hdi_engine *engine, hdi_feed *feed, uint64_t from, ui
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     feed->cause.from = from;
     feed->cause.to = to;
-    hdi_failure_add(shared, &feed->cause);
+    hdi_failure_add(&engine->device->channel, feed->number, &feed->cause);
     feed->failed = true;
     if (feed->keeps_failure) {
         /* pairs with the load in the submit path, which refuses; late is fine, the engine passes over what still comes */
@@ -142,9 +142,8 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     hdcu_result r = HDCU_SUCCESS;
     /* Waits are made all the same: later operations, and uses of the same buffers elsewhere, count on them. */
     if (feed->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT) {
-        bool operation = c->op != HDI_OP_SKIP;
-        hdi_failure_extend(&engine->device->channel.lanes[feed->number], feed->issued + c->slots);
-        if (operation && !feed->keeps_failure) {
+        record_failure(engine, feed, feed->issued + 1, feed->issued + c->slots);
+        if (hdi_op_is_work(c->op) && !feed->keeps_failure) {
             feed->failed = false; /* only what depended on the failed result */
         }
         return true;
@@ -158,6 +157,8 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         return true;
     case HDI_OP_SKIP:
         return true;
+    case HDI_OP_SOURCES:
+        return hdi_feed_sources(engine, feed, c);
     default:
         r = hdi_issue(engine, feed, c);
         break;

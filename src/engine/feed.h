@@ -35,5 +35,7 @@ void hdi_feed_inherit(hdi_engine *engine, hdi_feed *feed, const hdi_failure *oth
 
 /* A WAIT. True when the lane may go on behind it. */
 bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c);
+/* Further results that the operation behind it reads. Likewise. */
+bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c);
 
 #endif

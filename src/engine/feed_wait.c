@@ -122,7 +122,7 @@ bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         return false;
     }
     hdi_failure failure;
-    if (source && hdi_failure_find(other, source, &failure)) {
+    if (source && hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure)) {
         hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, feed->issued + c->slots);
         source = 0; /* and the order stays: the operations behind the one that fails count on it */
     }
@@ -134,4 +134,31 @@ bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
     }
     return done || self || wait_for_event(engine, feed, c, source);
+}
+
+bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+{
+    uint32_t lane = c->sources.lane;
+    const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
+    const hdi_lane_shared *other = &owner->channel.lanes[lane % HDI_LANES_MAX];
+    uint64_t behind = feed->issued + c->slots;
+    for (uint32_t i = 0; i < HDI_SOURCES_MOST && !feed->failed; i++) {
+        if (i > 0 && c->sources.behind[i - 1] == 0) {
+            break;
+        }
+        uint64_t source = c->sources.position + (i > 0 ? c->sources.behind[i - 1] : 0);
+        /* `done` before the failures: a failure is recorded before `done` passes it */
+        bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= source;
+        hdi_failure failure;
+        if (hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure)) {
+            hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, behind);
+        } else if (!done) {
+            /* Where there is no memory the whole command is looked at again: what is noted twice is settled twice. */
+            if (!room_for_dependency(feed)) {
+                return false;
+            }
+            feed->dependencies[feed->n_dependencies++] = (hdi_dependency){behind, source, lane};
+        }
+    }
+    return true;
 }

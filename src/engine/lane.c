@@ -6,10 +6,27 @@
  */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+bool hdi_waits_make(hdi_waits *waits, size_t n_lanes)
+{
+    *waits = (hdi_waits){0};
+    waits->entries = malloc(n_lanes * sizeof *waits->entries);
+    waits->index = calloc(n_lanes, sizeof *waits->index);
+    return waits->entries && waits->index;
+}
+
+void hdi_waits_release(hdi_waits *waits)
+{
+    free(waits->entries);
+    free(waits->index);
+    free(waits->sources);
+    *waits = (hdi_waits){0};
+}
 
 /* A lane that has never been used: its memory, its stream. lanes_lock held. */
 static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failure, const char *who, hd_lane **out)
@@ -18,11 +35,13 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
     hd_lane *lane = calloc(1, sizeof *lane);
     uint64_t *seen = calloc(2 * n_lanes, sizeof *seen);
-    hdi_wait_entry *waits = calloc(n_lanes, sizeof *waits);
-    if (!lane || !seen || !waits) {
+    hdi_archive *archive = hdi_archive_make();
+    hdi_waits waits;
+    if (!hdi_waits_make(&waits, n_lanes) || !lane || !seen || !archive) {
         free(lane);
         free(seen);
-        free(waits);
+        hdi_archive_free(archive);
+        hdi_waits_release(&waits);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for lane %u of device %d", who, number, device->index);
     }
     hdi_answer answer = device->port->calls->lane(device->port, number, keeps_failure);
@@ -30,7 +49,8 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
     if (status) {
         free(lane);
         free(seen);
-        free(waits);
+        hdi_archive_free(archive);
+        hdi_waits_release(&waits);
         return status;
     }
     *lane = (hd_lane){
@@ -43,7 +63,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
         .seen = seen,
         .seen_source = seen + n_lanes,
         .waits = waits,
-        .waits_room = (uint32_t)n_lanes,
+        .archive = archive,
     };
     /* Not from 0 where the lane's first owner never came to use it. */
     lane->head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
@@ -61,6 +81,9 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
 {
     lane->ring[lane->head & lane->mask] = *command;
     lane->head += 1;
+    if (command->op == HDI_OP_RESUME) {
+        atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
+    }
     atomic_store_explicit(&lane->shared->head, lane->head, memory_order_seq_cst);
 }
 
@@ -144,7 +167,8 @@ void hdi_lane_release_all(hdi_device *device)
         hd_lane *lane = device->lanes[i];
         if (lane) {
             free(lane->seen);
-            free(lane->waits);
+            hdi_waits_release(&lane->waits);
+            hdi_archive_free(lane->archive);
             free(lane);
             device->lanes[i] = NULL;
         }
@@ -188,7 +212,7 @@ static void thread_ends(void *list)
 
 static void make_key(void)
 {
-    own_lanes_error = pthread_key_create(&own_lanes_key, thread_ends);
+    own_lanes_error = hdi_thread_key(&own_lanes_key, thread_ends);
 }
 
 static void nothing(hd_runtime *rt, void *context)

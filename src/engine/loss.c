@@ -12,6 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/sized.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 
@@ -90,7 +91,7 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
             if (waits(device, number, c)) {
                 return true;
             }
-        } else if (c->slots == 0 || c->op != HDI_OP_SKIP) {
+        } else if (c->slots == 0 || (c->op != HDI_OP_SKIP && c->op != HDI_OP_SOURCES)) {
             return false;
         }
         at += c->slots;
@@ -130,7 +131,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
     uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     hdi_failure failure;
-    if (hdi_failure_find(lane, UINT64_MAX, &failure)) {
+    if (hdi_failure_logged(channel, number, UINT64_MAX, &failure)) {
         return; /* recorded before */
     }
     failure = (hdi_failure){
@@ -156,7 +157,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
         failure.last_kernel = kernel_of(c);
         failure.last_position = end;
     }
-    hdi_failure_add(lane, &failure);
+    hdi_failure_add(channel, number, &failure);
     /* pairs with the load in the submit path */
     atomic_store_explicit(&lane->failed, 1, memory_order_release);
 }
@@ -258,8 +259,7 @@ static void blame(hdi_device *device, int code, hdi_failure *out)
     int most = -1;
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_failure failure;
-        if (hdi_failure_find(&device->channel.lanes[i], UINT64_MAX, &failure) &&
-            suspicion(device, i, &failure) > most) {
+        if (hdi_failure_logged(&device->channel, i, UINT64_MAX, &failure) && suspicion(device, i, &failure) > most) {
             most = suspicion(device, i, &failure);
             *out = failure;
         }
@@ -304,7 +304,7 @@ void hdi_device_lose(hdi_device *device, int code)
     /* Before the lock: a submitter that has it may be reading a record which a dead engine left half written. */
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
-        hdi_failure_repair(&device->channel.lanes[i]);
+        hdi_failure_repair(&device->channel, i);
     }
     /* Nobody submits under the lock, and behind it everybody sees `lost`. */
     hdi_lock_take(&device->order);
@@ -336,7 +336,7 @@ void hdi_device_revive(hdi_device *device)
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         if (device->lanes[i]) {
             hdi_lane_shared *lane = &device->channel.lanes[i];
-            hdi_failure_close(lane, atomic_load_explicit(&lane->head, memory_order_relaxed));
+            hdi_failure_close(&device->channel, i, atomic_load_explicit(&lane->head, memory_order_relaxed));
             atomic_store_explicit(&lane->failed, 0, memory_order_release);
             /* The waits that stood in the ring have not happened. */
             size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
@@ -403,13 +403,14 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     if (status) {
         return status;
     }
-    if (out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_loss_next: size is %zu, expected %zu", out->size, sizeof *out);
+    status = HDI_SIZED_CHECK("hd_loss_next", hd_device_loss, out);
+    if (status) {
+        return status;
     }
     struct hdi_losses *losses = rt->losses;
     loss *oldest = NULL;
     int waiting = 0;
-    hd_device_loss told = {.size = out->size};
+    hd_device_loss told = {.size = sizeof told};
     pthread_mutex_lock(&losses->lock);
     for (int i = 0; i < rt->n_devices; i++) {
         loss *l = &losses->of[i];
@@ -436,6 +437,6 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     if (!oldest) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "hd_loss_next: no device was lost since it last told of one");
     }
-    *out = told;
+    HDI_SIZED_OUT(hd_device_loss, out, &told);
     return HD_OK;
 }

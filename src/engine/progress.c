@@ -9,22 +9,69 @@
  */
 #include "engine/feed.h"
 
+#include <assert.h>
 #include <limits.h>
 #include "base/wait.h"
 
 #define LOOK_NS 1000000 /* no progress for this long: look at the stream's status, an error shows only there */
 #define BAD_LOOKS_MAX 8 /* the status call failing this often in a row means that the device cannot be used */
 
+#ifdef HDI_DEBUG
+static bool failed_there(const hdi_engine *engine, uint32_t lane, uint64_t position)
+{
+    hdi_failure failure;
+    const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
+    return position && hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure);
+}
+
+static bool a_source_failed(const hdi_engine *engine, const hdi_command *c)
+{
+    if (c->op == HDI_OP_WAIT) {
+        return failed_there(engine, c->wait.lane, c->wait.source);
+    }
+    bool failed = c->op == HDI_OP_SOURCES && failed_there(engine, c->sources.lane, c->sources.position);
+    for (int i = 0; c->op == HDI_OP_SOURCES && i < HDI_SOURCES_MOST - 1 && c->sources.behind[i]; i++) {
+        failed |= failed_there(engine, c->sources.lane, c->sources.position + c->sources.behind[i]);
+    }
+    return failed;
+}
+
+/* No operation that reads a failed one's result is done without having failed. */
+static void check_outcomes(const hdi_engine *engine, const hdi_feed *feed, uint64_t to)
+{
+    uint32_t own = (uint32_t)engine->device->index * HDI_LANES_MAX + feed->number;
+    bool must_fail = false;
+    for (uint64_t at = feed->done; at < to;) {
+        const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
+        at += c->slots;
+        must_fail |= a_source_failed(engine, c);
+        if (hdi_op_is_work(c->op) && at <= to) {
+            assert(!must_fail || failed_there(engine, own, at));
+            must_fail = false;
+        }
+    }
+}
+#endif
+
 void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+#ifdef HDI_DEBUG
+    check_outcomes(engine, feed, position);
+#endif
+    uint64_t before = feed->done;
     feed->done = position;
     /* Releases what the device wrote to whoever loads `done`; and is sequentially consistent with the sleeper's
      * registration followed by its last look at `done`. */
     atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
     if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
-        atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
-        hdi_futex_wake(&shared->wake, INT32_MAX);
+        uint32_t bits = hdi_awaited_bits(before, position);
+        if (atomic_load_explicit(&shared->awaited, memory_order_seq_cst) & bits) {
+            /* Who is woken for another position with the same bit sets it again. */
+            atomic_fetch_and_explicit(&shared->awaited, ~bits, memory_order_seq_cst);
+            atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
+            hdi_futex_wake_bits(&shared->wake, bits);
+        }
     }
     hdi_lane_ring_watchers(engine->device->runtime, shared);
 }
@@ -33,7 +80,8 @@ void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
 static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_dependency *d)
 {
     hdi_failure failure;
-    if (!hdi_failure_find(hdi_lane_shared_of(engine->device->runtime, d->lane), d->target, &failure)) {
+    const hdi_device *owner = hdi_lane_owner(engine->device->runtime, d->lane);
+    if (!hdi_failure_logged(&owner->channel, d->lane % HDI_LANES_MAX, d->target, &failure)) {
         return;
     }
     bool failed = feed->failed;
@@ -153,7 +201,8 @@ static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         feed->bad_looks = 0;
         feed->word_missing = false;
         pass->progress |= passed(engine, feed, issued);
-    } else if (r == HDCU_ERROR_NOT_READY) {
+    } else if (r == HDCU_ERROR_NOT_READY ||
+               hdi_driver_code_is_capture(r)) { /* a capture says nothing about this stream */
         feed->bad_looks = 0;
     } else if (hdi_driver_code_is_fatal(r) || ++feed->bad_looks >= BAD_LOOKS_MAX) {
         hdi_engine_lose(engine, r);

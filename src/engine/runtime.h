@@ -27,6 +27,7 @@
 #include "base/options.h"
 #include "driver/driver.h"
 #include "engine/channel.h"
+#include "engine/failures.h"
 #include "engine/mark.h"
 #include "engine/port.h"
 
@@ -48,8 +49,23 @@ typedef struct hdi_device hdi_device;
 typedef struct hdi_wait_entry {
     uint32_t lane;
     uint64_t position;
-    uint64_t source; /* 0, or the position whose result is read */
+    uint64_t source; /* 0, or the last position whose result is read */
 } hdi_wait_entry;
+
+/* What a submission has to wait for (src/data/gather.h). */
+typedef struct hdi_waits {
+    hdi_wait_entry *entries; /* at most one per lane of the runtime */
+    uint32_t *index;         /* per lane: which entry is its, if that says so */
+    uint32_t n;
+    uint32_t n_sources, sources_room;
+    hdi_mark *sources; /* results that are read beside those of the entries */
+} hdi_waits;
+
+/* A submission that waits for room in a full lane. */
+typedef struct hdi_room_waiter {
+    struct hdi_room_waiter *next;
+    _Atomic uint32_t first; /* futex word: it is its turn */
+} hdi_room_waiter;
 
 struct hd_lane {
     hdi_handle_head handle; /* not live: given back, its slot can be given out again */
@@ -61,15 +77,17 @@ struct hd_lane {
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
-    uint64_t mask;      /* slots - 1 */
-    uint64_t head;      /* where the next command goes */
-    uint64_t done_seen; /* `done` as last looked at, for the space check */
-    uint64_t failed_to; /* the lane's first `failures_known` failures concern nothing behind this position */
-    uint32_t failures_known;
-    uint64_t *seen;        /* per lane of the runtime: the position that this lane has waited for */
-    uint64_t *seen_source; /* likewise: the last position whose result it has waited for */
-    hdi_wait_entry *waits; /* scratch of the submission under way */
-    uint32_t waits_room;
+    uint64_t mask;                           /* slots - 1 */
+    uint64_t head;                           /* where the next command goes */
+    uint64_t done_seen;                      /* `done` as last looked at, for the space check */
+    uint64_t failed_to;                      /* what is known of failures concerns nothing behind this position */
+    uint64_t failures_known;                 /* the lane's `failure_changes` when that was so */
+    uint64_t *seen;                          /* per lane of the runtime: the position that this lane has waited for */
+    uint64_t *seen_source;                   /* likewise: the last position whose result it has waited for */
+    hdi_waits waits;                         /* scratch of the submission under way */
+    hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
+    hdi_archive *archive;                    /* failures that have left the log */
+    _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
 };
 
 #define HDI_EVENTS_PER_LANE 16
@@ -180,6 +198,7 @@ struct hd_runtime {
     const hdi_driver *driver; /* NULL: in the worker processes */
     const char *provider;     /* "nvidia" or "host"; static */
     int driver_version;
+    int captures_before; /* of the thread that opens it (driver/current.h) */
     bool is_inline, is_process;
     int64_t spin_ns;
     int n_devices;
@@ -190,14 +209,16 @@ struct hd_runtime {
     pthread_mutex_t linking;                               /* changes of hdi_device.reach: granting, forgetting */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers;                                    /* src/data */
-    struct hdi_staging *staging;                                    /* src/data */
-    struct hdi_rings *rings;                                        /* src/data */
-    struct hdi_copiers *copiers;                                    /* src/data */
-    struct hdi_all_crates *crates;                                  /* src/data */
-    struct hdi_peers *peers;                                        /* src/peer */
-    struct hdi_modules *modules;                                    /* src/kernel */
-    struct hdi_products *products;                                  /* src/tensor */
+    struct hdi_buffers *buffers; /* src/data */
+    struct hdi_parts
+        *parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/data: use records of several segments, by order lock */
+    struct hdi_staging *staging;                  /* src/data */
+    struct hdi_rings *rings;                      /* src/data */
+    struct hdi_copiers *copiers;                  /* src/data */
+    struct hdi_all_crates *crates;                /* src/data */
+    struct hdi_peers *peers;                      /* src/peer */
+    struct hdi_modules *modules;                  /* src/kernel */
+    struct hdi_products *products;                /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor: handles; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
     struct hdi_caches *caches;                                      /* src/memory */

@@ -51,18 +51,21 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
 
 static bool wait_asleep(hdi_lane_shared *shared, uint64_t position, int64_t deadline)
 {
+    uint32_t bit = hdi_awaited_bit(position);
     bool in_time = true;
     /* Sequentially consistent with the engine's store of `done` followed by its load of `sleepers`. */
     atomic_fetch_add_explicit(&shared->sleepers, 1, memory_order_seq_cst);
     for (;;) {
+        /* In this order: whoever clears the bit moves `wake` behind that. */
         uint32_t wake = atomic_load_explicit(&shared->wake, memory_order_acquire);
+        atomic_fetch_or_explicit(&shared->awaited, bit, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
             break;
         }
         if (!in_time) {
             break;
         }
-        in_time = hdi_futex_wait(&shared->wake, wake, deadline);
+        in_time = hdi_futex_wait_bits(&shared->wake, wake, bit, deadline);
     }
     atomic_fetch_sub_explicit(&shared->sleepers, 1, memory_order_seq_cst);
     return is_done(shared, position);
@@ -197,10 +200,8 @@ static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, const char
 
 hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who)
 {
-    const hdi_lane_shared *shared = hdi_lane_shared_of(rt, lane);
     hdi_failure failure;
-    if (__builtin_expect(atomic_load_explicit(&shared->failures, memory_order_acquire) != 0, 0) &&
-        hdi_failure_find(shared, position, &failure)) {
+    if (__builtin_expect(hdi_failure_find(rt, lane, position, &failure), 0)) {
         return failure_status(rt, &failure, who);
     }
     return HD_OK;
@@ -214,9 +215,10 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
     /* A lost device's records have no end; without one it is the lane's own failure that counts. */
-    bool found = (lost && hdi_failure_find(lane->shared, head + 1, &failure)) ||
-                 hdi_failure_find(lane->shared, issued, &failure) || hdi_failure_find(lane->shared, head, &failure) ||
-                 hdi_failure_find(lane->shared, head + 1, &failure);
+    bool found = (lost && hdi_failure_find(rt, lane->global, head + 1, &failure)) ||
+                 hdi_failure_find(rt, lane->global, issued, &failure) ||
+                 hdi_failure_find(rt, lane->global, head, &failure) ||
+                 hdi_failure_find(rt, lane->global, head + 1, &failure);
     if (found) {
         hd_status status = failure_status(rt, &failure, who);
         if (status == HD_ERROR_DEVICE_LOST) {

@@ -12,8 +12,6 @@
 #include "engine/engine.h"
 #include "kernel/module.h"
 
-#define USES_MAX 128
-
 typedef struct packer {
     hd_lane *lane;
     const struct hd_kernel *kernel;
@@ -176,8 +174,9 @@ static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_a
                                  0)) {
                 return argument_failed(p, HD_ERROR_ARGUMENT, i, param, &args[i]);
             }
-            if (__builtin_expect(p->n_uses == USES_MAX, 0)) {
-                return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", p->name, USES_MAX);
+            if (__builtin_expect(p->n_uses == HDI_USES_OF_ONE, 0)) {
+                return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", p->name,
+                                HDI_USES_OF_ONE);
             }
             status = pack_buffer(p, i, param, &args[i]);
         } else {
@@ -313,7 +312,7 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
         }
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
-    hdi_use uses[USES_MAX];
+    hdi_use uses[HDI_USES_OF_ONE];
     p.block = (unsigned char *)command + offsetof(hdi_command, launch.arguments);
     p.uses = uses;
     hd_status status = pack_arguments(&p, args, n_args);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 struct hdi_caches {
@@ -20,7 +21,7 @@ struct hdi_caches {
     hdi_cache_counts ended[HDI_DEVICES_MAX];
 };
 
-_Thread_local hdi_cache *hdi_cache_own_first __attribute__((tls_model("initial-exec")));
+_Thread_local hdi_cache *hdi_cache_own_first;
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static int own_error;
@@ -244,7 +245,7 @@ static void thread_ends(void *first)
 
 static void make_key(void)
 {
-    own_error = pthread_key_create(&own_key, thread_ends);
+    own_error = hdi_thread_key(&own_key, thread_ends);
 }
 
 static void nothing(hd_runtime *rt, void *context)

@@ -81,7 +81,7 @@ hd_status hdi_caches_create(hd_runtime *rt, const hdi_caches_config *config);
 /* Forgets all items; threads free their caches when they notice or end. No thread is inside any more. NULL rt->caches is ignored. */
 void hdi_caches_destroy(hd_runtime *rt);
 
-extern _Thread_local hdi_cache *hdi_cache_own_first __attribute__((tls_model("initial-exec")));
+extern _Thread_local hdi_cache *hdi_cache_own_first;
 
 /* Finds or makes the calling thread's cache; NULL: no host memory (no message). */
 hdi_cache *hdi_cache_find(hd_runtime *rt);

@@ -8,15 +8,16 @@
 #include <string.h>
 #include "base/cpus.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/cache.h"
+#include "peer/peers.h"
 #include "worker/workers.h"
 
-/* `size` is that of the structure that is asked for; NULL: there is none. */
-static hd_status check(const hd_runtime *rt, int device, const size_t *size, size_t expected, const char *who)
+static hd_status check(const hd_runtime *rt, int device, const void *out, const char *who)
 {
-    if (!size) {
+    if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
     }
     if (!hdi_runtime_is_open(rt)) {
@@ -24,9 +25,6 @@ static hd_status check(const hd_runtime *rt, int device, const size_t *size, siz
     }
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
-    }
-    if (*size < expected) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: size is %zu, expected %zu", who, *size, expected);
     }
     return HD_OK;
 }
@@ -38,26 +36,35 @@ int hd_device_count(const hd_runtime *rt)
 
 hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 {
-    hd_status status = check(rt, 0, out ? &out->size : NULL, sizeof *out, "hd_runtime_get_info");
+    const char *who = "hd_runtime_get_info";
+    hd_status status = check(rt, 0, out, who);
+    status = status ? status : HDI_SIZED_CHECK(who, hd_runtime_info, out);
     if (status) {
         return status;
     }
-    out->driver = rt->provider;
-    out->placement = rt->is_inline ? "inline" : rt->is_process ? "process" : "thread";
-    out->driver_version = rt->driver_version;
-    out->device_count = rt->n_devices;
+    hd_runtime_info info = {
+        .size = sizeof info,
+        .driver = rt->provider,
+        .placement = rt->is_inline    ? "inline"
+                     : rt->is_process ? "process"
+                                      : "thread",
+        .driver_version = rt->driver_version,
+        .device_count = rt->n_devices,
+    };
+    HDI_SIZED_OUT(hd_runtime_info, out, &info);
     return HD_OK;
 }
 
 hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 {
-    hd_status status = check(rt, index, out ? &out->size : NULL, sizeof *out, "hd_device_info");
+    hd_status status = check(rt, index, out, "hd_device_info");
+    status = status ? status : HDI_SIZED_CHECK("hd_device_info", hd_device_info_t, out);
     if (status) {
         return status;
     }
     hdi_device *device = rt->devices[index];
     const hdi_facts *facts = &device->facts;
-    hd_device_info_t info = {.size = out->size};
+    hd_device_info_t info = {.size = sizeof info};
     memcpy(info.name, facts->name, sizeof info.name);
     memcpy(info.bus_id, facts->bus_id, sizeof info.bus_id);
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
@@ -93,13 +100,14 @@ hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
     hdi_arena_info arena;
     hdi_arena_get_info(device->arena, &arena);
     info.memory_mapped_bytes = arena.mapped_bytes;
-    *out = info;
+    HDI_SIZED_OUT(hd_device_info_t, out, &info);
     return HD_OK;
 }
 
 hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
 {
-    hd_status status = check(rt, index, out ? &out->size : NULL, sizeof *out, "hd_device_get_stats");
+    hd_status status = check(rt, index, out, "hd_device_get_stats");
+    status = status ? status : HDI_SIZED_CHECK("hd_device_get_stats", hd_device_stats, out);
     if (status) {
         return status;
     }
@@ -107,8 +115,8 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     hdi_engine_shared *engine = device->channel.engine;
     hdi_cache_sums memory;
     hdi_caches_sum(rt, index, &memory);
-    *out = (hd_device_stats){
-        .size = out->size,
+    hd_device_stats stats = {
+        .size = sizeof stats,
         .operations = atomic_load_explicit(&engine->operations, memory_order_relaxed),
         .waits_inserted = atomic_load_explicit(&engine->waits, memory_order_relaxed),
         .events_recorded = atomic_load_explicit(&engine->events, memory_order_relaxed),
@@ -118,13 +126,28 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
         .buffers_live = memory.allocations - memory.frees,
         .bytes_live = memory.allocated_bytes - memory.freed_bytes,
     };
+    HDI_SIZED_OUT(hd_device_stats, out, &stats);
     return HD_OK;
+}
+
+/* Of a program that is found without the option: where it is. */
+static const char *value_in_force(const hd_runtime *rt, int index, const char *name)
+{
+    const char *text = rt->options.text[index];
+    if (text[0] == 0 && strcmp(name, "probe") == 0) {
+        return hdi_peers_program(rt);
+    }
+    return text[0] == 0 && strcmp(name, "worker") == 0 && rt->workers ? hdi_worker_program(rt) : text;
 }
 
 hd_status hd_option_get(const hd_runtime *rt, int index, hd_option_info *out)
 {
-    if (!out || out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get: out is null or its size is wrong");
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get: out is null");
+    }
+    hd_status status = HDI_SIZED_CHECK("hd_option_get", hd_option_info, out);
+    if (status) {
+        return status;
     }
     if (rt && !hdi_runtime_is_open(rt)) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_option_get: not an open runtime");
@@ -133,14 +156,16 @@ hd_status hd_option_get(const hd_runtime *rt, int index, hd_option_info *out)
     if (!row) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "hd_option_get: there is no option number %d", index);
     }
-    *out = (hd_option_info){
-        .size = out->size,
+    hd_option_info info = {
+        .size = sizeof info,
         .name = row->name,
         .environment = row->environment,
-        .value = rt ? rt->options.text[index] : row->default_text,
+        .value = rt ? value_in_force(rt, index, row->name) : row->default_text,
         .help = row->help,
         .is_default = !rt || rt->options.is_default[index],
+        .source = rt ? rt->options.source[index] : HD_OPTION_FROM_DEFAULT,
     };
+    HDI_SIZED_OUT(hd_option_info, out, &info);
     return HD_OK;
 }
 

@@ -6,6 +6,7 @@
 #include "conformance.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <stdatomic.h>
 
 static void facts_of_lanes(void **state)
@@ -376,6 +377,54 @@ static void many_threads_wait_for_one_ticket(void **state)
     conf_close(runtime);
 }
 
+typedef struct sleeper {
+    hd_ticket ticket;
+    pthread_t thread;
+    hd_status status;
+    long sleeps; /* how often the thread gave its processor away for want of something to do */
+} sleeper;
+
+static void *sleeps_for_one(void *argument)
+{
+    sleeper *s = argument;
+    struct rusage before, after;
+    getrusage(RUSAGE_THREAD, &before);
+    s->status = hd_wait(s->ticket, 60 * CONF_SECOND);
+    getrusage(RUSAGE_THREAD, &after);
+    s->sleeps = after.ru_nvcsw - before.ru_nvcsw;
+    return NULL;
+}
+
+/* Whoever sleeps for the last of many operations is not woken for each of them. */
+static void a_sleeper_is_woken_for_its_own_ticket(void **state)
+{
+    (void)state;
+    enum { operations = 600 };
+    hd_runtime *runtime = conf_open("watchdog=100000"); /* which sees each operation end */
+    if (conf_is_inline(runtime)) {                      /* there whoever waits does the work */
+        conf_close(runtime);
+        skip();
+    }
+    conf_slow slow;
+    conf_slow_make(&slow, runtime, 0);
+    hd_lane *lane = NULL;
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    static hd_ticket tickets[operations];
+    for (int i = 0; i < operations; i++) {
+        CONF_OK(conf_sum(lane, slow.kernels, slow.sink, 0, slow.zeros, 0, slow.n / 8, 1, &tickets[i]));
+    }
+    sleeper s = {.ticket = tickets[operations - 1]};
+    CONF_EQUAL(pthread_create(&s.thread, NULL, sleeps_for_one, &s), 0);
+    for (int i = 0; i < operations; i++) { /* each is told as soon as it is done */
+        CONF_OK(hd_wait(tickets[i], 60 * CONF_SECOND));
+    }
+    pthread_join(s.thread, NULL);
+    CONF_OK(s.status);
+    CONF_TRUE(s.sleeps < operations / 4);
+    conf_slow_free(&slow);
+    conf_close(runtime);
+}
+
 static void *adds_ones(void *argument)
 {
     crowd *c = argument;
@@ -514,6 +563,7 @@ int main(void)
         CONF_CASE(waits_end_in_time),
         CONF_CASE(tickets_are_done_in_order),
         CONF_CASE(many_threads_wait_for_one_ticket),
+        CONF_CASE(a_sleeper_is_woken_for_its_own_ticket),
         CONF_CASE(eight_threads_submit_to_one_lane),
         CONF_CASE(a_full_ring_blocks_and_goes_on),
         CONF_CASE(full_rings_that_depend_on_each_other),

@@ -3,7 +3,10 @@
  * Threads: some that allocate while others look. Locks: none.
  * Always: what is said of the figures holds for every placement and driver.
  */
+#include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 #include "conformance.h"
 #include "support/json.h"
 
@@ -529,6 +532,100 @@ static void looking_disturbs_nobody(void **state)
     conf_close(runtime);
 }
 
+/* ---- when host memory is short ---- */
+
+#if !TEST_ASAN && !TEST_TSAN      /* they have allocators of their own */
+static pthread_t starved;         /* the thread whose allocations fail */
+static atomic_int left_over = -1; /* of its allocations until one fails; negative: none does */
+static atomic_bool for_good;      /* and all behind that one */
+static atomic_int failed_now;     /* so many have */
+
+static bool fails(void)
+{
+    if (atomic_load(&left_over) < 0 || !pthread_equal(pthread_self(), starved)) {
+        return false;
+    }
+    bool now = atomic_load(&left_over) == 0;
+    if (!now || !atomic_load(&for_good)) {
+        atomic_fetch_sub(&left_over, 1);
+    }
+    atomic_fetch_add(&failed_now, now);
+    return now;
+}
+
+/* The C library calls them, too. */
+#define PUBLIC __attribute__((visibility("default")))
+
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *old, size_t bytes);
+
+PUBLIC void *malloc(size_t bytes)
+{
+    return fails() ? (errno = ENOMEM, NULL) : __libc_malloc(bytes);
+}
+
+PUBLIC void *calloc(size_t count, size_t bytes)
+{
+    return fails() ? (errno = ENOMEM, NULL) : __libc_calloc(count, bytes);
+}
+
+PUBLIC void *realloc(void *old, size_t bytes)
+{
+    return fails() ? (errno = ENOMEM, NULL) : __libc_realloc(old, bytes);
+}
+
+static void whole_report(const char *text, size_t needed, hd_report_format format, const char *what)
+{
+    bool whole = strlen(text) + 1 == needed && strstr(text, "pinned host memory") != NULL && text[needed - 2] == '\n' &&
+                 (format == HD_REPORT_TEXT || json_is_document(text));
+    if (!whole) {
+        conf_fail_at(__FILE__, __LINE__, "%s: the call returned HD_OK, and this: %s", what, text);
+    }
+}
+
+/* The N-th allocation of a report fails, alone or with all behind it: the call says so, or its report is whole. */
+static void reports_are_whole_or_fail(void **state)
+{
+    (void)state;
+    enum { ROOM = 1 << 20 };
+    hd_runtime *runtime = conf_open("host_devices=2");
+    hd_buffer *buffer;
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 5000, &buffer));
+    char *text = malloc(ROOM);
+    starved = pthread_self();
+    for (int what = 0; what < 12; what++) {
+        hd_report_format format = what % 2 ? HD_REPORT_JSON : HD_REPORT_TEXT;
+        int pid = what / 4 == 1 ? getpid() : 0;
+        bool fails_now = true;
+        atomic_store(&for_good, what / 2 % 2);
+        for (int n = 0; fails_now && n < 1000; n++) {
+            size_t needed = 12345;
+            text[0] = 0;
+            atomic_store(&failed_now, 0);
+            atomic_store(&left_over, n);
+            hd_status status = what / 4 == 0 ? hd_memory_report(runtime, format, text, ROOM, &needed)
+                                             : hd_memory_report_of(pid, format, text, ROOM, &needed);
+            atomic_store(&left_over, -1);
+            fails_now = atomic_load(&failed_now) > 0;
+            if (status == HD_OK) {
+                whole_report(text, needed, format, what / 4 == 0 ? "hd_memory_report" : "hd_memory_report_of");
+            } else {
+                CONF_EQUAL(status, HD_ERROR_HOST_MEMORY);
+                CONF_TRUE(hd_message()[0] != 0);
+                CONF_EQUAL(needed, 12345);
+                CONF_EQUAL(text[0], 0);
+            }
+            CONF_TRUE(fails_now || status == HD_OK);
+        }
+        CONF_TRUE(!fails_now);
+    }
+    free(text);
+    hd_free(buffer);
+    conf_close(runtime);
+}
+#endif
+
 int main(void)
 {
     conf_begin("test_memory_report");
@@ -543,6 +640,9 @@ int main(void)
         CONF_CASE(a_report_names_the_largest_holders),
         CONF_CASE(many_labels_are_counted_exactly),
         CONF_CASE(looking_disturbs_nobody),
+#if !TEST_ASAN && !TEST_TSAN
+        CONF_CASE(reports_are_whole_or_fail),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static void bad_arguments_are_refused(void **state)
     } larger = {.info.size = sizeof larger, .more = "later"};
     CONF_OK(hd_peer_check(runtime, 0, 0, &larger.info));
     CONF_EQUAL(larger.info.size, sizeof larger);
-    CONF_TRUE(strcmp(larger.more, "later") == 0);
+    CONF_EQUAL(larger.more[0], 0); /* what this library does not know */
     conf_close(runtime);
     CONF_FAILS(hd_peer_check(runtime, 0, 0, &info), HD_ERROR_HANDLE);
     if (conf_on_gpus) {

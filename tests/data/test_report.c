@@ -15,6 +15,11 @@
 #include "data/report.h"
 #include "support/json.h"
 
+#define COUNT_FIGURE(field) +1
+_Static_assert(sizeof(hd_memory_stats) == sizeof(size_t) + (0 HDI_STATS_MAP(COUNT_FIGURE)) * sizeof(uint64_t),
+               "HDI_STATS_MAP has every figure");
+#undef COUNT_FIGURE
+
 static hd_runtime *open_host(const char *settings)
 {
     hd_runtime *rt = NULL;

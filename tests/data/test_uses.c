@@ -34,30 +34,104 @@ static void free_runtime(hd_runtime *rt)
     free(rt);
 }
 
+static bool is_unfinished(hd_runtime *rt, hdi_mark mark)
+{
+    return mark.position && !hdi_mark_done(rt, mark);
+}
+
 static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uint64_t at)
 {
-    hdi_segment *s = hdi_uses_find(u, at);
+    hdi_segment_place place;
+    hdi_segment *s = hdi_uses_first(u, at, &place);
     assert_true(s->low <= at && at < s->high);
     if (s->writer.position) {
         assert_int_equal(s->writer.position, model[at].writer.position);
         assert_int_equal(s->writer.lane, model[at].writer.lane);
-    } else { /* nobody wrote it, or it is forgotten since the writer has finished */
-        assert_true(!model[at].writer.position || hdi_mark_done(rt, model[at].writer));
+    } else { /* nobody wrote it, or the writer has finished */
+        assert_false(is_unfinished(rt, model[at].writer));
     }
-    /* Every unfinished reader of the model is there, with its latest position; nobody else is. */
+    /* Every unfinished reader of the model is there, with its latest position; nobody else is. A wide reader may be one whose bytes were written
+     * since: then the writer waits for it. */
     uint64_t seen[LANES] = {0};
     for (uint32_t i = 0; i < s->n_readers; i++) {
         hdi_mark mark = hdi_segment_readers(s)[i];
         assert_int_equal(seen[mark.lane], 0);
         seen[mark.lane] = mark.position;
-        assert_int_equal(mark.position, model[at].reader[mark.lane]);
+        assert_true(mark.position <= model[at].reader[mark.lane]);
+    }
+    uint32_t n_wide;
+    const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
+    for (uint32_t i = 0; i < n_wide; i++) {
+        uint64_t *position = &seen[wide[i].mark.lane];
+        bool here =
+            wide[i].low <= at && at < wide[i].high && model[at].reader[wide[i].mark.lane] >= wide[i].mark.position;
+        *position = here && wide[i].mark.position > *position ? wide[i].mark.position : *position;
     }
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        uint64_t position = model[at].reader[lane];
-        if (position && !hdi_mark_done(rt, (hdi_mark){lane, position})) {
-            assert_int_equal(seen[lane], position);
+        if (is_unfinished(rt, (hdi_mark){lane, model[at].reader[lane]})) {
+            assert_int_equal(seen[lane], model[at].reader[lane]);
         }
     }
+}
+
+/* What a submission does to a record. */
+static void use(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark)
+{
+    hdi_leaf *garbage = NULL;
+    hdi_uses_settle(rt, u, low, high);
+    hdi_uses_tidy(rt, u, 0);
+    assert_true(hdi_uses_prepare(rt, u, 0, low, high));
+    hdi_uses_commit(u, low, high, write, mark, &garbage);
+    hdi_leaves_free(garbage);
+}
+
+static uint32_t count(const hdi_uses *u)
+{
+    return u->parts ? hdi_parts_overlapping(u->parts, 0, UINT64_MAX, UINT32_MAX) : 1;
+}
+
+/* `narrow`: most ranges are of a few bytes, so that there are many segments, and wide readers. */
+static void follow_model(hd_runtime *rt, bool narrow)
+{
+    hdi_uses u;
+    hdi_uses_init(&u, BYTES);
+    byte_model model[BYTES];
+    memset(model, 0, sizeof model);
+    uint64_t position[LANES] = {0};
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        atomic_store(&rt->devices[0]->channel.lanes[lane].done, 0);
+    }
+    for (int step = 0; step < 300; step++) {
+        uint64_t low = (uint64_t)rand() % BYTES;
+        uint64_t high = low + 1 + (uint64_t)rand() % (narrow && rand() % 8 && BYTES - low > 3 ? 3 : BYTES - low);
+        uint32_t lane = (uint32_t)rand() % LANES;
+        bool write = rand() % 3 == 0 || (narrow && high - low < 3);
+        if (rand() % (narrow ? 40 : 4) == 0) {
+            low = 0;
+            high = BYTES;
+        }
+        hdi_mark mark = {lane, ++position[lane]};
+        use(rt, &u, low, high, write, mark);
+        for (uint64_t at = low; at < high; at++) {
+            if (write) {
+                memset(&model[at], 0, sizeof model[at]);
+                model[at].writer = mark;
+            } else {
+                model[at].reader[lane] = mark.position;
+            }
+        }
+        if (rand() % (narrow ? 20 : 5) == 0) {
+            uint32_t ahead = (uint32_t)rand() % LANES;
+            _Atomic uint64_t *done = &rt->devices[0]->channel.lanes[ahead].done;
+            atomic_store(done, *done + (uint64_t)rand() % (position[ahead] - *done + 1));
+        }
+        assert_true(hdi_uses_check(&u, BYTES));
+        for (uint64_t at = 0; at < BYTES; at++) {
+            check_byte(rt, &u, model, at);
+        }
+    }
+    hdi_uses_release(&u);
+    assert_null(rt->parts[0]);
 }
 
 static void records_say_what_a_model_of_bytes_says(void **state)
@@ -66,46 +140,7 @@ static void records_say_what_a_model_of_bytes_says(void **state)
     hd_runtime *rt = fake_runtime();
     srand(7);
     for (int round = 0; round < 60; round++) {
-        hdi_uses u;
-        hdi_uses_init(&u, BYTES);
-        byte_model model[BYTES];
-        memset(model, 0, sizeof model);
-        uint64_t position[LANES] = {0};
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            atomic_store(&rt->devices[0]->channel.lanes[lane].done, 0);
-        }
-        for (int step = 0; step < 300; step++) {
-            uint64_t low = (uint64_t)rand() % BYTES;
-            uint64_t high = low + 1 + (uint64_t)rand() % (BYTES - low);
-            uint32_t lane = (uint32_t)rand() % LANES;
-            bool write = rand() % 3 == 0;
-            if (rand() % 4 == 0) {
-                low = 0;
-                high = BYTES;
-            }
-            hdi_uses_tidy(rt, &u);
-            assert_true(hdi_uses_prepare(rt, &u, low, high));
-            hdi_mark mark = {lane, ++position[lane]};
-            hdi_uses_commit(&u, low, high, write, mark);
-            for (uint64_t at = low; at < high; at++) {
-                if (write) {
-                    memset(&model[at], 0, sizeof model[at]);
-                    model[at].writer = mark;
-                } else {
-                    model[at].reader[lane] = mark.position;
-                }
-            }
-            if (rand() % 5 == 0) {
-                uint32_t ahead = (uint32_t)rand() % LANES;
-                _Atomic uint64_t *done = &rt->devices[0]->channel.lanes[ahead].done;
-                atomic_store(done, *done + (uint64_t)rand() % (position[ahead] - *done + 1));
-            }
-            assert_true(hdi_uses_check(&u, BYTES));
-            for (uint64_t at = 0; at < BYTES; at++) {
-                check_byte(rt, &u, model, at);
-            }
-        }
-        hdi_uses_release(&u);
+        follow_model(rt, round % 2);
     }
     free_runtime(rt);
 }
@@ -116,25 +151,26 @@ static void pending_marks_are_unfinished_and_once_per_lane(void **state)
     hd_runtime *rt = fake_runtime();
     hdi_uses u;
     hdi_uses_init(&u, BYTES);
-    assert_true(hdi_uses_prepare(rt, &u, 0, 32));
-    hdi_uses_commit(&u, 0, 32, true, (hdi_mark){1, 5});
-    assert_true(hdi_uses_prepare(rt, &u, 16, 64));
-    hdi_uses_commit(&u, 16, 64, false, (hdi_mark){1, 9});
-    assert_true(hdi_uses_prepare(rt, &u, 0, BYTES));
-    hdi_uses_commit(&u, 0, BYTES, false, (hdi_mark){2, 3});
+    use(rt, &u, 0, 32, true, (hdi_mark){1, 5});
+    use(rt, &u, 16, 64, false, (hdi_mark){1, 9});
+    use(rt, &u, 0, BYTES, false, (hdi_mark){2, 3});
     hdi_mark marks[8];
-    assert_int_equal(hdi_uses_pending(rt, &u, marks, 8), 2);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, marks, 8), 2);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, false, marks, 8), 1);
+    assert_int_equal(hdi_uses_pending(rt, &u, 64, BYTES, false, marks, 8), 0);
+    assert_int_equal(hdi_uses_pending(rt, &u, 64, BYTES, true, marks, 8), 1);
+    assert_int_equal(marks[0].lane, 2);
     atomic_store(&rt->devices[0]->channel.lanes[2].done, 3);
-    assert_int_equal(hdi_uses_pending(rt, &u, marks, 8), 1);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, marks, 8), 1);
     assert_int_equal(marks[0].lane, 1);
     assert_int_equal(marks[0].position, 9);
     atomic_store(&rt->devices[0]->channel.lanes[1].done, 9);
-    assert_int_equal(hdi_uses_pending(rt, &u, marks, 8), 0);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, marks, 8), 0);
     hdi_uses_release(&u);
     free_runtime(rt);
 }
 
-/* The parts of a large transfer, each a use of its own, while only the last few of them are unfinished. One that failed is not forgotten. */
+/* The parts of a large transfer, each a use of its own, while only the last few of them are unfinished. One that failed is not dropped. */
 static void a_record_has_as_many_parts_as_are_under_way(void **state)
 {
     (void)state;
@@ -142,22 +178,76 @@ static void a_record_has_as_many_parts_as_are_under_way(void **state)
     hdi_lane_shared *lane = &rt->devices[0]->channel.lanes[1];
     enum { parts = 5000, under_way = 20, failed = 100 };
     hdi_failure failure = {.from = failed, .to = failed, .position = failed, .lane = 1, .driver_code = 1};
-    hdi_failure_add(lane, &failure);
+    hdi_failure_add(&rt->devices[0]->channel, 1, &failure);
     for (int write = 0; write < 2; write++) {
         hdi_uses u;
         hdi_uses_init(&u, parts);
         atomic_store(&lane->done, 0);
         for (uint64_t i = 0; i < parts; i++) {
-            hdi_uses_tidy(rt, &u);
-            assert_true(hdi_uses_prepare(rt, &u, i, i + 1));
-            hdi_uses_commit(&u, i, i + 1, write, (hdi_mark){1, i + 1});
+            use(rt, &u, i, i + 1, write, (hdi_mark){1, i + 1});
             atomic_store(&lane->done, i < under_way ? 0 : i - under_way);
-            assert_true(u.count <= 64 + under_way + 5);
+            assert_true(count(&u) <= 4 * HDI_LEAF_SEGMENTS + under_way);
         }
         assert_true(hdi_uses_check(&u, parts));
-        assert_int_equal(hdi_uses_find(&u, failed - 1)->writer.position, write ? failed : 0);
-        assert_int_equal(hdi_uses_find(&u, failed - 3)->writer.position, 0);
+        hdi_mark bad = hdi_uses_failed_writer(rt, &u, 0, parts);
+        assert_int_equal(bad.position, write ? failed : 0);
+        assert_int_equal(hdi_uses_failed_writer(rt, &u, 0, failed - 1).position, 0);
+        assert_int_equal(hdi_uses_failed_writer(rt, &u, failed, parts).position, 0);
         hdi_uses_release(&u);
+    }
+    free_runtime(rt);
+}
+
+/* Whatever the record had before, a whole buffer that was written, or read once everything is finished, leaves one segment. */
+static void a_use_of_the_whole_buffer_leaves_one_part(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    hdi_lane_shared *lane = &rt->devices[0]->channel.lanes[1];
+    enum { parts = 600 };
+    for (int write = 0; write < 2; write++) {
+        hdi_uses u;
+        hdi_uses_init(&u, parts);
+        atomic_store(&lane->done, 0);
+        for (uint64_t i = 0; i < parts; i++) {
+            use(rt, &u, i, i + 1, true, (hdi_mark){1, i + 1});
+        }
+        use(rt, &u, 0, parts, false, (hdi_mark){2, 1});
+        assert_int_equal(count(&u), parts);
+        atomic_store(&lane->done, write ? 0 : parts);
+        atomic_store(&rt->devices[0]->channel.lanes[2].done, write ? 0 : 1);
+        use(rt, &u, 0, parts, write, (hdi_mark){3, 1});
+        assert_int_equal(count(&u), 1);
+        assert_null(u.parts);
+        atomic_store(&rt->devices[0]->channel.lanes[2].done, 0);
+        hdi_uses_release(&u);
+    }
+    free_runtime(rt);
+}
+
+/* Records of buffers that nobody uses any more get smaller while others under the same lock are used. */
+static void what_is_finished_goes_although_nobody_asks(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    enum { records = 8, parts = 400 };
+    static hdi_uses u[records];
+    uint64_t position = 0;
+    for (int r = 0; r < records; r++) {
+        hdi_uses_init(&u[r], parts);
+        for (uint64_t i = 0; i < parts; i++) {
+            use(rt, &u[r], i, i + 1, true, (hdi_mark){1, ++position});
+        }
+        assert_int_equal(count(&u[r]), parts);
+        atomic_store(&rt->devices[0]->channel.lanes[1].done, position);
+    }
+    for (uint64_t i = 0; i < records * parts; i++) {
+        use(rt, &u[0], i % parts, i % parts + 1, false, (hdi_mark){1, ++position});
+        atomic_store(&rt->devices[0]->channel.lanes[1].done, position);
+    }
+    for (int r = 0; r < records; r++) {
+        assert_true(count(&u[r]) <= 4);
+        hdi_uses_release(&u[r]);
     }
     free_runtime(rt);
 }
@@ -168,6 +258,8 @@ int main(void)
         cmocka_unit_test(a_record_has_as_many_parts_as_are_under_way),
         cmocka_unit_test(records_say_what_a_model_of_bytes_says),
         cmocka_unit_test(pending_marks_are_unfinished_and_once_per_lane),
+        cmocka_unit_test(a_use_of_the_whole_buffer_leaves_one_part),
+        cmocka_unit_test(what_is_finished_goes_although_nobody_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

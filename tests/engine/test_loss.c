@@ -96,7 +96,7 @@ static void *reads_under_the_lock(void *argument)
     while (!atomic_load(&r->stop)) {
         hdi_failure failure;
         hdi_lock_take(&r->lane->device->order);
-        hdi_failure_find(r->lane->shared, 1, &failure);
+        hdi_failure_logged(&r->lane->device->channel, r->lane->number, 1, &failure);
         hdi_lock_release(&r->lane->device->order);
         atomic_fetch_add(&r->rounds, 1);
     }
@@ -126,7 +126,7 @@ static void a_half_written_record_does_not_hold_up_a_loss(void **state)
     hd_lane *lane = &f->lanes[0][1];
     submit(lane, 4, 2);
     hdi_failure earlier = {.from = 2, .to = 2, .position = 2, .driver_code = 2, .op = HDI_OP_FILL};
-    hdi_failure_add(lane->shared, &earlier);
+    hdi_failure_add(&lane->device->channel, lane->number, &earlier);
     reader r = {.lane = lane};
     assert_int_equal(pthread_create(&r.thread, NULL, reads_under_the_lock, &r), 0);
     while (atomic_load(&r.rounds) == 0) {
@@ -146,23 +146,30 @@ static void a_half_written_record_does_not_hold_up_a_loss(void **state)
 
 /* ---- losses and records ---- */
 
+enum { MANY = HDI_FAILURES_LEAST + 10 };
+
+static uint64_t records(const hd_lane *lane)
+{
+    return atomic_load(&lane->shared->failures_end) - atomic_load(&lane->shared->failures_first);
+}
+
 static void an_idle_lane_keeps_no_record_of_losses(void **state)
 {
     fixture *f = *state;
     hd_lane *lane = &f->lanes[0][0];
     submit(lane, 3, 3);
-    for (int i = 0; i < HDI_FAILURES_MAX + 10; i++) {
+    for (int i = 0; i < MANY; i++) {
         hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
         assert_status(status_of(f, lane, 4), HD_ERROR_DEVICE_LOST);
         hdi_device_revive(&f->devices[0]);
         assert_false(hdi_device_lost(&f->devices[0]));
-        assert_int_equal(atomic_load(&lane->shared->failures), 0);
+        assert_int_equal(records(lane), 0);
         assert_int_equal(atomic_load(&lane->shared->failed), 0);
     }
     for (uint64_t position = 1; position <= 4; position++) {
         assert_ok(status_of(f, lane, position));
     }
-    assert_int_equal(atomic_load(&f->devices[0].losses), HDI_FAILURES_MAX + 10);
+    assert_int_equal(atomic_load(&f->devices[0].losses), MANY);
 }
 
 static void what_a_loss_left_unfinished_stays_lost(void **state)
@@ -174,14 +181,14 @@ static void what_a_loss_left_unfinished_stays_lost(void **state)
         hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
         assert_int_equal(atomic_load(&lane->shared->done), lane->head);
         hdi_device_revive(&f->devices[0]);
-        assert_int_equal(atomic_load(&lane->shared->failures), i + 1);
+        assert_int_equal(records(lane), i + 1);
     }
     for (uint64_t position = 1; position <= 50; position++) {
         assert_status(status_of(f, lane, position), (position - 1) % 5 < 3 ? HD_OK : HD_ERROR_DEVICE_LOST);
     }
     assert_ok(status_of(f, lane, 51));
-    assert_int_equal(atomic_load(&f->lanes[0][1].shared->failures), 0);
-    assert_int_equal(atomic_load(&f->lanes[1][0].shared->failures), 0);
+    assert_int_equal(records(&f->lanes[0][1]), 0);
+    assert_int_equal(records(&f->lanes[1][0]), 0);
 }
 
 /* ---- waiting for other lanes ---- */

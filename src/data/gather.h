@@ -1,0 +1,43 @@
+/* gather.h - what an operation has to wait for: earlier uses of the same bytes that are not done.
+ *
+ * One wait per lane is enough for the order, for the last position that counts. Of what is read, each result counts that may still
+ * fail; but where a lane refuses work after a failure, its last result speaks for the ones before it.
+ *
+ * Threads: the one that submits, with the order locks of the operation's buffers (or their records claimed) and of its lane. Never blocks.
+ */
+#ifndef HDI_DATA_GATHER_H
+#define HDI_DATA_GATHER_H
+
+#include "data/submit.h"
+
+typedef enum hdi_gathered {
+    HDI_GATHERED = 0,
+    HDI_GATHERED_FAILURE, /* an earlier operation whose result is read has failed; said */
+    HDI_GATHERED_TOO_MUCH /* no memory: some of what is in `waits` has to be waited for first */
+} hdi_gathered;
+
+typedef struct hdi_gatherer {
+    hd_runtime *rt;
+    hd_lane *lane; /* of the operation */
+    hdi_waits *waits;
+    bool apart; /* without the order lock of the lane: what the lane has waited for before is not looked at */
+    const char *who;
+} hdi_gatherer;
+
+/* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_among. */
+hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, bool ours);
+
+/* All that one use of a buffer has to wait for. */
+hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours);
+
+/* What was gathered apart, once more with the lane's lock. */
+hdi_gathered hdi_gather_again(const hdi_gatherer *g, const hdi_waits *apart);
+
+/* Slots that the waits take in the ring. Sorts the sources. */
+uint32_t hdi_waits_slots(hdi_waits *waits);
+
+/* Puts the waits of the lane into its ring, where there is room for them, and asks the other lanes for events, or for being finished without
+ * delay. */
+void hdi_waits_write(hd_runtime *rt, hd_lane *lane);
+
+#endif

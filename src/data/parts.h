@@ -1,0 +1,111 @@
+/* parts.h - the segments of a use record that has several: a list sorted by address, in leaves of a few segments each.
+ *
+ * Finding a segment is two binary searches. Splitting one, joining some or taking some out touches their leaves, and the leaves'
+ * directory, however many segments there are. The leaves of one record and those of the other records under the same order lock are in a
+ * ring, so that each change can also tidy up a little somewhere else: what is finished goes although nobody looks at that buffer.
+ *
+ * Threads: any, under the order lock of the buffer's owner, or with the record claimed (uses.h). Locks: none of its own.
+ * Always: segments cover the buffer without gaps or overlaps; no leaf is empty; a segment has at most one reader mark per lane.
+ */
+#ifndef HDI_DATA_PARTS_H
+#define HDI_DATA_PARTS_H
+
+#include "engine/runtime.h"
+
+#define HDI_READERS_FEW 3
+
+typedef struct hdi_segment {
+    uint64_t low, high; /* bytes [low, high) */
+    hdi_mark writer;    /* position 0: never written, or by an operation that has finished well */
+    bool failed;        /* the writer has finished, and failed */
+    uint32_t n_readers; /* since the last write, one mark per lane */
+    uint32_t room;      /* of `many`; 0: the marks are in `few` */
+    union {
+        hdi_mark few[HDI_READERS_FEW];
+        hdi_mark *many;
+    } readers;
+} hdi_segment;
+
+static inline hdi_mark *hdi_segment_readers(hdi_segment *s)
+{
+    return s->room ? s->readers.many : s->readers.few;
+}
+
+void hdi_segment_release(hdi_segment *s); /* its marks' memory */
+
+#define HDI_LEAF_SEGMENTS 16
+
+typedef struct hdi_leaf {
+    uint32_t count;
+    struct hdi_leaf *next; /* of leaves that are to be freed */
+    hdi_segment segments[HDI_LEAF_SEGMENTS];
+} hdi_leaf;
+
+/* A reader of many segments, noted once instead of in each of them. Whoever writes any of these bytes waits for it. */
+typedef struct hdi_wide_reader {
+    uint64_t low, high;
+    hdi_mark mark;
+    uint64_t writes; /* of the record when it was noted: as long as that is so, all that it read is what is there */
+} hdi_wide_reader;
+
+typedef struct hdi_parts {
+    hdi_leaf **leaves;
+    uint32_t n_leaves, leaves_room;
+    uint32_t next_to_tidy; /* leaf */
+    bool claimed;          /* a thread works on the record without the order lock; everybody else waits */
+    uint32_t n_wide, wide_room;
+    hdi_wide_reader *wide;
+    uint64_t writes;         /* uses that wrote, counted */
+    struct hdi_parts **ring; /* of all records under the same order lock; where its first one is noted */
+    struct hdi_parts *before, *behind;
+} hdi_parts;
+
+/* Where a segment is. Good until the next change. */
+typedef struct hdi_segment_place {
+    uint32_t leaf, index;
+} hdi_segment_place;
+
+/* The segments of a record that had one. NULL: no memory. */
+hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts **ring);
+/* Out of the ring, under the order lock; then the memory goes, with all segments. */
+void hdi_parts_leave(hdi_parts *parts);
+void hdi_parts_free(hdi_parts *parts);
+void hdi_leaves_free(hdi_leaf *list);
+
+/* The segment with byte `at`. */
+hdi_segment_place hdi_parts_find(const hdi_parts *parts, uint64_t at);
+
+static inline hdi_segment *hdi_parts_at(const hdi_parts *parts, hdi_segment_place place)
+{
+    return place.leaf < parts->n_leaves ? &parts->leaves[place.leaf]->segments[place.index] : NULL;
+}
+
+/* NULL: there is none behind it. */
+static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_place *place)
+{
+    if (++place->index == parts->leaves[place->leaf]->count) {
+        *place = (hdi_segment_place){place->leaf + 1, 0};
+    }
+    return hdi_parts_at(parts, *place);
+}
+
+/* Number of segments that have bytes of [low, high), or, where that is more than `most`, some number above it. */
+uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most);
+
+/* Makes `at` the border of two segments. False: no memory; nothing has changed. */
+bool hdi_parts_split(hdi_parts *parts, uint64_t at);
+
+/* Makes one segment out of all from `first` to before `end` (a place behind it, perhaps behind the last one), with `to` in place of their marks.
+ * Leaves that become free are put in front of *garbage. */
+void hdi_parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
+                       hdi_leaf **garbage);
+
+/* Looks at the leaves `from` to `to`: `settle` is called for each of their segments, then neighbours that say the same are joined. */
+void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, void (*settle)(hd_runtime *rt, hdi_segment *s),
+                    hd_runtime *rt);
+
+bool hdi_segment_check(const hdi_segment *s);
+/* Whether all is what this page says. Time grows with the number of segments. */
+bool hdi_parts_check(const hdi_parts *parts, uint64_t bytes);
+
+#endif

@@ -1,0 +1,412 @@
+/* submit_care.c - an operation that may have to wait: for other lanes, for room in its ring, for a record that somebody works on.
+ *
+ * A use that overlaps very many segments is not walked under the order locks: its record is claimed, looked at without them, and what was
+ * found is looked at once more under them. Who waits for room in a full lane does so in turn, without locks: whoever comes later
+ * waits behind it, however few slots it needs.
+ *
+ * Threads: any. Locks: order locks, given up while anything is waited for.
+ * Always: records are claimed all at once or not at all, and given back before anything else is waited for, so claims cannot wait for each
+ * other in a circle; a submission takes room only when nobody waits in front of it.
+ */
+#include "data/submit_care.h"
+
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/wait.h"
+#include "data/gather.h"
+#include "engine/engine.h"
+
+#define CLAIM_NAP_NS 10000 /* somebody's walk over thousands of segments takes about that long */
+
+typedef struct submission {
+    hd_runtime *rt;
+    hd_lane *lane;
+    const hdi_use *uses;
+    size_t n_uses;
+    const hdi_command *command;
+    hdi_among among;
+    uint64_t locks;
+    const char *who;
+    int64_t deadline; /* for room; 0: not waited yet */
+    bool archived;    /* failures of the lane, as far as that was possible at once */
+    bool queued;      /* `turn` is in the lane's queue for room */
+    hdi_room_waiter turn;
+    bool claims; /* the records of the uses in `claimed` are ours */
+    bool claimed[HDI_USES_OF_ONE];
+    hdi_waits apart; /* what their uses wait for */
+} submission;
+
+/* ---- the queue for room ---- */
+
+/* The usual way goes by `done_seen`: as long as somebody waits for room, it finds none. Locks held. */
+static void keep_others_out(hd_lane *lane)
+{
+    if (lane->room_first) {
+        lane->done_seen = lane->head > lane->mask + 1 ? lane->head - (lane->mask + 1) : 0;
+    }
+}
+
+static void queue_up(submission *s)
+{
+    hd_lane *lane = s->lane;
+    s->queued = true;
+    s->turn.next = NULL;
+    atomic_init(&s->turn.first, lane->room_first == NULL);
+    if (lane->room_last) {
+        lane->room_last->next = &s->turn;
+    } else {
+        lane->room_first = &s->turn;
+    }
+    lane->room_last = &s->turn;
+}
+
+/* Also for one that gives up and is not the first. Locks held. */
+static void leave_queue(submission *s)
+{
+    hd_lane *lane = s->lane;
+    hdi_room_waiter **link = &lane->room_first, *before = NULL;
+    while (*link != &s->turn) {
+        before = *link;
+        link = &before->next;
+    }
+    *link = s->turn.next;
+    lane->room_last = s->turn.next ? lane->room_last : before;
+    s->queued = false;
+    if (lane->room_first && !atomic_load_explicit(&lane->room_first->first, memory_order_relaxed)) {
+        /* It may be gone as soon as it sees this; a futex woken for nothing does no harm. */
+        _Atomic uint32_t *word = &lane->room_first->first;
+        atomic_store_explicit(word, 1, memory_order_release);
+        hdi_futex_wake(word, 1);
+    }
+}
+
+static bool has_room(hd_lane *lane, uint64_t need)
+{
+    uint64_t slots = lane->mask + 1;
+    lane->done_seen = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    return lane->head + need - lane->done_seen <= slots;
+}
+
+/* Waits, without locks, until it is this submission's turn and the ring has room, or, where there are more waits than a ring holds, until
+ * the first of them is done. False: not in time. */
+static bool wait_for_room(submission *s, uint64_t need)
+{
+    hd_lane *lane = s->lane;
+    uint64_t slots = lane->mask + 1;
+    if (need > slots) {
+        hdi_wait_entry first = lane->waits.entries[0];
+        hdi_submit_unlock(s->rt, s->locks);
+        return hdi_wait_position(s->rt, first.lane, first.position, s->deadline);
+    }
+    if (!s->queued) {
+        queue_up(s);
+    }
+    keep_others_out(lane);
+    bool first = lane->room_first == &s->turn;
+    uint64_t until = lane->head + need - slots;
+    hdi_submit_unlock(s->rt, s->locks);
+    atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
+    if (first) {
+        return hdi_wait_position(s->rt, lane->global, until, s->deadline);
+    }
+    /* pairs with the release store in leave_queue */
+    while (!atomic_load_explicit(&s->turn.first, memory_order_acquire)) {
+        if (!hdi_futex_wait(&s->turn.first, 0, s->deadline)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- claims ---- */
+
+static bool wants_claim(const submission *s, size_t i)
+{
+    const hdi_use *use = &s->uses[i];
+    return !(s->among.ours >> (i < 32 ? i : 31) & 1) && hdi_uses_is_long(&use->buffer->uses, use->low, use->high);
+}
+
+static void give_claims_back(submission *s)
+{
+    for (size_t i = 0; s->claims && i < s->n_uses; i++) {
+        hdi_parts *parts = s->uses[i].buffer->uses.parts;
+        if (s->claimed[i] && parts) {
+            parts->claimed = false;
+        }
+    }
+    s->claims = false;
+    hdi_waits_release(&s->apart);
+}
+
+/* Locks are held, and given up meanwhile. True: another thread had claimed one of the records. */
+static bool wait_for_claims(submission *s)
+{
+    bool waited = false;
+    for (size_t i = 0; !s->claims && i < s->n_uses; i++) {
+        while (hdi_use_is_same(&s->uses[i]) && hdi_uses_claimed(&s->uses[i].buffer->uses)) {
+            hdi_submit_unlock(s->rt, s->locks);
+            hdi_nap(CLAIM_NAP_NS);
+            hdi_submit_lock(s->rt, s->locks);
+            waited = true;
+        }
+    }
+    return waited;
+}
+
+/* Claims what is long, if anything is. */
+static bool claim(submission *s)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->n_uses; i++) {
+        s->claimed[i] = wants_claim(s, i);
+        any |= s->claimed[i];
+    }
+    for (size_t i = 0; any && i < s->n_uses; i++) {
+        if (s->claimed[i]) {
+            s->uses[i].buffer->uses.parts->claimed = true;
+        }
+    }
+    s->claims = any;
+    return any;
+}
+
+/* The walks over the claimed records, without the locks. */
+static hdi_gathered work_on_claims(submission *s)
+{
+    hdi_gathered result = HDI_GATHERED;
+    hdi_submit_unlock(s->rt, s->locks);
+    if (!hdi_waits_make(&s->apart, (size_t)s->rt->n_devices * HDI_LANES_MAX)) {
+        result = HDI_GATHERED_TOO_MUCH;
+    }
+    const hdi_gatherer g = {s->rt, s->lane, &s->apart, true, s->who};
+    for (size_t i = 0; i < s->n_uses && !result; i++) {
+        const hdi_use *use = &s->uses[i];
+        if (s->claimed[i]) {
+            hdi_uses_settle_claimed(s->rt, &use->buffer->uses, use->low, use->high);
+            result = hdi_gather_use(&g, use, false);
+        }
+    }
+    hdi_submit_lock(s->rt, s->locks);
+    return result;
+}
+
+/* ---- the steps ---- */
+
+/* Leaves nothing behind. Locks held, and released. */
+static void give_up(submission *s)
+{
+    give_claims_back(s);
+    if (s->queued) {
+        leave_queue(s);
+        keep_others_out(s->lane);
+    }
+    hdi_submit_unlock(s->rt, s->locks);
+}
+
+/* The status of what was just said by another call. */
+static hd_status said(void)
+{
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    return error.status;
+}
+
+/* What may have changed since the operation was checked. Where something has, this gives up. */
+static hd_status look_again(submission *s)
+{
+    if (atomic_load_explicit(&s->lane->shared->failed, memory_order_acquire) || hdi_device_lost(s->lane->device)) {
+        give_up(s);
+        return hdi_lane_refuses(s->lane, s->who);
+    }
+    for (size_t i = 0; i < s->n_uses; i++) {
+        const hdi_use *use = &s->uses[i];
+        if (hdi_buffer_losses(use->buffer) != use->losses) {
+            int owner = use->buffer->owner;
+            give_up(s);
+            return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
+        }
+        if (!hdi_use_is_same(use)) {
+            give_up(s);
+            return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", s->who);
+        }
+    }
+    return HD_OK;
+}
+
+/* Drops what is finished from the records, then splits and makes room in all of them, so that noting the uses cannot fail. Joining comes
+ * first for all of them, since it could undo the split of a use before. */
+static bool prepare(const submission *s)
+{
+    for (size_t i = 0; i < s->n_uses; i++) {
+        const hdi_use *use = &s->uses[i];
+        if (!s->claims || !s->claimed[i]) {
+            hdi_uses_settle(s->rt, &use->buffer->uses, use->low, use->high);
+        }
+        if (!s->claims) {
+            hdi_uses_tidy(s->rt, &use->buffer->uses, use->buffer->order);
+        }
+    }
+    for (size_t i = 0; i < s->n_uses; i++) {
+        const hdi_use *use = &s->uses[i];
+        if (!hdi_uses_prepare(s->rt, &use->buffer->uses, use->buffer->order, use->low, use->high)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static hdi_gathered gather(const submission *s)
+{
+    const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
+    s->lane->waits.n = s->lane->waits.n_sources = 0;
+    hdi_gathered result = hdi_gather_mark(&g, s->among.after, true, true);
+    for (size_t i = 0; i < s->n_uses && !result; i++) {
+        if (!s->claims || !s->claimed[i]) {
+            result = hdi_gather_use(&g, &s->uses[i], i < 32 && (s->among.ours >> i & 1));
+        }
+    }
+    return result || !s->claims ? result : hdi_gather_again(&g, &s->apart);
+}
+
+/* A lane that accepts work again after failures takes the short way again, too: nothing behind them is affected. */
+static void note_failures(hd_lane *lane)
+{
+    uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
+    if (__builtin_expect(changes != lane->failures_known, 0)) {
+        uint64_t end = hdi_failure_end(&lane->device->channel, lane->number);
+        if (end <= lane->head) {
+            lane->failed_to = end;
+            lane->failures_known = changes;
+        }
+    }
+}
+
+/* Everything can be done now, and is. */
+static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
+{
+    hd_lane *lane = s->lane;
+    note_failures(lane);
+    hdi_waits_write(s->rt, lane);
+    hdi_submit_write(lane, s->command, gap);
+    hdi_mark mark = {lane->global, lane->head};
+    for (size_t i = 0; i < s->n_uses; i++) {
+        const hdi_use *use = &s->uses[i];
+        hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, mark, garbage);
+    }
+    give_claims_back(s);
+    if (s->queued) {
+        leave_queue(s);
+    }
+    keep_others_out(lane);
+}
+
+static hd_status not_in_time(submission *s, const char *what)
+{
+    give_up(s);
+    return hdi_fail(HD_ERROR_TIMEOUT, "%s: lane %u of device %d %s (option submit_timeout)", s->who, s->lane->number,
+                    s->lane->device->index, what);
+}
+
+static void begin_waiting(submission *s)
+{
+    s->deadline = s->deadline ? s->deadline : hdi_option_deadline(s->rt->options.submit_timeout);
+}
+
+/* Makes room in the log of the lane's failures: some of it when there are many, so that there is room when it is needed. *again: the locks were
+ * open meanwhile. */
+static hd_status archive_failures(submission *s, bool *again)
+{
+    bool needed = !hdi_failures_have_room(s->lane);
+    *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
+    if (!*again) {
+        return HD_OK;
+    }
+    s->archived = true;
+    begin_waiting(s);
+    uint32_t lane;
+    uint64_t position;
+    hdi_submit_unlock(s->rt, s->locks);
+    hdi_archived archived = hdi_failures_archive(s->lane, &lane, &position);
+    bool in_time = !needed || archived != HDI_ARCHIVED_BEHIND || hdi_wait_position(s->rt, lane, position, s->deadline);
+    hdi_submit_lock(s->rt, s->locks);
+    if (needed && archived == HDI_ARCHIVED_NO_MEMORY) {
+        give_up(s);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for the failures of lane %u of device %d", s->who,
+                        s->lane->number, s->lane->device->index);
+    }
+    return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
+}
+
+/* One try. *done: the operation is in the ring; else it is to be tried again, unless there is a failure to tell. The locks are held before,
+ * and after it where it did not fail. */
+static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
+{
+    hd_status status = look_again(s);
+    bool again = false;
+    status = status ? status : archive_failures(s, &again);
+    if (status || again || wait_for_claims(s)) {
+        return status;
+    }
+    hdi_gathered result = !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
+    if (!result && s->claims) {
+        status = look_again(s); /* the locks were open meanwhile */
+        if (status) {
+            return status;
+        }
+    }
+    if (!result && !prepare(s)) {
+        give_up(s);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", s->who);
+    }
+    result = result ? result : gather(s);
+    if (result == HDI_GATHERED_FAILURE) {
+        give_up(s);
+        return said();
+    }
+    hd_lane *lane = s->lane;
+    uint64_t gap = 0;
+    uint64_t need = UINT64_MAX;
+    if (!result) {
+        need = hdi_submit_slots(lane, hdi_waits_slots(&lane->waits), s->command->slots, &gap);
+        bool first = !lane->room_first || lane->room_first == &s->turn;
+        if (first && has_room(lane, need)) {
+            write_all(s, gap, garbage);
+            *done = true;
+            return HD_OK;
+        }
+    } else if (lane->waits.n == 0) {
+        give_up(s);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for what it has to wait for", s->who);
+    }
+    give_claims_back(s);
+    begin_waiting(s);
+    bool in_time = wait_for_room(s, need);
+    hdi_submit_lock(s->rt, s->locks);
+    return in_time ? HD_OK : not_in_time(s, "is full");
+}
+
+hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                               hdi_among among, uint64_t locks, const char *who, hd_ticket *out)
+{
+    submission s = {
+        .rt = lane->device->runtime,
+        .lane = lane,
+        .uses = uses,
+        .n_uses = n_uses,
+        .command = command,
+        .among = among,
+        .locks = locks,
+        .who = who,
+    };
+    hdi_leaf *garbage = NULL; /* freed when the locks are open */
+    hd_status status = HD_OK;
+    for (bool done = false; !status && !done;) {
+        status = try(&s, &garbage, &done);
+    }
+    if (!status) {
+        hdi_submit_publish(lane, uses, n_uses, locks, out);
+    }
+    hdi_leaves_free(garbage);
+    return status;
+}

@@ -1,0 +1,126 @@
+/* submit_care.h - what the usual way of an operation (submit.c) and the careful one share.
+ *
+ * Threads: the one that submits. Locks: said at each function.
+ */
+#ifndef HDI_DATA_SUBMIT_CARE_H
+#define HDI_DATA_SUBMIT_CARE_H
+
+#include <assert.h>
+#include <string.h>
+#include "data/submit.h"
+#include "engine/engine.h"
+
+#define HDI_PREFETCH_SLOTS 4
+
+/* Takes, and releases, order locks by rising number. */
+static inline void hdi_submit_lock(hd_runtime *rt, uint64_t locks)
+{
+    for (uint64_t left = locks & HDI_ORDER_BITS; left; left &= left - 1) {
+        hdi_lock_take(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
+    }
+}
+
+static inline void hdi_submit_unlock(hd_runtime *rt, uint64_t locks)
+{
+    for (uint64_t left = locks & HDI_ORDER_BITS; left; left &= left - 1) {
+        hdi_lock_release(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
+    }
+}
+
+/* Whether a buffer is the one that it was when its handle was checked: another thread may have freed it since. Under its order lock;
+ * seq_cst, see hd_free. */
+static inline bool hdi_use_is_same(const hdi_use *use)
+{
+    return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
+}
+
+/* Slots that the waits and the command take from `head` on, the gap at the ring's end included. The lane's lock is held. */
+static inline uint64_t hdi_submit_slots(const hd_lane *lane, uint32_t wait_slots, uint32_t slots, uint64_t *gap)
+{
+    uint64_t at = (lane->head + wait_slots) & lane->mask;
+    *gap = at + slots > lane->mask + 1 ? lane->mask + 1 - at : 0;
+    return wait_slots + *gap + slots;
+}
+
+/* Puts the command into the ring, where there is room for it. The lane's lock is held. */
+static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, uint64_t gap)
+{
+    if (gap) {
+        hdi_command *skip = &lane->ring[lane->head & lane->mask];
+        skip->op = HDI_OP_SKIP;
+        skip->slots = (uint8_t)gap;
+        lane->head += gap;
+    }
+    hdi_command *c = &lane->ring[lane->head & lane->mask];
+    if (command->slots == 1) {
+        *c = *command;
+    } else {
+        memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
+    }
+    lane->head += command->slots;
+    /* The engine has read the slots ahead of us before; taking their lines back early keeps the next submission from waiting. */
+    __builtin_prefetch(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask], 1);
+}
+
+#ifdef HDI_DEBUG
+/* What always holds of a lane and of the records of a submission, just before it is published. Locks held. */
+static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n_uses)
+{
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    assert(done <= issued && issued <= lane->head);
+    assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
+    for (size_t i = 0; i < n_uses; i++) {
+        assert(uses[i].low < uses[i].high && uses[i].high <= uses[i].buffer->bytes);
+        assert(hdi_uses_check(&uses[i].buffer->uses, uses[i].buffer->bytes));
+    }
+}
+#endif
+
+/* The program's own looks at pinned memory have to be careful again. Locks held. */
+static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        struct hd_buffer *b = uses[i].buffer;
+        if (b->locks & HDI_DIRECT_BIT) {
+            atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
+            if (uses[i].write) {
+                atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
+            }
+        }
+    }
+}
+
+/* What is in the ring is the engine's from now on. The locks are released. */
+static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                                     uint64_t locks, hd_ticket *out)
+{
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+#ifdef HDI_DEBUG
+    hdi_submit_check(lane, uses, n_uses);
+#endif
+    if (__builtin_expect((locks & HDI_DIRECT_BIT) != 0, 0)) {
+        hdi_submit_end_access(uses, n_uses);
+    }
+    uint64_t position = lane->head;
+    /* Publishes the slots (pairs with the engine's acquire load), and is sequentially consistent with the looks of
+     * hdi_engine_notify behind it. */
+    atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
+    hdi_submit_unlock(rt, locks);
+    hdi_engine_notify(device->channel.engine, lane->number);
+    if (out) {
+        out->lane = hdi_lane_handle(lane);
+        out->sequence = position;
+    }
+    if (__builtin_expect(rt->is_inline, 0)) {
+        hdi_engine_run_inline(device);
+    }
+}
+
+/* An operation that is not usual, from taking the locks, which are held, to publishing it; they are released. On failure nothing was submitted.
+ * Blocking, errors: as hdi_submit. */
+hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                               hdi_among among, uint64_t locks, const char *who, hd_ticket *out);
+
+#endif

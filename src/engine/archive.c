@@ -1,0 +1,215 @@
+/* archive.c - failures that have left their lane's log, and how they come here. What it is for, threads, locks: see failures.h.
+ *
+ * Always: what is archived is complete before the log gives it up, so a reader that misses it in the log finds it here; positions rise.
+ */
+#include "engine/failures.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include "engine/engine.h"
+
+#define ROOM_FIRST 1024
+
+/* A stretch of positions that failed for one reason: an hdi_failure in fewer bytes. */
+typedef struct entry {
+    uint64_t from, to;
+    uint64_t position;
+    uint32_t lane;
+    int32_t driver_code;
+    uint16_t kernel;
+    uint8_t op;
+    uint8_t flags; /* LOST, INHERITED */
+} entry;
+
+enum { LOST = 1, INHERITED = 2 };
+
+struct hdi_archive {
+    pthread_mutex_t lock; /* covers all that follows */
+    entry *entries;
+    size_t count, room;
+    /* What the log may give up next: records up to `until`, once each lane has done what it had been given when the lane was seen done that far. */
+    uint64_t until;  /* 0: nothing is planned */
+    uint64_t *heads; /* per lane of the runtime */
+};
+
+hdi_archive *hdi_archive_make(void)
+{
+    hdi_archive *archive = calloc(1, sizeof *archive);
+    if (archive) {
+        pthread_mutex_init(&archive->lock, NULL);
+    }
+    return archive;
+}
+
+void hdi_archive_free(hdi_archive *archive)
+{
+    if (archive) {
+        pthread_mutex_destroy(&archive->lock);
+        free(archive->entries);
+        free(archive->heads);
+        free(archive);
+    }
+}
+
+/* ---- finding ---- */
+
+static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&archive->lock);
+    size_t low = 0;
+    for (size_t high = archive->count; high > low;) {
+        size_t middle = low + (high - low) / 2;
+        if (archive->entries[middle].to < position) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low < archive->count && archive->entries[low].from <= position) {
+        const entry *e = &archive->entries[low];
+        *out = (hdi_failure){
+            .from = e->from,
+            .to = e->to,
+            .position = e->position,
+            .lane = e->lane,
+            .driver_code = e->driver_code,
+            .kernel = e->kernel,
+            .op = e->op,
+            .lost = (e->flags & LOST) != 0,
+            .inherited = (e->flags & INHERITED) != 0,
+        };
+        found = true;
+    }
+    pthread_mutex_unlock(&archive->lock);
+    return found;
+}
+
+bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_failure *out)
+{
+    const hdi_device *device = hdi_lane_owner(rt, lane);
+    uint32_t number = lane % HDI_LANES_MAX;
+    const hdi_lane_shared *shared = &device->channel.lanes[number];
+    if (atomic_load_explicit(&shared->failure_changes, memory_order_acquire) == 0) {
+        return false;
+    }
+    if (hdi_failure_logged(&device->channel, number, position, out)) {
+        return true;
+    }
+    /* After the log, which gives up only what is here. */
+    return position <= atomic_load_explicit(&shared->failures_archived, memory_order_acquire) &&
+           find_archived(device->lanes[number]->archive, position, out);
+}
+
+/* ---- moving ---- */
+
+static uint64_t used(const hd_lane *lane)
+{
+    return atomic_load_explicit(&lane->shared->failures_end, memory_order_acquire) -
+           atomic_load_explicit(&lane->shared->failures_first, memory_order_acquire);
+}
+
+bool hdi_failures_have_room(const hd_lane *lane)
+{
+    const hdi_channel *channel = &lane->device->channel;
+    return used(lane) <= channel->failures_room - channel->slots;
+}
+
+bool hdi_failures_are_many(const hd_lane *lane)
+{
+    return used(lane) > lane->device->channel.failures_room / 4;
+}
+
+/* Notes how far each lane is filled. A submission that began before holds the order lock of its lane until it is in the ring; one that begins
+ * later sees that the lane of the archive is done as far as `until`. */
+static bool plan(hd_lane *of)
+{
+    hd_runtime *rt = of->device->runtime;
+    hdi_archive *archive = of->archive;
+    if (!archive->heads) {
+        archive->heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *archive->heads);
+        if (!archive->heads) {
+            return false;
+        }
+    }
+    archive->until = atomic_load_explicit(&of->shared->done, memory_order_acquire);
+    for (int d = 0; d < rt->n_devices; d++) {
+        hdi_device *device = rt->devices[d];
+        hdi_lock_take(&device->order);
+        uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+            archive->heads[(size_t)d * HDI_LANES_MAX + i] = i < made ? device->lanes[i]->head : 0;
+        }
+        hdi_lock_release(&device->order);
+    }
+    return true;
+}
+
+/* The first lane that has not done all that it had been given; false: there is none. */
+static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *lane, uint64_t *position)
+{
+    for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
+        if (archive->heads[i] && !hdi_mark_done(rt, (hdi_mark){i, archive->heads[i]})) {
+            *lane = i;
+            *position = archive->heads[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool append(hdi_archive *archive, const hdi_failure *f)
+{
+    const entry e = {
+        .from = f->from,
+        .to = f->to,
+        .position = f->position,
+        .lane = f->lane,
+        .driver_code = f->driver_code,
+        .kernel = (uint16_t)f->kernel,
+        .op = f->op,
+        .flags = (uint8_t)((f->lost ? LOST : 0) | (f->inherited ? INHERITED : 0)),
+    };
+    if (archive->count == archive->room) {
+        size_t room = archive->room ? 2 * archive->room : ROOM_FIRST;
+        entry *more = realloc(archive->entries, room * sizeof *more);
+        if (!more) {
+            return false;
+        }
+        archive->entries = more;
+        archive->room = room;
+    }
+    archive->entries[archive->count++] = e;
+    return true;
+}
+
+/* Records that are done and that nobody can look for in the log any more. False: no memory for all of them. */
+static bool move(hd_lane *of)
+{
+    const hdi_channel *channel = &of->device->channel;
+    hdi_archive *archive = of->archive;
+    hdi_failure f;
+    bool appended = true;
+    while (appended && hdi_failure_first(channel, of->number, &f) && f.to <= archive->until) {
+        appended = append(archive, &f);
+        if (appended) {
+            atomic_store_explicit(&of->shared->failures_archived, f.to, memory_order_release);
+            hdi_failure_drop_first(channel, of->number);
+        }
+    }
+    archive->until = appended ? 0 : archive->until;
+    return appended;
+}
+
+hdi_archived hdi_failures_archive(hd_lane *of, uint32_t *lane, uint64_t *position)
+{
+    hdi_archive *archive = of->archive;
+    hdi_archived result = HDI_ARCHIVED_NO_MEMORY;
+    pthread_mutex_lock(&archive->lock);
+    if (archive->until || plan(of)) {
+        bool behind = find_behind(of->device->runtime, archive, lane, position);
+        result = behind ? HDI_ARCHIVED_BEHIND : move(of) ? HDI_ARCHIVED : HDI_ARCHIVED_NO_MEMORY;
+    }
+    pthread_mutex_unlock(&archive->lock);
+    return result;
+}

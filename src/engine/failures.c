@@ -1,0 +1,243 @@
+/* failures.c - the log of a lane's failures in its shared memory. What it is for, threads: see failures.h. Locks: none.
+ *
+ * Always: records are sorted and do not overlap; those of positions that are done do not change any more. A reader that races with the writer sees
+ * `failure_changes` move and looks again.
+ */
+#include "engine/failures.h"
+
+#include <string.h>
+
+/* The number `failures_first` to `failures_end` that a record has from its beginning to its end leads to its place. */
+static _Atomic uint64_t *record_at(const hdi_channel *channel, uint32_t lane, uint64_t number)
+{
+    return channel->failures +
+           ((size_t)lane * channel->failures_room + (number & (channel->failures_room - 1))) * HDI_FAILURE_WORDS;
+}
+
+/* A seqlock without fences: the writer's word stores release the odd count before them, the reader's word loads
+ * acquire, so a reader that saw a new word also sees that the count has moved. */
+static void read_record(const hdi_channel *channel, uint32_t lane, uint64_t number, hdi_failure *out)
+{
+    const _Atomic uint64_t *at = record_at(channel, lane, number);
+    uint64_t words[HDI_FAILURE_WORDS];
+    for (size_t i = 0; i < HDI_FAILURE_WORDS; i++) {
+        words[i] = atomic_load_explicit(&at[i], memory_order_acquire);
+    }
+    memcpy(out, words, sizeof words);
+}
+
+static void write_record(const hdi_channel *channel, uint32_t lane, uint64_t number, const hdi_failure *failure)
+{
+    _Atomic uint64_t *at = record_at(channel, lane, number);
+    uint64_t words[HDI_FAILURE_WORDS];
+    memcpy(words, failure, sizeof words);
+    for (size_t i = 0; i < HDI_FAILURE_WORDS; i++) {
+        /* pairs with the acquire loads in read_record */
+        atomic_store_explicit(&at[i], words[i], memory_order_release);
+    }
+}
+
+static void begin_change(hdi_lane_shared *lane)
+{
+    uint64_t changes = atomic_load_explicit(&lane->failure_changes, memory_order_relaxed);
+    atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_relaxed);
+}
+
+static void end_change(hdi_lane_shared *lane, uint64_t end)
+{
+    atomic_store_explicit(&lane->failures_end, end, memory_order_release);
+    uint64_t changes = atomic_load_explicit(&lane->failure_changes, memory_order_relaxed);
+    /* pairs with the acquire load in look */
+    atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_release);
+}
+
+/* Numbers of the first record and behind the last one. A crashing engine may have left anything there. */
+static uint64_t bounds(const hdi_channel *channel, uint32_t lane, uint64_t *first)
+{
+    const hdi_lane_shared *shared = &channel->lanes[lane];
+    *first = atomic_load_explicit(&shared->failures_first, memory_order_acquire);
+    uint64_t end = atomic_load_explicit(&shared->failures_end, memory_order_acquire);
+    return end - *first <= channel->failures_room ? end : *first;
+}
+
+/* The number of the last record that begins at `position` or before; `first` - 1 without one. */
+static uint64_t last_before(const hdi_channel *channel, uint32_t lane, uint64_t first, uint64_t end, uint64_t position,
+                            hdi_failure *out)
+{
+    uint64_t low = first - 1;
+    for (uint64_t high = end; high - low > 1;) {
+        uint64_t middle = low + (high - low) / 2;
+        hdi_failure failure;
+        read_record(channel, lane, middle, &failure);
+        if (failure.from <= position) {
+            low = middle;
+            *out = failure;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Calls itself done when nothing has changed meanwhile. */
+static bool is_stable(const hdi_lane_shared *lane, uint64_t before)
+{
+    return (before & 1) == 0 && atomic_load_explicit(&lane->failure_changes, memory_order_relaxed) == before;
+}
+
+bool hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out)
+{
+    const hdi_lane_shared *shared = &channel->lanes[lane];
+    for (;;) {
+        uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
+        uint64_t first, end = bounds(channel, lane, &first);
+        bool found = last_before(channel, lane, first, end, position, out) != first - 1 && position <= out->to;
+        if (is_stable(shared, before)) {
+            return found;
+        }
+    }
+}
+
+uint64_t hdi_failure_end(const hdi_channel *channel, uint32_t lane)
+{
+    const hdi_lane_shared *shared = &channel->lanes[lane];
+    for (;;) {
+        uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
+        uint64_t first, end = bounds(channel, lane, &first);
+        hdi_failure last = {.to = atomic_load_explicit(&shared->failures_archived, memory_order_acquire)};
+        if (end != first) {
+            read_record(channel, lane, end - 1, &last);
+        }
+        if (is_stable(shared, before)) {
+            return last.to;
+        }
+    }
+}
+
+/* Puts one record between the others, which it does not overlap. Those behind it, which are few, move. */
+static void insert(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
+{
+    hdi_lane_shared *shared = &channel->lanes[lane];
+    uint64_t first, end = bounds(channel, lane, &first);
+    begin_change(shared);
+    if (end - first == channel->failures_room) {
+        /* Submissions see to it that this does not happen. If it did, too much would fail rather than too little. */
+        hdi_failure last;
+        read_record(channel, lane, end - 1, &last);
+        last.to = last.to > failure->to ? last.to : failure->to;
+        write_record(channel, lane, end - 1, &last);
+        end_change(shared, end);
+        return;
+    }
+    uint64_t at = end;
+    for (; at != first; at--) {
+        hdi_failure before;
+        read_record(channel, lane, at - 1, &before);
+        if (before.from < failure->from) {
+            break;
+        }
+        write_record(channel, lane, at, &before);
+    }
+    write_record(channel, lane, at, failure);
+    end_change(shared, end + 1);
+}
+
+static bool same_cause(const hdi_failure *a, const hdi_failure *b)
+{
+    hdi_failure other = *b;
+    other.from = a->from;
+    other.to = a->to;
+    return memcmp(a, &other, sizeof other) == 0;
+}
+
+/* The record with this number now reaches to `to`. */
+static void widen(const hdi_channel *channel, uint32_t lane, uint64_t number, uint64_t end, uint64_t to)
+{
+    hdi_failure failure;
+    read_record(channel, lane, number, &failure);
+    begin_change(&channel->lanes[lane]);
+    failure.to = to;
+    write_record(channel, lane, number, &failure);
+    end_change(&channel->lanes[lane], end);
+}
+
+void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
+{
+    hdi_failure rest = *failure;
+    while (rest.from <= rest.to) {
+        uint64_t first, end = bounds(channel, lane, &first);
+        hdi_failure before, behind;
+        uint64_t number = last_before(channel, lane, first, end, rest.from, &before);
+        if (number != first - 1 && before.to >= rest.from) {
+            if (before.to >= rest.to) {
+                return;
+            }
+            rest.from = before.to + 1;
+            continue;
+        }
+        hdi_failure part = rest;
+        if (number + 1 != end) {
+            read_record(channel, lane, number + 1, &behind);
+            part.to = behind.from <= part.to ? behind.from - 1 : part.to;
+        }
+        if (number != first - 1 && before.to + 1 == part.from && same_cause(&before, &part)) {
+            widen(channel, lane, number, end, part.to);
+        } else {
+            insert(channel, lane, &part);
+        }
+        if (part.to == rest.to) {
+            return;
+        }
+        rest.from = part.to + 1;
+    }
+}
+
+bool hdi_failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *out)
+{
+    const hdi_lane_shared *shared = &channel->lanes[lane];
+    for (;;) {
+        uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
+        uint64_t first, end = bounds(channel, lane, &first);
+        if (end != first) {
+            read_record(channel, lane, first, out);
+        }
+        if (is_stable(shared, before)) {
+            return end != first;
+        }
+    }
+}
+
+void hdi_failure_drop_first(const hdi_channel *channel, uint32_t lane)
+{
+    /* pairs with the acquire load in bounds: who misses the record here finds it where it went */
+    atomic_fetch_add_explicit(&channel->lanes[lane].failures_first, 1, memory_order_release);
+}
+
+void hdi_failure_repair(const hdi_channel *channel, uint32_t lane)
+{
+    hdi_lane_shared *shared = &channel->lanes[lane];
+    uint64_t first, end = bounds(channel, lane, &first);
+    atomic_store_explicit(&shared->failures_end, end, memory_order_release);
+    uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
+    if (changes & 1) {
+        atomic_store_explicit(&shared->failure_changes, changes + 1, memory_order_release);
+    }
+}
+
+void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to)
+{
+    hdi_lane_shared *shared = &channel->lanes[lane];
+    uint64_t first, end = bounds(channel, lane, &first);
+    hdi_failure last;
+    if (end == first) {
+        return;
+    }
+    read_record(channel, lane, end - 1, &last);
+    if (last.to == UINT64_MAX) {
+        begin_change(shared);
+        last.to = to;
+        write_record(channel, lane, end - 1, &last);
+        /* Where nothing was unfinished it covers nothing, and goes. */
+        end_change(shared, to < last.from ? end - 1 : end);
+    }
+}

@@ -1,0 +1,248 @@
+/* test_failures.c - a lane's failures are found by position, however many there are, and are never joined over what succeeded: in the log, in the
+ * archive, while one becomes the other. Two threads in one case.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "engine/engine.h"
+
+enum { SLOTS = 64, LANES = 2 };
+
+static hdi_failure failure(uint64_t from, uint64_t to, int code)
+{
+    return (hdi_failure){.from = from, .to = to, .position = to, .driver_code = code, .op = HDI_OP_LAUNCH};
+}
+
+/* One device with two lanes whose positions the test sets. */
+typedef struct fixture {
+    hd_runtime runtime;
+    hdi_device device;
+    hd_lane lanes[LANES];
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = aligned_alloc(_Alignof(fixture), sizeof *f);
+    assert_non_null(f);
+    memset(f, 0, sizeof *f);
+    f->runtime.n_devices = 1;
+    f->runtime.devices[0] = &f->device;
+    f->device.runtime = &f->runtime;
+    assert_int_equal(hdi_channel_create(SLOTS, &f->device.channel), HD_OK);
+    for (uint32_t i = 0; i < LANES; i++) {
+        f->lanes[i] = (hd_lane){
+            .number = i,
+            .global = i,
+            .device = &f->device,
+            .shared = &f->device.channel.lanes[i],
+            .archive = hdi_archive_make(),
+        };
+        assert_non_null(f->lanes[i].archive);
+        f->device.lanes[i] = &f->lanes[i];
+    }
+    atomic_store(&f->device.lanes_made, LANES);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    for (int i = 0; i < LANES; i++) {
+        hdi_archive_free(f->lanes[i].archive);
+    }
+    hdi_channel_release(&f->device.channel);
+    free(f);
+    return 0;
+}
+
+static int code_at(fixture *f, uint64_t position)
+{
+    hdi_failure found;
+    return hdi_failure_find(&f->runtime, 0, position, &found) ? found.driver_code : 0;
+}
+
+static void add(fixture *f, uint64_t from, uint64_t to, int code)
+{
+    hdi_failure one = failure(from, to, code);
+    hdi_failure_add(&f->device.channel, 0, &one);
+}
+
+static void reach(fixture *f, uint32_t lane, uint64_t head, uint64_t done)
+{
+    f->lanes[lane].head = head;
+    atomic_store(&f->lanes[lane].shared->head, head);
+    atomic_store(&f->lanes[lane].shared->done, done);
+}
+
+static void a_position_finds_its_failure(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(code_at(f, 1), 0);
+    add(f, 5, 6, 700);
+    add(f, 10, 10, 2);
+    const int expected[] = {0, 0, 0, 0, 0, 700, 700, 0, 0, 0, 2, 0};
+    for (uint64_t position = 0; position < sizeof expected / sizeof expected[0]; position++) {
+        assert_int_equal(code_at(f, position), expected[position]);
+    }
+    assert_int_equal(hdi_failure_end(&f->device.channel, 0), 10);
+}
+
+/* A failure that another lane's brings about may be noticed after failures behind it, which keep their own cause. */
+static void a_late_failure_covers_what_has_none(void **state)
+{
+    fixture *f = *state;
+    add(f, 10, 10, 1);
+    add(f, 14, 16, 2);
+    add(f, 8, 20, 3);
+    const int expected[] = {0, 3, 3, 1, 3, 3, 3, 2, 2, 2, 3, 3, 3, 3, 0};
+    for (uint64_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        assert_int_equal(code_at(f, 7 + i), expected[i]);
+    }
+    add(f, 9, 15, 4); /* all of it has a cause already */
+    assert_int_equal(code_at(f, 9), 3);
+    assert_int_equal(code_at(f, 15), 2);
+    add(f, 1, 9, 5);
+    assert_int_equal(code_at(f, 7), 5);
+    assert_int_equal(code_at(f, 8), 3);
+}
+
+static void what_follows_at_once_becomes_part_of_a_record(void **state)
+{
+    fixture *f = *state;
+    hdi_failure one = failure(3, 3, 7);
+    for (uint64_t i = 0; i < 1000; i++) {
+        one.from = one.to = 3 + i;
+        hdi_failure_add(&f->device.channel, 0, &one);
+    }
+    assert_int_equal(atomic_load(&f->lanes[0].shared->failures_end), 1);
+    assert_int_equal(code_at(f, 2), 0);
+    assert_int_equal(code_at(f, 1002), 7);
+    assert_int_equal(code_at(f, 1003), 0);
+}
+
+static void a_record_without_end_is_closed(void **state)
+{
+    fixture *f = *state;
+    const hdi_channel *channel = &f->device.channel;
+    hdi_failure_close(channel, 0, 5); /* there is none */
+    add(f, 3, UINT64_MAX, 1);
+    assert_int_equal(code_at(f, UINT64_MAX), 1);
+    hdi_failure_close(channel, 0, 7);
+    assert_int_equal(code_at(f, 3), 1);
+    assert_int_equal(code_at(f, 7), 1);
+    assert_int_equal(code_at(f, 8), 0);
+    assert_int_equal(code_at(f, UINT64_MAX), 0);
+    hdi_failure_close(channel, 0, 9); /* it has an end already */
+    assert_int_equal(code_at(f, 9), 0);
+    /* nothing was unfinished: it covers nothing, and so not what comes next */
+    add(f, 20, UINT64_MAX, 2);
+    hdi_failure_close(channel, 0, 19);
+    assert_int_equal(code_at(f, 19), 0);
+    assert_int_equal(code_at(f, 20), 0);
+}
+
+/* Every third operation fails, far more of them than the log holds. */
+static void no_failure_is_lost_and_none_is_made_up(void **state)
+{
+    fixture *f = *state;
+    enum { FAILURES = 3 * HDI_FAILURES_LEAST };
+    for (uint64_t i = 1; i <= FAILURES; i++) {
+        reach(f, 0, 3 * i, 3 * i);
+        add(f, 3 * i, 3 * i, (int)(i % 1000) + 1);
+        if (!hdi_failures_have_room(&f->lanes[0])) {
+            uint32_t lane;
+            uint64_t position;
+            assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);
+            assert_true(hdi_failures_have_room(&f->lanes[0]));
+        }
+    }
+    for (uint64_t i = 1; i <= FAILURES; i++) {
+        assert_int_equal(code_at(f, 3 * i), (int)(i % 1000) + 1);
+        assert_int_equal(code_at(f, 3 * i - 1), 0);
+        assert_int_equal(code_at(f, 3 * i + 1), 0);
+    }
+    assert_int_equal(hdi_failure_end(&f->device.channel, 0), 3 * FAILURES);
+}
+
+/* An engine that has not come to a wait yet may still look for the failure there. */
+static void the_log_keeps_what_somebody_may_look_for(void **state)
+{
+    fixture *f = *state;
+    uint32_t lane = 0;
+    uint64_t position = 0;
+    hdi_failure found;
+    reach(f, 0, 10, 10);
+    reach(f, 1, 8, 5);
+    add(f, 4, 4, 1);
+    assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED_BEHIND);
+    assert_int_equal(lane, 1);
+    assert_int_equal(position, 8);
+    assert_true(hdi_failure_logged(&f->device.channel, 0, 4, &found));
+    /* What fails and is submitted later changes nothing about that. */
+    reach(f, 0, 20, 20);
+    add(f, 15, 15, 2);
+    reach(f, 1, 30, 8);
+    assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);
+    assert_false(hdi_failure_logged(&f->device.channel, 0, 4, &found));
+    assert_true(hdi_failure_logged(&f->device.channel, 0, 15, &found));
+    assert_int_equal(code_at(f, 4), 1);
+    assert_int_equal(code_at(f, 15), 2);
+    /* A lane that is lost has no end until it comes back. */
+    add(f, 21, UINT64_MAX, 3);
+    reach(f, 1, 30, 30);
+    assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);
+    assert_true(hdi_failure_logged(&f->device.channel, 0, 21, &found));
+    assert_int_equal(code_at(f, 15), 2);
+}
+
+enum { WRITES = 20000 };
+
+static void *write_and_archive(void *argument)
+{
+    fixture *f = argument;
+    for (uint64_t i = 1; i <= WRITES; i++) {
+        add(f, 2 * i, 2 * i, (int)i);
+        reach(f, 0, 2 * i, 2 * i);
+        if (i % 100 == 0) {
+            uint32_t lane;
+            uint64_t position;
+            hdi_failures_archive(&f->lanes[0], &lane, &position);
+        }
+    }
+    return NULL;
+}
+
+static void a_reader_never_misses_a_record_or_sees_half_of_one(void **state)
+{
+    fixture *f = *state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, write_and_archive, f), 0);
+    unsigned seed = 1;
+    for (uint64_t done = 0; done < (uint64_t)2 * WRITES;) {
+        done = atomic_load(&f->lanes[0].shared->done);
+        if (done) {
+            uint64_t back = (uint64_t)rand_r(&seed) % 400;
+            uint64_t position = done > back ? done - back : done;
+            assert_int_equal(code_at(f, position), position % 2 ? 0 : position / 2);
+        }
+    }
+    pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(a_position_finds_its_failure),
+        CASE(a_late_failure_covers_what_has_none),
+        CASE(what_follows_at_once_becomes_part_of_a_record),
+        CASE(a_record_without_end_is_closed),
+        CASE(no_failure_is_lost_and_none_is_made_up),
+        CASE(the_log_keeps_what_somebody_may_look_for),
+        CASE(a_reader_never_misses_a_record_or_sees_half_of_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
