@@ -1,11 +1,11 @@
 /* codes.c - names of the driver's codes, and which of them end a context.
  *
- * Any thread, no locks; unknown codes are named in thread-local storage.
+ * Any thread, no locks; names with a number in them belong to the thread (hdi_error_name).
  */
-#include <stdio.h>
+#include "base/error.h"
 #include "driver/driver.h"
 
-static const char *gone_name(hdcu_result code, char *text, size_t bytes)
+static const char *gone_name(hdcu_result code)
 {
     switch (code) {
     case HDI_GONE_STUCK:
@@ -19,19 +19,16 @@ static const char *gone_name(hdcu_result code, char *text, size_t bytes)
         return "it has no worker process";
     default:
         if (code <= HDI_GONE_SIGNAL) {
-            snprintf(text, bytes, "its worker process was killed by signal %d", HDI_GONE_SIGNAL - code);
-        } else {
-            snprintf(text, bytes, "its worker process ended with status %d", HDI_GONE_EXIT - code);
+            return hdi_error_name("its worker process was killed by signal %d", HDI_GONE_SIGNAL - code);
         }
-        return text;
+        return hdi_error_name("its worker process ended with status %d", HDI_GONE_EXIT - code);
     }
 }
 
 const char *hdi_driver_code_name(hdcu_result code)
 {
-    static _Thread_local char unknown[96];
     if (code < 0) {
-        return gone_name(code, unknown, sizeof unknown);
+        return gone_name(code);
     }
     switch (code) {
 #define CODE_CASE(name, value)                                                                                         \
@@ -40,8 +37,7 @@ const char *hdi_driver_code_name(hdcu_result code)
         HDCU_RESULT_MAP(CODE_CASE)
 #undef CODE_CASE
     default:
-        snprintf(unknown, sizeof unknown, "CUDA_ERROR_%d", code);
-        return unknown;
+        return hdi_error_name("CUDA_ERROR_%d", code);
     }
 }
 

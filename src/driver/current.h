@@ -1,7 +1,11 @@
 /* current.h - a device's context made current for a few driver calls, and the application's own put back.
  *
- * Threads: the calling one; what is current is per thread. Locks: none.
- * Always: after hdi_current_leave the thread's current context is what it was before hdi_current_enter, as far as the
+ * While the application captures a stream into a graph, the driver refuses many calls of other threads too, and spoils the capture: unless the
+ * calling thread says that it knows what it does (the mode "relaxed"). Our calls never concern the application's streams, so all of
+ * them are made in that mode.
+ *
+ * Threads: the calling one; what is current, and the mode, are per thread. Locks: none.
+ * Always: after hdi_current_leave the thread's current context and its mode are what they were before hdi_current_enter, as far as the
  * driver lets us.
  */
 #ifndef HDI_DRIVER_CURRENT_H
@@ -15,27 +19,44 @@ typedef struct hdi_current {
     const hdi_driver *driver;
     hdcu_context context, before;
     bool pushed;
+    int mode; /* of captures, before; HDI_MODE_UNKNOWN: it could not be changed */
 } hdi_current;
+
+#define HDI_MODE_UNKNOWN (-1)
+
+/* The calling thread's mode is "relaxed" from now on; returns what it was, for hdi_captures_mind. */
+static inline int hdi_captures_ignore(const hdi_driver *driver)
+{
+    int mode = HDCU_STREAM_CAPTURE_MODE_RELAXED;
+    return driver->cuThreadExchangeStreamCaptureMode(&mode) == HDCU_SUCCESS ? mode : HDI_MODE_UNKNOWN;
+}
+
+static inline void hdi_captures_mind(const hdi_driver *driver, int before)
+{
+    if (before != HDI_MODE_UNKNOWN) {
+        driver->cuThreadExchangeStreamCaptureMode(&before);
+    }
+}
 
 /* Returns the driver's code; unless it is 0, nothing is to be left. `*entry_point` names the call that failed. */
 static inline hdcu_result hdi_current_enter(const hdi_driver *driver, hdcu_context context, hdi_current *current,
                                             const char **entry_point)
 {
-    *current = (hdi_current){.driver = driver, .context = context};
+    *current = (hdi_current){.driver = driver, .context = context, .mode = hdi_captures_ignore(driver)};
+    *entry_point = "cuCtxGetCurrent";
     hdcu_result code = driver->cuCtxGetCurrent(&current->before);
-    if (code != HDCU_SUCCESS) {
-        *entry_point = "cuCtxGetCurrent";
-        return code;
-    }
-    if (current->before != context) {
-        code = driver->cuCtxPushCurrent(context);
+    if (code == HDCU_SUCCESS && current->before != context) {
         *entry_point = "cuCtxPushCurrent";
+        code = driver->cuCtxPushCurrent(context);
         current->pushed = code == HDCU_SUCCESS;
+    }
+    if (code != HDCU_SUCCESS) {
+        hdi_captures_mind(driver, current->mode);
     }
     return code;
 }
 
-static inline void hdi_current_leave(hdi_current *current)
+static inline void hdi_current_put_back(hdi_current *current)
 {
     const hdi_driver *driver = current->driver;
     hdcu_context popped;
@@ -50,6 +71,12 @@ static inline void hdi_current_leave(hdi_current *current)
         }
         driver->cuCtxSetCurrent(current->before);
     }
+}
+
+static inline void hdi_current_leave(hdi_current *current)
+{
+    hdi_current_put_back(current);
+    hdi_captures_mind(current->driver, current->mode);
 }
 
 #endif

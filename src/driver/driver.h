@@ -59,12 +59,18 @@ enum {
 };
 
 /* "CUDA_ERROR_ILLEGAL_ADDRESS"; for unknown codes "CUDA_ERROR_<number>"; for codes below 0 what happened, in words.
- * Thread-local storage where a number is part of it. */
+ * Where a number is part of it, the calling thread's until its next call. */
 const char *hdi_driver_code_name(hdcu_result code);
 
 /* True for the codes after which a context does no more work (700, 702, 709, 710, 714..719, 214, 220 and the like), and for
  * all below 0. */
 bool hdi_driver_code_is_fatal(hdcu_result code);
+
+/* Whether the code is about a capture of a stream, perhaps another one than the call was for. */
+static inline bool hdi_driver_code_is_capture(hdcu_result code)
+{
+    return code >= HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED && code <= HDCU_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+}
 
 /* Fault wrapper: calls made through the wrapped table since it was opened, and calls failed on purpose. 0 for an unwrapped table. */
 uint64_t hdi_fault_calls(const hdi_driver *driver);

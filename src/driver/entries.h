@@ -93,6 +93,7 @@
     X(cuLaunchHostFunc, 10000, REQUIRED, (hdcu_stream stream, hdcu_host_fn function, void *user_data), (stream, function, user_data)) \
     X(cuStreamBeginCapture, 10010, REQUIRED, (hdcu_stream stream, int mode), (stream, mode)) \
     X(cuStreamEndCapture, 10000, REQUIRED, (hdcu_stream stream, hdcu_graph *graph), (stream, graph)) \
+    X(cuThreadExchangeStreamCaptureMode, 10010, REQUIRED, (int *mode), (mode)) \
     X(cuStreamIsCapturing, 10000, REQUIRED, (hdcu_stream stream, int *status), (stream, status)) \
     X(cuGraphInstantiateWithFlags, 11040, REQUIRED, (hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags), (exec, graph, flags)) \
     X(cuGraphLaunch, 10000, REQUIRED, (hdcu_graphexec exec, hdcu_stream stream), (exec, stream)) \

@@ -32,12 +32,13 @@ static const char *const entry_names[] = {
 #undef ENTRY_NAME
         HDI_FAULT_LIBRARY_NAMES};
 
-/* One setting, parsed: [ENTRY:]N[+][=VALUE]. */
+/* One setting, parsed: [ENTRY:]N[+][=VALUE] or [ENTRY:]~N[=VALUE]. */
 typedef struct rule {
     uint64_t from; /* the Nth call; 0: no rule */
     int entry;     /* -1: any */
     bool onward;
-    int64_t value; /* code, or microseconds */
+    bool scattered; /* one call in N, without a pattern */
+    int64_t value;  /* code, or microseconds */
 } rule;
 
 static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
@@ -58,12 +59,24 @@ static uint64_t count(_Atomic uint64_t *counter)
     return atomic_fetch_add_explicit(counter, 1, memory_order_relaxed) + 1;
 }
 
+/* The finisher of splitmix64 (Steele, Lea and Flood, 2014): the same numbers in each run, without a pattern. */
+static uint64_t scatter(uint64_t n)
+{
+    uint64_t z = n * UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
 static bool applies(const rule *r, _Atomic uint64_t *matches, int entry)
 {
     if (r->from == 0 || (r->entry >= 0 && r->entry != entry)) {
         return false;
     }
     uint64_t n = count(matches);
+    if (r->scattered) {
+        return scatter(n) % r->from == 0;
+    }
     return n == r->from || (r->onward && n > r->from);
 }
 
@@ -175,11 +188,13 @@ static bool parse(const char *text, bool value_needed, int64_t value_default, in
         }
         text = colon + 1;
     }
+    out->scattered = *text == '~';
+    text += out->scattered;
     if (!number(&text, &from) || from < 1) {
         return false;
     }
     out->from = (uint64_t)from;
-    if (*text == '+') {
+    if (*text == '+' && !out->scattered) {
         out->onward = true;
         text++;
     }
@@ -198,14 +213,15 @@ static hd_status start(const hdi_driver *provider, const char *fault, const char
     rule new_fault, new_delay;
     if (!parse(fault, false, HDCU_ERROR_OUT_OF_MEMORY, 99999, &new_fault) ||
         (*fault && new_fault.value == HDCU_SUCCESS)) {
-        return hdi_fail(
-            HD_ERROR_OPTION,
-            "option fault: \"%s\" is not [ENTRY:]N[+][=CODE] with a known driver entry point, N from 1 and CODE from 1",
-            fault);
+        return hdi_fail(HD_ERROR_OPTION,
+                        "option fault: \"%s\" is not [ENTRY:]N[+][=CODE] or [ENTRY:]~N[=CODE] with a known driver "
+                        "entry point, N from 1 and CODE from 1",
+                        fault);
     }
     if (!parse(delay, true, 0, 3600000000, &new_delay)) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "option delay: \"%s\" is not [ENTRY:]N[+]=MICROSECONDS with a known driver entry point, N from "
+                        "option delay: \"%s\" is not [ENTRY:]N[+]=MICROSECONDS or [ENTRY:]~N=MICROSECONDS with a known "
+                        "driver entry point, N from "
                         "1 and at most "
                         "3600000000 microseconds",
                         delay);

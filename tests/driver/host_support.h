@@ -93,9 +93,11 @@ static inline void unmap(hdcu_deviceptr p, size_t bytes)
 }
 
 #ifdef HD_TEST_KERNELS
+static const char *kernels_file = HD_TEST_KERNELS;
+
 static inline char *kernels_image(size_t *bytes)
 {
-    FILE *f = fopen(HD_TEST_KERNELS, "rb");
+    FILE *f = fopen(kernels_file, "rb");
     assert_non_null(f);
     assert_int_equal(fseek(f, 0, SEEK_END), 0);
     long n = ftell(f);

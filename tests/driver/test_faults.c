@@ -74,6 +74,9 @@ static void bad_settings_are_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = {"fault=0",
+                                      "fault=~0",
+                                      "fault=~",
+                                      "fault=~5+",
                                       "fault=x",
                                       "fault=cuNothing:1",
                                       "fault=1=",

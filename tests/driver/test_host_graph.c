@@ -145,6 +145,63 @@ static void *end_from_another_thread(void *data)
     return NULL;
 }
 
+typedef struct asked {
+    int thread_mode;
+    hdcu_result result;
+} asked;
+
+/* Another thread looks at a stream that has nothing to do with the capture. */
+static void *look_from_another_thread(void *data)
+{
+    asked *a_ = data;
+    int mode = a_->thread_mode;
+    if (d->cuThreadExchangeStreamCaptureMode(&mode) != HDCU_SUCCESS || mode != HDCU_STREAM_CAPTURE_MODE_GLOBAL) {
+        a_->result = HDCU_ERROR_UNKNOWN; /* every thread begins with that mode */
+        return NULL;
+    }
+    a_->result = d->cuStreamQuery(b);
+    return NULL;
+}
+
+static void threads_say_what_they_mind(void **state)
+{
+    (void)state;
+    begin_test("host_devices=1 host_memory=16M");
+    int mode = 3;
+    assert_int_equal(d->cuThreadExchangeStreamCaptureMode(&mode), HDCU_ERROR_INVALID_VALUE);
+    assert_int_equal(d->cuThreadExchangeStreamCaptureMode(NULL), HDCU_ERROR_INVALID_VALUE);
+    for (int capture = HDCU_STREAM_CAPTURE_MODE_GLOBAL; capture <= HDCU_STREAM_CAPTURE_MODE_RELAXED; capture++) {
+        for (int own = 0; own < 2; own++) {
+            for (mode = HDCU_STREAM_CAPTURE_MODE_GLOBAL; mode <= HDCU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+                bool refused =
+                    mode != HDCU_STREAM_CAPTURE_MODE_RELAXED &&
+                    (own ? capture != HDCU_STREAM_CAPTURE_MODE_RELAXED
+                         : capture == HDCU_STREAM_CAPTURE_MODE_GLOBAL && mode == HDCU_STREAM_CAPTURE_MODE_GLOBAL);
+                hdcu_graph graph;
+                asked there = {.thread_mode = mode};
+                OK(d->cuStreamBeginCapture(a, capture));
+                if (own) {
+                    int before = mode;
+                    OK(d->cuThreadExchangeStreamCaptureMode(&before));
+                    there.result = d->cuStreamQuery(b);
+                    OK(d->cuThreadExchangeStreamCaptureMode(&before));
+                } else {
+                    pthread_t thread;
+                    assert_int_equal(pthread_create(&thread, NULL, look_from_another_thread, &there), 0);
+                    pthread_join(thread, NULL);
+                }
+                assert_int_equal(there.result, refused ? HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED : HDCU_SUCCESS);
+                assert_int_equal(d->cuStreamEndCapture(a, &graph),
+                                 refused ? HDCU_ERROR_STREAM_CAPTURE_INVALIDATED : HDCU_SUCCESS);
+                if (!refused) {
+                    OK(d->cuGraphDestroy(graph));
+                }
+            }
+        }
+    }
+    end_test();
+}
+
 static void misuse_is_told(void **state)
 {
     (void)state;
@@ -234,6 +291,7 @@ int main(void)
         cmocka_unit_test(captured_work_runs_at_each_launch),
         cmocka_unit_test(forks_join_in_any_schedule),
         cmocka_unit_test(graphs_can_be_captured_in_graphs),
+        cmocka_unit_test(threads_say_what_they_mind),
         cmocka_unit_test(misuse_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

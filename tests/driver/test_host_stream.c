@@ -1,6 +1,7 @@
 /* test_host_stream.c - streams and events of the host provider: order, overlap, the NULL stream, kernels, host
  * functions, life. */
 #include "host_support.h"
+#include <link.h>
 #include <pthread.h>
 
 static void work_in_a_stream_runs_in_order(void **state)
@@ -389,6 +390,32 @@ static void releasing_a_busy_context_drops_its_work(void **state)
     hdi_driver_close(d);
 }
 
+static int find_module(struct dl_phdr_info *info, size_t size, void *path)
+{
+    (void)size;
+    if (strstr(info->dlpi_name, "/fd/") == NULL) {
+        return 0;
+    }
+    snprintf(path, 64, "%s", info->dlpi_name);
+    return 1;
+}
+
+/* A debugger, or a profiler, finds the code of kernels where the list of loaded objects says: also from another process. */
+static void another_process_can_open_the_code_of_kernels(void **state)
+{
+    (void)state;
+    open_host("host_devices=1 host_memory=16M");
+    use_device(0);
+    hdcu_module module = load_kernels();
+    char path[64] = "", command[160];
+    assert_int_equal(dl_iterate_phdr(find_module, path), 1);
+    snprintf(command, sizeof command, "exec 9</dev/null && cmp -s '%s' '%s'", path, HD_TEST_KERNELS);
+    assert_int_equal(system(command), 0);
+    OK(d->cuModuleUnload(module));
+    leave_device(0);
+    hdi_driver_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +430,7 @@ int main(void)
         cmocka_unit_test(host_functions_may_not_call_the_driver),
         cmocka_unit_test(threads_and_devices_do_not_disturb_each_other),
         cmocka_unit_test(releasing_a_busy_context_drops_its_work),
+        cmocka_unit_test(another_process_can_open_the_code_of_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

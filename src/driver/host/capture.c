@@ -189,12 +189,26 @@ hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captur
 /* ---------------------------------------------------------------------------------------------------- what is
  * forbidden -- */
 
+/* What the driver (580.159) refuses, and spoils captures by: taking, giving back, pinning memory by the older calls, looking at events and streams,
+ * unloading modules. Mapping memory, loading modules, making streams and submitting work it does not.
+ *
+ * What the calling thread minds: GLOBAL, every capture that was begun in this mode, and its own unless they are relaxed; THREAD_LOCAL, only its own;
+ * RELAXED, none. */
+static _Thread_local int thread_mode; /* HDCU_STREAM_CAPTURE_MODE_*, GLOBAL at first */
+
+static bool minds(const hdi_host_capture *c)
+{
+    bool own = pthread_equal(c->thread, pthread_self());
+    return thread_mode != HDCU_STREAM_CAPTURE_MODE_RELAXED &&
+           ((own && c->mode != HDCU_STREAM_CAPTURE_MODE_RELAXED) ||
+            (thread_mode == HDCU_STREAM_CAPTURE_MODE_GLOBAL && c->mode == HDCU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
 hdcu_result hdi_host_capture_forbids(void)
 {
     hdcu_result r = HDCU_SUCCESS;
     for (hdi_host_capture *c = live; c; c = c->next) {
-        if (c->mode == HDCU_STREAM_CAPTURE_MODE_GLOBAL ||
-            (c->mode == HDCU_STREAM_CAPTURE_MODE_THREAD_LOCAL && pthread_equal(c->thread, pthread_self()))) {
+        if (minds(c)) {
             c->invalid = true;
             r = HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         }
@@ -335,6 +349,21 @@ hdcu_result hdi_host_cuStreamEndCapture(hdcu_stream handle, hdcu_graph *graph)
     }
     if (r == HDCU_SUCCESS) {
         r = finish(stream, graph);
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS &&
+        (!mode || *mode < HDCU_STREAM_CAPTURE_MODE_GLOBAL || *mode > HDCU_STREAM_CAPTURE_MODE_RELAXED)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        int before = thread_mode;
+        thread_mode = *mode;
+        *mode = before;
     }
     return hdi_host_leave(r);
 }

@@ -2,15 +2,23 @@
  *
  * Any thread. Takes the host lock. Always: a device has at most one context object; while one is being taken down
  * (retained == 0) a retain waits for the end of that. The stacks hold handles, so a context that is gone is noticed,
- * not followed.
+ * not followed; a thread has one from its first context to its end.
  */
 #include <stdlib.h>
+#include "base/thread.h"
 #include "driver/host/host.h"
 
 enum { STACK_MAX = 64 };
 
-static _Thread_local uint64_t current_stack[STACK_MAX];
-static _Thread_local unsigned current_depth;
+typedef struct stack {
+    unsigned depth;
+    uint64_t contexts[STACK_MAX];
+} stack;
+
+static _Thread_local stack *own; /* NULL: empty */
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static int own_error;
 static pthread_cond_t taken_down = PTHREAD_COND_INITIALIZER;
 
 hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **context)
@@ -19,12 +27,45 @@ hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **contex
     return *context ? HDCU_SUCCESS : HDCU_ERROR_INVALID_CONTEXT;
 }
 
+static void thread_ends(void *value)
+{
+    own = NULL;
+    free(value);
+}
+
+static void make_key(void)
+{
+    own_error = hdi_thread_key(&own_key, thread_ends);
+}
+
+/* Makes this thread's stack when it is missing; without the lock. False: no memory. */
+static bool have_stack(void)
+{
+    if (own) {
+        return true;
+    }
+    pthread_once(&own_once, make_key);
+    stack *s = own_error ? NULL : calloc(1, sizeof *s);
+    if (s && pthread_setspecific(own_key, s) != 0) {
+        free(s);
+        s = NULL;
+    }
+    own = s;
+    return s != NULL;
+}
+
+static uint64_t top(void)
+{
+    return own && own->depth > 0 ? own->contexts[own->depth - 1] : 0;
+}
+
 hdcu_result hdi_host_context_current(hdi_host_context **context)
 {
-    if (current_depth == 0 || current_stack[current_depth - 1] == 0) {
+    uint64_t handle = top();
+    if (handle == 0) {
         return HDCU_ERROR_INVALID_CONTEXT;
     }
-    *context = hdi_host_handle_find(HDI_HOST_CONTEXT, current_stack[current_depth - 1]);
+    *context = hdi_host_handle_find(HDI_HOST_CONTEXT, handle);
     return *context ? HDCU_SUCCESS : HDCU_ERROR_CONTEXT_IS_DESTROYED;
 }
 
@@ -138,17 +179,21 @@ hdcu_result hdi_host_cuDevicePrimaryCtxRelease(hdcu_device device)
 hdcu_result hdi_host_cuCtxSetCurrent(hdcu_context context)
 {
     hdi_host_context *c;
+    bool has_stack = context && have_stack();
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && context) {
         r = hdi_host_context_find(context, &c);
     }
+    if (r == HDCU_SUCCESS && context && !has_stack) {
+        r = HDCU_ERROR_OUT_OF_MEMORY;
+    }
     if (r == HDCU_SUCCESS && context) {
-        if (current_depth == 0) {
-            current_depth = 1;
+        if (own->depth == 0) {
+            own->depth = 1;
         }
-        current_stack[current_depth - 1] = c->handle;
-    } else if (r == HDCU_SUCCESS && current_depth > 0) {
-        current_depth--;
+        own->contexts[own->depth - 1] = c->handle;
+    } else if (r == HDCU_SUCCESS && own && own->depth > 0) {
+        own->depth--;
     }
     return hdi_host_leave(r);
 }
@@ -160,7 +205,7 @@ hdcu_result hdi_host_cuCtxGetCurrent(hdcu_context *context)
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
-        *context = current_depth ? (hdcu_context)(uintptr_t)current_stack[current_depth - 1] : NULL;
+        *context = (hdcu_context)(uintptr_t)top();
     }
     return hdi_host_leave(r);
 }
@@ -168,15 +213,16 @@ hdcu_result hdi_host_cuCtxGetCurrent(hdcu_context *context)
 hdcu_result hdi_host_cuCtxPushCurrent(hdcu_context context)
 {
     hdi_host_context *c;
+    bool has_stack = have_stack();
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
         r = hdi_host_context_find(context, &c);
     }
-    if (r == HDCU_SUCCESS && current_depth == STACK_MAX) {
+    if (r == HDCU_SUCCESS && (!has_stack || own->depth == STACK_MAX)) {
         r = HDCU_ERROR_OUT_OF_MEMORY;
     }
     if (r == HDCU_SUCCESS) {
-        current_stack[current_depth++] = c->handle;
+        own->contexts[own->depth++] = c->handle;
     }
     return hdi_host_leave(r);
 }
@@ -184,13 +230,13 @@ hdcu_result hdi_host_cuCtxPushCurrent(hdcu_context context)
 hdcu_result hdi_host_cuCtxPopCurrent(hdcu_context *context)
 {
     hdcu_result r = hdi_host_enter();
-    if (r == HDCU_SUCCESS && current_depth == 0) {
+    if (r == HDCU_SUCCESS && (!own || own->depth == 0)) {
         r = HDCU_ERROR_INVALID_CONTEXT;
     }
     if (r == HDCU_SUCCESS) {
-        current_depth--;
+        own->depth--;
         if (context) {
-            *context = (hdcu_context)(uintptr_t)current_stack[current_depth];
+            *context = (hdcu_context)(uintptr_t)own->contexts[own->depth];
         }
     }
     return hdi_host_leave(r);

@@ -9,6 +9,7 @@
  */
 #include "driver/host/cpu_block.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,7 @@ void hdi_core_destroy(hdi_core *core)
 {
     hdi_fibers_destroy(&core->set);
     free(core->shared);
+    free(core->storage);
     free(core->arrived);
     free(core->ready);
 }
@@ -76,6 +78,60 @@ static bool reserve_shared(hdi_core *core, size_t bytes)
         core->shared_bytes = 0;
         return false;
     }
+    return true;
+}
+
+static _Thread_local void *own_storage;
+
+void *hdi_cpu_shared(void)
+{
+    return own_storage;
+}
+
+static bool reserve_storage(hdi_core *core, const hdi_cpu_storage *s)
+{
+    if (s->bytes <= core->storage_bytes && s->align <= core->storage_align) {
+        return true;
+    }
+    size_t align = s->align > 64 ? s->align : 64, bytes = (s->bytes + align - 1) & ~(align - 1);
+    free(core->storage);
+    core->storage = bytes >= s->bytes ? aligned_alloc(align, bytes) : NULL;
+    core->storage_bytes = core->storage != NULL ? bytes : 0;
+    core->storage_align = core->storage != NULL ? align : 0;
+    return core->storage != NULL;
+}
+
+/* Has the system make this thread's storage. Another thread may take the memory that was found, but hardly ever does. */
+static bool make_system_storage(const hdi_cpu_storage *s)
+{
+    extern void *__tls_get_addr(size_t index[2]);
+    enum { TABLE_BYTES = 64 * 1024 }; /* the system's own, of all modules */
+    void *storage = NULL;
+    if (dlinfo(s->by_system, RTLD_DI_TLS_DATA, &storage) == 0 && storage != NULL) {
+        return true;
+    }
+    size_t index[2] = {0, 0};
+    void *room = malloc(s->bytes + s->align + TABLE_BYTES);
+    free(room);
+    return room != NULL && dlinfo(s->by_system, RTLD_DI_TLS_MODID, &index[0]) == 0 && __tls_get_addr(index) != NULL;
+}
+
+bool hdi_core_join(hdi_core *core, const hdi_cpu_launch *launch)
+{
+    const hdi_cpu_storage *s = launch->storage;
+    if (s == NULL || s->bytes == 0) {
+        return true;
+    }
+    if (s->by_system != NULL) {
+        return make_system_storage(s);
+    }
+    if (!reserve_storage(core, s)) {
+        return false;
+    }
+    if (s->image_bytes > 0) {
+        memcpy(core->storage, s->image, s->image_bytes);
+    }
+    own_storage = core->storage;
     return true;
 }
 

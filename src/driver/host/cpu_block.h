@@ -14,6 +14,8 @@ typedef struct hdi_core {
     struct hdi_core *all_next, *all_previous;
     void *shared; /* dynamic shared memory */
     size_t shared_bytes;
+    void *storage; /* of HD_SHARED variables */
+    size_t storage_bytes, storage_align;
     /* the block at hand */
     const hdi_cpu_launch *launch;
     const void *arguments;
@@ -33,6 +35,9 @@ typedef struct hdi_core {
 /* False: out of memory. */
 bool hdi_core_init(hdi_core *core);
 void hdi_core_destroy(hdi_core *core);
+
+/* Before blocks of this launch, on the thread that will run them. False: out of memory. */
+bool hdi_core_join(hdi_core *core, const hdi_cpu_launch *launch);
 
 /* Runs block (x, y, z). As hdi_cpu_run. `arguments` is aligned to 16 bytes. */
 hdcu_result hdi_core_block(hdi_core *core, const hdi_cpu_launch *launch, const void *arguments, uint32_t x, uint32_t y,

@@ -89,6 +89,7 @@ __asm__(".text\n"
         ".hidden hdi_context_load_stack\n"
         ".type hdi_context_load_stack, @function\n"
         "hdi_context_load_stack:\n"
+        "    endbr64\n" /* where a signal handler's return leads, as a jump may */
         "    cld\n"
         "    fninit\n"
         "    movq %rdi, %rsi\n"

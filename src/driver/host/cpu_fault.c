@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/thread.h"
 
 #define ALTERNATE_STACK_BYTES (64 * 1024)
 
@@ -29,8 +30,8 @@ static struct sigaction previous[N_SIGNALS]; /* written under install_lock, whil
  * guards nothing. */
 static atomic_bool spent[N_SIGNALS];
 
-/* Static TLS: the handler must not be the one that allocates it. */
-static _Thread_local hdi_fault_frame *volatile current __attribute__((tls_model("initial-exec")));
+/* In static thread-local storage, as all of the library's: the handler must not be the one that allocates it. */
+static _Thread_local hdi_fault_frame *volatile current;
 static _Thread_local bool prepared;
 
 /* The signal that was last given to a handler of the program's, on this thread; nothing says when that is over. */
@@ -39,7 +40,7 @@ typedef struct passed_signal {
     uintptr_t context;
     int code;
 } passed_signal;
-static _Thread_local volatile passed_signal passed __attribute__((tls_model("initial-exec")));
+static _Thread_local volatile passed_signal passed; /* whole: there is no place that it could be made in */
 
 /* Lies at the upper end of the mapping. */
 struct alternate {
@@ -145,7 +146,7 @@ static bool install(void)
 {
     pthread_mutex_lock(&install_lock);
     if (!have_thread_key) {
-        have_thread_key = pthread_key_create(&thread_key, thread_ends) == 0;
+        have_thread_key = hdi_thread_key(&thread_key, thread_ends) == 0;
     }
     bool ok = have_thread_key;
     for (size_t i = 0; ok && i < N_SIGNALS; i++) {

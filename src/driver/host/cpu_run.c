@@ -11,12 +11,12 @@
  */
 #include "driver/host/cpu_run.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/thread.h"
 #include "base/wait.h"
 #include "driver/host/cpu_block.h"
 
@@ -99,10 +99,22 @@ static hdcu_result run_block(hdi_core *core, job *j, uint64_t number, uintptr_t 
                           (uint32_t)(row % launch->grid[1]), (uint32_t)(row / launch->grid[1]), address);
 }
 
+static void fail(job *j, hdcu_result result, uintptr_t address)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong_explicit(&j->result, &none, result, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        j->fault_address = address;
+    }
+}
+
 /* Runs blocks of the job until none are left, or (at most_blocks) enough for now. */
 static void work_on(hdi_core *core, job *j, uint64_t most_blocks)
 {
     uint64_t done = 0;
+    if (!hdi_core_join(core, j->launch)) {
+        fail(j, HDCU_ERROR_OUT_OF_MEMORY, 0);
+    }
     while (has_work(j) && done < most_blocks) {
         uint64_t first = atomic_fetch_add_explicit(&j->next_block, j->run_blocks, memory_order_relaxed);
         uint64_t last = first + j->run_blocks < j->n_blocks ? first + j->run_blocks : j->n_blocks;
@@ -112,10 +124,8 @@ static void work_on(hdi_core *core, job *j, uint64_t most_blocks)
             }
             uintptr_t address = 0;
             hdcu_result result = run_block(core, j, b, &address);
-            int none = 0;
-            if (result != HDCU_SUCCESS && atomic_compare_exchange_strong_explicit(
-                                              &j->result, &none, result, memory_order_relaxed, memory_order_relaxed)) {
-                j->fault_address = address;
+            if (result != HDCU_SUCCESS) {
+                fail(j, result, address);
             }
             hdi_fibers_yield(&core->set, false);
         }
@@ -226,18 +236,6 @@ static void after_fork_in_child(void)
     hdi_fibers_after_fork();
 }
 
-/* Workers, signal handlers and exit functions of threads outlive every use, so the code must stay. */
-static void keep_loaded(void)
-{
-    Dl_info info;
-    void *here;
-    void *(*function)(void *) = worker_main;
-    memcpy(&here, &function, sizeof here);
-    if (dladdr(here, &info) != 0 && info.dli_fname != NULL) {
-        dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE); /* fails harmlessly for the program itself */
-    }
-}
-
 static void start_workers(void)
 {
     sigset_t blocked, before;
@@ -271,6 +269,7 @@ static void start_workers(void)
 static hdi_core *take_core(void)
 {
     static bool forks_handled; /* under lock */
+    hdi_keep_loaded();         /* workers and signal handlers outlive every use */
     if (!hdi_fault_prepare_thread()) {
         return NULL;
     }
@@ -279,7 +278,6 @@ static hdi_core *take_core(void)
         started = true;
         if (!forks_handled) {
             forks_handled = true;
-            keep_loaded();
             pthread_atfork(NULL, NULL, after_fork_in_child);
         }
         start_workers();

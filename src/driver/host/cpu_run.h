@@ -21,9 +21,23 @@
 
 struct hd_cpu_kernel; /* heddle/kernel.h */
 
+/* The HD_SHARED variables of a module: its thread-local storage. */
+typedef struct hdi_cpu_storage {
+    size_t bytes, align; /* a power of two */
+    const void *image;   /* what it begins with; the rest is anything */
+    size_t image_bytes;
+    /* The module, where the system keeps the storage: it makes a thread's when that uses it first, and ends the process when there is no memory,
+     * so memory is looked for just before. NULL: the worker keeps it. */
+    void *by_system;
+} hdi_cpu_storage;
+
+/* The storage of the launch that the calling thread works on; what hd_cpu_module.shared is set to. */
+void *hdi_cpu_shared(void);
+
 typedef struct hdi_cpu_launch {
     const struct hd_cpu_kernel *kernel;
-    const void *arguments; /* packed as the kernel's parameters are; copied unless aligned to 16 bytes */
+    const hdi_cpu_storage *storage; /* NULL: there is none, or it is the program's own */
+    const void *arguments;          /* packed as the kernel's parameters are; copied unless aligned to 16 bytes */
     uint32_t grid[3], block[3];
     size_t dynamic_shared_bytes;
     uint64_t schedule;    /* non-zero: a seed that perturbs the order of blocks and threads */
@@ -31,7 +45,7 @@ typedef struct hdi_cpu_launch {
 } hdi_cpu_launch;
 
 /* HDCU_SUCCESS (also when cancelled), or HDCU_ERROR_ILLEGAL_ADDRESS (SIGSEGV, SIGBUS), HDCU_ERROR_ILLEGAL_INSTRUCTION
- * (SIGILL), HDCU_ERROR_LAUNCH_FAILED (SIGFPE), HDCU_ERROR_OUT_OF_MEMORY (fibers, shared memory),
+ * (SIGILL), HDCU_ERROR_LAUNCH_FAILED (SIGFPE), HDCU_ERROR_OUT_OF_MEMORY (fibers, shared memory of either kind),
  * HDCU_ERROR_INVALID_VALUE (an empty grid or block, or more than 8192 threads in a block). A barrier that not all
  * threads of a block reach is no error: threads that have returned do not count. *fault_address (may be NULL) is the
  * address for ILLEGAL_ADDRESS and is not touched otherwise. */

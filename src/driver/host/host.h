@@ -21,6 +21,7 @@
 #include "driver/abi.h"
 #include "driver/driver.h"
 #include "driver/entries.h"
+#include "driver/host/cpu_run.h"
 
 #define HDI_HOST_DEVICES_MAX 64
 #define HDI_HOST_GRANULE ((size_t)2 << 20)
@@ -249,6 +250,7 @@ typedef struct hdi_host_module {
     hdi_host_context *context;
     unsigned function_count;
     hdi_host_function *functions;
+    hdi_cpu_storage storage;
 } hdi_host_module;
 
 void hdi_host_module_release(hdi_host_module *module);

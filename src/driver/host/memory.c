@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/quiet.h"
 #include "driver/host/host.h"
 
 #define OWN_FILE_NAME "heddle-host-memory:"
@@ -226,7 +227,7 @@ static bool own_file(hdi_host_physical *p)
     if (p->descriptor < 0) {
         return false;
     }
-    if (ftruncate(p->descriptor, (off_t)p->bytes) != 0 ||
+    if (hdi_quiet_resize(p->descriptor, (off_t)p->bytes) != 0 ||
         fcntl(p->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 || fstat(p->descriptor, &facts) != 0) {
         close(p->descriptor);
         return false;
@@ -245,7 +246,7 @@ static bool make_common_file(void)
         return false;
     }
     for (int bits = 60; bits >= 40; bits -= 4) {
-        if (ftruncate(f, (off_t)1 << bits) == 0) {
+        if (hdi_quiet_resize(f, (off_t)1 << bits) == 0) {
             common_file = f;
             common_bytes = (off_t)1 << bits;
             return true;
@@ -293,7 +294,8 @@ hdcu_result hdi_host_cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdc
     p->device = prop->location.id;
     p->bytes = p->charged = bytes;
     bool exportable = (prop->requested_handle_types & HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
-    if (!(exportable ? own_file(p) : common_part(p))) {
+    /* There is no common file where the program's files may not be so large. */
+    if (!(exportable ? own_file(p) : common_part(p) || own_file(p))) {
         free(p);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
     }

@@ -6,13 +6,16 @@
  */
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <heddle/kernel.h>
+#include "base/quiet.h"
 #include "driver/host/cpu_run.h"
 #include "driver/host/host.h"
 
@@ -172,20 +175,22 @@ static hdcu_result image_bytes(const void *image, size_t *bytes, const char **wh
 
 static bool write_all(int file, const char *from, size_t bytes)
 {
-    while (bytes > 0) {
-        ssize_t n = write(file, from, bytes);
-        if (n <= 0) {
-            return false;
-        }
-        from += n;
-        bytes -= (size_t)n;
+    hdi_quiet quiet;
+    hdi_quiet_begin(&quiet);
+    ssize_t n = 1;
+    while (bytes > 0 && n > 0) {
+        n = write(file, from, bytes);
+        from += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
     }
-    return true;
+    hdi_quiet_end(&quiet, n < 0 ? errno : 0);
+    return bytes == 0;
 }
 
 static bool table_is_good(const hd_cpu_module *table)
 {
-    if (!table || table->magic != HD_CPU_MODULE_MAGIC || table->version != HD_CPU_MODULE_VERSION || !table->kernels) {
+    if (!table || table->magic != HD_CPU_MODULE_MAGIC || table->version == 0 ||
+        table->version > HD_CPU_MODULE_VERSION || !table->kernels) {
         return false;
     }
     for (const hd_cpu_kernel *const *k = table->kernels; k < table->kernels_end; k++) {
@@ -194,6 +199,29 @@ static bool table_is_good(const hd_cpu_module *table)
         }
     }
     return true;
+}
+
+/* Finds out what thread-local storage the loaded object has, and keeps it from the system where the object lets us. */
+static void find_storage(const char *image, void *library, const hd_cpu_module *table, hdi_cpu_storage *out)
+{
+    struct link_map *object;
+    Elf64_Ehdr header;
+    memcpy(&header, image, sizeof header);
+    for (unsigned i = 0; dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && i < header.e_phnum; i++) {
+        Elf64_Phdr p;
+        memcpy(&p, image + header.e_phoff + i * sizeof p, sizeof p);
+        if (p.p_type == PT_TLS) {
+            *out = (hdi_cpu_storage){.bytes = p.p_memsz,
+                                     .align = p.p_align > 0 ? p.p_align : 1,
+                                     .image = (const void *)(object->l_addr + p.p_vaddr),
+                                     .image_bytes = p.p_filesz,
+                                     .by_system = library};
+        }
+    }
+    if (table->version >= 2 && table->shared) {
+        *table->shared = hdi_cpu_shared;
+        out->by_system = NULL;
+    }
 }
 
 /* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without the lock. */
@@ -207,10 +235,11 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
     char path[64];
     m->garbage.descriptor = memfd_create("heddle-host-module", MFD_CLOEXEC);
     if (m->garbage.descriptor < 0 || !write_all(m->garbage.descriptor, image, bytes)) {
-        *why = "no memory for the image";
+        *why = errno == EFBIG ? "the image is larger than files may be (ulimit -f)" : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", m->garbage.descriptor);
+    /* with the number of this process, not "self": a debugger opens the path, too, and "self" would be the debugger's */
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), m->garbage.descriptor);
     m->garbage.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!m->garbage.library) {
         const char *text = dlerror();
@@ -222,6 +251,7 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
         *why = "the shared object has no table of kernels (hd_cpu_module) of this version";
         return HDCU_ERROR_INVALID_IMAGE;
     }
+    find_storage(image, m->garbage.library, table, &m->storage);
     size_t count = (size_t)(table->kernels_end - table->kernels);
     m->functions = calloc(count ? count : 1, sizeof *m->functions);
     if (!m->functions) {
@@ -256,9 +286,6 @@ hdcu_result hdi_host_cuModuleLoadDataEx(hdcu_module *module, const void *image, 
     if (r == HDCU_SUCCESS && (!module || !image || (count > 0 && (!options || !values)))) {
         r = HDCU_ERROR_INVALID_VALUE;
     }
-    if (r == HDCU_SUCCESS) {
-        r = hdi_host_capture_forbids();
-    }
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
     }
@@ -292,6 +319,9 @@ hdcu_result hdi_host_cuModuleLoadDataEx(hdcu_module *module, const void *image, 
 hdcu_result hdi_host_cuModuleUnload(hdcu_module module)
 {
     hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
     if (r == HDCU_SUCCESS) {
         hdi_host_module *m = hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)module);
         if (m) {

@@ -266,6 +266,9 @@ hdcu_result hdi_host_cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS) {
         r = bytes > hdi_host.memory ? HDCU_ERROR_OUT_OF_MEMORY : allocate(stream, bytes, &slot);
     }
     if (r == HDCU_ERROR_OUT_OF_MEMORY && pointer && bytes <= hdi_host.memory &&

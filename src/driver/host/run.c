@@ -95,6 +95,7 @@ static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     hdi_cpu_launch launch = {.kernel = op->u.kernel.kernel,
+                             .storage = &op->u.kernel.module->storage,
                              .arguments = arguments,
                              .dynamic_shared_bytes = op->u.kernel.dynamic_shared_bytes,
                              .schedule = random,
