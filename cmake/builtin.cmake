@@ -13,10 +13,14 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/src/kernel/elf.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
-    ${PROJECT_SOURCE_DIR}/src/base/error.c ${PROJECT_SOURCE_DIR}/src/base/handle.c)
+    ${PROJECT_SOURCE_DIR}/src/base/error.c
+    ${PROJECT_SOURCE_DIR}/src/base/handle.c
+    ${PROJECT_SOURCE_DIR}/src/base/self.c
+    ${PROJECT_SOURCE_DIR}/src/base/sized.c
+    ${PROJECT_SOURCE_DIR}/src/base/thread.c)
 set_target_properties(heddle_pack PROPERTIES OUTPUT_NAME heddle-pack RUNTIME_OUTPUT_DIRECTORY ${builtin_build})
 target_include_directories(heddle_pack PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(heddle_pack PRIVATE heddle_flags)
+target_link_libraries(heddle_pack PRIVATE heddle_flags Threads::Threads ${CMAKE_DL_LIBS})
 
 # Compiled by hand, not as a target: the kernels' code is data here, and gets neither sanitizers nor coverage nor LTO.
 set(builtin_compiler ${CMAKE_C_COMPILER})
@@ -48,6 +52,7 @@ function(heddle_embed library source)
     add_custom_target(${library}_file DEPENDS ${ARGN})
     add_library(${library} OBJECT ${source})
     target_include_directories(${library} PRIVATE ${builtin_build})
+    target_link_libraries(${library} PRIVATE heddle_hardened)
     set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS "${ARGN}")
     add_dependencies(${library} ${library}_file)
 endfunction()

@@ -1,4 +1,7 @@
 /* embed.S - the tool's own kernel files as bytes of the tool. The build makes the .hdk files and says where they are with -I. */
+#ifdef __CET__
+#include <cet.h> /* that nothing here breaks the protection of jumps and returns */
+#endif
     .section .rodata.tool_images, "a"
     .macro image name
     .globl \name\()_image_bytes

@@ -1,28 +1,102 @@
 /* error.c - the one error path: the calling thread's last failure, as a line and as fields, and the names of statuses.
  *
- * Threads: any; each has its own state, so there are no locks. Always: the state is one finished hd_error whose message is one
- * zero-terminated line, and only a failure (or hdi_error_restore) changes it.
+ * Threads: any; each has its own state, so there are no locks. It is made by the thread's first failure and freed at its end; when
+ * memory is out it is one of a few that are always there, and when those are taken, too, one that says only that. Always: the state is one
+ * finished hd_error whose message is one zero-terminated line, and only a failure (or hdi_error_restore) changes it.
  */
 #include "base/error.h"
 #include "base/handle.h"
+#include "base/sized.h"
+#include "base/thread.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #undef hdi_fail /* macros for the static analyzer */
 #undef hdi_fail_driver
 
-static _Thread_local hd_error last;
-static _Thread_local int last_is_set; /* the blank state has -1 in it, which zeroed thread-local memory has not */
+typedef struct state {
+    hd_error last;
+    char name[96]; /* of hdi_error_name */
+    bool is_spare;
+    atomic_bool is_taken; /* a spare one, by a thread */
+} state;
 
-static hd_error *state(void)
+#define SPARES 16
+
+static const hd_error blank = {.size = sizeof(hd_error), .status = HD_OK, .device = -1, .lane = -1};
+static const hd_error untold = {.size = sizeof(hd_error),
+                                .status = HD_ERROR_HOST_MEMORY,
+                                .device = -1,
+                                .lane = -1,
+                                .message = "out of host memory, and so there is none to say what failed"};
+static state spares[SPARES];
+
+static _Thread_local state *own;     /* NULL: there was no failure, or no memory for it */
+static _Thread_local bool is_untold; /* own is NULL, and a failure was not recorded */
+static pthread_key_t own_key;
+static pthread_once_t own_once = PTHREAD_ONCE_INIT;
+static int own_error; /* the program has all keys there are: then nothing is given back when a thread ends */
+
+static void give_back(state *s)
 {
-    if (!last_is_set) {
-        last = hdi_error_blank(HD_OK);
-        last_is_set = 1;
+    if (s->is_spare) {
+        /* pairs with the acquire of who takes it next */
+        atomic_store_explicit(&s->is_taken, false, memory_order_release);
+    } else {
+        free(s);
     }
-    return &last;
+}
+
+static void thread_ends(void *value)
+{
+    own = NULL; /* what fails later in this thread makes another one */
+    give_back(value);
+}
+
+static void make_key(void)
+{
+    own_error = hdi_thread_key(&own_key, thread_ends);
+}
+
+static state *take_spare(void)
+{
+    for (int i = 0; i < SPARES; i++) {
+        if (!atomic_exchange_explicit(&spares[i].is_taken, true, memory_order_acquire)) {
+            spares[i].is_spare = true;
+            return &spares[i];
+        }
+    }
+    return NULL;
+}
+
+/* This thread's state, made when it is missing. NULL: no memory. */
+static state *own_state(void)
+{
+    if (own != NULL) {
+        return own;
+    }
+    pthread_once(&own_once, make_key);
+    state *s = calloc(1, sizeof *s);
+    s = s != NULL ? s : take_spare();
+    if (s != NULL && own_error == 0 && pthread_setspecific(own_key, s) != 0) { /* nobody would give it back */
+        give_back(s);
+        s = NULL;
+    }
+    if (s != NULL) {
+        s->last = blank;
+    }
+    own = s;
+    return s;
+}
+
+static const hd_error *last_failure(void)
+{
+    return own != NULL ? &own->last : is_untold ? &untold : &blank;
 }
 
 /* A message is one line, whatever a driver's text or a file name brought in. */
@@ -37,12 +111,8 @@ static void one_line(char *text)
 
 hd_error hdi_error_blank(hd_status status)
 {
-    hd_error e;
-    memset(&e, 0, sizeof e);
-    e.size = sizeof e;
+    hd_error e = blank;
     e.status = status;
-    e.device = -1;
-    e.lane = -1;
     return e;
 }
 
@@ -93,23 +163,44 @@ hd_status hdi_fail_error(const hd_error *error)
                  " (what was made before fork() belongs to the parent process)");
     }
     one_line(copy.message);
-    *state() = copy;
+    state *s = own_state();
+    if (s != NULL) {
+        s->last = copy;
+    }
+    is_untold = s == NULL;
     return copy.status;
 }
 
 void hdi_error_save(hd_error *out)
 {
-    *out = *state();
+    *out = *last_failure();
 }
 
 void hdi_error_restore(const hd_error *saved)
 {
-    *state() = *saved;
+    state *s = saved->status == HD_OK ? own : own_state(); /* without a state there is no failure */
+    if (s != NULL) {
+        s->last = *saved;
+    }
+    is_untold = s == NULL && saved->status != HD_OK;
+}
+
+const char *hdi_error_name(const char *format, ...)
+{
+    state *s = own_state();
+    if (s == NULL) {
+        return "(no memory for its name)";
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(s->name, sizeof s->name, format, arguments);
+    va_end(arguments);
+    return s->name;
 }
 
 const char *hd_message(void)
 {
-    return state()->message;
+    return last_failure()->message;
 }
 
 void hd_last_error(hd_error *out)
@@ -117,14 +208,7 @@ void hd_last_error(hd_error *out)
     if (out == NULL) {
         return;
     }
-    /* a program built against another version has a shorter or longer structure: fill what both know, leave its size */
-    size_t size = out->size;
-    if (size <= sizeof size) {
-        return;
-    }
-    size_t known = size < sizeof(hd_error) ? size : sizeof(hd_error);
-    memcpy(out, state(), known);
-    out->size = size;
+    HDI_SIZED_OUT(hd_error, out, last_failure());
 }
 
 const char *hd_status_name(hd_status status)

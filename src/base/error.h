@@ -1,6 +1,6 @@
 /* error.h - the one error path: every failure of the library goes through hdi_fail or hdi_fail_error.
  *
- * Threads: any; the state is thread-local. Locks: none. Always: a success never touches the state.
+ * Threads: any; each has its own state. Locks: none. Always: a success never touches the state.
  */
 #ifndef HDI_BASE_ERROR_H
 #define HDI_BASE_ERROR_H
@@ -23,6 +23,10 @@ hd_status hdi_fail_error(const hd_error *error);
 
 /* An hd_error with every field that does not apply set as status.h says. */
 hd_error hdi_error_blank(hd_status status);
+
+/* A short text that goes into a message, such as the name of something that has none: the calling thread's, until its next call of this
+ * function. 95 characters at most; no failure. */
+const char *hdi_error_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The status of the calling thread's last failure and its message put aside and back, around clean-up that may fail itself. */
 void hdi_error_save(hd_error *out);

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/quiet.h"
 
 /* Fails with the errno of the call `what`, after giving the descriptor back. */
 static hd_status fail(const char *what, const char *name, size_t bytes, int descriptor)
@@ -21,7 +22,8 @@ static hd_status fail(const char *what, const char *name, size_t bytes, int desc
         close(descriptor);
     }
     hd_status status = code == ENOMEM ? HD_ERROR_HOST_MEMORY : HD_ERROR_SYSTEM;
-    return hdi_fail(status, "shared memory \"%s\" of %zu bytes: %s: %s", name, bytes, what, strerror(code));
+    return hdi_fail(status, "shared memory \"%s\" of %zu bytes: %s: %s%s", name, bytes, what, strerror(code),
+                    code == EFBIG ? "; raise the limit on the size of files (ulimit -f)" : "");
 }
 
 /* A file of this size, sealed. */
@@ -31,7 +33,7 @@ static hd_status make_file(const char *name, size_t bytes, int *out)
     if (descriptor < 0) {
         return fail("memfd_create", name, bytes, -1);
     }
-    if (ftruncate(descriptor, (off_t)bytes) != 0) {
+    if (hdi_quiet_resize(descriptor, (off_t)bytes) != 0) {
         return fail("ftruncate", name, bytes, descriptor);
     }
     if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {

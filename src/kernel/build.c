@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/sized.h"
 #include "kernel/elf.h"
 #include "kernel/file.h"
 #include "kernel/ptx.h"
@@ -119,8 +120,16 @@ static hd_status build(const hd_kernel_file_parts *parts, hdi_kernel_file *file,
 
 hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes)
 {
-    if (parts == NULL || parts->size != sizeof *parts || out == NULL || out_bytes == NULL) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_file_build: a null pointer, or parts->size is not set");
+    if (parts == NULL || out == NULL || out_bytes == NULL) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_file_build: %s is null",
+                        parts == NULL ? "parts"
+                        : out == NULL ? "out"
+                                      : "out_bytes");
+    }
+    hd_kernel_file_parts room;
+    parts = HDI_SIZED_IN("hd_kernel_file_build", hd_kernel_file_parts, parts, &room);
+    if (parts == NULL) {
+        return HD_ERROR_ARGUMENT;
     }
     if (parts->n_cpu > HDI_KERNEL_FILE_CPUS_MAX) {
         return hdi_fail(HD_ERROR_LIMIT, "hd_kernel_file_build: code for %zu machines; at most %d", parts->n_cpu,

@@ -1,7 +1,8 @@
 /* ptx.c - the PTX scanner (ptx.h).
  *
  * Threads: any; no state outside the call. Locks: none.
- * Always: the cursor never passes `end`; every word lies between two positions of the text.
+ * Always: the cursor never passes `end`; every word lies between two positions of the text. The time is in proportion to the length of the text,
+ * whatever it is.
  */
 #include "kernel/ptx.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 #include "base/error.h"
 
-enum { PARAMS_MAX = 4096, NAME_MAX_BYTES = 1024, SHARED_MAX = 4096 };
+enum { PARAMS_MAX = 4096, NAME_MAX_BYTES = 1024, SHARED_MAX = 1 << 20 };
 
 typedef struct word {
     const char *at;
@@ -18,8 +19,9 @@ typedef struct word {
 
 /* A shared variable outside of functions, and who names it. */
 typedef struct variable {
-    word name;
+    word name; /* n 0: this place of the table is free */
     uint32_t bytes, align;
+    uint32_t counted; /* the number of the last body that names it, from 1 on */
 } variable;
 
 typedef struct scanner {
@@ -27,8 +29,10 @@ typedef struct scanner {
     unsigned line;
     word now; /* the word at hand; at is behind it */
     hdi_ptx *out;
-    variable *shared;
-    size_t n_shared;
+    size_t entries_room;
+    variable *shared;               /* a table by name: at most half of it is taken */
+    size_t n_shared, shared_places; /* a power of two, or 0 */
+    uint32_t bodies;
 } scanner;
 
 static bool is_word(char c)
@@ -294,28 +298,39 @@ static hd_status directives(scanner *s, hdi_ptx_entry *entry)
     return HD_OK;
 }
 
-/* Counts the module-wide variable that a body names, once. `counted` has a mark for each. */
-static bool count_use(scanner *s, uint32_t *total, bool *counted)
+/* Where the variable of that name is, or would be; the table has places. */
+static variable *place_of(const scanner *s, word name)
 {
-    for (size_t i = 0; i < s->n_shared; i++) {
-        variable *v = &s->shared[i];
-        if (!counted[i] && v->name.n == s->now.n && memcmp(v->name.at, s->now.at, v->name.n) == 0) {
-            counted[i] = true;
-            return add_to_shared(total, v->bytes, v->align);
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < name.n; i++) {
+        h = (h ^ (unsigned char)name.at[i]) * 0x100000001b3u;
+    }
+    size_t at = (size_t)(h ^ h >> 32);
+    for (;; at++) {
+        variable *v = &s->shared[at & (s->shared_places - 1)];
+        if (v->name.n == 0 || (v->name.n == name.n && memcmp(v->name.at, name.at, name.n) == 0)) {
+            return v;
         }
     }
-    return true;
+}
+
+/* Counts the module-wide variable that a body names, once. */
+static bool count_use(scanner *s, uint32_t *total)
+{
+    variable *v = s->n_shared != 0 ? place_of(s, s->now) : NULL;
+    if (v == NULL || v->name.n == 0 || v->counted == s->bodies) {
+        return true;
+    }
+    v->counted = s->bodies;
+    return add_to_shared(total, v->bytes, v->align);
 }
 
 /* A body, from "{" to behind its "}". */
 static hd_status body(scanner *s, hdi_ptx_entry *entry)
 {
-    bool *counted = calloc(s->n_shared + 1, 1);
-    if (counted == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory");
-    }
     hd_status status = HD_OK;
     unsigned depth = 0;
+    s->bodies++;
     do {
         if (s->now.n == 0) {
             status = damaged(s, "}");
@@ -341,13 +356,12 @@ static hd_status body(scanner *s, hdi_ptx_entry *entry)
                 }
             }
         } else {
-            if (entry != NULL && !count_use(s, &entry->static_shared_bytes, counted)) {
+            if (entry != NULL && !count_use(s, &entry->static_shared_bytes)) {
                 status = damaged(s, "less shared memory");
             }
             next(s);
         }
     } while (status == HD_OK && depth != 0);
-    free(counted);
     return status;
 }
 
@@ -356,12 +370,16 @@ static hd_status entry_point(scanner *s)
     if (s->now.n == 0 || !is_word(s->now.at[0]) || s->now.n > NAME_MAX_BYTES) {
         return damaged(s, "the name of a kernel");
     }
-    hdi_ptx_entry *more = realloc(s->out->entries, (s->out->n_entries + (size_t)1) * sizeof *more);
-    if (more == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of kernels");
+    if (s->out->n_entries == s->entries_room) {
+        size_t room = s->entries_room == 0 ? 8 : 2 * s->entries_room;
+        hdi_ptx_entry *more = realloc(s->out->entries, room * sizeof *more);
+        if (more == NULL) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of kernels");
+        }
+        s->out->entries = more;
+        s->entries_room = room;
     }
-    s->out->entries = more;
-    hdi_ptx_entry *entry = &more[s->out->n_entries];
+    hdi_ptx_entry *entry = &s->out->entries[s->out->n_entries];
     memset(entry, 0, sizeof *entry);
     entry->name = malloc(s->now.n + 1);
     if (entry->name == NULL) {
@@ -391,9 +409,28 @@ static hd_status entry_point(scanner *s)
     return status;
 }
 
+/* Twice as many places. False: no memory. */
+static bool grow_table(scanner *s)
+{
+    scanner grown = *s;
+    grown.shared_places = s->shared_places == 0 ? 16 : 2 * s->shared_places;
+    grown.shared = calloc(grown.shared_places, sizeof *grown.shared);
+    for (size_t i = 0; grown.shared != NULL && i < s->shared_places; i++) {
+        if (s->shared[i].name.n != 0) {
+            *place_of(&grown, s->shared[i].name) = s->shared[i];
+        }
+    }
+    if (grown.shared != NULL) {
+        free(s->shared);
+        s->shared = grown.shared;
+        s->shared_places = grown.shared_places;
+    }
+    return grown.shared != NULL;
+}
+
 static hd_status module_variable(scanner *s)
 {
-    variable v;
+    variable v = {.counted = 0};
     char type = 0;
     hd_status status = declaration(s, &v.name, &v.bytes, &v.align, &type);
     if (status != HD_OK) {
@@ -402,14 +439,12 @@ static hd_status module_variable(scanner *s)
     if (s->n_shared == SHARED_MAX) {
         return damaged(s, "fewer shared variables");
     }
-    if ((s->n_shared & (s->n_shared - 1)) == 0) {
-        variable *more = realloc(s->shared, (s->n_shared == 0 ? 1 : s->n_shared * 2) * sizeof *more);
-        if (more == NULL) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of shared variables");
-        }
-        s->shared = more;
+    if (2 * s->n_shared == s->shared_places && !grow_table(s)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "PTX: no memory for the list of shared variables");
     }
-    s->shared[s->n_shared++] = v;
+    variable *place = place_of(s, v.name);
+    s->n_shared += place->name.n == 0;
+    *place = v;
     return HD_OK;
 }
 

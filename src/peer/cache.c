@@ -4,15 +4,14 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/wait.h"
 #include "driver/driver.h"
 #include "peer/record.h"
@@ -284,39 +283,13 @@ bool hdi_cache_load(const char *folder, const hdi_finding_key *key, hd_peer_info
 
 /* ---- writing ---- */
 
-/* A file size limit of the program's is met without the signal that would end it. */
-static bool write_all(int fd, const char *text, size_t n)
-{
-    sigset_t limit, before, pending;
-    sigemptyset(&limit);
-    sigaddset(&limit, SIGXFSZ);
-    sigpending(&pending);
-    bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
-    pthread_sigmask(SIG_BLOCK, &limit, &before);
-    bool good = true;
-    for (size_t done = 0; done < n && good;) {
-        ssize_t w = write(fd, text + done, n - done);
-        if (w > 0) {
-            done += (size_t)w;
-        } else {
-            good = w < 0 && errno == EINTR;
-        }
-    }
-    if (!was_pending) {
-        const struct timespec now = {0, 0};
-        sigtimedwait(&limit, NULL, &now);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return good;
-}
-
 void hdi_cache_save(const char *folder, const hdi_finding_key *key, const hd_peer_info *info)
 {
     if (info->verdict == HD_PEER_UNKNOWN || info->verdict == HD_PEER_INCONCLUSIVE ||
         info->driver_code == HDCU_ERROR_TOO_MANY_PEERS) {
         return;
     }
-    char path[PATH_MAX], fresh[PATH_MAX], name[96];
+    char path[PATH_MAX];
     char *text = malloc(HDI_FINDING_BYTES);
     if (!text) {
         return;
@@ -325,17 +298,9 @@ void hdi_cache_save(const char *folder, const hdi_finding_key *key, const hd_pee
                      HEADING "\n%sverdict %s\ncode %d\natomics %d\ndirect %.0f\nstaged %.0f\nreason %s\nend\n",
                      key->text, hd_peer_verdict_text(info->verdict), info->driver_code > 0 ? info->driver_code : 0,
                      info->atomics, info->direct_bytes_per_s, info->staged_bytes_per_s, info->reason);
-    snprintf(name, sizeof name, ".%s.XXXXXX", key->name);
-    if (n > 0 && n < HDI_FINDING_BYTES && path_of(folder, key->name, path, sizeof path) &&
-        path_of(folder, name, fresh, sizeof fresh)) {
-        int fd = mkostemp(fresh, O_CLOEXEC); /* readable and writable for this user only */
-        if (fd >= 0) {
-            bool good = write_all(fd, text, (size_t)n);
-            good = close(fd) == 0 && good;
-            if (!good || rename(fresh, path) != 0) {
-                unlink(fresh);
-            }
-        }
+    if (n > 0 && n < HDI_FINDING_BYTES && path_of(folder, key->name, path, sizeof path)) {
+        hdi_file_sweep(path);
+        hdi_file_replace(path, text, (size_t)n, 0600); /* for this user only */
     }
     free(text);
 }
@@ -371,12 +336,24 @@ static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context)
     return !enough || !enough(context);
 }
 
+/* In a folder that others can write somebody may have put one there, to hold tests up or to have another file's time changed. */
+static bool is_own_lock(int fd)
+{
+    struct stat facts;
+    return fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() && facts.st_nlink == 1 &&
+           !(facts.st_mode & (S_IRWXG | S_IRWXO));
+}
+
 int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context)
 {
     char path[PATH_MAX];
     int fd = -1;
     if (path_of(folder, "lock", path, sizeof path)) {
         fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    }
+    if (fd >= 0 && !is_own_lock(fd)) {
+        close(fd);
+        fd = -1;
     }
     if (fd >= 0 && !lock_file(fd, patience_ns, enough, context)) {
         hdi_cache_unlock(fd);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
 #include "peer/cache.h"
@@ -40,8 +41,9 @@ struct hdi_peers {
     pthread_cond_t changed; /* an entry, or the turn */
     bool turn_taken;
     pthread_t turn_owner;
-    char program
-        [PATH_MAX]; /* "": there is none. Constant, like the next one, and absolute: the application may go elsewhere */
+    /* Constant from here on, and paths absolute: the application may go elsewhere. */
+    char program[PATH_MAX];                     /* "": there is none */
+    char why_none[sizeof(hd_error)];            /* the message */
     char cache[PATH_MAX];                       /* as the option */
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
 };
@@ -55,6 +57,7 @@ static void find_places(hd_runtime *rt)
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
                          sizeof peers->program) != HD_OK) {
         peers->program[0] = 0; /* no failure of hd_open: pairs are inconclusive then */
+        snprintf(peers->why_none, sizeof peers->why_none, "%s", hd_message());
     }
     hdi_error_restore(&before);
     const char *cache = rt->options.cache;
@@ -90,6 +93,11 @@ void hdi_peers_release(hd_runtime *rt)
         free(rt->peers);
         rt->peers = NULL;
     }
+}
+
+const char *hdi_peers_program(const hd_runtime *rt)
+{
+    return rt->peers->program;
 }
 
 /* What is known. The lock is held. */
@@ -345,8 +353,8 @@ static void test(inquiry *q)
         ordinals[i] = rt->devices[i]->ordinal;
         memcpy(uuids[i], rt->devices[i]->facts.uuid, sizeof uuids[i]);
     }
-    hd_peer_info why_not = hdi_peer_inconclusive(
-        "there is no program %s beside the library, or where the option probe says", HDI_PROBE_NAME);
+    const char *none = strchr(rt->peers->why_none, ':'); /* behind the name of the call */
+    hd_peer_info why_not = hdi_peer_inconclusive("%s", none ? none + 2 : "out of host memory");
     bool has_program = rt->peers->program[0] != 0;
     if (has_program && settings && !make_settings(rt, settings, 8192)) {
         why_not = hdi_peer_inconclusive("the options worker and host_corrupt cannot be handed to the test");
@@ -493,19 +501,21 @@ static hd_status check_pair(const hd_runtime *rt, int device, int owner)
 
 hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
-    if (!out || out->size < sizeof *out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: out is null, or its size is not %zu", sizeof *out);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: out is null");
+    }
+    hd_status status = HDI_SIZED_CHECK("hd_peer_check", hd_peer_info, out);
+    if (status) {
+        return status;
     }
     if (!hdi_runtime_is_open(rt)) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_peer_check: not an open runtime");
     }
-    hd_status status = check_pair(rt, device, owner);
+    status = check_pair(rt, device, owner);
     if (!status) {
-        size_t size = out->size;
         hd_peer_info info;
         ask(rt, device, owner, true, &info);
-        *out = info;
-        out->size = size;
+        HDI_SIZED_OUT(hd_peer_info, out, &info);
     }
     return status;
 }
@@ -521,7 +531,9 @@ static void report(void *context, int device, int owner, const hd_peer_info *inf
     progress *p = context;
     p->done++;
     if (p->call) {
-        p->call(p->context, device, owner, info, p->done, p->total);
+        HDI_SIZED_TOLD(hd_peer_info) told = {.known = *info};
+        told.known.size = sizeof told.known;
+        p->call(p->context, device, owner, &told.known, p->done, p->total);
     }
 }
 

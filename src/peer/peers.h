@@ -15,6 +15,9 @@
 hd_status hdi_peers_create(hd_runtime *rt);
 void hdi_peers_release(hd_runtime *rt);
 
+/* The path of the program that tests, "": there is none. */
+const char *hdi_peers_program(const hd_runtime *rt);
+
 /* Whether the driver offers access to `owner`'s memory to `device` at all. */
 static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner)
 {

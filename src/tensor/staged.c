@@ -56,11 +56,11 @@ static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffe
     return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, s->job->who, buffer);
 }
 
-/* The job with memory of our own on one side. */
+/* The job with memory of our own on one side. Its device may have been lost since it was allocated, which the launch finds out by the place. */
 static hdi_tensor_job job_with(const hdi_tensor_job *job, hd_buffer *own, bool is_dst)
 {
     hdi_tensor_job half = *job;
-    struct hd_buffer *b = hdi_buffer_from_handle(own);
+    struct hd_buffer *b = hdi_buffer_from_any_handle(own); /* there: nobody else has the handle */
     half.wish = NULL;
     half.packed = !is_dst;
     if (is_dst) {

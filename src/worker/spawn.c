@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -50,6 +51,27 @@ static int set_up_attributes(posix_spawnattr_t *attributes)
     return e ? e : posix_spawnattr_setsigdefault(attributes, &all);
 }
 
+/* What a program of ours is to find in its environment: this process's own. Where that comes from somebody with fewer rights, only what says
+ * which devices there are, so that it sees the same ones. `kept` has room for those. */
+static char **environment_for(char *kept[4])
+{
+    static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS"};
+    if (!getauxval(AT_SECURE)) {
+        return environ;
+    }
+    int n = 0;
+    for (char **e = environ; e && *e; e++) {
+        for (size_t i = 0; i < sizeof names / sizeof names[0] && n < 3; i++) {
+            size_t length = strlen(names[i]);
+            if (strncmp(*e, names[i], length) == 0 && (*e)[length] == '=') {
+                kept[n++] = *e;
+            }
+        }
+    }
+    kept[n] = NULL;
+    return kept;
+}
+
 int hdi_spawn(const char *program, char *const arguments[], const int *descriptors, int n, hdi_process *out)
 {
     posix_spawn_file_actions_t actions;
@@ -63,7 +85,8 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
     if (!e) {
         e = set_up_descriptors(&actions, descriptors, n);
         e = e ? e : set_up_attributes(&attributes);
-        e = e ? e : posix_spawn(&pid, program, &actions, &attributes, arguments, environ);
+        char *kept[4];
+        e = e ? e : posix_spawn(&pid, program, &actions, &attributes, arguments, environment_for(kept));
         posix_spawnattr_destroy(&attributes);
     }
     posix_spawn_file_actions_destroy(&actions);
@@ -98,5 +121,6 @@ void hdi_program_begin(void)
 {
     /* Should the parent have died before this, what connects the program with it is closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a failure and not the end, also in the driver */
     hdi_driver_ask_for_queues();
 }

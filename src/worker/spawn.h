@@ -16,8 +16,9 @@
 #define HDI_PROGRAM_DESCRIPTOR 3 /* the first that a program is given */
 #define HDI_PROGRAM_DESCRIPTORS 2
 
-/* program.c: the path of the program `name`: where `value` of the option `option` says, or, if that is empty, beside the library. `need`:
- * what it is needed for, in the message, which is hd_open's. Errors: SYSTEM. */
+/* program.c: the path of the program `name`: where `value` of the option `option` says; if that is empty, beside the library (or the program, where that
+ * has the library inside), or where an installation has it, seen from there, or where it was installed. `need`: what it is needed for, in
+ * the message, which is hd_open's. Errors: SYSTEM. */
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes);
 

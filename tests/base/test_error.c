@@ -1,7 +1,10 @@
-/* test_error.c - the error path: messages, fields, threads, and structures of other sizes. */
+/* test_error.c - the error path: messages, fields, threads, structures of other sizes, and failures when memory is out. */
 #include "support/check.h"
+#include "support/sanitizers.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include "base/error.h"
 #include <heddle.h>
 
@@ -92,7 +95,9 @@ static void fills_structures_of_other_sizes(void **unused)
     longer.known.size = sizeof longer;
     hd_last_error(&longer.known);
     assert_string_equal(longer.known.message, hd_message());
-    assert_int_equal(longer.more[0], 0x55);
+    for (size_t i = 0; i < sizeof longer.more; i++) {
+        assert_int_equal(longer.more[i], 0);
+    }
     assert_int_equal(longer.known.size, sizeof longer);
 
     hd_error none;
@@ -121,6 +126,72 @@ static void threads_have_their_own(void **unused)
     assert_string_equal(hd_message(), "mine");
 }
 
+#if !TEST_ASAN && !TEST_TSAN /* they have a calloc of their own */
+static atomic_bool memory_is_out;
+
+void *__libc_calloc(size_t count, size_t bytes);
+void *calloc(size_t count, size_t bytes)
+{
+    return memory_is_out ? NULL : __libc_calloc(count, bytes);
+}
+
+enum { THREADS = 40 };
+static pthread_barrier_t all_are_there, all_have_failed, all_have_looked;
+static atomic_int told, untold, wrong;
+
+static void *fails_without_memory(void *number)
+{
+    pthread_barrier_wait(&all_are_there); /* a thread needs memory to begin with */
+    memory_is_out = true;
+    char expected[64];
+    snprintf(expected, sizeof expected, "failure %d", (int)(intptr_t)number);
+    hd_error saved;
+    hdi_error_save(&saved);
+    wrong += saved.status != HD_OK;
+    wrong += hdi_fail(HD_ERROR_RANGE, "%s", expected) != HD_ERROR_RANGE;
+    pthread_barrier_wait(&all_have_failed);
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    if (strcmp(hd_message(), expected) == 0 && e.status == HD_ERROR_RANGE) {
+        told++;
+    } else if (strstr(hd_message(), "out of host memory") != NULL && e.status == HD_ERROR_HOST_MEMORY) {
+        untold++;
+    } else {
+        wrong++;
+    }
+    wrong += strcmp(hdi_error_name("name %d", 1), "name 1") != 0 && e.status == HD_ERROR_RANGE;
+    pthread_barrier_wait(&all_have_looked);
+    memory_is_out = false;
+    wrong += hdi_fail(HD_ERROR_ARGUMENT, "later") != HD_ERROR_ARGUMENT || strcmp(hd_message(), "later") != 0;
+    hdi_error_restore(&saved);
+    wrong += hd_message()[0] != '\0';
+    return NULL;
+}
+
+/* Again and again: what the threads had is there for the next ones. */
+static void failures_are_told_without_memory(void **unused)
+{
+    (void)unused;
+    pthread_barrier_init(&all_are_there, NULL, THREADS);
+    pthread_barrier_init(&all_have_failed, NULL, THREADS);
+    pthread_barrier_init(&all_have_looked, NULL, THREADS);
+    for (int round = 0; round < 3; round++) {
+        pthread_t threads[THREADS];
+        told = untold = wrong = 0;
+        for (int i = 0; i < THREADS; i++) {
+            assert_int_equal(pthread_create(&threads[i], NULL, fails_without_memory, (void *)(intptr_t)i), 0);
+        }
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        assert_int_equal(wrong, 0);
+        assert_int_equal(told + untold, THREADS);
+        assert_true(told >= 16);
+        assert_true(untold > 0); /* else nothing was tried */
+    }
+}
+#endif
+
 static void names_every_status(void **unused)
 {
     (void)unused;
@@ -142,6 +213,9 @@ int main(void)
         cmocka_unit_test(saves_and_restores),
         cmocka_unit_test(fills_structures_of_other_sizes),
         cmocka_unit_test(threads_have_their_own),
+#if !TEST_ASAN && !TEST_TSAN
+        cmocka_unit_test(failures_are_told_without_memory),
+#endif
         cmocka_unit_test(names_every_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "base/shm.h"
 #include "memory/addresses.h"
@@ -64,6 +66,41 @@ static void failures_leave_nothing(void **unused)
     close(next_after);
     assert_int_equal(next_after, next);
     hdi_shm_release(&shm);
+}
+
+/* What the program's files may not be, memory may not be either; but the program lives, and no signal is left for later. */
+static void a_limit_on_files_is_a_failure(void **unused)
+{
+    (void)unused;
+    hdi_shm shm = {0};
+    struct rlimit before, limit;
+    sigset_t pending, blocked;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 1 << 20;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_status(hdi_shm_create("heddle-limit", (1 << 20) + 1, &shm), HD_ERROR_SYSTEM);
+    assert_message_has("ulimit -f");
+    assert_null(shm.base);
+    sigpending(&pending);
+    sigprocmask(SIG_BLOCK, NULL, &blocked);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 0);
+    assert_int_equal(sigismember(&blocked, SIGXFSZ), 0);
+    assert_ok(hdi_shm_create("heddle-limit", 1 << 20, &shm));
+    hdi_shm_release(&shm);
+
+    /* one that the program has coming is the program's */
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, SIGXFSZ);
+    sigprocmask(SIG_BLOCK, &it, &blocked);
+    raise(SIGXFSZ);
+    assert_status(hdi_shm_create("heddle-limit", (1 << 20) + 1, &shm), HD_ERROR_SYSTEM);
+    sigpending(&pending);
+    assert_int_equal(sigismember(&pending, SIGXFSZ), 1);
+    assert_int_equal(sigwaitinfo(&it, NULL), SIGXFSZ);
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 static void maps_what_another_made(void **unused)
@@ -166,9 +203,10 @@ static void buried_addresses_stay_taken(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(is_shared_and_sealed),   cmocka_unit_test(shows_its_name),
-        cmocka_unit_test(failures_leave_nothing), cmocka_unit_test(maps_what_another_made),
-        cmocka_unit_test(lies_in_a_reservation),  cmocka_unit_test(buried_addresses_stay_taken),
+        cmocka_unit_test(is_shared_and_sealed),        cmocka_unit_test(shows_its_name),
+        cmocka_unit_test(failures_leave_nothing),      cmocka_unit_test(a_limit_on_files_is_a_failure),
+        cmocka_unit_test(maps_what_another_made),      cmocka_unit_test(lies_in_a_reservation),
+        cmocka_unit_test(buried_addresses_stay_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,11 +159,90 @@ static void losses_while_elements_move(void **state)
     }
 }
 
+/* ---- the moment right after memory for elements on their way was taken ---- */
+
+static hd_runtime *watched;
+static int allocations_left; /* of the library's, until the device is lost on which it is made; 0: it is not */
+static int lost_device = -1;
+
+hd_status __real_hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
+hd_status __wrap_hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
+
+hd_status __wrap_hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
+{
+    hd_status status = __real_hd_alloc_with(lane, bytes, options, out);
+    if (status == HD_OK && allocations_left > 0 && --allocations_left == 0) {
+        lost_device = hd_lane_device(lane);
+        wk_lose_now(watched, lost_device);
+    }
+    return status;
+}
+
+enum { COPY, READ, WRITE, PRODUCT, CALLS };
+
+static hd_status call(int which, const hd_tensor *to, const hd_tensor *from, const hd_tensor *odd)
+{
+    switch (which) {
+    case COPY: /* packed on one device, unpacked on the other */
+        return hd_tensor_copy(to, from, NULL);
+    case READ:
+        return hd_tensor_read(from, got);
+    case WRITE:
+        return hd_tensor_write(from, content);
+    default: /* operands that no library takes are packed first */
+        return hd_tensor_matmul(hd_default_lane(watched, 0), to, odd, odd, 1, 0, NULL);
+    }
+}
+
+static void losses_right_after_memory_was_taken(void **state)
+{
+    (void)state;
+    make_content();
+    watched = conf_open("host_peers=none peers=off");
+    int last = hd_device_count(watched) - 1, hits = 0;
+    for (int which = 0; which < CALLS; which++) {
+        for (int n = 1, was_hit = 1; was_hit && last > 0; n++) {
+            hd_tensor a, b, turned_a, odd;
+            hd_buffer *x = tensor_buffer(watched, PLACE_FIRST, content, BYTES);
+            hd_buffer *y = tensor_buffer(watched, which == PRODUCT ? PLACE_FIRST : PLACE_LAST, content, BYTES);
+            CONF_OK(hd_tensor_make(x, 0, HD_TYPE_F32, 2, square, &a));
+            CONF_OK(hd_tensor_make(y, 0, HD_TYPE_F32, 2, square, &b));
+            CONF_OK(hd_tensor_transpose(&a, 0, 1, &turned_a));
+            odd = a;
+            odd.stride[0] = -odd.stride[0];
+            odd.offset = (N - 1) * N * 4;
+            CONF_OK(hd_tensor_transpose(&b, 0, 1, &b));
+            if (which == COPY) {
+                CONF_OK(hd_tensor_slice(&b, 0, N - 1, N, -1, &b));
+            }
+            lost_device = -1;
+            allocations_left = n;
+            hd_status status = call(which, &b, which == COPY ? &a : &turned_a, &odd);
+            allocations_left = 0;
+            was_hit = lost_device >= 0;
+            hits += was_hit;
+            CONF_EQUAL(goes(status), !was_hit);
+            hd_free(x);
+            hd_free(y);
+            if (was_hit) {
+                CONF_OK(hd_device_restart(watched, lost_device));
+                CONF_OK(hd_lane_reset(hd_default_lane(watched, lost_device), 60 * CONF_SECOND));
+            }
+        }
+    }
+    CONF_TRUE(last == 0 || hits >= 4);
+    if (last > 0) {
+        turns(watched, PLACE_FIRST, PLACE_LAST);
+    }
+    conf_close(watched);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CONF_CASE(what_is_lost_is_refused),
         CONF_CASE(losses_while_elements_move),
+        CONF_CASE(losses_right_after_memory_was_taken),
     };
     wk_begin("test_worker_tensor");
     return cmocka_run_group_tests_name("worker_tensor", tests, NULL, NULL);

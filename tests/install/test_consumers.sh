@@ -28,7 +28,7 @@ compile "'$source/examples/first.c' -o '$work/shared'" "$(pkg-config --libs hedd
 compile "'$source/examples/first.c' -o '$work/static'" "'$libraries/libheddle.a' -pthread -ldl"
 env -u LD_LIBRARY_PATH "$work/static" >"$work/static.out"
 cmp "$work/shared.out" "$work/static.out"
-readelf -d "$work/shared" | grep -q 'NEEDED.*\[libheddle\.so\.0\]'
+readelf -d "$work/shared" | grep -q 'NEEDED.*\[libheddle\.so\.1\]'
 
 # the library needs the C library and nothing else
 if readelf -d "$libraries/libheddle.so" | grep NEEDED | grep -vE '\[(libc|libm|libdl|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]'; then
@@ -87,4 +87,15 @@ grep -qw usable "$work/verdicts"
 HEDDLE_PLACEMENT=process HEDDLE_CACHE="$work/findings" HEDDLE_HOST_DEVICES=2 "$tool" p2p --verdicts >"$work/verdicts"
 grep -qw usable "$work/verdicts"
 [ -s "$prefix/share/man/man1/heddle.1" ]
+# the documents are those that the manual page names, their links lead to files, and the examples compile
+documents=$prefix/share/doc/heddle
+for named in $(grep -oE 'share/doc/heddle/[a-z.]+' "$prefix/share/man/man1/heddle.1"); do
+    [ -e "$prefix/$named" ]
+done
+for link in $(grep -ohE '\]\([a-z][^)#]*\)' "$documents"/*.md | sed 's/^](//; s/)$//' | sort -u); do
+    [ -e "$documents/$link" ] || { echo "$documents: no $link" && exit 1; }
+done
+for example in "$documents"/examples/*.c; do
+    compile "'$example' -o '$work/example'" "$(pkg-config --libs heddle)"
+done
 bash -c 'source "$1" && complete -p heddle' - "$prefix/share/bash-completion/completions/heddle" >/dev/null

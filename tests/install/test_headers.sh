@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_headers.sh - each public header compiles alone, as C11 and as C++17, without a warning.
+# test_headers.sh - each public header compiles alone, as C99, C11, C++11 and C++17, without a warning.
 set -u
 include=$1/include
 work=$(mktemp -d) || exit 1
@@ -11,13 +11,17 @@ for header in "$include"/heddle.h "$include"/heddle/*.h; do
     name=${header#"$include"/}
     printf '#include <%s>\n#include <%s>\nint compiled;\n' "$name" "$name" >"$work/alone.c"
     cp "$work/alone.c" "$work/alone.cc"
-    if ! "${CC:-cc}" -std=c11 "${flags[@]}" -Wstrict-prototypes "$work/alone.c"; then
-        echo "$name: does not compile alone as C11"
-        status=1
-    fi
-    if ! "${CXX:-c++}" -std=c++17 "${flags[@]}" "$work/alone.cc"; then
-        echo "$name: does not compile alone as C++17"
-        status=1
-    fi
+    for standard in c99 c11; do
+        if ! "${CC:-cc}" -std=$standard "${flags[@]}" -Wstrict-prototypes "$work/alone.c"; then
+            echo "$name: does not compile alone as $standard"
+            status=1
+        fi
+    done
+    for standard in c++11 c++17; do
+        if ! "${CXX:-c++}" -std=$standard "${flags[@]}" "$work/alone.cc"; then
+            echo "$name: does not compile alone as $standard"
+            status=1
+        fi
+    done
 done
 exit $status

@@ -142,10 +142,42 @@ static void damaged_text_is_read_safely(void **unused)
     }
 }
 
+/* Text of this size is scanned in a moment, unless each word is compared with each variable, or each kernel moves all those before: then
+ * this takes hours. */
+static void long_text_takes_no_longer_than_its_length_says(void **unused)
+{
+    (void)unused;
+    enum { VARIABLES = 100000, KERNELS = 100000, WORDS = 1000000 };
+    size_t room = (size_t)VARIABLES * 48 + (size_t)KERNELS * 40 + (size_t)WORDS * 10, n = 0;
+    char *text = malloc(room);
+    for (int i = 0; i < VARIABLES; i++) {
+        n += (size_t)sprintf(text + n, ".shared .align 4 .b8 v%d[8];\n", i);
+    }
+    for (int i = 0; i < KERNELS; i++) {
+        n += (size_t)sprintf(text + n, ".entry k%d { v%d v%d v%d }\n", i, i, VARIABLES - 1, i);
+    }
+    n += (size_t)sprintf(text + n, ".entry all {\n");
+    for (int i = 0; i < WORDS; i++) {
+        n += (size_t)sprintf(text + n, " v%d", i % (2 * VARIABLES));
+    }
+    n += (size_t)sprintf(text + n, "}\n");
+    assert_true(n < room);
+    hdi_ptx ptx;
+    assert_ok(hdi_ptx_scan(text, n, &ptx));
+    assert_int_equal(ptx.n_entries, KERNELS + 1);
+    for (int i = 0; i < KERNELS; i++) {
+        assert_int_equal(ptx.entries[i].static_shared_bytes, i == VARIABLES - 1 ? 8 : 16);
+    }
+    assert_int_equal(ptx.entries[KERNELS].static_shared_bytes, VARIABLES * 8);
+    hdi_ptx_release(&ptx);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(declarations_are_read),
+        cmocka_unit_test(long_text_takes_no_longer_than_its_length_says),
         cmocka_unit_test(the_built_in_kernels_are_found),
         cmocka_unit_test(nonsense_is_refused_with_a_line),
         cmocka_unit_test(damaged_text_is_read_safely),

@@ -392,6 +392,24 @@ static void lines_are_read(void **state)
     assert_string_equal(line, "");
 }
 
+/* What a kill has left goes with the next finding of that pair, and nothing else does. */
+static void leftovers_are_swept_away(void **state)
+{
+    (void)state;
+    const struct timespec long_ago[2] = {{1, 0}, {1, 0}};
+    char left[200], other[200];
+    snprintf(left, sizeof left, "%s/.%s.a1b2c3", folder, key.name);
+    snprintf(other, sizeof other, "%s/.another.a1b2c3", folder);
+    write_file(left, "half", 4);
+    write_file(other, "half", 4);
+    assert_int_equal(utimensat(AT_FDCWD, left, long_ago, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, other, long_ago, 0), 0);
+    const hd_peer_info info = info_now();
+    hdi_cache_save(folder, &key, &info);
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(count_files(), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +425,7 @@ int main(void)
         TEST(folders_are_found_and_made),
         TEST(a_place_that_takes_nothing_is_no_failure),
         TEST(lines_are_read),
+        TEST(leftovers_are_swept_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

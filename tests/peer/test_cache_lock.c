@@ -36,6 +36,42 @@ static void many_may_write_at_once(void **state)
     assert_int_equal(count_files(), 1);
 }
 
+static int lock_now(void)
+{
+    int fd = hdi_cache_lock(folder, 0, NULL, NULL);
+    hdi_cache_unlock(fd);
+    return fd;
+}
+
+/* A lock that others could take, too, or that is another file, is none: nobody is waited for, and no file's time is changed. */
+static void locks_of_others_are_none(void **state)
+{
+    (void)state;
+    char lock[200], other[200];
+    struct stat before, after;
+    snprintf(lock, sizeof lock, "%s/lock", folder);
+    snprintf(other, sizeof other, "%s/other", folder);
+    assert_true(lock_now() >= 0);
+    assert_int_equal(chmod(lock, 0666), 0);
+    assert_int_equal(lock_now(), -1);
+    assert_int_equal(chmod(lock, 0600), 0);
+    assert_true(lock_now() >= 0);
+
+    const struct timespec long_ago[2] = {{1, 0}, {1, 0}};
+    assert_int_equal(link(lock, other), 0);
+    assert_int_equal(utimensat(AT_FDCWD, other, long_ago, 0), 0);
+    assert_int_equal(stat(other, &before), 0);
+    assert_int_equal(lock_now(), -1);
+    assert_int_equal(stat(other, &after), 0);
+    assert_int_equal(after.st_mtim.tv_sec, before.st_mtim.tv_sec);
+    assert_int_equal(unlink(other), 0);
+    assert_true(lock_now() >= 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(lock, 65534, 65534), 0);
+        assert_int_equal(lock_now(), -1);
+    }
+}
+
 static void one_tests_at_a_time(void **state)
 {
     (void)state;
@@ -122,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(many_may_write_at_once),
+        TEST(locks_of_others_are_none),
         TEST(one_tests_at_a_time),
         TEST(who_comes_on_is_waited_for),
     };

@@ -29,4 +29,6 @@ expect 'the tool includes' cli/a.c '/* a */
 #include "engine/fine.h"'
 expect 'public header includes' include/heddle/a.h '/* a */
 #include "engine/fine.h"'
+expect 'calls getenv' src/base/a.c '/* a */
+const char *a(void) { return getenv("HOME"); }'
 "$source/tools/check-layers" "$copy" >/dev/null || exit 1

@@ -187,6 +187,16 @@ refused 1 'cannot be written' --quick --nvbandwidth "$work/none/out.json"
 HEDDLE_HOST_MEMORY=4M refused 1 'are the least' --quick
 "$tool" p2p --help | grep -qF -- '--nvbandwidth [FILE]' || fail "--help does not name --nvbandwidth"
 "$tool" help p2p | grep -qF 'inconclusive' || fail "help p2p does not explain the verdicts"
+# Results are written as a whole, or not at all, whenever it is killed; what was there before stays until then.
+for seconds in 0.05 0.3 1; do
+    rm -rf "$work/killed" && mkdir "$work/killed"
+    [ $seconds = 0.3 ] && echo '{}' >"$work/killed/out.json"
+    HEDDLE_HOST_DEVICES=2 HEDDLE_CACHE=none timeout -s KILL $seconds "$tool" p2p --verdicts --json "$work/killed/out.json" >/dev/null 2>&1
+    for file in $(ls -A "$work/killed"); do
+        [ "$file" = out.json ] && python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$work/killed/$file" ||
+            fail "killed after $seconds s it leaves $file"
+    done
+done
 if [ -w /dev/full ]; then
     HEDDLE_HOST_DEVICES=1 "$tool" p2p --verdicts >/dev/full 2>"$work/err"
     [ $? -eq 1 ] || fail "a full disk is not noticed"

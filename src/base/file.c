@@ -1,0 +1,151 @@
+/* file.c - a file replaced as a whole. See file.h for threads and what always holds. */
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/quiet.h"
+
+#define SUFFIX ".XXXXXX"
+#define NAMES 64      /* tried before giving up; the first is mostly free */
+#define LEFT_AFTER 60 /* seconds: nobody writes as long as that */
+
+/* The folder of a file, and the file's own name. */
+static bool split(const char *path, char folder[PATH_MAX], const char **name)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = slash != NULL ? (size_t)(slash - path) : 0;
+    if (n >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    if (slash == NULL) {
+        strcpy(folder, ".");
+    } else {
+        snprintf(folder, PATH_MAX, "%.*s", (int)(n == 0 ? 1 : n), path);
+    }
+    *name = slash != NULL ? slash + 1 : path;
+    return true;
+}
+
+static bool write_all(int fd, const char *from, size_t bytes)
+{
+    hdi_quiet quiet;
+    hdi_quiet_begin(&quiet);
+    ssize_t n = 0;
+    while (bytes > 0 && (n >= 0 || errno == EINTR)) {
+        n = write(fd, from, bytes);
+        from += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    hdi_quiet_end(&quiet, n < 0 ? errno : 0);
+    return bytes == 0;
+}
+
+/* Gives a file without a name one that nobody has: `fresh`, which ends in SUFFIX. */
+static bool give_name(int fd, char *fresh)
+{
+    char from[64], *random = fresh + strlen(fresh) - 6;
+    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    for (int i = 0; i < NAMES; i++) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        unsigned long mixed =
+            ((unsigned long)now.tv_nsec + (unsigned long)getpid() * 7919u + (unsigned long)i) * 2654435761u;
+        snprintf(random, 7, "%06lx", mixed >> 8 & 0xffffff);
+        if (linkat(AT_FDCWD, from, AT_FDCWD, fresh, AT_SYMLINK_FOLLOW) == 0) {
+            return true;
+        }
+        if (errno != EEXIST) {
+            return false;
+        }
+    }
+    return false;
+}
+
+/* Into a file that has its name only once it is whole. */
+static bool replace(const char *path, const char *folder, char *fresh, const void *content, size_t bytes, mode_t mode)
+{
+    int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    bool whole = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
+    bool named = whole && give_name(fd, fresh);
+    bool good = named && rename(fresh, path) == 0;
+    int code = errno;
+    if (named && !good) {
+        unlink(fresh);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    errno = code;
+    return good;
+}
+
+/* The same where there is no such thing. */
+static bool replace_with_name(const char *path, char *fresh, const void *content, size_t bytes, mode_t mode)
+{
+    strcpy(fresh + strlen(fresh) - (sizeof SUFFIX - 1), SUFFIX);
+    int fd = mkostemp(fresh, O_CLOEXEC);
+    bool good = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
+    int code = errno;
+    if (fd >= 0 && close(fd) != 0 && good) { /* NFS says here that there is no room */
+        good = false;
+        code = errno;
+    }
+    if (good && rename(fresh, path) != 0) {
+        good = false;
+        code = errno;
+    }
+    if (fd >= 0 && !good) {
+        unlink(fresh);
+    }
+    errno = code;
+    return good;
+}
+
+bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_t mode)
+{
+    char folder[PATH_MAX], fresh[PATH_MAX + 16];
+    const char *name;
+    if (!split(path, folder, &name)) {
+        return false;
+    }
+    int n = snprintf(fresh, sizeof fresh, "%s/.%s" SUFFIX, folder, name);
+    if (n < 0 || (size_t)n >= sizeof fresh) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    if (replace(path, folder, fresh, content, bytes, mode)) {
+        return true;
+    }
+    bool no_such_thing = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT || errno == EPERM;
+    return no_such_thing && replace_with_name(path, fresh, content, bytes, mode);
+}
+
+void hdi_file_sweep(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *name;
+    DIR *directory = split(path, folder, &name) ? opendir(folder) : NULL;
+    time_t now = time(NULL);
+    size_t n = strlen(name);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        struct stat facts;
+        bool is_left = entry->d_name[0] == '.' && strncmp(entry->d_name + 1, name, n) == 0 &&
+                       entry->d_name[1 + n] == '.' && strlen(entry->d_name) == n + sizeof SUFFIX;
+        if (is_left && fstatat(dirfd(directory), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(facts.st_mode) && facts.st_uid == geteuid() && facts.st_mtime < now - LEFT_AFTER) {
+            unlinkat(dirfd(directory), entry->d_name, 0);
+        }
+    }
+    if (directory != NULL) {
+        closedir(directory);
+    }
+}

@@ -1,0 +1,36 @@
+/* thread.c - threads of the library's own, and what is left to do when any thread ends. See thread.h. */
+#include "base/thread.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include "base/self.h"
+
+int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(out, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void keep_loaded(void)
+{
+    const char *object = hdi_self_object();
+    if (object != NULL) {
+        dlopen(object, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE); /* of an object that is there, so nothing is opened */
+    }
+}
+
+void hdi_keep_loaded(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, keep_loaded);
+}
+
+int hdi_thread_key(pthread_key_t *out, void (*ends)(void *))
+{
+    hdi_keep_loaded();
+    return pthread_key_create(out, ends);
+}
