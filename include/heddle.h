@@ -16,6 +16,11 @@
  *   heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
  * Kernel source includes heddle/kernel.h instead.
  *
+ * Language: C99 or C++11, with the attributes of GNU C. Kernel source is C11.
+ *
+ * Structures that begin with `size` may get more fields with later releases. The program sets size to sizeof the structure, clears what it does
+ * not use, and works with older and newer libraries (docs/abi.md).
+ *
  * Threads: every function may be called from any thread at any time unless its comment says otherwise.
  * Fork: see heddle/runtime.h.
  */

@@ -139,7 +139,7 @@ extern "C" {
 
 #define HD_CPU_MODULE_MAGIC 0x4d434448u /* "HDCM" */
 #define HD_CPU_KERNEL_MAGIC 0x4b434448u /* "HDCK" */
-#define HD_CPU_MODULE_VERSION 1u
+#define HD_CPU_MODULE_VERSION 2u
 
 /* What one thread of a block sees. Made and owned by the caller of a kernel's entry. */
 typedef struct hd_kernel_thread {
@@ -178,9 +178,12 @@ typedef struct hd_cpu_kernel {
 /* The table of a shared object made from kernel source: its symbol `hd_cpu_module`. */
 typedef struct hd_cpu_module {
     uint32_t magic;                      /* HD_CPU_MODULE_MAGIC */
-    uint32_t version;                    /* HD_CPU_MODULE_VERSION */
+    uint32_t version;                    /* HD_CPU_MODULE_VERSION; 1 ends before `shared` */
     const hd_cpu_kernel *const *kernels; /* the first, and past the last, of pointers to the kernels */
     const hd_cpu_kernel *const *kernels_end;
+    /* Where the loader puts a function that returns the module's thread-local storage for the thread that calls it: the
+     * HD_SHARED variables of the block that runs there. NULL: the system keeps that storage. */
+    void *(**shared)(void);
 } hd_cpu_module;
 
 #ifdef __cplusplus
@@ -304,12 +307,29 @@ HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
 
 #ifdef HD_CPU_MODULE
 /* Defined by `heddle cc` when it makes the shared object: the table. Weak, so that several sources may be linked
- * together. */
-extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((visibility("hidden")));
-extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((visibility("hidden")));
+ * together; and what the linker makes of the section of pointers is weak, so that a source without kernels may be linked. */
+extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
+extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
+#if defined(__x86_64__) && !defined(HD_SHARED_BY_SYSTEM)
+/* The compiler has thread-local variables looked up by this function of the processor's ABI. The system's makes their
+ * storage when a thread first uses it, and ends the process when there is no memory; the loader's was made before. */
+typedef struct hd_cpu_tls_index {
+    unsigned long module, offset;
+} hd_cpu_tls_index;
+extern void *(*hd_cpu_shared)(void);
+void *(*hd_cpu_shared)(void)__attribute__((weak, visibility("hidden")));
+extern void *__tls_get_addr(hd_cpu_tls_index *index);
+__attribute__((weak, visibility("hidden"))) void *__tls_get_addr(hd_cpu_tls_index *index)
+{
+    return (char *)hd_cpu_shared() + index->offset;
+}
+#define HD_CPU_SHARED (&hd_cpu_shared)
+#else
+#define HD_CPU_SHARED ((void *(**)(void))0)
+#endif
 extern const hd_cpu_module hd_cpu_module_table __asm__("hd_cpu_module");
 const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default"))) = {
-    HD_CPU_MODULE_MAGIC, HD_CPU_MODULE_VERSION, __start_hd_kernel_pointers, __stop_hd_kernel_pointers};
+    HD_CPU_MODULE_MAGIC, HD_CPU_MODULE_VERSION, __start_hd_kernel_pointers, __stop_hd_kernel_pointers, HD_CPU_SHARED};
 #endif
 
 /* The macros behind HD_KERNEL. The kind is hd_arg_kind: 1 for a buffer, else by the type. */
@@ -328,11 +348,27 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_RECORD(kernel, type, name, access)                                                                       \
     {#name, access ? 1 : HD_PP_KIND(type), access, offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
 
+/* A parameter as in C: one message says what to write, and the rest is such that no other follows. */
+#define HD_PP_FIELD_PLAIN(kernel, parameter)
+#define HD_PP_PARAMETER_PLAIN(kernel, parameter) , parameter
+#define HD_PP_ARGUMENT_PLAIN(kernel, parameter) , 0
+#define HD_PP_CHECK_PLAIN(kernel, parameter)                                                                           \
+    _Static_assert(0, "kernel " #kernel ": a parameter is HD_IN, HD_OUT or HD_INOUT(type, name), or HD_VALUE(type, "   \
+                      "name), not: " #parameter);
+#define HD_PP_RECORD_PLAIN(kernel, parameter) {"", 0, 0, 0, 0},
+
 #define HD_PP_OPEN(...) __VA_ARGS__
 #define HD_PP_CALL(macro, ...) macro(__VA_ARGS__)
-#define HD_PP_ONE(macro, kernel, tuple) HD_PP_CALL(macro, kernel, HD_PP_OPEN tuple)
 #define HD_PP_JOIN_(a, b) a##b
 #define HD_PP_JOIN(a, b) HD_PP_JOIN_(a, b)
+/* 1 for what HD_IN and the like made, 0 for a parameter that is written as in C: then macro_PLAIN is called. */
+#define HD_PP_SECOND_(a, b, ...) b
+#define HD_PP_SECOND(...) HD_PP_SECOND_(__VA_ARGS__)
+#define HD_PP_PROBE(...) 0, 1
+#define HD_PP_IS_TUPLE(parameter) HD_PP_SECOND(HD_PP_PROBE parameter, 0, 0)
+#define HD_PP_ONE(macro, kernel, parameter) HD_PP_JOIN(HD_PP_ONE_, HD_PP_IS_TUPLE(parameter))(macro, kernel, parameter)
+#define HD_PP_ONE_0(macro, kernel, parameter) macro##_PLAIN(kernel, parameter)
+#define HD_PP_ONE_1(macro, kernel, tuple) HD_PP_CALL(macro, kernel, HD_PP_OPEN tuple)
 #define HD_PP_PICK(_0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15, _16, _17, _18, _19, _20, _21, \
                    _22, _23, _24, _25, _26, _27, _28, _29, _30, _31, _32, n, ...)                                      \
     n

@@ -36,7 +36,8 @@ typedef struct hd_ticket {
 HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
 
 /* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver unless a lane that was given back is there; may
- * take some tens of microseconds. Three of the 256 lanes of a device are the library's own, for copies.
+ * take some tens of microseconds. Some of the 256 lanes of a device are the library's own, for copies: three
+ * from the start, more when copies would wait for each other, at most 28 and two for each other device.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 

@@ -93,9 +93,9 @@ HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context
 
 /* ---- keeping memory where it is --------------------------------------------------------------------------------- */
 
-/* A recording, or a graph that the program captured itself with hd_buffer_address, uses memory by its address, longer than a
- * handle lives. A hold keeps it: after hd_free the handle is stale as ever, but the memory is not given to anybody, not moved
- * and not given back, until the hold is destroyed. */
+/* A graph that the program captured itself with hd_buffer_address uses memory by its address, longer than a handle lives. A
+ * hold keeps it: after hd_free the handle is stale as ever, but the memory is not given to anybody, not moved and not given back, until
+ * the hold is destroyed. */
 typedef struct hd_hold hd_hold;
 
 /* An empty hold, owned by the caller: hd_hold_destroy, or hd_close. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
@@ -166,7 +166,7 @@ HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, 
  * program's last allocation that no magazine served. Nothing is asked of the other process, which may end meanwhile.
  * With HD_REPORT_JSON one object with an array "programs", whose elements are what hd_memory_report writes.
  * Errors: ARGUMENT, NOT_FOUND (there is no such process, or it has no runtime open; not for pid 0), SYSTEM (the process is another
- * user's), HOST_MEMORY. */
+ * user's, or this one has no descriptor left to look), HOST_MEMORY. */
 HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed);
 
 /* ---- finding mistakes ------------------------------------------------------------------------------------------- */

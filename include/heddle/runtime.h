@@ -129,13 +129,22 @@ typedef struct hd_runtime_info {
 /* Errors: ARGUMENT, HANDLE. */
 HD_API hd_status hd_runtime_get_info(const hd_runtime *runtime, hd_runtime_info *out);
 
+typedef enum hd_option_source {
+    HD_OPTION_FROM_DEFAULT = 1, /* 0: the library does not say */
+    HD_OPTION_FROM_ENVIRONMENT,
+    HD_OPTION_FROM_SETTINGS
+} hd_option_source;
+
 typedef struct hd_option_info {
     size_t size;             /* set by the caller to sizeof(hd_option_info) */
     const char *name;        /* static */
     const char *environment; /* static, "HEDDLE_..." */
-    const char *value;       /* in force; belongs to the runtime (or static, for a NULL runtime: the default) */
+    const char *
+        value; /* in force, of `worker` and `probe` also the path that was found; belongs to the runtime (or static, for a
+                        * NULL runtime: the default) */
     const char *help;        /* static */
-    bool is_default;
+    bool is_default;         /* the value is the default's, whoever gave it */
+    hd_option_source source; /* who gave it */
 } hd_option_info;
 
 /* The option number `index`, counted from 0. `runtime` may be NULL: then the defaults. Errors: ARGUMENT, HANDLE, NOT_FOUND (index is past the last one). */

@@ -2,8 +2,9 @@
  *
  * Every function that can fail returns an hd_status: HD_OK (0), or a negative value. Outputs come last in the argument
  * list and are written only on success. Each failure leaves, for the calling thread, one line of text (hd_message)
- * and the same facts in fields (hd_last_error); a success leaves both as they were. The library never prints and
- * never aborts the program.
+ * and the same facts in fields (hd_last_error); a success leaves both as they were. The library never
+ * aborts the program, and prints nothing but what an option asks for (stats) and one line about variables HEDDLE_... that are no options
+ * (environment_check).
  */
 #ifndef HEDDLE_STATUS_H
 #define HEDDLE_STATUS_H
@@ -67,7 +68,7 @@ HD_API const char *hd_status_text(hd_status status);
  * belongs to the library and stays valid until the same thread's next failure. */
 HD_API const char *hd_message(void);
 
-/* The calling thread's last failure in fields. Copies at most out->size bytes. A null pointer is ignored. */
+/* The calling thread's last failure in fields. Writes out->size bytes. A null pointer is ignored. */
 HD_API void hd_last_error(hd_error *out);
 
 HD_END_DECLS

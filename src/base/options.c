@@ -1,6 +1,6 @@
 /* options.c - parses the one table of options (HDI_OPTION_MAP in options.h).
  *
- * Threads: hdi_options_parse runs in hd_open and reads the environment, which nobody may change meanwhile (as with getenv); a parsed
+ * Threads: hdi_options_parse runs in hd_open and reads the environment, which nobody may change meanwhile (as with secure_getenv); a parsed
  * table is read-only. Locks: none. Always: in a parsed table every option has a text, and a field that agrees with it.
  */
 #include "base/options.h"
@@ -61,50 +61,20 @@ static bool is_separator(char c)
     return isspace((unsigned char)c) || c == ',';
 }
 
-/* Number of single-character edits between two short words. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[64];
-    size_t n = strlen(b);
-    if (n >= sizeof row / sizeof row[0]) {
-        return SIZE_MAX;
-    }
-    for (size_t j = 0; j <= n; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t changed = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
-            row[j] = changed < shorter + 1 ? changed : shorter + 1;
-        }
-    }
-    return row[n];
-}
-
 static hd_status fail_unknown(const char *name)
 {
-    const char *closest = NULL;
-    size_t best = SIZE_MAX;
-    for (int i = 0; i < COUNT; i++) {
-        size_t d = distance(name, table[i].row.name);
-        if (d < best) {
-            best = d;
-            closest = table[i].row.name;
-        }
+    const hdi_option_row *row = hdi_option_without_prefix(name);
+    if (row != NULL) {
+        return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; in settings it is called \"%s\"", name,
+                        row->name);
     }
-    if (closest != NULL && best <= 1 + strlen(closest) / 3) {
-        return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%s\"; did you mean \"%s\"?", name, closest);
+    row = hdi_option_nearest(name);
+    if (row != NULL) {
+        return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; did you mean \"%s\"?", name,
+                        row->name);
     }
-    char names[320] = "";
-    size_t length = 0;
-    for (int i = 0; i < COUNT && length < sizeof names; i++) {
-        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", i > 0 ? ", " : "", table[i].row.name);
-    }
-    return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%s\"; there are: %s", name, names);
+    return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; `heddle info` and hd_option_get list all",
+                    name);
 }
 
 /* Whether `value` is one of the words in "a|b|c". */
@@ -208,9 +178,10 @@ static hd_status parse_amount(const entry *e, const char *value, bool from_envir
 }
 
 /* Gives option `index` a value. `out` is as before on failure. */
-static hd_status set(hdi_options *out, int index, const char *value, bool from_environment)
+static hd_status set(hdi_options *out, int index, const char *value, hd_option_source source)
 {
     const entry *e = &table[index];
+    bool from_environment = source == HD_OPTION_FROM_ENVIRONMENT;
     void *field = (char *)out + e->offset;
     int64_t number = 0;
     hdi_option_AMOUNT amount = {0};
@@ -234,6 +205,7 @@ static hd_status set(hdi_options *out, int index, const char *value, bool from_e
     free(out->text[index]);
     out->text[index] = text;
     out->is_default[index] = strcmp(text, e->row.default_text) == 0;
+    out->source[index] = source;
     if (e->kind == INTEGER || e->kind == BYTES) {
         *(int64_t *)field = number;
     } else if (e->kind == AMOUNT) {
@@ -308,7 +280,7 @@ static hd_status apply_settings(const char *settings, hdi_options *out)
         while (index < COUNT && strcmp(name, table[index].row.name) != 0) {
             index++;
         }
-        status = index < COUNT ? set(out, index, value, false) : fail_unknown(name);
+        status = index < COUNT ? set(out, index, value, HD_OPTION_FROM_SETTINGS) : fail_unknown(name);
         if (status != HD_OK) {
             break;
         }
@@ -323,13 +295,13 @@ static hd_status parse(const char *settings, bool environment, hdi_options *out)
     memset(&options, 0, sizeof options);
     hd_status status = HD_OK;
     for (int i = 0; i < COUNT && status == HD_OK; i++) {
-        status = set(&options, i, table[i].row.default_text, false);
+        status = set(&options, i, table[i].row.default_text, HD_OPTION_FROM_DEFAULT);
     }
     for (int i = 0; environment && i < COUNT && status == HD_OK; i++) {
         /* an empty variable is one that is not set */
-        const char *value = getenv(table[i].row.environment);
+        const char *value = secure_getenv(table[i].row.environment);
         if (value != NULL && value[0] != '\0') {
-            status = set(&options, i, value, true);
+            status = set(&options, i, value, HD_OPTION_FROM_ENVIRONMENT);
         }
     }
     if (status == HD_OK && settings != NULL) {

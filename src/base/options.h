@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <heddle/status.h>
+#include <heddle/runtime.h>
 
 /* X(field, ENVIRONMENT, kind, default, low, high, help)
  * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (suffixes K M G T, low..high), AMOUNT (BYTES, or a share of
@@ -75,9 +75,12 @@
     X(host_schedule, "HEDDLE_HOST_SCHEDULE", INTEGER, "0", 0, INT64_MAX,                                               \
       "seed that perturbs the order in which independent work runs on host devices; 0: off")                           \
     X(fault, "HEDDLE_FAULT", TEXT, "", 0, 0,                                                                           \
-      "fails driver calls on purpose: [ENTRY:]N[+][=CODE], the Nth call (N+: and every later one) of ENTRY or of all") \
+      "fails driver calls on purpose: [ENTRY:]N[+][=CODE], the Nth call (N+: and every later one; ~N: one in N, "      \
+      "without a pattern) of ENTRY or of all")                                                                         \
     X(delay, "HEDDLE_DELAY", TEXT, "", 0, 0,                                                                           \
-      "delays driver calls on purpose: [ENTRY:]N[+]=MICROSECONDS, counted as in HEDDLE_FAULT")
+      "delays driver calls on purpose: [ENTRY:]N[+]=MICROSECONDS, counted as in HEDDLE_FAULT")                         \
+    X(environment_check, "HEDDLE_ENVIRONMENT_CHECK", CHOICE, "on", "off|on", 0,                                        \
+      "hd_open says on stderr, in one line and once, which variables HEDDLE_... are no options")
 
 /* The parsed settings. CHOICE and TEXT are strings owned by the table (CHOICE one of the listed words). */
 typedef const char *hdi_option_CHOICE;
@@ -95,9 +98,10 @@ typedef struct hdi_options {
 #undef HDI_OPTION_FIELD
     char *text[48]; /* the value of each option as text, in table order; owned */
     bool is_default[48];
+    hd_option_source source[48];
 } hdi_options;
 
-/* Defaults, then the environment, then `settings` (NULL: none): "name=value name=value", separated by blanks or commas; a value may
+/* Defaults, then the environment (nothing of it where the program runs with more rights than its caller has: set-uid, capabilities), then `settings` (NULL: none): "name=value name=value", separated by blanks or commas; a value may
  * be quoted with "..." to hold separators. On failure nothing is owned by the caller. Errors: OPTION (unknown name, or a value
  * out of its range; the message names option, value and what is allowed), HOST_MEMORY. */
 hd_status hdi_options_parse(const char *settings, hdi_options *out);
@@ -117,5 +121,17 @@ typedef struct hdi_option_row {
 
 /* Row `index` of the table, NULL past the end. */
 const hdi_option_row *hdi_option_row_at(int index);
+
+/* The option whose name is spelt like `name`, but for a few letters; NULL: none is. */
+const hdi_option_row *hdi_option_nearest(const char *name);
+
+/* The option whose variable in the environment is called `name`; NULL: none is. */
+const hdi_option_row *hdi_option_without_prefix(const char *name);
+
+/* The line about variables HEDDLE_... of an environment that are no options: its length, 0: there are none. */
+size_t hdi_option_unknown_variables(char **environment, char *out, size_t room);
+
+/* Writes that line of this process's environment to stderr, once. Not where the environment is somebody else's (AT_SECURE). */
+void hdi_option_check_environment(void);
 
 #endif

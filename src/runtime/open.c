@@ -8,6 +8,8 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/sized.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "data/guard.h"
 #include "data/hold.h"
@@ -68,6 +70,7 @@ static hd_status start_local(hd_runtime *rt, int *count)
     if (status) {
         return status;
     }
+    rt->captures_before = hdi_captures_ignore(rt->driver); /* until hd_open returns */
     rt->provider = rt->driver->provider;
     rt->driver_version = rt->driver->version;
     hdcu_result r = rt->driver->cuDeviceGetCount(count);
@@ -301,9 +304,9 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: out is null");
     }
-    if (options && options->size < sizeof *options) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: options.size is %zu, expected %zu", options->size,
-                        sizeof *options);
+    hd_options room;
+    if (options && !(options = HDI_SIZED_IN("hd_open", hd_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
     }
     hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!rt) {
@@ -315,20 +318,29 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         free(rt);
         return status;
     }
+    hdi_keep_loaded(); /* with the first runtime, which may outlive the program's interest in this library */
+    if (strcmp(rt->options.environment_check, "on") == 0) {
+        hdi_option_check_environment();
+    }
     hdi_handle_guard_forks();
     pthread_mutex_init(&rt->cold, NULL);
     pthread_mutex_init(&rt->linking, NULL);
     pthread_mutex_init(&rt->restarting, NULL);
     status = build(rt);
+    const hdi_driver *driver = rt->driver;
+    int captures = rt->captures_before;
     if (status) {
         hd_error cause;
         hdi_error_save(&cause);
         tear_down(rt, NULL);
         hdi_error_restore(&cause);
-        return status;
+    } else {
+        *out = rt;
     }
-    *out = rt;
-    return HD_OK;
+    if (driver) {
+        hdi_captures_mind(driver, captures);
+    }
+    return status;
 }
 
 void hd_close(hd_runtime *rt)
@@ -337,8 +349,13 @@ void hd_close(hd_runtime *rt)
         return;
     }
     hdi_runtime_remove(rt);
+    const hdi_driver *driver = rt->driver;
+    int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
     hd_error before;
     hdi_error_save(&before);
     tear_down(rt, &before);
     hdi_error_restore(&before);
+    if (driver) {
+        hdi_captures_mind(driver, captures);
+    }
 }

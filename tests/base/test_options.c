@@ -206,8 +206,9 @@ static void says_what_is_wrong(void **unused)
     } bad[] = {
         {"drivr=host", "did you mean \"driver\""},
         {"hostdevices=2", "did you mean \"host_devices\""},
-        {"speed=11", "there are: driver, placement"},
-        {"a_name_that_is_much_longer_than_any_option_that_there_is_or_ever_will_be=1", "there are: driver"},
+        {"speed=11", "`heddle info` and hd_option_get list all"},
+        {"a_name_that_is_much_longer_than_any_option_that_there_is_or_ever_will_be=1",
+         "there is no option \"a_name_that_is"},
         {"driver=cuda", "driver=cuda: must be one of auto|nvidia|host"},
         {"driver=", "must be one of"},
         {"driver=auto|host", "must be one of"},

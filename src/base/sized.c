@@ -1,0 +1,61 @@
+/* sized.c - see sized.h. */
+#include "base/sized.h"
+
+#include "base/error.h"
+
+/* The library writes and reads these as a prefix and a rest, so `size` must be their first word. */
+#define FIRST_IS_SIZE(structure, last)                                                                                 \
+    _Static_assert(offsetof(structure, size) == 0 && sizeof(((structure *)0)->size) == sizeof(size_t), #structure);
+HDI_SIZED_MAP(FIRST_IS_SIZE)
+
+hd_status hdi_sized_refuse(const char *who, const char *structure, size_t size, size_t least)
+{
+    return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s.size is %zu, which is too %s: set it to sizeof(%s)", who, structure,
+                    size, size < least ? "small" : "large", structure);
+}
+
+static bool is_zero(const char *bytes, size_t count)
+{
+    while (count > 0 && *bytes == 0) {
+        bytes++;
+        count--;
+    }
+    return count == 0;
+}
+
+const void *hdi_sized_convert(const char *who, const char *structure, const void *given, void *room, size_t known,
+                              size_t least)
+{
+    size_t size = *(const size_t *)given;
+    if (size < least || size > HDI_SIZED_MOST) {
+        hdi_sized_refuse(who, structure, size, least);
+        return NULL;
+    }
+    if (size < known) {
+        memset(room, 0, known);
+        memcpy(room, given, size);
+        return room;
+    }
+    if (!is_zero((const char *)given + known, size - known)) {
+        hdi_fail(HD_ERROR_ARGUMENT,
+                 "%s: the program sets fields of %s that this library (version %s) does not have: leave them 0, or use "
+                 "a newer library",
+                 who, structure, HD_VERSION_STRING);
+        return NULL;
+    }
+    return given;
+}
+
+void hdi_sized_give(void *out, const void *from, size_t known)
+{
+    size_t size = *(size_t *)out;
+    if (size <= sizeof size) {
+        return;
+    }
+    size = size <= HDI_SIZED_MOST ? size : known; /* only hd_last_error, which cannot fail, gets here with another */
+    size_t both = size < known ? size : known;
+    memcpy((char *)out + sizeof size, (const char *)from + sizeof size, both - sizeof size);
+    if (size > known) {
+        memset((char *)out + known, 0, size - known);
+    }
+}

@@ -1,0 +1,84 @@
+/* sized.h - structures that grow from release to release: those that begin with `size`, which the program sets (docs/abi.md).
+ *
+ * Threads: any. Locks: none. Always: not a byte beyond what a program says it has room for is read or written, and what only one of program
+ * and library knows is 0 for the other.
+ */
+#ifndef HDI_BASE_SIZED_H
+#define HDI_BASE_SIZED_H
+
+#include <stddef.h>
+#include <string.h>
+#include <heddle/buffer.h>
+#include <heddle/copy.h>
+#include <heddle/kernel_file.h>
+#include <heddle/memory.h>
+#include <heddle/peer.h>
+#include <heddle/runtime.h>
+#include <heddle/status.h>
+
+/* X(structure, the last field of its first release). Fields are only ever added behind that one, so this table does not change
+ * when they are. */
+#define HDI_SIZED_MAP(X)                                                                                               \
+    X(hd_error, message)                                                                                               \
+    X(hd_options, settings)                                                                                            \
+    X(hd_device_info_t, restarts)                                                                                      \
+    X(hd_device_loss, message)                                                                                         \
+    X(hd_runtime_info, device_count)                                                                                   \
+    X(hd_option_info, is_default)                                                                                      \
+    X(hd_device_stats, bytes_live)                                                                                     \
+    X(hd_alloc_options, label)                                                                                         \
+    X(hd_memory_stats, overruns)                                                                                       \
+    X(hd_peer_info, reason)                                                                                            \
+    X(hd_box, src_stride)                                                                                              \
+    X(hd_kernel_file_parts, description_bytes)                                                                         \
+    X(hd_reclaim, limit_bytes)                                                                                         \
+    X(hd_memory_block, lost)
+
+/* The least `size` of each: no program was ever compiled with less. */
+enum {
+#define HDI_SIZED_LEAST(structure, last)                                                                               \
+    HDI_LEAST_##structure = offsetof(structure, last) + sizeof(((structure *)0)->last),
+    HDI_SIZED_MAP(HDI_SIZED_LEAST)
+#undef HDI_SIZED_LEAST
+};
+
+/* A larger one was never set: it is whatever was in the program's memory. */
+#define HDI_SIZED_MOST 16384
+
+/* What a callback gets: behind the structure lie zeros, for a program that knows more fields than the library. */
+#define HDI_SIZED_TOLD(structure)                                                                                      \
+    struct {                                                                                                           \
+        structure known;                                                                                               \
+        char spare[256];                                                                                               \
+    }
+
+/* Use the macros below. `known` is the size of the structure in this library. */
+hd_status hdi_sized_refuse(const char *who, const char *structure, size_t size, size_t least);
+const void *hdi_sized_convert(const char *who, const char *structure, const void *given, void *room, size_t known,
+                              size_t least);
+void hdi_sized_give(void *out, const void *from, size_t known);
+
+static inline const void *hdi_sized_take(const char *who, const char *structure, const void *given, void *room,
+                                         size_t known, size_t least)
+{
+    if (__builtin_expect(*(const size_t *)given == known, 1)) {
+        return given;
+    }
+    return hdi_sized_convert(who, structure, given, room, known, least);
+}
+
+/* An input, as this library knows it: `given`, or `room` where the program is older. NULL: refused (ARGUMENT), since the size was not
+ * set, or the program is newer and wants something that this library does not have. */
+#define HDI_SIZED_IN(who, structure, given, room)                                                                      \
+    ((const structure *)hdi_sized_take(who, #structure, given, room, sizeof(structure), HDI_LEAST_##structure))
+
+/* Whether an output's size can be right; ARGUMENT. To be asked before anything is done. */
+#define HDI_SIZED_CHECK(who, structure, out)                                                                           \
+    ((out)->size >= HDI_LEAST_##structure && (out)->size <= HDI_SIZED_MOST                                             \
+         ? HD_OK                                                                                                       \
+         : hdi_sized_refuse(who, #structure, (out)->size, HDI_LEAST_##structure))
+
+/* Fills an output, all but its size: with what both know, and zeros behind it. */
+#define HDI_SIZED_OUT(structure, out, from) hdi_sized_give(out, (const structure *){from}, sizeof(structure))
+
+#endif

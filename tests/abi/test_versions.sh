@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# test_versions.sh - a program works with a library that is older or newer than its headers.
+#
+# The later release is this one with more fields at the end of every structure that may grow (grow.awk): build/tests/later has its headers
+# and library. What a later program sets in fields that the library does not have is refused; everything else is the same.
+set -u
+source=$1
+build=$2
+later=$build/tests/later
+[ -e "$later/libheddle.so" ] || {
+    echo "skipped: $later/libheddle.so is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+export HEDDLE_DRIVER=host HEDDLE_WORKER=$build/heddle-worker HEDDLE_PROBE=$build/heddle-probe
+
+flags=(-std=gnu11 -g -Wall -Wextra -Werror)
+"${CC:-cc}" "${flags[@]}" -I"$source/include" -o "$work/now" "$source/tests/abi/program.c" -L"$build" -lheddle || exit 1
+"${CC:-cc}" "${flags[@]}" -I"$later/include" -DLATER -o "$work/later" "$source/tests/abi/program.c" -L"$build" -lheddle || exit 1
+
+# try PROGRAM LIBRARY PLACEMENT: what the program prints with the library, but for LATER, which stays in $work/refused
+try() {
+    HEDDLE_PLACEMENT=$3 LD_LIBRARY_PATH=$2 "$work/$1" >"$work/out" 2>"$work/err" || {
+        echo "the program of $1 with the library in $2, placement $3, fails: $(cat "$work/out" "$work/err")"
+        failed=1
+    }
+    sed -n 's/^LATER: .*: //p' "$work/out" >"$work/refused"
+    sed -i '/^LATER/d' "$work/out"
+}
+
+for placement in thread process; do
+    try now "$build" $placement
+    cp "$work/out" "$work/expected"
+    [ "$(wc -l <"$work/expected")" -ge 13 ] || { echo "the program prints too little: $(cat "$work/expected")"; failed=1; }
+    for pair in "now $later" "later $build" "later $later"; do
+        read -r program library <<<"$pair"
+        try "$program" "$library" $placement
+        diff "$work/expected" "$work/out" || {
+            echo "the program of $program with the library in $library prints something else"
+            failed=1
+        }
+        case $program$library in
+        "later$build") wanted='refused refused refused refused' ;;
+        "later$later") wanted='taken taken taken taken' ;;
+        *) wanted='' ;;
+        esac
+        [ "$(paste -sd' ' "$work/refused")" = "$wanted" ] || {
+            echo "new fields, program of $program, library in $library: $(cat "$work/refused")"
+            failed=1
+        }
+    done
+done
+exit $failed
