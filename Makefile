@@ -22,8 +22,9 @@ test: deps
 	@$(MAKE) --no-print-directory debug
 	ctest --preset debug -j $(JOBS)
 
-install: release
-	cmake -S . -B build/release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
+install:
+	@cmake --preset release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
+	@cmake --build --preset release -j $(JOBS)
 	DESTDIR="$(DESTDIR)" cmake --install build/release
 
 ci:

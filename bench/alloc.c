@@ -11,9 +11,11 @@
 #include <unistd.h>
 #include "bench/alloc_parts.h"
 #include "bench/machine.h"
+#include "bench/place.h"
 
-#ifndef HEDDLE_SOURCE_INCLUDEDIR
-#define HEDDLE_SOURCE_INCLUDEDIR ""
+#ifndef HEDDLE_DATA_FROM_TOOL
+#define HEDDLE_DATA_FROM_TOOL "../share"
+#define HEDDLE_DATA_INSTALLED "/usr/local/share"
 #endif
 
 enum { PATH_BYTES = 1024, SIDES = 3 };
@@ -101,21 +103,15 @@ static bool add_directory(alloc_experiment *x, const char *directory, char *erro
 static bool find_logs(alloc_experiment *x, char *error)
 {
     const bench_options *o = x->options;
-    char self[PATH_BYTES / 2], beside[PATH_BYTES] = "";
+    char folder[PATH_BYTES];
     bool ok = true;
     for (int i = 0; i < o->n_replays && ok; i++) {
         ok = add_log(x, o->replays[i], error);
     }
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (length > 0) {
-        self[length] = 0;
-        char *slash = strrchr(self, '/');
-        *(slash ? slash : self) = 0;
-        snprintf(beside, sizeof(beside), "%s/../share/heddle/logs", self);
-    }
-    const char *places[2] = {HEDDLE_SOURCE_INCLUDEDIR[0] ? HEDDLE_SOURCE_INCLUDEDIR "/../bench/logs" : "", beside};
-    for (int i = 0; i < 2 && ok && x->n_logs == 0; i++) {
-        ok = add_directory(x, places[i], error);
+    if (ok && x->n_logs == 0 &&
+        place_find("bench/logs", HEDDLE_DATA_FROM_TOOL[0] ? HEDDLE_DATA_FROM_TOOL "/heddle/logs" : NULL,
+                   HEDDLE_DATA_INSTALLED "/heddle/logs", folder, sizeof(folder))) {
+        ok = add_directory(x, folder, error);
     }
     if (ok && x->n_logs == 0 && o->only && strcmp(o->only, "replay") == 0) {
         snprintf(error, PLAIN_ERROR, "no recorded programs were found; name one with --replay FILE");
@@ -290,7 +286,7 @@ static bool open_runtime(alloc_experiment *x, const char *more, char *error)
 /* Host devices get room for what is measured on GPUs; memory that nobody touches costs nothing. */
 static bool open_device(alloc_experiment *x, char *error)
 {
-    const char *memory = getenv("HEDDLE_HOST_MEMORY");
+    const char *memory = secure_getenv("HEDDLE_HOST_MEMORY");
     if (!open_runtime(x, "", error)) {
         return false;
     }

@@ -285,8 +285,8 @@ void alloc_print_table(const void *experiment, FILE *out)
     print_reclaim(&x->reclaim, out);
     print_access(x, out);
     alloc_goals(x, goals);
-    fprintf(out, "\ngoals%s\n", x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
-    report_print_goals(goals, ALLOC_GOALS, out);
+    fprintf(out, "\n");
+    report_print_goals(goals, ALLOC_GOALS, "", !x->on_host, out);
     fprintf(
         out,
         "\nverified: %llu blocks compared with all others that were live, the bytes of %llu of them, %llu results of "

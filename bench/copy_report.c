@@ -202,8 +202,7 @@ void copy_print_table(const void *experiment, FILE *out)
     }
     report_goal goals[GOALS];
     make_goals(x, goals);
-    fprintf(out, "goals%s\n", x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
-    report_print_goals(goals, GOALS, out);
+    report_print_goals(goals, GOALS, "", !x->on_host, out);
     fprintf(out, "\nverified: %.0f MB compared with what was sent. Took %.0f s.\n", (double)x->verified * 1e-6,
             x->record.took_s);
 }

@@ -247,8 +247,7 @@ void faults_print_table(const void *experiment, FILE *out)
     }
     report_goal goals[GOALS];
     make_goals(x, goals);
-    fprintf(out, "goals%s\n", x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
-    report_print_goals(goals, GOALS, out);
+    report_print_goals(goals, GOALS, "", !x->on_host, out);
     sums s = sum_up(x);
     fprintf(
         out,

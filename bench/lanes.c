@@ -274,7 +274,7 @@ static bool run_rounds(lanes_experiment *x, lanes_part part, double begin, doubl
 /* Which parts: all, or the one that HEDDLE_PLACEMENT names. */
 static void choose_parts(lanes_experiment *x)
 {
-    const char *placement = getenv("HEDDLE_PLACEMENT");
+    const char *placement = secure_getenv("HEDDLE_PLACEMENT");
     bool all = !placement || !placement[0], process = all || strcmp(placement, "process") == 0;
     x->within = all || process ? "thread" : placement;
     x->measured[LANES_PART_PROCESS] = x->measured[LANES_PART_BESIDE] = process;

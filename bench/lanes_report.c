@@ -130,9 +130,10 @@ static void print_goals(const lanes_experiment *x, bool process, FILE *out)
 {
     report_goal goals[GOALS];
     make_goals(x, process, goals);
-    fprintf(out, "\ngoals, placement %s%s\n", process ? "process" : x->within,
-            x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
-    report_print_goals(goals, GOALS, out);
+    char of[64];
+    snprintf(of, sizeof(of), ", placement %s", process ? "process" : x->within);
+    fprintf(out, "\n");
+    report_print_goals(goals, GOALS, of, !x->on_host, out);
 }
 
 static void print_part(const lanes_experiment *x, lanes_part part, FILE *out)
@@ -157,6 +158,22 @@ static void print_tiny(const lanes_experiment *x, lanes_part part, FILE *out)
     print_pair("tiny launches, sustained, each", t->driver_launch_us, t->heddle_launch_us, t->launch_ratio, t->rounds,
                out);
     print_pair("launch + wait, median", t->driver_trip_us, t->heddle_trip_us, t->trip_ratio, t->rounds, out);
+}
+
+/* What a run on host devices has shown, and what it cannot. */
+static void print_shown(const lanes_experiment *x, FILE *out)
+{
+    bool within = x->measured[LANES_PART_WITHIN], process = x->measured[LANES_PART_PROCESS];
+    fprintf(
+        out,
+        "\nshown: one program drove %d host device%s, which stand in for GPUs on the CPU, from one thread and from a "
+        "thread each,\n"
+        "in placement %s%s%s, while memory was allocated and modules were loaded, and every result was right. On a "
+        "machine with GPUs\n"
+        "the same command shows what a launch costs and how much of the devices' speed is used, beside the driver, "
+        "and its goals.\n",
+        x->n, x->n == 1 ? "" : "s", within ? x->within : "", within && process ? " and " : "",
+        process ? "process" : "");
 }
 
 void lanes_print_table(const void *experiment, FILE *out)
@@ -197,6 +214,9 @@ void lanes_print_table(const void *experiment, FILE *out)
     fprintf(out, "clock: %s; reading it twice costs %s, which is subtracted. Took %.0f s.\n",
             stats_the_clock.tsc ? "time-stamp counter" : "CLOCK_MONOTONIC",
             report_duration(stats_the_clock.empty_ns, text), x->record.took_s);
+    if (x->on_host) {
+        print_shown(x, out);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------- JSON -- */

@@ -181,6 +181,10 @@ void machine_options_json(hdi_json *j, const hd_runtime *runtime)
         put_string(j, "value", o.value);
         hdi_json_key(j, "is_default");
         hdi_json_bool(j, o.is_default);
+        put_string(j, "source",
+                   o.source == HD_OPTION_FROM_ENVIRONMENT ? "environment"
+                   : o.source == HD_OPTION_FROM_SETTINGS  ? "settings"
+                                                          : "default");
         put_string(j, "help", o.help);
         hdi_json_object_end(j);
     }

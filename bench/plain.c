@@ -99,7 +99,7 @@ bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device 
 
 int plain_device_number(int asked)
 {
-    const char *list = asked < 0 ? getenv("HEDDLE_DEVICES") : NULL;
+    const char *list = asked < 0 ? secure_getenv("HEDDLE_DEVICES") : NULL;
     char *end;
     long number = list ? strtol(list, &end, 10) : 0;
     return asked >= 0 ? asked : list && end != list && number > 0 && number < 1024 ? (int)number : 0;

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/text.h"
 #include "bench/machine.h"
+#include "bench/output.h"
 #include "bench/plain.h"
 
 void report_progress(const report_run *run, const char *stage, const char *item, double done)
@@ -33,34 +35,33 @@ bool report_check(hd_status status, const char *what, char *error)
 
 /* ------------------------------------------------------------------------------------------------------ files -- */
 
-static FILE *open_file(const char *path, const char *mode, char *error)
+static bool refused(const char *path, char *error)
 {
-    FILE *file = fopen(path, mode);
-    if (!file) {
-        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", path, strerror(errno));
-    }
-    return file;
+    snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", path, strerror(errno));
+    return false;
 }
 
 bool report_try_json(const report_run *run, char *error)
 {
-    FILE *file = run->json_file ? open_file(run->json_file, "ae", error) : NULL;
-    return !run->json_file || (file && fclose(file) == 0);
+    return !run->json_file || output_may(run->json_file) || refused(run->json_file, error);
 }
 
 bool report_write_file(const char *path, report_printer printer, const void *results, char *error)
 {
-    FILE *file = open_file(path, "we", error);
-    if (!file) {
+    hdi_text text;
+    char *content = NULL;
+    size_t bytes = 0;
+    FILE *file = hdi_text_open(&text);
+    if (file) {
+        printer(results, file);
+    }
+    if (!hdi_text_close(&text, &content, &bytes)) {
+        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: out of memory", path);
         return false;
     }
-    printer(results, file);
-    bool whole = !ferror(file); /* closing tells of the last bytes only */
-    if (fclose(file) != 0 || !whole) {
-        snprintf(error, PLAIN_ERROR, "%.400s was not written completely", path);
-        return false;
-    }
-    return true;
+    bool written = output_write(path, content, bytes) || refused(path, error);
+    free(content);
+    return written;
 }
 
 bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error)
@@ -134,28 +135,32 @@ static bool goal_reached(const report_goal *g)
     return g->at_least ? g->value >= g->limit : g->value <= g->limit;
 }
 
-void report_print_goals(const report_goal *goals, int count, FILE *out)
+static void value_text(const report_goal *g, double value, int digits, char out[REPORT_TEXT])
 {
+    bool whole = g->limit == (double)(int64_t)g->limit && !g->at_least;
+    if (isnan(value)) { /* not measured */
+        snprintf(out, REPORT_TEXT, "-");
+    } else if (g->unit[0]) {
+        report_duration(value, out);
+    } else {
+        snprintf(out, REPORT_TEXT, "%.*f", whole ? 0 : digits, value);
+    }
+}
+
+void report_print_goals(const report_goal *goals, int count, const char *of, bool apply, FILE *out)
+{
+    fprintf(out, apply ? "goals%s\n" : "figures that have goals on GPUs%s\n", of);
     for (int i = 0; i < count; i++) {
         const report_goal *g = &goals[i];
-        char value[REPORT_TEXT] = "-", limit[REPORT_TEXT];
-        bool whole = g->limit == (double)(int64_t)g->limit && !g->at_least;
-        if (g->unit[0]) {
-            report_duration(g->limit, limit);
-        } else {
-            snprintf(limit, sizeof(limit), "%.*f", whole ? 0 : 2, g->limit);
+        char value[REPORT_TEXT], limit[REPORT_TEXT];
+        if (isnan(g->value) && !apply) {
+            continue;
         }
-        if (isnan(g->value)) { /* not measured: a dash */
-        } else if (g->unit[0]) {
-            report_duration(g->value, value);
-        } else {
-            snprintf(value, sizeof(value), "%.*f", whole ? 0 : 3, g->value);
-        }
-        fprintf(out, "  %-12s %-58s %9s  (%s %s)\n",
-                isnan(g->value)   ? "not measured"
-                : goal_reached(g) ? "reached"
-                                  : "not reached",
-                g->text, value, g->at_least ? "at least" : "at most", limit);
+        value_text(g, g->value, 3, value);
+        value_text(g, g->limit, 2, limit);
+        const char *verdict = isnan(g->value) ? "not measured" : goal_reached(g) ? "reached" : "not reached";
+        fprintf(out, apply ? "  %-12s %-58s %9s  (%s %s)\n" : "  %.0s%-58s %9s\n", verdict, g->text, value,
+                g->at_least ? "at least" : "at most", limit);
     }
 }
 

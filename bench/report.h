@@ -78,7 +78,9 @@ typedef struct report_goal {
     const char *unit;    /* "ns", or "" for a share or a number */
 } report_goal;
 
-void report_print_goals(const report_goal *goals, int count, FILE *out);
+/* "goals" with what they are about (`of`: "" or ", placement thread", say), a line each; where they do not apply, on host devices, the values
+ * alone. */
+void report_print_goals(const report_goal *goals, int count, const char *of, bool apply, FILE *out);
 
 /* The key "goals" with an array of all, and whether they are meant for this machine. */
 void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply);

@@ -45,7 +45,7 @@ static void *open_library(void)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11"};
     static const char *const places[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"};
-    const char *wish = getenv("HEDDLE_BLAS");
+    const char *wish = secure_getenv("HEDDLE_BLAS");
     void *library = wish && strchr(wish, '/') ? dlopen(wish, RTLD_LAZY | RTLD_LOCAL) : NULL;
     for (size_t n = 0; !library && n < sizeof(names) / sizeof(names[0]); n++) {
         for (size_t p = 0; !library && p < sizeof(places) / sizeof(places[0]); p++) {

@@ -14,11 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "bench/machine.h"
+#include "bench/place.h"
 #include "bench/tensor_parts.h"
-
-#ifndef HEDDLE_SOURCE_INCLUDEDIR
-#define HEDDLE_SOURCE_INCLUDEDIR ""
-#endif
 
 enum { ARGUMENTS_MAX = TENSOR_ROWS_MAX + TENSOR_PRODUCTS + 4, OUTPUT_MAX = 1 << 16, ROW_TEXT = 160, SKIPPED = 77 };
 
@@ -212,11 +209,12 @@ static void take_line(tensor_experiment *x, int peer, const char *line)
 static void run_peer(tensor_experiment *x, int peer)
 {
     static char texts[ARGUMENTS_MAX][ROW_TEXT], output[OUTPUT_MAX];
-    char *arguments[ARGUMENTS_MAX + 3], python[] = "python3", script[512];
+    char *arguments[ARGUMENTS_MAX + 3], python[] = "python3", folder[512], script[600];
     char *note = x->peer_notes[peer];
     size_t room = sizeof(x->peer_notes[peer]);
-    snprintf(script, sizeof(script), HEDDLE_SOURCE_INCLUDEDIR "/../bench/peers/tensor_%s.py", tensor_peer_ids[peer]);
-    if (access(script, R_OK) != 0) {
+    bool here = place_find("bench/peers", NULL, NULL, folder, sizeof(folder));
+    snprintf(script, sizeof(script), "%s/tensor_%s.py", here ? folder : "", tensor_peer_ids[peer]);
+    if (!here || access(script, R_OK) != 0) {
         snprintf(note, room, "bench/peers is not here");
         return;
     }

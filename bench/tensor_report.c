@@ -188,9 +188,8 @@ void tensor_print_table(const void *experiment, FILE *out)
         }
     }
     if (n_goals) {
-        fprintf(out, "\ngoals: share of the device copy's speed%s\n",
-                x->on_host ? " (set for GPUs; with host devices, only to look at)" : "");
-        report_print_goals(goals, n_goals, out);
+        fprintf(out, "\n");
+        report_print_goals(goals, n_goals, ": share of the device copy's speed", !x->on_host, out);
     }
     fprintf(out, "\nverified: %llu copies and products, every element. Took %.0f s.\n", (unsigned long long)x->checked,
             x->record.took_s);

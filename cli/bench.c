@@ -69,8 +69,7 @@ static const benchmark benchmarks[] = {
                  "                          [--json [FILE]]\n",
         .options = "  --device N     the device to use (default: the first one)\n"
                    "  --only PARTS   only these parts, separated by commas\n"
-                   "  --replay FILE  replay this recorded program instead of the ones that come with Heddle; may be "
-                   "given again\n"
+                   "  --replay FILE  only replay this recorded program (without --only); may be given again\n"
                    "  --rounds R     rounds (default: 5 with a GPU, 3 with host devices)\n"
                    "  --quick        2 rounds, fewer cases, less time for each\n",
         .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT, HEDDLE_DEVICES and HEDDLE_MEMORY_LIMIT are heeded. Host devices get "
@@ -213,7 +212,8 @@ static int parse_value(const benchmark *b, int argc, char **argv, int *i, bench_
         out->replays[out->n_replays++] = value;
     } else if (b->parts && (value = cli_option_value("--only", argc, argv, i))) {
         if (!are_parts(value, b->parts)) {
-            return cli_usage(b->command, "--only wants names of parts, separated by commas, not '%s'", value);
+            return cli_usage(b->command, "--only wants names of parts, separated by commas, not '%s'; there are: %s",
+                             value, b->parts);
         }
         out->only = value;
     } else if ((value = cli_option_value("--json", argc, argv, i))) {
@@ -254,6 +254,9 @@ static int run(const benchmark *b, int argc, char **argv)
     int status = parse(b, argc, argv, &options, &help);
     if (status != CLI_OK || help) {
         return help ? print_help_of(b) : status;
+    }
+    if (options.n_replays > 0 && !options.only) {
+        options.only = "replay";
     }
     char *words[CLI_WORDS];
     options.run.command = words;

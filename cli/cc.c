@@ -10,14 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 #include <heddle/kernel_file.h>
+#include "bench/output.h"
+#include "bench/place.h"
+#include "cli/cc_messages.h"
 #include "cli/cli.h"
 #include "cli/process.h"
 
-#ifndef HEDDLE_SOURCE_INCLUDEDIR
-#define HEDDLE_SOURCE_INCLUDEDIR ""
-#endif
-#ifndef HEDDLE_INSTALL_INCLUDEDIR
-#define HEDDLE_INSTALL_INCLUDEDIR "/usr/local/include"
+#ifndef HEDDLE_HEADERS_FROM_TOOL
+#define HEDDLE_HEADERS_FROM_TOOL "../include"
+#define HEDDLE_HEADERS_INSTALLED "/usr/local/include"
 #endif
 
 typedef struct settings {
@@ -37,10 +38,11 @@ static int print_help(void)
            "\n"
            "options:\n"
            "  -o FILE            the kernel file (default: SOURCE.hdk in the current directory)\n"
-           "  -O LEVEL           optimisation, 0 to 3 (default: 3)\n"
+           "  -O LEVEL           optimisation, 0 to 3 or s (default: 3)\n"
            "  -I DIR, -D NAME[=VALUE], -U NAME, -W...\n"
            "                     as for a C compiler, for GPU and CPU\n"
-           "  -m...              as for a C compiler, for the CPU (such as -march=native)\n"
+           "  -m..., -g..., -f...\n"
+           "                     as for a C compiler, for the CPU (such as -march=native, -g, -fsanitize=address)\n"
            "  --gpu-arch ARCH    the oldest GPU to run on (default: sm_70)\n"
            "  --no-gpu           leave the GPU's part out: the file runs on host devices only\n"
            "  --no-cpu           leave the CPU's part out: the file runs on GPUs only\n"
@@ -144,7 +146,7 @@ static int parse(int argc, char **argv, settings *s)
             free(argument);
         } else if (a[1] == 'W' && strchr(a, ',') == NULL) { /* with a comma it goes to another program */
             cli_command_add(&s->both, a);
-        } else if (a[1] == 'm') {
+        } else if (a[1] == 'm' || a[1] == 'g' || a[1] == 'f') {
             cli_command_add(&s->cpu_only, a);
         } else {
             return cli_usage("cc", "unknown option %s", a);
@@ -179,39 +181,28 @@ static bool has_header(const char *directory)
     return found;
 }
 
-/* Sets s->include: what the environment says; beside this program; where it was built; where it is installed. */
+/* Sets s->include: what the environment says; else where this tool has its headers. */
 static int find_include(settings *s)
 {
-    const char *given = getenv("HEDDLE_INCLUDE_DIR");
+    const char *given = secure_getenv("HEDDLE_INCLUDE_DIR");
     if (given != NULL && given[0] != 0) {
         s->include = cli_format("%s", given);
         return has_header(given) ? CLI_OK : failed("HEDDLE_INCLUDE_DIR is %s, which has no heddle/kernel.h", given);
     }
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *beside = NULL;
-    if (n > 0) {
-        self[n] = 0;
-        char *slash = strrchr(self, '/');
-        if (slash != NULL) {
-            *slash = 0;
-        }
-        beside = cli_format("%s/../include", self);
+    char folder[4096];
+    if (place_find("include/heddle", HEDDLE_HEADERS_FROM_TOOL[0] ? HEDDLE_HEADERS_FROM_TOOL "/heddle" : NULL,
+                   HEDDLE_HEADERS_INSTALLED "/heddle", folder, sizeof folder)) {
+        s->include = cli_format("%s/..", folder);
     }
-    const char *places[] = {beside != NULL ? beside : "", HEDDLE_SOURCE_INCLUDEDIR, HEDDLE_INSTALL_INCLUDEDIR};
-    for (size_t i = 0; i < sizeof places / sizeof places[0] && s->include == NULL; i++) {
-        if (has_header(places[i])) {
-            s->include = cli_format("%s", places[i]);
-        }
-    }
-    free(beside);
-    return s->include != NULL ? CLI_OK : failed("found no heddle/kernel.h; say where it is with HEDDLE_INCLUDE_DIR");
+    return s->include != NULL && has_header(s->include)
+               ? CLI_OK
+               : failed("found no heddle/kernel.h; say where it is with HEDDLE_INCLUDE_DIR");
 }
 
 /* Adds the C compiler to the command. */
 static int find_cc(cli_command *command)
 {
-    const char *given = getenv("CC");
+    const char *given = secure_getenv("CC");
     if (given != NULL && given[strspn(given, " \t")] != 0) {
         cli_command_add_words(command, given);
         return CLI_OK;
@@ -232,7 +223,8 @@ static bool compiles_for_gpus(const char *clang)
     char *targets = NULL;
     cli_command_add_words(&command, clang);
     cli_command_add(&command, "--print-targets");
-    bool good = cli_process_run(&command, false, &targets) == 0 && strstr(targets, "nvptx64") != NULL;
+    bool good =
+        cli_process_run(&command, false, &targets, NULL) == 0 && targets != NULL && strstr(targets, "nvptx64") != NULL;
     free(targets);
     cli_command_release(&command);
     return good;
@@ -240,7 +232,7 @@ static bool compiles_for_gpus(const char *clang)
 
 static int find_clang(cli_command *command)
 {
-    const char *given = getenv("CLANG");
+    const char *given = secure_getenv("CLANG");
     if (given != NULL && given[strspn(given, " \t")] != 0) {
         cli_command_add_words(command, given);
         return compiles_for_gpus(given) ? CLI_OK : failed("CLANG is %s, which does not compile for NVIDIA GPUs", given);
@@ -274,22 +266,28 @@ static void add_strings(cli_command *command, const char *const *strings)
     }
 }
 
-/* Runs a compiler and reads what it made; the compiler has said what is wrong. */
-static int compile(settings *s, cli_command *command, const char *what, const char *result, void **content,
-                   size_t *bytes)
+/* Runs a compiler and reads what it made. `last`: what follows the source. */
+static int compile(settings *s, cli_command *command, const char *const *last, const char *what, const char *result,
+                   void **content, size_t *bytes)
 {
-    char *include = cli_format("-I%s", s->include);
+    char *include = cli_format("-I%s", s->include), *messages = NULL;
     add_list(command, &s->both);
     char *source = cli_format("%s%s", s->source[0] == '-' ? "./" : "", s->source);
+    if (isatty(STDERR_FILENO)) {
+        cli_command_add(command, "-fdiagnostics-color=always"); /* what it writes comes through us */
+    }
     add_strings(command, (const char *const[]){include, "-o", result, source, NULL});
+    add_strings(command, last);
+    int status = cli_process_run(command, s->verbose, NULL, &messages);
+    bool told = messages != NULL && status != 127 && cc_messages_print(messages, source);
+    free(messages);
     free(include);
     free(source);
-    int status = cli_process_run(command, s->verbose, NULL);
     if (status == 127) {
         return failed("cannot run %s", command->arguments[0]);
     }
     if (status != 0) {
-        return failed("%s failed for the %s (exit status %d)", command->arguments[0], what, status);
+        return told ? CLI_FAILED : failed("%s failed for the %s (exit status %d)", command->arguments[0], what, status);
     }
     *content = cli_read_file(result, bytes);
     return *content != NULL ? CLI_OK : failed("%s: %s", result, strerror(errno));
@@ -299,7 +297,10 @@ static int make_ptx(settings *s, void **ptx, size_t *bytes)
 {
     if (s->given_ptx != NULL) {
         *ptx = cli_read_file(s->given_ptx, bytes);
-        return *ptx != NULL ? CLI_OK : failed("%s: %s", s->given_ptx, strerror(errno));
+        if (*ptx == NULL) {
+            return failed("%s: %s", s->given_ptx, strerror(errno));
+        }
+        return cc_messages_ptx(*ptx, *bytes, s->source) ? CLI_FAILED : CLI_OK;
     }
     cli_command command = {0};
     int status = find_clang(&command);
@@ -307,17 +308,44 @@ static int make_ptx(settings *s, void **ptx, size_t *bytes)
         char *arch = cli_format("--cuda-gpu-arch=%s", s->gpu_arch);
         char *result = cli_format("%s/kernel.ptx", s->directory);
         add_strings(&command, (const char *const[]){"-x", "cuda", "--cuda-device-only", "-nocudainc", "-nocudalib",
-                                                    "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch, NULL});
+                                                    "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch,
+                                                    "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
         if (atoi(s->gpu_arch + 3) <= 75) {
             /* PTX that drivers from 2018 on take; newer GPUs need newer PTX, and clang knows which */
             add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
         }
-        status = compile(s, &command, "GPU", result, ptx, bytes);
+        status = compile(s, &command, (const char *const[]){NULL}, "GPU", result, ptx, bytes);
+        if (status == CLI_OK && cc_messages_ptx(*ptx, *bytes, s->source)) {
+            status = CLI_FAILED;
+        }
         free(arch);
         free(result);
     }
     cli_command_release(&command);
     return status;
+}
+
+static bool is_clang(const cli_command *command)
+{
+    cli_command asked = {0};
+    char *version = NULL;
+    add_list(&asked, command);
+    cli_command_add(&asked, "--version");
+    bool clang = cli_process_run(&asked, false, &version, NULL) == 0 && version != NULL && strstr(version, "clang");
+    free(version);
+    cli_command_release(&asked);
+    return clang;
+}
+
+/* Whether the code calls functions of a sanitizer, which the program has. */
+static bool is_sanitized(const cli_command *command)
+{
+    for (size_t i = 0; i < command->n; i++) {
+        if (strncmp(command->arguments[i], "-fsanitize", 10) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int make_cpu(settings *s, void **code, size_t *bytes)
@@ -326,11 +354,19 @@ static int make_cpu(settings *s, void **code, size_t *bytes)
     int status = find_cc(&command);
     if (status == CLI_OK) {
         char *result = cli_format("%s/kernel.so", s->directory);
-        add_strings(&command, (const char *const[]){"-std=gnu11", "-fPIC", "-fvisibility=hidden", "-DHD_CPU_MODULE",
-                                                    "-x", "c", NULL});
+        /* messages about HD_KERNEL are about the line that has it, not about the macros behind it */
+        cli_command_add(&command, is_clang(&command) ? "-fmacro-backtrace-limit=1" : "-ftrack-macro-expansion=0");
+        add_strings(&command,
+                    (const char *const[]){"-std=gnu11", "-fPIC", "-fvisibility=hidden", "-DHD_CPU_MODULE", NULL});
         cli_command_add(&command, s->no_cpu ? "-c" : "-shared"); /* the description needs no linking */
         add_list(&command, &s->cpu_only);
-        status = compile(s, &command, "CPU", result, code, bytes);
+        if (!s->no_cpu && !is_sanitized(&command)) {
+            cli_command_add(&command,
+                            "-Wl,-z,defs"); /* else what is missing would be noticed when a program loads it */
+        }
+        add_strings(&command, (const char *const[]){"-x", "c", NULL});
+        const char *const libraries[] = {"-x", "none", "-Wl,--as-needed", "-lm", NULL};
+        status = compile(s, &command, s->no_cpu ? libraries + 4 : libraries, "CPU", result, code, bytes);
         free(result);
     }
     cli_command_release(&command);
@@ -339,7 +375,7 @@ static int make_cpu(settings *s, void **code, size_t *bytes)
 
 static int write_result(const char *path, const void *content, size_t bytes)
 {
-    return cli_write_file(path, content, bytes) ? CLI_OK : failed("%s: %s", path, strerror(errno));
+    return output_write(path, content, bytes) ? CLI_OK : failed("%s: %s", path, strerror(errno));
 }
 
 static int pack(settings *s, const void *ptx, size_t ptx_bytes, const void *cpu, size_t cpu_bytes)
@@ -384,7 +420,7 @@ static char *default_output(const char *source)
 
 static int make_directory(settings *s)
 {
-    const char *base = getenv("TMPDIR");
+    const char *base = secure_getenv("TMPDIR");
     s->directory = cli_format("%s/heddle-cc-XXXXXX", base != NULL && base[0] != 0 ? base : "/tmp");
     if (mkdtemp(s->directory) == NULL) {
         int status = failed("%s: %s", s->directory, strerror(errno));

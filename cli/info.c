@@ -17,7 +17,7 @@ static int print_help(void)
            "Prints the version, the machine, the driver and the placement of the engines, each device (name, bus\n"
            "address, UUID, memory, compute capability, limits, NUMA node; with HEDDLE_PLACEMENT=process its worker\n"
            "process, and how often it was lost and restarted), which device can access which other one's memory, and\n"
-           "every option: its value in force, whether that is the default, and its environment variable.\n"
+           "every option: its value in force, whether it was set, and its environment variable.\n"
            "With --memory, what running programs hold on each device: limits, figures of the memory pool, the largest\n"
            "holders. They are not disturbed; their figures are some hundred milliseconds old.\n"
            "\n"
@@ -95,6 +95,31 @@ static void print_device(hd_runtime *runtime, int index, bool workers)
     }
 }
 
+/* The value in force. */
+static const char *option_value(const hd_runtime *runtime, const char *name)
+{
+    hd_option_info o = {.size = sizeof(o)};
+    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+        if (strcmp(o.name, name) == 0) {
+            return o.value;
+        }
+    }
+    return "";
+}
+
+/* Nobody sees from the results that copies go another way; where nothing can be tested, this says so. */
+static void print_untested(hd_runtime *runtime, int count)
+{
+    bool tests = strcmp(option_value(runtime, "peers"), "verify") == 0 && option_value(runtime, "probe")[0] == 0;
+    for (int i = 0; tests && i < count * count; i++) {
+        hd_peer_info why = {.size = sizeof(why)};
+        if (hd_peer_check(runtime, i / count, i % count, &why) == HD_OK && why.verdict == HD_PEER_INCONCLUSIVE) {
+            printf("            not used where it was not tested before: %s\n", why.reason);
+            return;
+        }
+    }
+}
+
 /* A row per device: the devices whose memory it can access. */
 static void print_links(hd_runtime *runtime, int count)
 {
@@ -115,14 +140,28 @@ static void print_links(hd_runtime *runtime, int count)
         }
         printf("\n");
     }
+    print_untested(runtime, count);
+}
+
+static int wider(int width, const char *text)
+{
+    return (int)strlen(text) > width ? (int)strlen(text) : width;
 }
 
 static void print_options(const hd_runtime *runtime)
 {
+    enum { VALUE_WIDTH = 24 }; /* a longer one, a path say, shifts its own line only */
     hd_option_info o = {.size = sizeof(o)};
-    printf("\noptions     %s (* not the default)\n", runtime ? "in force" : "and their defaults");
+    int name = 0, value = 0, environment = 0;
     for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
-        printf("  %-14s%c %-10s %-22s %s\n", o.name, o.is_default ? ' ' : '*', o.value[0] ? o.value : "\"\"",
+        name = wider(name, o.name);
+        value = strlen(o.value) <= VALUE_WIDTH ? wider(value, o.value) : value;
+        environment = wider(environment, o.environment);
+    }
+    printf("\noptions     %s\n", runtime ? "in force (* not the default, = set to the default)" : "and their defaults");
+    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+        char mark = !o.is_default ? '*' : o.source != HD_OPTION_FROM_DEFAULT ? '=' : ' ';
+        printf("  %-*s %c %-*s  %-*s  %s\n", name, o.name, mark, value, o.value[0] ? o.value : "\"\"", environment,
                o.environment, o.help);
     }
 }

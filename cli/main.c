@@ -5,6 +5,7 @@
  */
 #include <heddle.h>
 #include <stdarg.h>
+#include <signal.h>
 #include <string.h>
 #include "bench/plain.h"
 #include "cli/cli.h"
@@ -111,6 +112,7 @@ int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
     plain_begin();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is a failure to write it, which is said */
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
         return print_help();
     }

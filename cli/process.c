@@ -135,8 +135,12 @@ static char *read_all(int descriptor)
     return text;
 }
 
-int cli_process_run(const cli_command *command, bool verbose, char **output)
+int cli_process_run(const cli_command *command, bool verbose, char **output, char **messages)
 {
+    char **text = output != NULL ? output : messages;
+    if (text != NULL) {
+        *text = NULL;
+    }
     if (stopped_by != 0) {
         return 128 + stopped_by;
     }
@@ -151,22 +155,23 @@ int cli_process_run(const cli_command *command, bool verbose, char **output)
     if (posix_spawn_file_actions_init(&actions) != 0) {
         return 127;
     }
-    if (output != NULL) {
+    if (text != NULL) {
         if (pipe2(ends, O_CLOEXEC) != 0) {
             posix_spawn_file_actions_destroy(&actions);
             return 127;
         }
-        posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+        posix_spawn_file_actions_adddup2(&actions, ends[1], output != NULL ? 1 : 2);
+    }
+    if (output != NULL) {
         posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
     }
     pid_t child = -1;
     int failed = posix_spawnp(&child, command->arguments[0], &actions, NULL, command->arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (output != NULL) {
+    if (text != NULL) {
         close(ends[1]);
-        char *text = failed ? cli_format("%s", "") : read_all(ends[0]);
+        *text = failed ? cli_format("%s", "") : read_all(ends[0]);
         close(ends[0]);
-        *output = text;
     }
     if (failed) {
         return 127;
@@ -191,7 +196,7 @@ bool cli_process_exists(const char *name)
     if (strchr(name, '/') != NULL) {
         return access(name, X_OK) == 0;
     }
-    const char *path = getenv("PATH");
+    const char *path = secure_getenv("PATH");
     bool found = false;
     while (path != NULL && *path != 0 && !found) {
         size_t n = strcspn(path, ":");
@@ -242,43 +247,4 @@ void *cli_read_file(const char *path, size_t *bytes)
     content[n] = 0;
     *bytes = n;
     return content;
-}
-
-bool cli_write_file(const char *path, const void *content, size_t bytes)
-{
-    struct stat there;
-    bool special = stat(path, &there) == 0 && !S_ISREG(there.st_mode); /* such as /dev/stdout: no renaming over that */
-    char *temporary = special ? cli_format("%s", path) : cli_format("%s.XXXXXX", path);
-    int descriptor = special ? open(path, O_WRONLY | O_CLOEXEC) : mkostemp(temporary, O_CLOEXEC);
-    bool ok = descriptor >= 0;
-    for (size_t n = 0; ok && n < bytes;) {
-        ssize_t put = write(descriptor, (const char *)content + n, bytes - n);
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        ok = put > 0;
-        n += ok ? (size_t)put : 0;
-    }
-    if (ok && !special) {
-        mode_t mask = umask(0);
-        umask(mask);
-        ok = fchmod(descriptor, 0666 & ~mask) == 0;
-    }
-    int saved = errno;
-    if (descriptor >= 0 && close(descriptor) != 0 && ok) {
-        saved = errno;
-        ok = false;
-    }
-    if (!special && descriptor >= 0) {
-        if (ok && rename(temporary, path) != 0) {
-            saved = errno;
-            ok = false;
-        }
-        if (!ok) {
-            unlink(temporary);
-        }
-    }
-    free(temporary);
-    errno = saved;
-    return ok;
 }

@@ -19,10 +19,10 @@ void cli_command_add(cli_command *command, const char *argument);
 void cli_command_add_words(cli_command *command, const char *text); /* split at blanks */
 void cli_command_release(cli_command *command);
 
-/* Runs it and waits. Its output goes where ours goes, or, when `output` is not NULL, stdout goes into *output
- * (malloc'd, with a zero behind it) and stderr nowhere. Returns the exit status, 128 + N for signal N, 127 when it
- * could not be started. */
-int cli_process_run(const cli_command *command, bool verbose, char **output);
+/* Runs it and waits. Its output goes where ours goes. When `output` is not NULL, stdout goes into *output (malloc'd, with a zero behind it)
+ * and stderr nowhere; when `messages` is not NULL, stderr goes into *messages. At most one of the two. Returns the exit status, 128 + N for
+ * signal N, 127 when it could not be started. */
+int cli_process_run(const cli_command *command, bool verbose, char **output, char **messages);
 
 void cli_process_begin(void);
 void cli_process_end(void);
@@ -32,9 +32,6 @@ bool cli_process_exists(const char *name);
 
 /* The content, malloc'd, with a zero behind it; NULL with errno. */
 void *cli_read_file(const char *path, size_t *bytes);
-
-/* Writes beside `path` and renames. False with errno; nothing is left then. */
-bool cli_write_file(const char *path, const void *content, size_t bytes);
 
 /* malloc that ends the program where there is no memory. */
 void *cli_allocate(size_t bytes);

@@ -28,7 +28,7 @@ static int terminal_width(FILE *out)
 
 void cli_progress_start(cli_progress *p, FILE *out)
 {
-    const char *term = getenv("TERM");
+    const char *term = secure_getenv("TERM");
     memset(p, 0, sizeof(*p));
     p->out = out;
     p->terminal = isatty(fileno(out)) && term && term[0] && strcmp(term, "dumb") != 0;

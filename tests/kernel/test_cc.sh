@@ -126,6 +126,95 @@ expect 2 "unknown option" "$heddle" cc --no-such-option scale.c
 expect 2 "needs a value" "$heddle" cc scale.c -o
 expect 2 "leaves nothing" "$heddle" cc --no-gpu --no-cpu scale.c
 expect 2 "the levels are" "$heddle" cc -O9 scale.c
+
+# A usual mistake is a line that says file, line and what to do, whatever a compiler makes of it.
+# mistake TEXT LINES OPTIONS... <source: refused with the text in so many lines at most, and no file
+mistake() {
+    text=$1
+    lines=$2
+    shift 2
+    cat >mistake.c
+    expect 1 "$text" "$heddle" cc "$@" -o mistake.hdk mistake.c
+    [ "$(wc -l <err)" -le "$lines" ] || fail "more than $lines lines: $(cat err)"
+    [ ! -e mistake.hdk ] || fail "there is a mistake.hdk for '$text'"
+}
+mistakes() {
+    mistake "there is no kernel" 1 --no-gpu <<'END'
+#include <heddle/kernel.h>
+END
+    mistake "mistake.c:3: kernel k: a parameter is HD_IN, HD_OUT or HD_INOUT(type, name), or HD_VALUE(type, name), not: float *y" 2 --no-gpu <<'END'
+#include <heddle/kernel.h>
+HD_KERNEL(good, HD_IN(float, x)) { (void)x; }
+HD_KERNEL(k, float *y, int n)
+{
+    y[0] = n;
+}
+END
+    mistake "mistake.c:2: kernel k: a parameter is" 1 --no-gpu <<'END'
+#include <heddle/kernel.h>
+HD_KERNEL(k, void) { }
+END
+    printf 'HD_KERNEL(k, int *p) { *p = 1; }\n' >inner.h
+    mistake "inner.h:1: kernel k: a parameter is" 1 --no-gpu <<'END'
+#include <heddle/kernel.h>
+#include "inner.h"
+END
+    mistake "mistake.c:5: 'elsewhere' is defined nowhere" 1 --no-gpu <<'END'
+#include <heddle/kernel.h>
+float elsewhere(float x);
+HD_KERNEL(k, HD_INOUT(float, y))
+{
+    y[0] = elsewhere(y[0]);
+}
+END
+    mistake "has HD_SELF as its first parameter" 10 --no-gpu <<'END'
+#include <heddle/kernel.h>
+HD_DEVICE float first(const float *x)
+{
+    return hd_thread_x() == 0 ? x[hd_global_x()] : 0;
+}
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = first(y); }
+END
+}
+mistakes
+rm -f mistake.c
+for compiler in gcc clang; do
+    if command -v $compiler >/dev/null; then
+        (
+            CC=$compiler
+            export CC
+            failures=0
+            mistakes
+            exit $failures
+        ) || fail "with $compiler"
+    fi
+done
+
+# What the C library has works on the CPU; debugging and sanitizers are the C compiler's.
+cat >root.c <<'END'
+#include <heddle/kernel.h>
+#include <math.h>
+struct pair {
+    float a;
+    int32_t b;
+};
+HD_KERNEL(scale, HD_INOUT(float, y), HD_VALUE(struct pair, p), HD_VALUE(uint32_t, n))
+{
+    uint64_t i = hd_global_x();
+    if (i < n) {
+        y[i] = 2 * sqrtf(y[i] * y[i]) * expf(0 * y[i]) + p.a + (float)p.b;
+    }
+}
+END
+expect 0 "" "$heddle" cc --no-gpu root.c
+expect 0 "-g -fno-omit-frame-pointer" "$heddle" cc --no-gpu --verbose -g -fno-omit-frame-pointer -o three.hdk root.c
+./run root.hdk 2 || fail "mathematics does not run on the CPU"
+./run three.hdk 2 || fail "what is compiled for a debugger does not run"
+if echo 'int main(void) { return 0; }' | ${CC:-cc} -fsanitize=undefined -x c -o sanitized - 2>/dev/null; then
+    expect 0 "" "$heddle" cc --no-gpu -fsanitize=undefined -o three.hdk root.c
+    ./run three.hdk 2 || fail "what is compiled with a sanitizer does not run"
+fi
+
 [ ! -e none.hdk ] && [ ! -e broken.hdk ] && [ ! -e missing.hdk ] || fail "a failure made a kernel file"
 "$heddle" cc --help | grep -q -- --emit-ptx || fail "--help says nothing"
 
@@ -139,6 +228,31 @@ if "$heddle" cc -o both.hdk --emit-ptx scale.ptx scale.c 2>err; then
     ./run gpu.hdk 2 >/dev/null && fail "a file without code for the CPU runs on it"
     sed 's/u32 scale_param_2/u64 scale_param_2/' scale.ptx >other.ptx
     expect 1 "parameter n is 4 bytes" "$heddle" cc --ptx other.ptx -o given.hdk scale.c
+    sed 's/^.visible .entry/.extern .func (.param .b32 func_retval0) vprintf (.param .b64 a, .param .b64 b);\n&/' scale.ptx >other.ptx
+    expect 0 "" "$heddle" cc --ptx other.ptx -o given.hdk scale.c
+    sed 's/^.visible .entry/.extern .func (.param .b32 func_retval0) tanf\n(\n .param .b32 tanf_param_0\n)\n;\n&/' scale.ptx >other.ptx
+    expect 1 "scale.c: GPUs have no function 'tanf'" "$heddle" cc --ptx other.ptx -o given.hdk scale.c
+    mistake "mistake.c:2: GPUs have no function 'expf'" 1 <<'END'
+#include <heddle/kernel.h>
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = __builtin_expf(y[0]); }
+END
+    mistake "mistake.c:4: GPUs have no function 'erff'" 1 <<'END'
+#include <heddle/kernel.h>
+HD_KERNEL(k, HD_INOUT(float, y))
+{
+    y[0] = __builtin_erff(y[0]);
+}
+END
+    mistake "the C library's functions are not there" 6 <<'END'
+#include <heddle/kernel.h>
+#include <math.h>
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = sqrtf(y[0]); }
+END
+    mistake "a helper begins with HD_DEVICE" 10 <<'END'
+#include <heddle/kernel.h>
+static float helper(float x) { return x; }
+HD_KERNEL(k, HD_INOUT(float, y)) { y[0] = helper(y[0]); }
+END
 else
     grep -q "found no clang" err || fail "no message about clang: $(cat err)"
     echo "the GPU's part is not tested: $(head -n 1 err)"

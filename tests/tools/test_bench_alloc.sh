@@ -19,6 +19,7 @@ for text in 'pairs of one thread' 'random allocations' 'holes' 'many live blocks
     'pinned memory' 'goals' 'verified:'; do
     grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
 done
+grep -qF 'not reached' "$work/table" && fail "host devices are judged by goals for GPUs"
 if command -v python3 >/dev/null; then
     python3 - "$work/all.json" "$source" <<'END' || fail "the record is not what it should be"
 import json, os, sys
@@ -65,9 +66,13 @@ for placement in inline process; do
     grep -qF '"id": "pair_64MiB"' "$work/out" || fail "placement $placement: the pairs are not in the record"
     grep -qF '"part": "random"' "$work/out" && fail "placement $placement: --only was not heeded"
 done
+"$tool" bench alloc --quick --rounds=1 --replay "$work/small.hdlog" --json >"$work/out" 2>"$work/err" || fail "--replay: $(cat "$work/err")"
+grep -qF '"id": "replay_small"' "$work/out" || fail "--replay: the recording is not in the record"
+grep -F '"part": "' "$work/out" | grep -qv '"replay"' && fail "--replay measures more than the recording"
 
 # ---- command lines
 refused 2 'unknown option' --no-such-option
+refused 2 'there are: pair,random,holes,' --only foo
 refused 2 'unexpected' something
 refused 2 '--only wants' --only pair,none
 refused 2 '--only wants' --only pair,

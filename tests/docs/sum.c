@@ -1,0 +1,31 @@
+/* sum.c - runs the kernel `sum` of docs/using.md and looks at what it makes. Threads: the main one. Locks: none. */
+#include "prelude.h"
+
+int main(int argc, char **argv)
+{
+    enum { N = 1000 };
+    static float x[N];
+    float total = 0;
+    double wanted = 0;
+    hd_module *module;
+    hd_kernel *kernel;
+    docs_begin(argc > 1 ? argv[1] : NULL, 1);
+    hd_buffer *dx = docs_buffer(sizeof x), *dt = docs_buffer(sizeof total);
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)(i % 7);
+        wanted += x[i];
+    }
+    docs_need(hd_write(dx, 0, x, sizeof x));
+    docs_need(hd_write(dt, 0, &total, sizeof total));
+    docs_need(hd_module_load(docs_runtime, docs_image, docs_image_bytes, &module));
+    docs_need(hd_kernel_get(module, "sum", &kernel));
+    hd_arg args[] = {hd_inout(dt), hd_in(dx), hd_u64(N)};
+    hd_dims grid = {(N + 255) / 256, 1, 1}, block = {256, 1, 1};
+    docs_need(hd_launch(hd_default_lane(docs_runtime, 0), kernel, grid, block, 0, args, 3, NULL));
+    docs_need(hd_read(dt, 0, &total, sizeof total));
+    if ((double)total != wanted) {
+        printf("the sum is %g, not %g\n", (double)total, wanted);
+        return 1;
+    }
+    return docs_end(docs_runtime);
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# test_examples.sh - the blocks of C in README.md and docs/using.md compile without a warning, and run on host devices without a failing
+# call. A block that includes heddle/kernel.h is kernel source, one with main is a program, one that begins with "static" is a function for
+# the next blocks; the others are fragments, which find in prelude.h what they do not declare. A line of dots stands for code left out.
+set -u
+source=$1
+build=$2
+[ -x "$build/heddle" ] || {
+    echo "skipped: $build/heddle is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+export HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=2 LD_LIBRARY_PATH=$build
+flags=(-std=gnu11 -Wall -Wextra -Wno-unused -Werror "-I$source/include" "-I$source/tests/docs")
+
+# compile OUT FILE
+compile() {
+    "${CC:-cc}" "${flags[@]}" -o "$1" "$2" -L"$build" -lheddle >"$work/messages" 2>&1
+}
+
+# DOCUMENT-LINE.c for each block
+for document in README.md docs/using.md; do
+    awk -v at="$work/$(basename $document .md)" '
+        /^```c$/ { file = sprintf("%s-%04d.c", at, FNR + 1); next }
+        /^```/ { file = "" }
+        file { if ($0 ~ /^ *\.\.\.( |$)/) sub(/\.\.\./, ""); print >file }' "$source/$document"
+done
+[ "$(find "$work" -name '*.c' | wc -l)" -ge 12 ] || fail "found too few blocks"
+
+# Whether the block declares the name itself.
+declares() {
+    grep -qE "^ *(const )?(hd_[a-z0-9_]+|uint64_t|size_t|struct [a-z]+|void|float) ([^;(=]*[ *])?$2(\[\])?( =|;|,)" "$1"
+}
+
+# declaration NAME TEXT: unless the block has it
+declaration() {
+    declares "$block" "$1" || echo "    $2"
+}
+
+kernels=()
+for block in "$work"/*-*.c; do
+    grep -q 'include <heddle/kernel.h>' "$block" || continue
+    name=$(sed -nE 's/^HD_KERNEL(_BOUNDS)?\(([a-z_]+),.*/\2/p' "$block")
+    cp "$block" "$work/$name.c"
+    "$build/heddle" cc --no-gpu -Wall -Wextra -Werror -o "$work/$name.hdk" "$work/$name.c" 2>"$work/messages" ||
+        fail "$(basename "$block"): $(cat "$work/messages")"
+    if command -v clang >/dev/null && clang --print-targets 2>/dev/null | grep -q nvptx64; then
+        "$build/heddle" cc --no-cpu -o "$work/gpu.hdk" "$work/$name.c" 2>"$work/messages" ||
+            fail "$(basename "$block"), for GPUs: $(cat "$work/messages")"
+    fi
+    kernels+=("$name")
+done
+[ "${kernels[*]}" = "scale sum" ] || fail "the kernels are ${kernels[*]}"
+
+: >"$work/functions.h"
+for block in "$work"/*-*.c; do
+    name=$(basename "$block" .c)
+    if grep -q 'include <heddle/kernel.h>' "$block"; then
+        continue
+    elif grep -q '^int main(' "$block"; then
+        compile "$work/$name" "$block" || fail "$name: $(cat "$work/messages")"
+        "$work/$name" >"$work/out" 2>&1 || fail "$name ends with $?: $(cat "$work/out")"
+        continue
+    elif head -n 1 "$block" | grep -q '^static '; then
+        cat "$block" >>"$work/functions.h"
+        continue
+    fi
+    opens=1
+    grep -q 'hd_open(' "$block" && opens=0
+    {
+        echo '#include "prelude.h"'
+        cat "$work/functions.h"
+        echo 'int main(void) {'
+        echo "    docs_begin(\"$work/scale.hdk\", $opens);"
+        declaration runtime 'hd_runtime *runtime = docs_runtime;'
+        if [ $opens -eq 1 ]; then
+            echo '    const size_t n = 1000, bytes = 4 * n, image_bytes = docs_image_bytes;'
+            declaration lane 'hd_lane *lane = hd_default_lane(docs_runtime, 0);'
+            declaration image 'void *image = docs_image;'
+            declaration y 'hd_buffer *y = docs_buffer(bytes);'
+            declaration pixels 'hd_buffer *pixels = docs_buffer(1000 * 700 * 4);'
+            declaration state 'hd_buffer *state;'
+            declaration cache 'void *cache = NULL;'
+            declaration c 'hd_tensor a = docs_tensor(), b = docs_tensor(), c = docs_tensor();'
+        fi
+        echo "#line $((10#${name##*-})) \"$name\""
+        cat "$block"
+        echo '    return docs_end(runtime); }'
+    } >"$work/program.c"
+    compile "$work/program" "$work/program.c" || {
+        fail "$name: $(cat "$work/messages")"
+        continue
+    }
+    "$work/program" >"$work/out" 2>&1 || fail "$name: $(cat "$work/out")"
+done
+
+compile "$work/sum" "$source/tests/docs/sum.c" && "$work/sum" "$work/sum.hdk" || fail "the kernel sum: $(cat "$work/messages")"
+exit $failed

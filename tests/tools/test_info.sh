@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# test_info.sh - `heddle info`: every option in its columns, with where its value came from.
+set -u
+tool=$2/heddle
+[ -x "$tool" ] || {
+    echo "skipped: $tool is not built"
+    exit 77
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+command=(info)
+. "$1/tests/tools/support.sh"
+
+export HEDDLE_DRIVER=host HEDDLE_HOST_DEVICES=1 HEDDLE_HOST_MEMORY=1G HEDDLE_LANE_SLOTS=128
+"$tool" info >"$work/out" 2>"$work/err" || fail "info fails: $(cat "$work/err")"
+[ -s "$work/err" ] && fail "info complains: $(cat "$work/err")"
+sed -n '/^options /,$p' "$work/out" | sed 1d >"$work/options"
+options=$(sed -n 's/^    X(.*/x/p' "$1/src/base/options.h" | wc -l)
+[ "$(wc -l <"$work/options")" -eq "$options" ] || fail "info does not show $options options: $(cat "$work/options")"
+sed -i -E '/^  [a-z_]+ +[*=]? *\//d' "$work/options" # a path shifts its line
+[ "$(awk '{ print index($0, "HEDDLE_") }' "$work/options" | sort -u | wc -l)" -eq 1 ] ||
+    fail "the environment's names are not in one column: $(cat "$work/options")"
+[ "$(awk '{ match($0, /HEDDLE_[A-Z_]+ +/); print RSTART + RLENGTH }' "$work/options" | sort -u | wc -l)" -eq 1 ] ||
+    fail "the descriptions are not in one column: $(cat "$work/options")"
+grep -qE '^  lane_slots +\* 128 ' "$work/options" || fail "lane_slots is not marked as set"
+grep -qE '^  host_memory += 1G ' "$work/options" || fail "host_memory is not marked as set to its default"
+grep -qE '^  placement +thread ' "$work/options" || fail "placement is marked"
+
+"$tool" info --json >"$work/json" || fail "info --json fails"
+for pair in lane_slots:environment host_memory:environment placement:default; do
+    grep -A 6 "\"name\": \"${pair%:*}\"" "$work/json" | grep -q "\"source\": \"${pair#*:}\"" || fail "JSON: source of ${pair%:*}"
+done
+
+# a variable that is no option is told once, and the rest is as ever
+HEDDLE_MEMORY_LIMT=1G "$tool" info >"$work/again" 2>"$work/err" || fail "info fails beside a wrong variable"
+[ "$(wc -l <"$work/err")" -eq 1 ] && grep -q 'HEDDLE_MEMORY_LIMT (did you mean HEDDLE_MEMORY_LIMIT?)' "$work/err" ||
+    fail "info does not tell of HEDDLE_MEMORY_LIMT: $(cat "$work/err")"
+HEDDLE_MEMORY_LIMT=1G HEDDLE_PLACEMENT=process "$tool" info 2>"$work/err" >/dev/null || fail "info fails with workers"
+[ "$(wc -l <"$work/err")" -eq 1 ] || fail "worker processes tell it again: $(cat "$work/err")"
+refused 2 "unknown option" --nonsense
+exit $failed
