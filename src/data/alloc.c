@@ -549,6 +549,17 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
     }
 }
 
+/* Another thread may be submitting work that uses the buffer, and have found the handle good just before. Either it has the order lock, and is
+ * waited for, or it looks at the handle again when it has it (hdi_use.word), and refuses. */
+static inline void await_submitters(struct hd_buffer *b)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    if (__builtin_expect(hdi_lock_is_taken(order), 0)) {
+        hdi_lock_take(order);
+        hdi_lock_release(order);
+    }
+}
+
 /* The handle was not that of a live buffer. */
 static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
 {
@@ -565,6 +576,7 @@ static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buf
             taken = HDI_TAKEN;
         }
         if (taken == HDI_TAKEN) {
+            await_submitters(b);
             end_buffer(b);
             return;
         }
@@ -573,17 +585,6 @@ static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buf
             pthread_mutex_lock(&b->runtime->restarting);
             pthread_mutex_unlock(&b->runtime->restarting);
         }
-    }
-}
-
-/* Another thread may be submitting work that uses the buffer, and have found the handle good just before. Either it has the order lock, and is
- * waited for, or it looks at the handle again when it has it (hdi_use.word), and refuses. */
-static inline void await_submitters(struct hd_buffer *b)
-{
-    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
-    if (__builtin_expect(hdi_lock_is_taken(order), 0)) {
-        hdi_lock_take(order);
-        hdi_lock_release(order);
     }
 }
 

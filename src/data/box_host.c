@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "data/copiers.h"
+#include "data/hold.h"
 #include "data/transfer.h"
 
 #define READ_AHEAD 3                 /* chunks on their way while one is scattered */
@@ -164,6 +165,23 @@ static bool shrink(hd_status status, hdi_walk *walk, const hdi_walk *was, uint64
     return true;
 }
 
+static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
+                              const hdi_box *box, int64_t deadline, const char *who)
+{
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle, who);
+    }
+    bool gaps = box->dst_span != box->bytes;
+    unsigned access = gaps ? HD_READ_WRITE : HD_WRITE | HDI_ACCESS_REPLACES;
+    hd_status status = check_apart(box, b->host + offset, src, who);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline, who);
+    if (!status) {
+        gather_all(b->runtime, box, b->host + offset, src);
+    }
+    hdi_hold_end(b);
+    return status;
+}
+
 hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const hd_box *shape)
 {
     static const char who[] = "hd_write_box";
@@ -176,21 +194,9 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     }
     hd_runtime *rt = b->runtime;
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    bool gaps = box.dst_span != box.bytes;
     int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
     if (owner == HDI_OWNER_HOST) {
-        uint64_t end = offset + box.dst_span;
-        unsigned char *dst;
-        unsigned access = gaps ? HD_READ_WRITE : HD_WRITE;
-        status = hdi_buffer_settle_host(b, handle, offset, end, access, deadline, who, &dst);
-        status = status ? status : check_apart(&box, dst, src, who);
-        if (!status) {
-            gather_all(rt, &box, dst, src);
-        }
-        if (!status && !gaps) {
-            hdi_buffer_host_wrote(b, offset, end);
-        }
-        return status;
+        return write_pinned(b, handle, offset, src, &box, deadline, who);
     }
     const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box, .who = who};
     hd_lane *lane = lane_for(rt->devices[owner], HDI_WAY_IN, &box);
@@ -296,6 +302,21 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
     return status;
 }
 
+static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, void *dst, const hdi_box *box,
+                             int64_t deadline, const char *who)
+{
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle, who);
+    }
+    hd_status status = check_apart(box, dst, b->host + offset, who);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline, who);
+    if (!status) {
+        gather_all(b->runtime, box, dst, b->host + offset);
+    }
+    hdi_hold_end(b);
+    return status;
+}
+
 hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box *shape)
 {
     static const char who[] = "hd_read_box";
@@ -309,13 +330,7 @@ hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box 
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     int owner = b->owner; /* as in hd_write_box */
     if (owner == HDI_OWNER_HOST) {
-        unsigned char *src;
-        status = hdi_buffer_settle_host(b, handle, offset, offset + box.src_span, HD_READ, deadline, who, &src);
-        status = status ? status : check_apart(&box, dst, src, who);
-        if (!status) {
-            gather_all(b->runtime, &box, dst, src);
-        }
-        return status;
+        return read_pinned(b, handle, offset, dst, &box, deadline, who);
     }
     const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box, .who = who};
     return read_from_device(&t, b->runtime->devices[owner], dst, deadline);

@@ -1,6 +1,8 @@
 /* buffer.c - looking at buffers, waiting for them.
  *
  * Threads: any. Locks: the order lock of a buffer, for its use record.
+ * Always: a record is walked only while the handle that led to it is good, which is looked at under that lock: hd_free takes the handle away
+ * first, and then lets those go who have the lock (alloc.c).
  */
 #include "data/buffer.h"
 
@@ -69,15 +71,34 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
 
 #define CLAIM_NAP_NS 10000
 
-void hdi_record_lock(struct hd_buffer *b)
+/* Whether the buffer is the one that the handle stands for, be it lost. Under its order lock; seq_cst, see hd_free. */
+static bool is_still(const struct hd_buffer *b, const hd_buffer *handle)
 {
+    uint64_t word = atomic_load_explicit(&b->self.word, memory_order_seq_cst);
+    return !handle || (word & ~HDI_SELF_LOST) == hdi_self_word(handle);
+}
+
+bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
+{
+    /* Of another buffer, perhaps, where this one is gone; its own lock, if the handle turns out to be good. */
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     hdi_lock_take(order);
-    while (__builtin_expect(hdi_uses_claimed(&b->uses), 0)) {
+    bool still = is_still(b, handle);
+    while (__builtin_expect(still && hdi_uses_claimed(&b->uses), 0)) {
         hdi_lock_release(order);
         hdi_nap(CLAIM_NAP_NS);
         hdi_lock_take(order);
+        still = is_still(b, handle);
     }
+    if (!still) {
+        hdi_lock_release(order);
+    }
+    return still;
+}
+
+void hdi_record_lock(struct hd_buffer *b)
+{
+    hdi_record_lock_of(b, NULL);
 }
 
 void hdi_record_release(struct hd_buffer *b)
@@ -96,57 +117,82 @@ void hdi_record_release(struct hd_buffer *b)
 
 #define WAITED_AT_ONCE 64
 
-/* Marks of [low, high) that are not done, at most one per lane and WAITED_AT_ONCE; if there are none, a writer that failed there. */
-static size_t look_for_pending(struct hd_buffer *b, uint64_t low, uint64_t high, bool write, hdi_mark *out,
-                               hdi_mark *failed)
+/* One look at the record of a buffer. */
+typedef struct look {
+    struct hd_buffer *b;
+    const hd_buffer *handle;
+    uint64_t low, high;
+    unsigned access;
+    hdi_mark pending[WAITED_AT_ONCE]; /* not done, at most one per lane */
+    size_t n;
+    hdi_mark failed; /* where nothing is pending: a writer that failed there */
+} look;
+
+/* Nothing is pending, and the host replaces the bytes: the record says that nobody has written them. The lock is held. */
+static void drop_failed(const look *l, hdi_leaf **garbage)
 {
+    struct hd_buffer *b = l->b;
+    /* Without memory for the split the record stays as careful as it was. */
+    if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high)) {
+        hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_mark){0, 0}, garbage);
+    }
+}
+
+/* False: the handle is not good any more. */
+static bool look_for_pending(look *l)
+{
+    struct hd_buffer *b = l->b;
     hd_runtime *rt = b->runtime;
-    hdi_record_lock(b);
-    bool claimed = hdi_uses_is_long(&b->uses, low, high);
-    if (claimed) { /* looked at without the lock */
+    hdi_leaf *garbage = NULL;
+    if (!hdi_record_lock_of(b, l->handle)) {
+        return false;
+    }
+    bool claimed = hdi_uses_is_long(&b->uses, l->low, l->high);
+    if (claimed) { /* looked at without the lock; whoever frees the buffer waits for that */
         b->uses.parts->claimed = true;
         hdi_record_unlock(b);
-        hdi_uses_settle_claimed(rt, &b->uses, low, high);
+        hdi_uses_settle_claimed(rt, &b->uses, l->low, l->high);
     } else {
-        hdi_uses_settle(rt, &b->uses, low, high);
+        hdi_uses_settle(rt, &b->uses, l->low, l->high);
     }
-    size_t n = hdi_uses_pending(rt, &b->uses, low, high, write, out, WAITED_AT_ONCE);
-    *failed = n ? (hdi_mark){0, 0} : hdi_uses_failed_writer(rt, &b->uses, low, high);
+    size_t n = hdi_uses_pending(rt, &b->uses, l->low, l->high, (l->access & HD_WRITE) != 0, l->pending, WAITED_AT_ONCE);
+    l->n = n < WAITED_AT_ONCE ? n : WAITED_AT_ONCE;
+    l->failed = n ? (hdi_mark){0, 0} : hdi_uses_failed_writer(rt, &b->uses, l->low, l->high);
     if (claimed) {
         hdi_lock_take(hdi_order_lock(rt, b->order));
         b->uses.parts->claimed = false;
     }
+    if (n == 0 && (l->access & HDI_ACCESS_REPLACES)) {
+        drop_failed(l, &garbage);
+    }
     hdi_record_unlock(b);
-    return n < WAITED_AT_ONCE ? n : WAITED_AT_ONCE;
+    hdi_leaves_free(garbage);
+    return true;
 }
 
-hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
-                            const char *who)
+hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
+                            int64_t deadline, const char *who)
 {
-    bool write = (access & HD_WRITE) != 0;
-    hdi_mark marks[WAITED_AT_ONCE];
-    hdi_mark failed = {0, 0};
-    for (size_t n; (n = look_for_pending(b, low, high, write, marks, &failed)) > 0;) {
-        for (size_t i = 0; i < n; i++) {
-            if (!hdi_wait_position(b->runtime, marks[i].lane, marks[i].position, deadline)) {
+    look l;
+    l.b = b;
+    l.handle = handle;
+    l.low = low;
+    l.high = high;
+    l.access = access;
+    for (;;) {
+        if (!look_for_pending(&l)) {
+            return hdi_buffer_refused(handle, who);
+        }
+        if (l.n == 0) {
+            bool bad = l.failed.position && (access & HD_READ);
+            return bad ? hdi_position_status(b->runtime, l.failed.lane, l.failed.position, who) : HD_OK;
+        }
+        for (size_t i = 0; i < l.n; i++) {
+            if (!hdi_wait_position(b->runtime, l.pending[i].lane, l.pending[i].position, deadline)) {
                 return hdi_fail(HD_ERROR_TIMEOUT, "%s: work on the buffer is not done", who);
             }
         }
     }
-    bool bad = failed.position && (access & HD_READ);
-    return bad ? hdi_position_status(b->runtime, failed.lane, failed.position, who) : HD_OK;
-}
-
-hd_status hdi_buffer_settle_host(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
-                                 unsigned access, int64_t deadline, const char *who, unsigned char **out)
-{
-    hd_status status = hdi_buffer_settle(b, low, high, access, deadline, who);
-    unsigned char *host = b->host;
-    if (!status && hdi_buffer_is_gone(b, handle)) {
-        status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed meanwhile", who);
-    }
-    *out = status ? NULL : host + low;
-    return status;
 }
 
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
@@ -155,18 +201,6 @@ unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
     unsigned state = hdi_uses_state(b->runtime, &b->uses, low, high);
     hdi_record_unlock(b);
     return state;
-}
-
-void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high)
-{
-    hdi_leaf *garbage = NULL;
-    hdi_record_lock(b);
-    /* Without memory for the split the record stays as careful as it was. */
-    if (hdi_uses_prepare(b->runtime, &b->uses, b->order, low, high)) {
-        hdi_uses_commit(&b->uses, low, high, true, (hdi_mark){0, 0}, &garbage);
-    }
-    hdi_record_unlock(b);
-    hdi_leaves_free(garbage);
 }
 
 hd_status hdi_access_check(hd_access access, const char *who)
@@ -183,5 +217,6 @@ hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_wait", &b);
     status = status ? status : hdi_access_check(access, "hd_buffer_wait");
-    return status ? status : hdi_buffer_settle(b, 0, b->bytes, access, hdi_deadline(timeout_ns), "hd_buffer_wait");
+    return status ? status
+                  : hdi_buffer_settle(b, handle, 0, b->bytes, access, hdi_deadline(timeout_ns), "hd_buffer_wait");
 }

@@ -95,8 +95,13 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
     return number < HDI_DEVICES_MAX ? &rt->devices[number]->order : &rt->host_order[number - HDI_DEVICES_MAX];
 }
 
-/* Takes the order lock of a buffer for its use record: waits also while somebody works on the record without the lock. */
+/* Takes the order lock of a buffer for its use record: waits also while somebody works on the record without the lock. Nobody frees the
+ * buffer meanwhile: it is the library's own, in a hold, or no handle leads to it. */
 void hdi_record_lock(struct hd_buffer *b);
+
+/* The same for a buffer that `handle` led to a moment ago, and that another thread may have freed since. False, with the lock open: it is not
+ * that buffer any more. A buffer that was lost with its device still is. NULL: as hdi_record_lock. */
+bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle);
 static inline void hdi_record_unlock(struct hd_buffer *b)
 {
     hdi_lock_release(hdi_order_lock(b->runtime, b->order));
@@ -197,21 +202,17 @@ hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes,
 /* Fails with ARGUMENT unless it is one of the three. */
 hd_status hdi_access_check(hd_access access, const char *who);
 
+/* Beside HD_READ and HD_WRITE: the host is about to replace all of these bytes, so what failed to write them before does not matter any more. */
+#define HDI_ACCESS_REPLACES 4u
+
 /* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then says whether the content is
- * good. Errors: TIMEOUT, FAILED, DEVICE_LOST. */
-hd_status hdi_buffer_settle(struct hd_buffer *b, uint64_t low, uint64_t high, unsigned access, int64_t deadline,
-                            const char *who);
+ * good. What is submitted from then on stays in the record, whatever the host does. `handle`: as for hdi_record_lock_of. Errors: TIMEOUT,
+ * FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
+hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
+                            int64_t deadline, const char *who);
 
-/* The same of pinned memory that this thread is about to use by address. *out: where byte `low` is. Errors: also HANDLE, where the structure has
- * changed hands since the handle was checked. */
-hd_status hdi_buffer_settle_host(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
-                                 unsigned access, int64_t deadline, const char *who, unsigned char **out);
-
-/* hdi_uses_state of a part of the buffer. */
+/* hdi_uses_state of a part of a buffer that nobody frees meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
-
-/* The program has replaced the bytes [low, high) of settled pinned memory: writes that failed before no longer matter. */
-void hdi_buffer_host_wrote(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 /* Whether kernels of device `from` can use memory that `owner` owns; asks the driver and maps the owner's memory for it on first need. */
 bool hdi_reach(hd_runtime *rt, int from, int owner);

@@ -368,7 +368,7 @@ void hdi_guard_check(struct hd_buffer *b)
     hd_error before;
     hdi_error_save(&before);
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    bool settled = hdi_buffer_settle(b, 0, b->bytes, HD_WRITE, deadline, "hd_free") == HD_OK;
+    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, deadline, "hd_free") == HD_OK;
     if (!cover(b, &block)) {
         hdi_error_restore(&before);
         return;

@@ -1,4 +1,4 @@
-/* hold.c - holds: memory that recordings and captured graphs use by its address.
+/* hold.c - holds: memory that recordings and captured graphs use by its address, and memory that a call is about.
  *
  * Threads: any. Locks: the list's of buffers for what is counted in a buffer; a mutex for the holds. Order: holds, list.
  * Always: a buffer's structure with holds is in no magazine and no free list. Who gives the memory back is decided under the list's lock:
@@ -96,6 +96,24 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_create: no memory");
 }
 
+static bool is_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
+{
+    return word == 0 || (atomic_load_explicit(&b->self.word, memory_order_seq_cst) & ~aside) == word;
+}
+
+/* One hold more, under the list's lock; false: the handle with that word is stale. `aside`: bits of the word that do not matter. */
+static bool begin(struct hd_buffer *b, uint64_t word, uint64_t aside)
+{
+    bool good = is_word(b, word, aside);
+    if (good && !(b->special & HDI_BUFFER_HELD)) {
+        /* Either hd_free, which changes the handle first, sees HELD and asks hdi_hold_keeps, or this sees that the handle is stale. */
+        b->special |= HDI_BUFFER_HELD;
+        good = is_word(b, word, aside);
+    }
+    b->holds += good;
+    return good;
+}
+
 /* Room for one more; the holds' lock is held. */
 static bool make_room(struct hd_hold *h)
 {
@@ -136,11 +154,8 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     bool stale = false;
     if (room && !again) { /* the same buffer over and over, as for each launch of a recording, takes no more room */
         hdi_buffers_lock(h->runtime);
-        /* Either hd_free, which changes the handle first, sees HELD and asks hdi_hold_keeps, or this sees that the handle is stale. */
-        b->special |= HDI_BUFFER_HELD;
-        stale = atomic_load_explicit(&b->self.word, memory_order_seq_cst) != hdi_self_word(buffer);
+        stale = !begin(b, hdi_self_word(buffer), 0);
         if (!stale) {
-            b->holds++;
             h->buffers[h->count++] = b;
         }
         hdi_buffers_unlock(h->runtime);
@@ -189,6 +204,22 @@ static bool let_go(struct hd_buffer *b)
     return ours;
 }
 
+bool hdi_hold_begin(struct hd_buffer *b, uint64_t word)
+{
+    hdi_buffers_lock(b->runtime);
+    bool good = begin(b, word, HDI_SELF_LOST);
+    hdi_buffers_unlock(b->runtime);
+    return good;
+}
+
+void hdi_hold_end(struct hd_buffer *b)
+{
+    if (let_go(b)) {
+        hdi_buffer_release_memory(b);
+        hdi_buffer_give(b->runtime, b);
+    }
+}
+
 void hd_hold_destroy(hd_hold *handle)
 {
     struct hd_hold *h = from_handle(handle);
@@ -206,11 +237,7 @@ void hd_hold_destroy(hd_hold *handle)
         return;
     }
     for (size_t i = 0; i < h->count; i++) {
-        struct hd_buffer *b = h->buffers[i];
-        if (let_go(b)) {
-            hdi_buffer_release_memory(b);
-            hdi_buffer_give(b->runtime, b);
-        }
+        hdi_hold_end(h->buffers[i]);
     }
     pthread_mutex_lock(&holds->lock);
     if (hdi_handle_head_generation(&h->head) != 0) { /* else all its handles have been given out once */

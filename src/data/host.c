@@ -208,7 +208,7 @@ hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const
     if (status) {
         return status;
     }
-    status = hdi_buffer_settle(b, 0, bytes, HD_WRITE, hdi_option_deadline(rt->options.transfer_timeout), who);
+    status = hdi_buffer_settle(b, NULL, 0, bytes, HD_WRITE, hdi_option_deadline(rt->options.transfer_timeout), who);
     if (status) {
         hd_error cause;
         hdi_error_save(&cause);

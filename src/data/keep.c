@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
-#include "data/buffer.h"
+#include "data/hold.h"
 #include "engine/engine.h"
 
 struct hdi_kept {
@@ -111,26 +111,41 @@ static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
     return status;
 }
 
+/* Behind the save before. */
+static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
+{
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
+    hdi_mark wait;
+    hd_status status;
+    while (!(status = save(b, &wait, out)) && wait.position) {
+        if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
+            return hdi_fail(HD_ERROR_TIMEOUT,
+                            "hd_buffer_save: the save before this one is not finished (option transfer_timeout)");
+        }
+    }
+    return status;
+}
+
 hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 {
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_save", &b);
     if (!status && !b->kept) {
+        if (hdi_buffer_is_gone(b, handle)) {
+            return hdi_buffer_refused(handle, "hd_buffer_save");
+        }
         status = hdi_fail(HD_ERROR_ARGUMENT,
                           "hd_buffer_save: the buffer keeps no copy: allocate it by hd_alloc_with and HD_ALLOC_KEEP");
     }
     if (status) {
         return status;
     }
-    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    hdi_mark wait;
-    hd_ticket ticket = {NULL, 0};
-    while (!(status = save(b, &wait, &ticket)) && wait.position) {
-        if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
-            return hdi_fail(HD_ERROR_TIMEOUT,
-                            "hd_buffer_save: the save before this one is not finished (option transfer_timeout)");
-        }
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle, "hd_buffer_save");
     }
+    hd_ticket ticket = {NULL, 0};
+    status = save_in_turn(b, &ticket);
+    hdi_hold_end(b);
     if (!status && out) {
         *out = ticket;
     }

@@ -1,6 +1,6 @@
 /* label.c - names of buffers, and the list of all of them.
  *
- * Threads: any. Locks: the list's, for the labels, and while the list is copied.
+ * Threads: any. Locks: the list's, for the labels, and while the list is copied; below it, for a label, the buffer's order lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,17 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
         memcpy(text, label, strnlen(label, sizeof text - 1));
     }
     hdi_buffers_lock(b->runtime);
-    memcpy(b->label, text, sizeof b->label);
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order); /* for which hd_free waits: else the label might be the next owner's */
+    bool there = atomic_load_explicit(&b->self.word, memory_order_seq_cst) == hdi_self_word(handle);
+    if (there) {
+        memcpy(b->label, text, sizeof b->label);
+    }
+    hdi_lock_release(order);
     hdi_buffers_unlock(b->runtime);
+    if (!there) {
+        return hdi_buffer_refused(handle, "hd_buffer_set_label");
+    }
     if (b->owner != HDI_OWNER_HOST) {
         hdi_keeper_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
     }

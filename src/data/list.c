@@ -1,6 +1,6 @@
 /* list.c - the structures behind buffers: slabs, handing out, what becomes of all of them when a device is lost or the runtime closed.
  *
- * Threads: any. Locks: the list's mutex; below it, where a loss marks all buffers of a device, that device's order lock.
+ * Threads: any. Locks: the list's mutex; below it, for a loss and for labels, order locks.
  * Always: structures live in slabs until hd_close, so a stale handle can be recognised. One without a good handle is in the free list,
  * in a magazine (cache.h), in a hold, or with the one thread that works on it.
  */
@@ -182,7 +182,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     /* From here on nothing of the device comes out of a magazine: what did so before is live, and found below. */
     hdi_caches_drain(rt, device->index);
     pthread_mutex_lock(&list->lock);
-    hdi_lock_take(&device->order); /* the one place with both: operations under way see it whole */
+    hdi_lock_take(&device->order); /* operations under way see it whole */
     for (slab *s = list->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;

@@ -6,16 +6,27 @@
  * Threads: any. Locks: the order lock of a pinned buffer, the mirror's of a unified one; none where nothing is pending.
  */
 #include "base/error.h"
+#include "data/hold.h"
 #include "data/unified.h"
 #include "engine/engine.h"
 
-static hd_status fail_device_memory(const struct hd_buffer *b, const char *who)
+static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *handle, const char *who)
 {
+    int owner = b->owner;
+    if (hdi_buffer_is_gone(b, handle)) {
+        return hdi_buffer_refused(handle, who);
+    }
     return hdi_fail(
         HD_ERROR_ACCESS,
         "%s: this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it; memory of "
         "hd_alloc_unified both can use",
-        who, b->owner);
+        who, owner);
+}
+
+/* What is only written is replaced. */
+static unsigned for_host(hd_access access)
+{
+    return access == HD_WRITE ? HD_WRITE | HDI_ACCESS_REPLACES : (unsigned)access;
 }
 
 static int64_t deadline_of(const struct hd_buffer *b)
@@ -36,36 +47,41 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_map: out is null");
     }
+    if (!(b->special & (HDI_BUFFER_UNIFIED | HDI_BUFFER_PINNED))) {
+        return fail_device_memory(b, handle, "hd_map");
+    }
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle, "hd_map");
+    }
     if (b->special & HDI_BUFFER_UNIFIED) {
         status = hdi_unified_map(b, access, deadline_of(b), "hd_map");
-    } else if (b->special & HDI_BUFFER_PINNED) {
-        status = hdi_buffer_settle(b, 0, b->bytes, access, deadline_of(b), "hd_map");
-        if (!status && access == HD_WRITE) {
-            hdi_buffer_host_wrote(b, 0, b->bytes);
-        }
     } else {
-        status = fail_device_memory(b, "hd_map");
+        status = hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline_of(b), "hd_map");
     }
     if (!status) {
         *out = b->host;
     }
+    hdi_hold_end(b);
     return status;
 }
 
 void hd_unmap(hd_buffer *handle)
 {
     struct hd_buffer *b = hdi_buffer_from_any_handle(handle);
-    if (b && (b->special & HDI_BUFFER_UNIFIED)) {
+    if (b && (b->special & HDI_BUFFER_UNIFIED) && hdi_hold_begin(b, hdi_self_word(handle))) {
         hdi_unified_unmap(b);
+        hdi_hold_end(b);
     }
 }
 
 /* ---- elements ---- */
 
 /* Notes what the program may do with all of a pinned buffer, if nothing is pending anywhere. */
-static void note_pinned(struct hd_buffer *b)
+static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 {
-    hdi_record_lock(b);
+    if (!hdi_record_lock_of(b, handle)) {
+        return;
+    }
     /* A record of several segments is not looked through for every element: tidied up a little each time, it is one again when all is done. */
     hdi_uses_tidy(b->runtime, &b->uses, b->order);
     unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
@@ -77,23 +93,25 @@ static void note_pinned(struct hd_buffer *b)
     hdi_record_unlock(b);
 }
 
-static hd_status bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access)
+static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access)
 {
+    static const char who[] = "hd_element";
+    if (!(b->special & (HDI_BUFFER_UNIFIED | HDI_BUFFER_PINNED))) {
+        return fail_device_memory(b, handle, who);
+    }
     if (b->special & HDI_BUFFER_UNIFIED) {
-        return hdi_unified_bring(b, low, high, access, deadline_of(b), "hd_element");
-    }
-    if (!(b->special & HDI_BUFFER_PINNED)) {
-        return fail_device_memory(b, "hd_element");
-    }
-    hd_status status = hdi_buffer_settle(b, low, high, access, deadline_of(b), "hd_element");
-    if (status) {
+        if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+            return hdi_buffer_refused(handle, who);
+        }
+        hd_status status = hdi_unified_bring(b, low, high, access, deadline_of(b), who);
+        hdi_hold_end(b);
         return status;
     }
-    if (hdi_buffer_state(b, low, high) & HDI_USES_FAILED) { /* it is only written */
-        hdi_buffer_host_wrote(b, low, high);
+    hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline_of(b), who);
+    if (!status) {
+        note_pinned(b, handle);
     }
-    note_pinned(b);
-    return HD_OK;
+    return status;
 }
 
 /* Whether all chunks of [low, high) are in the mask. */
@@ -117,10 +135,15 @@ element_with_care(hd_buffer *handle, size_t offset, size_t bytes, hd_access acce
         return NULL;
     }
     uint64_t ready = atomic_load_explicit(access & HD_WRITE ? &b->writable : &b->readable, memory_order_acquire);
-    if (!has_all(b, ready, offset, offset + bytes) && bring(b, offset, offset + bytes, access)) {
+    if (!has_all(b, ready, offset, offset + bytes) && bring(b, handle, offset, offset + bytes, access)) {
         return NULL;
     }
-    return b->host + offset;
+    unsigned char *host = b->host;
+    if (hdi_buffer_is_gone(b, handle)) {
+        hdi_buffer_refused(handle, "hd_element");
+        return NULL;
+    }
+    return host + offset;
 }
 
 void *hd_element(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)

@@ -9,6 +9,7 @@
 #include <heddle/copy.h>
 
 #include "base/error.h"
+#include "data/hold.h"
 #include "data/pageable.h"
 
 #define CRATES_PER_WORD 8 /* of a stream of small writes so many crates come free together */
@@ -51,25 +52,33 @@ static hd_status check_apart(const unsigned char *dst, const unsigned char *src,
 static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const unsigned char *src,
                               size_t bytes, int64_t deadline)
 {
-    unsigned char *dst;
-    hd_status status = hdi_buffer_settle_host(b, handle, offset, offset + bytes, HD_WRITE, deadline, "hd_write", &dst);
-    status = status ? status : check_apart(dst, src, bytes, "hd_write");
-    if (!status) {
-        copy_on_host(b->runtime, dst, src, bytes);
-        hdi_buffer_host_wrote(b, offset, offset + bytes);
+    static const char who[] = "hd_write";
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle, who);
     }
+    hd_status status = check_apart(b->host + offset, src, bytes, who);
+    status = status ? status
+                    : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_WRITE | HDI_ACCESS_REPLACES, deadline, who);
+    if (!status) {
+        copy_on_host(b->runtime, b->host + offset, src, bytes);
+    }
+    hdi_hold_end(b);
     return status;
 }
 
 static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, unsigned char *dst,
                              size_t bytes, int64_t deadline)
 {
-    unsigned char *src;
-    hd_status status = hdi_buffer_settle_host(b, handle, offset, offset + bytes, HD_READ, deadline, "hd_read", &src);
-    status = status ? status : check_apart(dst, src, bytes, "hd_read");
-    if (!status) {
-        copy_on_host(b->runtime, dst, src, bytes);
+    static const char who[] = "hd_read";
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle, who);
     }
+    hd_status status = check_apart(dst, b->host + offset, bytes, who);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_READ, deadline, who);
+    if (!status) {
+        copy_on_host(b->runtime, dst, b->host + offset, bytes);
+    }
+    hdi_hold_end(b);
     return status;
 }
 

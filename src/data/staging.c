@@ -85,8 +85,8 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
     hdi_error_save(&before);
     /* By its use record, not by `last` alone: a lost device is done with it at once, while a healthy one may still be at the first half
      * of a copy between the two. */
-    hd_status status =
-        hdi_buffer_settle(c->buffer, 0, c->buffer->bytes, HD_WRITE, deadline == HDI_STAGING_NOW ? 0 : deadline, who);
+    hd_status status = hdi_buffer_settle(c->buffer, NULL, 0, c->buffer->bytes, HD_WRITE | HDI_ACCESS_REPLACES,
+                                         deadline == HDI_STAGING_NOW ? 0 : deadline, who);
     *free_now = !status;
     if (status && deadline == HDI_STAGING_NOW) {
         hdi_error_restore(&before);
@@ -180,8 +180,6 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
     }
     if (c) {
         c->last = (hdi_mark){0, 0};
-        /* what is in it, or failed to get into it, does not matter any more */
-        hdi_buffer_host_wrote(c->buffer, 0, c->buffer->bytes);
     }
     *out = c;
     return HD_OK;

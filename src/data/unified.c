@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "base/error.h"
+#include "data/hold.h"
 #include "engine/engine.h"
 
 #define CHUNK_SHIFT_LEAST 16
@@ -140,17 +141,44 @@ static hd_status pull(struct hd_buffer *b, uint64_t chunks, const char *who)
 
 /* ---- operations ---- */
 
-static bool is_unified(const hdi_use *use)
+/* The mirrors of an operation's uses, of which the buffers are held meanwhile (hold.h); NULL where a use has none. */
+typedef struct mirrors {
+    struct hdi_mirror *of[HDI_USES_OF_ONE];
+} mirrors;
+
+static void let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_uses)
 {
-    return (use->buffer->special & HDI_BUFFER_UNIFIED) != 0;
+    for (size_t i = 0; i < n_uses; i++) {
+        if (all->of[i]) {
+            hdi_hold_end(uses[i].buffer);
+        }
+    }
 }
 
-/* The mirror of the uses that has the lowest address behind `after`; NULL: there is none. */
-static struct hdi_mirror *next_mirror(const hdi_use *uses, size_t n_uses, const struct hdi_mirror *after)
+/* What is freed from now on keeps its mirror. */
+static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses, const char *who)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        struct hd_buffer *b = uses[i].buffer;
+        all->of[i] = NULL;
+        if (!(b->special & HDI_BUFFER_UNIFIED)) {
+            continue; /* another one's structure, if it becomes one: submitting sees that */
+        }
+        if (!hdi_hold_begin(b, uses[i].word)) {
+            let_mirrors_go(all, uses, i);
+            return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", who);
+        }
+        all->of[i] = b->mirror;
+    }
+    return HD_OK;
+}
+
+/* The mirror that has the lowest address behind `after`; NULL: there is none. */
+static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const struct hdi_mirror *after)
 {
     struct hdi_mirror *next = NULL;
     for (size_t i = 0; i < n_uses; i++) {
-        struct hdi_mirror *m = is_unified(&uses[i]) ? uses[i].buffer->mirror : NULL;
+        struct hdi_mirror *m = all->of[i];
         if ((uintptr_t)m > (uintptr_t)after && (!next || (uintptr_t)m < (uintptr_t)next)) {
             next = m;
         }
@@ -195,27 +223,32 @@ static void note_written(const hdi_use *use)
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                              hdi_among among, const char *who, hd_ticket *out)
 {
-    hd_status status = HD_OK;
-    for (struct hdi_mirror *m = NULL; (m = next_mirror(uses, n_uses, m)) != NULL;) {
+    mirrors all;
+    hd_status status = hold_mirrors(&all, uses, n_uses, who);
+    if (status) {
+        return status;
+    }
+    for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
         pthread_mutex_lock(&m->lock);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        status = is_unified(&uses[i]) ? check_maps(&uses[i], who) : HD_OK;
+        status = all.of[i] ? check_maps(&uses[i], who) : HD_OK;
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        status = is_unified(&uses[i]) ? push_for(lane, &uses[i], who) : HD_OK;
+        status = all.of[i] ? push_for(lane, &uses[i], who) : HD_OK;
     }
     if (!status) {
         status = hdi_submit_as_is(lane, uses, n_uses, command, among, who, out);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        if (is_unified(&uses[i]) && uses[i].write) {
+        if (all.of[i] && uses[i].write) {
             note_written(&uses[i]);
         }
     }
-    for (struct hdi_mirror *m = NULL; (m = next_mirror(uses, n_uses, m)) != NULL;) {
+    for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
         pthread_mutex_unlock(&m->lock);
     }
+    let_mirrors_go(&all, uses, n_uses);
     return status;
 }
 
@@ -281,7 +314,7 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
             return status;
         }
         /* Also where only writing is asked for: the rest of a chunk has to be good. */
-        status = hdi_buffer_settle(m->pinned, from, to, HD_READ | (unsigned)access, deadline, who);
+        status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline, who);
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next one who asks tries again */
                 uint64_t settled;

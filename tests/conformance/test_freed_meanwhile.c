@@ -1,0 +1,277 @@
+/* test_freed_meanwhile.c - calls on a buffer that is freed, or used, while they are at it: at the very moments when they wait, copy or submit.
+ *
+ * The library's own functions for that are wrapped; what is to happen meanwhile happens there, on the calling thread, which stands for another
+ * one.
+ *
+ * Threads: the main one. Locks: none. Always: a call is done, or refused with HANDLE; nothing that was submitted is forgotten.
+ */
+#include "workers.h"
+#include "data/copiers.h"
+#include "data/submit.h"
+#include "engine/engine.h"
+
+enum { SIZE = 64 * 1024, LARGE = 4 << 20 }; /* of large boxes several items are copied apart */
+
+static struct {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    wk_kernels kernels;
+    wk_gate gate;      /* what is behind it in the lane is not done */
+    hd_buffer *behind; /* filled behind it */
+    hd_buffer *x;      /* what the call is about */
+    hd_buffer *next;   /* allocated meanwhile */
+    uint64_t address;  /* of x */
+} now;
+
+/* What happens at the next wait, copy or submission, once. */
+static void (*at_wait)(void), (*at_copy)(void), (*at_submit)(void);
+
+static bool happens(void (**what)(void))
+{
+    void (*happening)(void) = conf_on_main() ? *what : NULL;
+    if (happening) {
+        *what = NULL;
+        happening();
+    }
+    return happening != NULL;
+}
+
+bool __real_hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
+bool __wrap_hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
+bool __wrap_hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    return happens(&at_wait) || __real_hdi_wait_position(rt, lane, position, deadline);
+}
+
+void __real_hdi_copiers_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context);
+void __wrap_hdi_copiers_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context);
+void __wrap_hdi_copiers_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context)
+{
+    happens(&at_copy);
+    __real_hdi_copiers_run(rt, device, items, work, context);
+}
+
+hd_status __real_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  hdi_among among, const char *who, hd_ticket *out);
+hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  hdi_among among, const char *who, hd_ticket *out);
+hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                  hdi_among among, const char *who, hd_ticket *out)
+{
+    happens(&at_submit);
+    return __real_hdi_submit_as_is(lane, uses, n_uses, command, among, who, out);
+}
+
+/* ---- what may happen meanwhile ---- */
+
+static void is_freed(void)
+{
+    hd_free(now.x);
+}
+
+static void is_freed_and_the_gate_opened(void)
+{
+    hd_free(now.x);
+    wk_gate_open(&now.gate);
+}
+
+/* The structure behind the handle, whose next owner has work behind the gate. */
+static void is_freed_and_used_again(void)
+{
+    bool pinned = hd_buffer_device(now.x) < 0;
+    hd_free(now.x);
+    for (int i = 0; i < 1000; i++) { /* those in front of it */
+        hd_status status = pinned ? hd_alloc_host(now.runtime, SIZE, &now.next) : hd_alloc(now.lane, SIZE, &now.next);
+        CONF_OK(status);
+        if (hdi_self_object(now.next) == hdi_self_object(now.x)) {
+            break;
+        }
+    }
+    CONF_TRUE(hdi_self_object(now.next) == hdi_self_object(now.x));
+    CONF_OK(hd_copy(now.next, 0, now.behind, 0, SIZE, NULL));
+}
+
+static void is_freed_and_its_memory_wanted(void)
+{
+    hd_free(now.x);
+    CONF_OK(hd_alloc_host(now.runtime, LARGE, &now.next));
+    CONF_TRUE(hd_buffer_address(now.next) != now.address);
+}
+
+static void is_written_by_a_copy(void)
+{
+    CONF_OK(hd_copy(now.x, 0, now.behind, 0, SIZE, NULL));
+}
+
+/* ---- setting up ---- */
+
+/* False: nothing can be held up here. */
+static bool begin(const char *settings)
+{
+    memset(&now, 0, sizeof now);
+    now.runtime = conf_open(settings);
+    now.kernels = wk_load(now.runtime);
+    if (!now.kernels.module || conf_is_inline(now.runtime)) {
+        conf_close(now.runtime);
+        return false;
+    }
+    wk_warm(now.runtime, 0, now.kernels);
+    CONF_OK(hd_lane_create(now.runtime, 0, &now.lane));
+    CONF_OK(hd_alloc(now.lane, SIZE, &now.behind));
+    conf_kernels builtin = conf_builtins(now.runtime);
+    CONF_OK(conf_fill(now.lane, builtin, now.behind, 0, SIZE / 4, 1, NULL));
+    CONF_OK(hd_buffer_wait(now.behind, HD_READ_WRITE, 60 * CONF_SECOND));
+    wk_gate_shut(&now.gate, now.runtime, now.lane, now.kernels);
+    CONF_OK(conf_fill(now.lane, builtin, now.behind, 0, SIZE / 4, 2, NULL));
+    return true;
+}
+
+static void end(void)
+{
+    CONF_TRUE(!at_wait && !at_copy && !at_submit); /* it has happened */
+    wk_gate_open(&now.gate);
+    CONF_OK(hd_wait(now.gate.ticket, 60 * CONF_SECOND));
+    conf_close(now.runtime);
+}
+
+/* A buffer that work behind the gate writes. */
+static void make_busy(hd_buffer *x)
+{
+    now.x = x;
+    now.address = hd_buffer_address(x);
+    CONF_OK(hd_copy(x, 0, now.behind, 0, SIZE, NULL));
+}
+
+#define CONF_BEGIN(settings)                                                                                           \
+    (void)state;                                                                                                       \
+    if (!begin(settings)) {                                                                                            \
+        skip();                                                                                                        \
+    }
+
+/* ---- cases ---- */
+
+/* Its record is the next owner's then. */
+static void waiting_for_a_buffer_that_is_freed(void **state)
+{
+    CONF_BEGIN("transfer_timeout=20");
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(now.lane, SIZE, &x));
+    make_busy(x);
+    at_wait = is_freed_and_used_again;
+    CONF_FAILS(hd_buffer_wait(x, HD_READ_WRITE, 0), HD_ERROR_HANDLE);
+    CONF_OK(hd_alloc_host(now.runtime, SIZE, &x));
+    make_busy(x);
+    at_wait = is_freed_and_used_again;
+    CONF_TRUE(hd_element(x, 0, 4, HD_READ) == NULL);
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    CONF_EQUAL(error.status, HD_ERROR_HANDLE);
+    CONF_FAILS(hd_buffer_wait(now.next, HD_READ, 0), HD_ERROR_TIMEOUT); /* untouched */
+    end();
+}
+
+/* Pinned memory that the program's bytes are copied into, or out of, is nobody else's before that is over. */
+static void copying_to_and_from_what_is_freed(void **state)
+{
+    CONF_BEGIN("copy_threads=0");
+    static uint8_t memory[LARGE];
+    const hd_box rows = {
+        .size = sizeof rows, .row = 512, .dims = 1, .count = {LARGE / 1024}, .dst_stride = {1024}, .src_stride = {512}};
+    const hd_box back = {
+        .size = sizeof back, .row = 512, .dims = 1, .count = {LARGE / 1024}, .dst_stride = {512}, .src_stride = {1024}};
+    for (int i = 0; i < 4; i++) {
+        CONF_OK(hd_alloc_host(now.runtime, LARGE, &now.x));
+        now.address = hd_buffer_address(now.x);
+        CONF_OK(hd_fill(now.x, 0, 7, LARGE, NULL));
+        at_copy = is_freed_and_its_memory_wanted;
+        CONF_OK(i == 0   ? hd_write(now.x, 0, memory, LARGE)
+                : i == 1 ? hd_read(now.x, 0, memory, LARGE)
+                : i == 2 ? hd_write_box(now.x, 0, memory, &rows)
+                         : hd_read_box(now.x, 0, memory, &back));
+        CONF_FAILS(hd_read(now.x, 0, memory, LARGE), HD_ERROR_HANDLE);
+        hd_free(now.next);
+        hd_memory_stats stats = {.size = sizeof stats};
+        CONF_OK(hd_memory_get_stats(now.runtime, HD_DEVICE_HOST, &stats));
+        CONF_EQUAL(stats.live_count, 1); /* the gate's */
+    }
+    end();
+}
+
+/* A copy that is submitted while the program's bytes are copied is in the record ever after. */
+static void what_is_submitted_meanwhile_is_not_forgotten(void **state)
+{
+    CONF_BEGIN("copy_threads=0");
+    static uint8_t memory[LARGE];
+    const hd_box all = {.size = sizeof all, .row = LARGE};
+    for (int i = 0; i < 2; i++) {
+        CONF_OK(hd_alloc_host(now.runtime, LARGE, &now.x));
+        at_copy = is_written_by_a_copy;
+        CONF_OK(i == 0 ? hd_write(now.x, 0, memory, LARGE) : hd_write_box(now.x, 0, memory, &all));
+        CONF_FAILS(hd_buffer_wait(now.x, HD_READ, 0), HD_ERROR_TIMEOUT);
+        uint64_t address = hd_buffer_address(now.x);
+        hd_buffer *next = NULL;
+        hd_free(now.x);
+        CONF_OK(hd_alloc_host(now.runtime, LARGE, &next)); /* its memory, perhaps: then the copy has to be waited for */
+        if (hd_buffer_address(next) == address) {
+            CONF_FAILS(hd_buffer_wait(next, HD_READ_WRITE, 0), HD_ERROR_TIMEOUT);
+        }
+    }
+    end();
+}
+
+/* The mirror of a unified buffer, the copies of one that keeps some. */
+static void what_belongs_to_a_buffer_stays_meanwhile(void **state)
+{
+    CONF_BEGIN(NULL);
+    conf_kernels builtin = conf_builtins(now.runtime);
+    hd_buffer *x = NULL;
+    void *memory = NULL;
+    CONF_OK(hd_alloc_unified(now.lane, SIZE, &x));
+    now.x = x;
+    at_submit = is_freed;
+    CONF_FAILS(conf_fill(now.lane, builtin, x, 0, 16, 3, NULL), HD_ERROR_HANDLE);
+    CONF_OK(hd_alloc_unified(now.lane, SIZE, &x));
+    now.x = x;
+    CONF_OK(hd_map(x, HD_WRITE, &memory));
+    memset(memory, 1, SIZE);
+    hd_unmap(x);
+    at_submit = is_freed; /* at the copy to the device, so the mirror is in use */
+    CONF_FAILS(conf_fill(now.lane, builtin, x, 0, 16, 3, NULL), HD_ERROR_HANDLE);
+    hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
+    CONF_OK(hd_alloc_with(now.lane, SIZE, &keep, &x));
+    make_busy(x);
+    CONF_OK(hd_buffer_save(x, NULL));
+    at_wait = is_freed_and_the_gate_opened;
+    hd_ticket saved;
+    CONF_OK(hd_buffer_save(x, &saved));
+    CONF_OK(hd_wait(saved, 60 * CONF_SECOND));
+    end();
+}
+
+static void mapping_a_unified_buffer_that_is_freed(void **state)
+{
+    CONF_BEGIN(NULL);
+    hd_buffer *x = NULL;
+    void *memory = NULL;
+    CONF_OK(hd_alloc_unified(now.lane, SIZE, &x));
+    make_busy(x);
+    at_wait = is_freed_and_the_gate_opened;
+    hd_status status = hd_map(x, HD_READ, &memory);
+    CONF_TRUE(status == HD_OK || status == HD_ERROR_HANDLE);
+    CONF_FAILS(hd_map(x, HD_READ, &memory), HD_ERROR_HANDLE);
+    hd_memory_stats stats = {.size = sizeof stats};
+    CONF_OK(hd_memory_get_stats(now.runtime, 0, &stats));
+    CONF_EQUAL(stats.held_bytes, 0);
+    end();
+}
+
+int main(void)
+{
+    conf_begin("test_freed_meanwhile");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(waiting_for_a_buffer_that_is_freed),           CONF_CASE(copying_to_and_from_what_is_freed),
+        CONF_CASE(what_is_submitted_meanwhile_is_not_forgotten), CONF_CASE(what_belongs_to_a_buffer_stays_meanwhile),
+        CONF_CASE(mapping_a_unified_buffer_that_is_freed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
