@@ -221,14 +221,15 @@ static hd_status look_again(submission *s)
     }
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
-        if (hdi_buffer_losses(use->buffer) != use->losses) {
+        uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
+        if (use->word && (word & ~HDI_SELF_LOST) != use->word) {
+            give_up(s);
+            return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", s->who);
+        }
+        if ((use->word && word != use->word) || hdi_buffer_losses(use->buffer) != use->losses) {
             int owner = use->buffer->owner;
             give_up(s);
             return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
-        }
-        if (!hdi_use_is_same(use)) {
-            give_up(s);
-            return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", s->who);
         }
     }
     return HD_OK;

@@ -86,7 +86,7 @@ bool hdi_device_ended(const hdi_device *device); /* any thread */
 void hdi_device_revive(hdi_device *device);
 /* Tells whoever wants to know (hd_loss_next) that a device is lost; after its `lost` was set. */
 void hdi_loss_note(hdi_device *device, int code);
-/* Fails with DEVICE_LOST: "WHO: WHAT: " and how the device was lost the last time. */
+/* Fails with DEVICE_LOST: "WHO: WHAT: " and how the device was lost the last time. -1: which one is not known any more. */
 hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what);
 /* Wakes the engines in other processes that wait for this lane's `done`. After it was moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);

@@ -355,7 +355,7 @@ hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char 
     hd_error error = hdi_error_blank(HD_ERROR_DEVICE_LOST);
     struct hdi_losses *losses = rt->losses;
     pthread_mutex_lock(&losses->lock);
-    if (losses->of[device].losses) {
+    if (device >= 0 && losses->of[device].losses) {
         error = losses->of[device].error;
     }
     pthread_mutex_unlock(&losses->lock);

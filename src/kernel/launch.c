@@ -100,13 +100,14 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
                         "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu", p->name,
                         index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
-    if (__builtin_expect(b->owner != device->index && !hdi_reach(device->runtime, device->index, b->owner), 0)) {
+    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    if (__builtin_expect(owner != device->index && !hdi_reach(device->runtime, device->index, owner), 0)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return buffer_refused(p, index, param, arg);
         }
         char who[WHO_BYTES];
         name_argument(p, index, param, who);
-        return hdi_reach_failed(device->runtime, device->index, b->owner, who);
+        return hdi_reach_failed(device->runtime, device->index, owner, who);
     }
     hdi_use *use = &p->uses[p->n_uses++];
     use->buffer = b;

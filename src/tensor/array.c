@@ -72,7 +72,8 @@ static void next(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
 
 static hdi_device *device_of(const struct hd_buffer *b)
 {
-    return b->owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[b->owner];
+    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    return owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
 }
 
 /* The program's memory may be a part of a pinned buffer, of which parts would be written before others are read. */

@@ -251,6 +251,8 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
             .dst_address = to.buffer->address,
             .src_address = from.buffer->address,
         };
+        /* Once: the structures may change hands, which submitting finds out. */
+        int dst_owner = to.buffer->owner, src_owner = from.buffer->owner;
         hdi_layout layout;
         layout_of(dst, &fitted, &job, &layout);
         uint64_t bytes = to.elements * layout.element;
@@ -259,10 +261,10 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
         if (hdi_layout_is_run(&layout) && !wish) {
             status = hdi_tensor_run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes,
                                           &after, &ticket);
-        } else if ((device = device_for(job.rt, to.buffer->owner, from.buffer->owner)) != NULL) {
+        } else if ((device = device_for(job.rt, dst_owner, src_owner)) != NULL) {
             status = hdi_tensor_run(&job, layout, hdi_tensor_lane(device, bytes), &after, &ticket);
         } else {
-            status = hdi_tensor_run_staged(&job, layout, &ticket);
+            status = hdi_tensor_run_staged(&job, layout, dst_owner, src_owner, &ticket);
         }
     }
     if (!status && out) {

@@ -32,8 +32,8 @@ hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint6
                                hdi_mark *after, hd_ticket *out);
 
 /* staged.c: the same where no device reaches both buffers: through memory on either device, so much at a time, and a copy between the two.
- * Errors: as hd_tensor_copy. */
-hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, hd_ticket *out);
+ * `to`, `from`: the devices. Errors: as hd_tensor_copy. */
+hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out);
 
 /* hd_tensor_copy; `who` for messages. */
 hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, const char *who,

@@ -133,15 +133,15 @@ static hd_status move_parts(staging *s, hdi_layout l)
     }
 }
 
-hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, hd_ticket *out)
+hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out)
 {
     hdi_layout_tidy(&layout);
     uint64_t bytes = bytes_of(&layout);
     staging s = {
         .job = job,
         .bytes = bytes < PART_BYTES ? bytes : PART_BYTES,
-        .to = job->rt->devices[job->dst.buffer->owner],
-        .from = job->rt->devices[job->src.buffer->owner],
+        .to = job->rt->devices[to],
+        .from = job->rt->devices[from],
         .last = out,
     };
     s.to_lane = hdi_tensor_lane(s.to, s.bytes);
