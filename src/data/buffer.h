@@ -150,8 +150,6 @@ void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
 #define HDI_MARKS_ON_STACK 64
 size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks);
 
-#define HDI_PATIENCE_TIMES 20 /* so many times the option memory_patience is waited in all, whatever moves */
-
 /* ---- ladder.c: what is tried before an allocation fails ---- */
 /* After hdi_arena_alloc has said MEMORY; the same arguments. */
 hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);

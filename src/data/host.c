@@ -1,17 +1,17 @@
 /* host.c - pinned host memory: buffers over the pool of blocks.
  *
  * Threads: any. Locks: those of the pool; the order lock of a buffer, for its use record. Blocking: at the limit, for
- * work that still uses freed memory, as long as some of it is finished every so often (option memory_patience).
+ * work that still uses freed memory, and for other threads to free some (patience.h).
  * Always: a block that work still uses goes to its next owner with the marks of that work in the use record.
  */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/clock.h"
+#include "base/amount.h"
 #include "base/error.h"
-#include "base/wait.h"
 #include "data/buffer.h"
 #include "data/pageable_crates.h"
+#include "data/patience.h"
 #include "data/report.h"
 #include "data/staging.h"
 #include "engine/engine.h"
@@ -77,52 +77,67 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable)
     rt->host_pool = NULL;
 }
 
-#define NAP_NS 50000
+/* What an allocation at the limit may wait for. */
+typedef struct prospect {
+    bool in_use;     /* work, or the library, still uses memory that comes back by itself */
+    bool live;       /* buffers of the program, which it may free */
+    uint64_t number; /* changes when memory is not used any more, or is freed */
+} prospect;
 
-/* Gives up chunks that nobody uses. A number that changes when freed memory, or a chunk, is not used any more, or more is freed; 0: none of
- * them is in use. */
-static uint64_t look(hd_runtime *rt)
+/* Gives up chunks that nobody uses. `own`: a transfer does not wait for the program. */
+static prospect look(hd_runtime *rt, bool own)
 {
     bool in_use = hdi_staging_trim(rt);
     hdi_crates_relieve(rt);
     in_use |= hdi_crates_in_use(rt);
     hdi_host_pool_info info;
     hdi_host_pool_get_info(rt->host_pool, &info);
-    return info.waiting_bytes || in_use ? info.waiting_bytes + info.own_bytes + info.frees + 1 : 0;
+    return (prospect){.in_use = info.waiting_bytes || in_use,
+                      .live = info.live_count != 0 && !own,
+                      .number = info.waiting_bytes + info.own_bytes + info.frees};
 }
 
-/* `patient`: waits for memory that is in use, for the option memory_patience. */
-static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_host_block *out, hdi_marks *inherited)
+/* Waits for memory that is in use, or that other threads may free, and tries again whenever there is more of it. */
+static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_marks *inherited,
+                          hdi_patience *p)
 {
-    hd_error before;
-    hdi_error_save(&before);
-    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
-    if (status == HD_ERROR_HOST_MEMORY && hdi_crates_relieve(rt)) {
-        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
-        if (!status) {
-            hdi_error_restore(&before);
-        }
-    }
-    if (status != HD_ERROR_HOST_MEMORY) {
-        return status;
-    }
-    int64_t patience = patient ? rt->options.memory_patience * 1000000 : 0;
-    int64_t moved = hdi_clock_ns();
-    int64_t end = moved + HDI_PATIENCE_TIMES * patience;
-    uint64_t seen = look(rt), now;
-    status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what was given up */
-    for (; status == HD_ERROR_HOST_MEMORY && patient && seen != 0 && hdi_clock_ns() - moved <= patience &&
-           hdi_clock_ns() < end;
-         seen = now) {
+    prospect seen = look(rt, own);
+    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what was given up */
+    while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_patience_over(p, !seen.in_use)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
-        hdi_nap(NAP_NS);
-        now = look(rt);
-        if (now != seen) {
-            moved = hdi_clock_ns();
+        hdi_patience_nap(p);
+        prospect now = look(rt, own);
+        if (now.number != seen.number) {
+            hdi_patience_moved(p);
             status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
         }
+        seen = now;
+    }
+    if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_PATIENCE_ALONE) {
+        status =
+            hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what a thread freed before it ended */
+    }
+    return status;
+}
+
+/* `patient`: waits, with *p, which says how that ended. */
+static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_host_block *out, hdi_marks *inherited,
+                      hdi_patience *p)
+{
+    hd_error before;
+    hdi_error_save(&before);
+    *p = hdi_patience_begin(rt);
+    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    if (status != HD_ERROR_HOST_MEMORY) {
+        return status;
+    }
+    if (hdi_crates_relieve(rt)) {
+        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    }
+    if (status == HD_ERROR_HOST_MEMORY && patient && bytes <= limit_of(rt)) {
+        status = wait_for(rt, bytes, own, out, inherited, p);
     }
     if (!status) {
         hdi_error_restore(&before);
@@ -153,8 +168,8 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
     return true;
 }
 
-/* The pool's failure, in the name of the call, with who holds the memory. */
-static hd_status fail_take(hd_runtime *rt, const char *who)
+/* The pool's failure, in the name of the call, with what can be done, and who holds the memory. */
+static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_patience *p)
 {
     hdi_device *device = hdi_any_device(rt);
     int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
@@ -163,11 +178,21 @@ static hd_status fail_take(hd_runtime *rt, const char *who)
     if (error.status == HD_ERROR_DEVICE_LOST && lost) {
         return hdi_driver_failed(device, lost, "", who);
     }
-    char text[sizeof error.message + 64];
+    char text[sizeof error.message * 2], why[HDI_PATIENCE_TEXT];
     bool full = error.status == HD_ERROR_HOST_MEMORY;
-    int length = snprintf(text, sizeof text, "%s: %s%s", who, error.message, full ? "; holders: " : "");
-    if (full && length > 0 && (size_t)length < sizeof text) {
-        hdi_report_holders(rt, HD_DEVICE_HOST, text + length, sizeof text - (size_t)length);
+    hdi_host_pool_info info;
+    hdi_host_pool_get_info(rt->host_pool, &info);
+    hdi_patience_text(p, why);
+    int length = snprintf(text, sizeof text, "%s: %s", who, error.message);
+    if (full && length > 0 && (size_t)length < sizeof error.message) {
+        length += snprintf(
+            text + length, sizeof text - (size_t)length,
+            "%s%s; %sraise pinned_limit (%s)%s; holders: ", why[0] ? "; " : "", why,
+            info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
+            p->end == HDI_PATIENCE_STILL ? "; a consumer that takes longer needs a longer memory_patience" : "");
+    }
+    if (full && length > 0 && (size_t)length < sizeof error.message) {
+        hdi_report_holders(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
     }
     memcpy(error.message, text, sizeof error.message);
     error.message[sizeof error.message - 1] = 0;
@@ -183,13 +208,14 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, cons
     }
     hdi_host_block block;
     hdi_marks inherited;
-    hd_status status = take(rt, bytes, own, patient, &block, &inherited);
+    hdi_patience patience;
+    hd_status status = take(rt, bytes, own, patient, &block, &inherited, &patience);
     if (status) {
         hdi_buffer_give(rt, b);
         if (!own) {
             hdi_host_pool_count_failure(rt->host_pool);
         }
-        return fail_take(rt, who);
+        return fail_take(rt, who, &patience);
     }
     if (!settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(rt->host_pool, &block, hdi_marks_data(&inherited), inherited.count);

@@ -3,24 +3,24 @@
  * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc). Behind it come, each
  * followed by another try: the magazines of all threads; the work that is in flight now, which is waited for; the
  * program's callback, as long as it frees something; and other threads, which are waited for as long as they free something, or work
- * is finished, every so often (option memory_patience). So a producer that outruns its consumer is slowed down.
+ * is finished, every so often (patience.h). So a producer that outruns its consumer is slowed down.
  *
- * Threads: whoever allocates. Locks: none of its own. Blocking: as above, in all no longer than HDI_PATIENCE_TIMES the patience.
+ * Threads: whoever allocates. Locks: none of its own. Blocking: as above; each of the two waits has the limit of patience.h.
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/amount.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/wait.h"
 #include "data/buffer.h"
 #include "data/counts.h"
+#include "data/patience.h"
 #include "data/reclaim.h"
 #include "data/report.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/share.h"
 
-#define NAP_NS 50000
 #define CALLS_MOST 1000 /* of the callback, for one allocation: even one that always says yes comes to an end */
 
 typedef struct climb {
@@ -29,6 +29,8 @@ typedef struct climb {
     size_t bytes;
     hdcu_deviceptr *out;
     hdi_marks *inherited;
+    bool possible;         /* no more than may be held in all */
+    hdi_patience patience; /* of the wait for others; nothing before that */
 } climb;
 
 static hd_status try_again(const climb *c)
@@ -79,68 +81,6 @@ static bool press(hd_runtime *rt, const uint64_t *heads)
     return unfinished;
 }
 
-/* Waits for what is in flight, or for others, and tries again whenever anything was freed or finished. */
-static hd_status wait_for(const climb *c, bool others)
-{
-    hd_runtime *rt = c->device->runtime;
-    uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
-    if (!heads) {
-        return HD_ERROR_MEMORY; /* said */
-    }
-    uint64_t before = look(c);
-    note_heads(rt, heads);
-    /* Nobody else may be there to free anything: then a while is enough. */
-    bool alone = hdi_caches_count(rt) < 2 && atomic_load_explicit(&rt->threads, memory_order_relaxed) < 2;
-    int64_t patience = rt->options.memory_patience * 1000000 / (others && alone ? 10 : 1);
-    int64_t begin = hdi_clock_ns(), moved = begin;
-    int64_t end = begin + HDI_PATIENCE_TIMES * rt->options.memory_patience * 1000000;
-    hd_status status = HD_ERROR_MEMORY;
-    bool waited = false;
-    for (;;) {
-        bool unfinished = press(rt, heads);
-        int64_t now = hdi_clock_ns();
-        uint64_t seen = look(c);
-        if (seen != before) {
-            before = seen;
-            moved = now;
-            status = try_again(c);
-        }
-        if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) || now >= end ||
-            (others ? now - moved >= patience : !unfinished)) {
-            break;
-        }
-        waited = true;
-        hdi_nap(NAP_NS);
-        if (hdi_caches_cached(rt, c->device->index)) {
-            hdi_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
-        }
-    }
-    free(heads);
-    if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
-        status = try_again(c); /* for what ended between the try before this wait and its first look */
-    }
-    if (waited) {
-        hdi_counts_add(&c->device->memory->waits, 1);
-        hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - begin));
-    }
-    return status;
-}
-
-/* The arena's message, and who holds the memory. */
-static hd_status fail_full(const climb *c)
-{
-    hd_error error;
-    hdi_error_save(&error);
-    size_t length = strlen(error.message);
-    static const char before[] = "; holders: ";
-    size_t with = length + sizeof before - 1;
-    if (with < sizeof error.message) {
-        memcpy(error.message + length, before, sizeof before);
-        hdi_report_holders(c->device->runtime, c->device->index, error.message + with, sizeof error.message - with);
-    }
-    return hdi_fail_error(&error);
-}
-
 static hd_status drain_and_try(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
@@ -152,12 +92,99 @@ static hd_status drain_and_try(const climb *c)
     return try_again(c);
 }
 
+/* Waits for what is in flight, or for others, and tries again whenever anything was freed or finished. */
+static hd_status wait_for(climb *c, bool others)
+{
+    hd_runtime *rt = c->device->runtime;
+    uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
+    if (!heads) {
+        return HD_ERROR_MEMORY; /* said */
+    }
+    uint64_t before = look(c);
+    note_heads(rt, heads);
+    hdi_patience p = hdi_patience_begin(rt);
+    hd_status status = HD_ERROR_MEMORY;
+    bool waited = false;
+    for (;;) {
+        bool unfinished = press(rt, heads);
+        uint64_t seen = look(c);
+        if (seen != before) {
+            before = seen;
+            hdi_patience_moved(&p);
+            status = try_again(c);
+        }
+        if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) ||
+            (others ? hdi_patience_over(&p, !unfinished) : !unfinished || hdi_patience_too_long(&p))) {
+            break;
+        }
+        waited = true;
+        hdi_patience_nap(&p);
+        if (hdi_caches_cached(rt, c->device->index)) {
+            hdi_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
+        }
+    }
+    free(heads);
+    if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
+        status = drain_and_try(c); /* for what ended between the try before this wait and its last look */
+    }
+    if (waited) {
+        hdi_counts_add(&c->device->memory->waits, 1);
+        hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - p.begin));
+    }
+    c->patience = p;
+    return status;
+}
+
+/* ---- the message ---- */
+
+/* What the program can do, or what is so where it can do nothing. */
+static void advise(const climb *c, char *out, size_t room)
+{
+    hd_runtime *rt = c->device->runtime;
+    hdi_arena *arena = c->device->arena;
+    hdi_cache_sums sums;
+    hdi_caches_sum(rt, c->device->index, &sums);
+    size_t limit = hdi_arena_limit(arena);
+    bool is_device = limit >= c->device->facts.memory_bytes;
+    bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit; /* by the driver */
+    bool frees = c->possible && sums.allocated_bytes > sums.freed_bytes;
+    bool raises = !is_device && !refused;
+    bool patient = c->patience.end == HDI_PATIENCE_STILL && frees;
+    char raise[HDI_AMOUNT_BYTES + 40] = "";
+    if (raises) {
+        snprintf(raise, sizeof raise, "raise memory_limit (%s)", HDI_BYTES(limit));
+    }
+    const char *first = frees     ? "free buffers"
+                        : raises  ? raise
+                        : refused ? "others hold the rest of the device"
+                                  : "the device has no more";
+    snprintf(out, room, "; %s%s%s%s", first, frees && raises ? " or " : "", frees ? raise : "",
+             patient ? "; a consumer that takes longer needs a longer memory_patience" : "");
+}
+
+/* The arena's message, why it was not waited any longer, what to do, and who holds the memory. */
+static hd_status fail_full(const climb *c)
+{
+    hd_error error;
+    hdi_error_save(&error);
+    char why[HDI_PATIENCE_TEXT], advice[256], text[sizeof error.message * 2];
+    hdi_patience_text(&c->patience, why);
+    advise(c, advice, sizeof advice);
+    int length = snprintf(text, sizeof text, "%s%s%s%s; holders: ", error.message, why[0] ? "; " : "", why, advice);
+    if (length > 0 && (size_t)length < sizeof error.message) {
+        memcpy(error.message, text, (size_t)length + 1);
+        hdi_report_holders(c->device->runtime, c->device->index, error.message + length,
+                           sizeof error.message - (size_t)length);
+    }
+    return hdi_fail_error(&error);
+}
+
 hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
 {
-    climb c = {device, lane, bytes, out, inherited};
+    climb c = {.device = device, .lane = lane, .bytes = bytes, .out = out, .inherited = inherited};
     hd_status status = drain_and_try(&c);
-    bool possible = bytes <= hdi_arena_limit(device->arena);
-    if (status == HD_ERROR_MEMORY && possible) {
+    c.possible = bytes <= hdi_arena_limit(device->arena);
+    if (status == HD_ERROR_MEMORY && c.possible) {
         status = wait_for(&c, false);
     }
     for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST; attempt++) {
@@ -165,11 +192,11 @@ hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu
             break;
         }
         status = drain_and_try(&c);
-        if (status == HD_ERROR_MEMORY && possible) {
+        if (status == HD_ERROR_MEMORY && c.possible) {
             status = wait_for(&c, false); /* what was freed may still be in use */
         }
     }
-    if (status == HD_ERROR_MEMORY && possible) {
+    if (status == HD_ERROR_MEMORY && c.possible) {
         status = wait_for(&c, true);
     }
     return status == HD_ERROR_MEMORY ? fail_full(&c) : status;

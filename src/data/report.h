@@ -8,6 +8,7 @@
 
 #include <heddle/memory.h>
 #include <stdio.h>
+#include "base/amount.h"
 #include "base/json.h"
 #include "engine/runtime.h"
 
@@ -127,11 +128,6 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r);
 
 /* ---- report_text.c, report_json.c ---- */
 
-#define HDI_AMOUNT_BYTES 64
-/* "3.2 GiB", "512 bytes" */
-const char *hdi_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
-/* "31 ns", "2.9 us", "1.9 ms" */
-const char *hdi_duration_text(uint64_t ns, char out[HDI_AMOUNT_BYTES]);
 /* "2026-01-31T12:00:00Z" */
 const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES]);
 

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include "base/clock.h"
+#include "base/amount.h"
 #include "base/error.h"
 
 #define SLACK ((size_t)256 << 20) /* what may be mapped in place of waiting, beside a quarter of what was ever taken */
@@ -230,10 +231,9 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
     hd_status status = asked ? hdi_arena_status_of(answer) : HD_ERROR_MEMORY;
     hd_error error = hdi_error_blank(status);
     snprintf(error.message, sizeof error.message,
-             "hd_alloc: %zu bytes on device %d: mapped %zu of at most %zu, live %zu, largest free block %zu%s", bytes,
-             arena->config.index, arena->pieces.mapped, arena->limit, taken,
-             larger(large.largest_free, small.largest_free),
-             asked ? "" : "; free something, or raise the limit if there is one");
+             "hd_alloc: %s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
+             arena->config.index, HDI_BYTES(arena->pieces.mapped), HDI_BYTES(arena->limit), HDI_BYTES(taken),
+             HDI_BYTES(larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
     }
@@ -246,9 +246,9 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
 static hd_status fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
 {
     return hdi_arena_fail_answer(arena, hdi_arena_status_of(t.answer), t.answer,
-                                 "hd_alloc: %zu bytes on device %d: new memory cannot be shared with device %d, which "
+                                 "hd_alloc: %s on device %d: new memory cannot be shared with device %d, which "
                                  "uses this device's memory",
-                                 bytes, arena->config.index, t.peer);
+                                 HDI_BYTES(bytes), arena->config.index, t.peer);
 }
 
 /* Where a block came from that a plan made. */

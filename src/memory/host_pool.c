@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/amount.h"
 #include "base/error.h"
 
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
@@ -308,12 +309,11 @@ static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block)
 {
     hdi_host_pool_info i;
     hdi_host_pool_get_info(pool, &i);
-    return hdi_fail(HD_ERROR_HOST_MEMORY,
-                    "pinned memory: %zu bytes: limit %llu (option pinned_limit), held %llu: live %llu, for Heddle "
-                    "itself %llu, freed and still in use %llu",
-                    block->bytes, (unsigned long long)i.limit_bytes, (unsigned long long)i.reserved_bytes,
-                    (unsigned long long)i.live_bytes, (unsigned long long)i.own_bytes,
-                    (unsigned long long)i.waiting_bytes);
+    return hdi_fail(
+        HD_ERROR_HOST_MEMORY,
+        "pinned memory: %s: %s of at most %s are held: live %s, for Heddle itself %s, freed and still in use %s",
+        HDI_BYTES(block->bytes), HDI_BYTES(i.reserved_bytes), HDI_BYTES(i.limit_bytes), HDI_BYTES(i.live_bytes),
+        HDI_BYTES(i.own_bytes), HDI_BYTES(i.waiting_bytes));
 }
 
 /* Counts so much as pinned, if the limit allows that. */
@@ -461,7 +461,8 @@ hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_ho
         return hdi_fail(HD_ERROR_ARGUMENT, "pinned memory: 0 bytes");
     }
     if (bytes > (size_t)PTRDIFF_MAX - OWN_SUPERBLOCK_UNIT) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: %zu bytes are more than a process can address", bytes);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: %s are more than a process can address",
+                        HDI_BYTES(bytes));
     }
     hdi_host_block block = {.bytes = bytes, .own = own};
     pthread_mutex_lock(&pool->lock);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 #include "worker/message.h"
@@ -199,7 +200,7 @@ int hdi_worker_service(int memory_socket, int code_socket)
         }
     }
     pthread_t code;
-    if (pthread_create(&code, NULL, serve_code, s)) {
+    if (hdi_thread_create(&code, NULL, serve_code, s)) {
         return 1;
     }
     return hdi_serve(memory_socket, s->rt->devices[s->index]->port);

@@ -70,10 +70,10 @@ static void takes_what_the_device_has(void **unused)
     assert_ok(tool_take(arena, 9 * MIB, &at));
     assert_int_equal(tool_info(arena).mapped_bytes, 70 * MIB);
     assert_status(tool_take(arena, 2 * MIB, &at), HD_ERROR_MEMORY);
-    assert_message_has("2097152 bytes on device 3");
-    assert_message_has("mapped 73400320 of at most 104857600");
-    assert_message_has("live 72351744");
-    assert_message_has("largest free block 1048576");
+    assert_message_has("2 MiB on device 3");
+    assert_message_has("70 MiB of at most 100 MiB are held");
+    assert_message_has("69 MiB in use");
+    assert_message_has("largest free block 1 MiB");
     assert_message_has("cuMemCreate");
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
@@ -97,7 +97,6 @@ static void keeps_to_its_limit(void **unused)
     assert_ok(tool_take(arena, 9 * MIB, &at));
     assert_int_equal(tool_info(arena).mapped_bytes, 10 * MIB);
     assert_status(tool_take(arena, 2 * MIB, &at), HD_ERROR_MEMORY);
-    assert_message_has("free something, or raise the limit");
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
     assert_int_equal(error.driver_code, 0);

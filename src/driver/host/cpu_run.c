@@ -253,7 +253,7 @@ static void start_workers(void)
     for (int i = hdi_cpu_count() - 1; i > 0; i--) {
         hdi_core *core = new_core();
         pthread_t thread;
-        if (core == NULL || pthread_create(&thread, &attributes, worker_main, core) != 0) {
+        if (core == NULL || hdi_thread_create(&thread, &attributes, worker_main, core) != 0) {
             if (core != NULL) {
                 delete_core(core);
             }

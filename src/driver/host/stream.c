@@ -7,6 +7,7 @@
  */
 #include <signal.h>
 #include <stdlib.h>
+#include "base/thread.h"
 #include "base/wait.h"
 #include "driver/host/host.h"
 
@@ -192,7 +193,7 @@ static hdcu_result start(hdi_host_stream *s)
     sigdelset(&blocked, SIGFPE);
     sigdelset(&blocked, SIGILL);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int failed = pthread_create(&s->thread, NULL, stream_main, s);
+    int failed = hdi_thread_create(&s->thread, NULL, stream_main, s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
         return HDCU_ERROR_OUT_OF_MEMORY;

@@ -1,0 +1,25 @@
+/* amount.h - amounts the way a person reads them: bytes and durations, for messages and reports.
+ *
+ * Threads: any. Locks: none. Always: the program's locale changes nothing; what is shown is rounded down.
+ */
+#ifndef HDI_BASE_AMOUNT_H
+#define HDI_BASE_AMOUNT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define HDI_AMOUNT_BYTES 64
+
+/* "3.2 GiB", "512 bytes" */
+const char *hdi_bytes_text(uint64_t bytes, char out[HDI_AMOUNT_BYTES]);
+
+/* "31 ns", "2.9 us", "1.9 ms" */
+const char *hdi_duration_text(uint64_t ns, char out[HDI_AMOUNT_BYTES]);
+
+/* value / unit: "12.3", "4" */
+void hdi_tenths_text(uint64_t value, uint64_t unit, char *out, size_t room);
+
+/* The first for an argument list: storage until the end of the enclosing block. */
+#define HDI_BYTES(bytes) hdi_bytes_text(bytes, (char[HDI_AMOUNT_BYTES]){0})
+
+#endif

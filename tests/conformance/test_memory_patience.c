@@ -1,0 +1,201 @@
+/* test_memory_patience.c - what an allocation at the limit waits for, for how long, and what it says when it gives up.
+ *
+ * Always: an upper bound is never tested. How long something has waited at least is a fact however busy the machine is.
+ */
+#include "pool.h"
+
+enum { PATIENCE_MS = 300 };
+#define LONG "memory_patience=600000 " /* whoever waits for this is ended by the watchdog */
+
+static void says(const char *what)
+{
+    if (strstr(hd_message(), what) == NULL) {
+        conf_fail_at(__FILE__, __LINE__, "the message does not say \"%s\": %s", what, hd_message());
+    }
+}
+
+typedef struct other {
+    hd_runtime *runtime;
+    hd_buffer *read; /* NULL: the thread makes no call */
+    pthread_barrier_t barrier;
+    atomic_bool over;
+} other;
+
+/* Makes no call, or hd_read alone; then is there, and may come back at any time. */
+static void *is_there(void *argument)
+{
+    other *o = argument;
+    uint32_t word;
+    if (o->read) {
+        CONF_OK(hd_read(o->read, 0, &word, 4));
+    }
+    pthread_barrier_wait(&o->barrier);
+    while (!atomic_load(&o->over)) {
+        conf_nap_ms(1);
+    }
+    return NULL;
+}
+
+/* A thread that frees nothing for now is waited for as long as the option says, whatever the library knows of it. */
+static void unknown_threads_are_waited_for(void **state)
+{
+    (void)state;
+    for (int reads = 0; reads < 2; reads++) {
+        hd_runtime *runtime = conf_open_with(
+            "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M memory_patience=%d", PATIENCE_MS);
+        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_buffer *x = NULL, *none = NULL;
+        CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
+        CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
+        other o = {.runtime = runtime, .read = reads ? x : NULL};
+        pthread_t thread;
+        pthread_barrier_init(&o.barrier, NULL, 2);
+        conf_failure_ends_program = true;
+        CONF_EQUAL(pthread_create(&thread, NULL, is_there, &o), 0);
+        pthread_barrier_wait(&o.barrier);
+        int64_t begin = conf_now();
+        CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+        CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
+        CONF_TRUE(pool_stats(runtime, 0).wait_ns >= (uint64_t)PATIENCE_MS * 1000000);
+        says("freed or finished for 300 ms (option memory_patience)");
+
+        hd_buffer *pinned = NULL;
+        CONF_OK(hd_alloc_host(runtime, 40 * POOL_MIB, &pinned));
+        begin = conf_now();
+        CONF_FAILS(hd_alloc_host(runtime, 40 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
+        CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
+        says("freed or finished for 300 ms (option memory_patience)");
+        atomic_store(&o.over, true);
+        pthread_join(thread, NULL);
+        conf_failure_ends_program = false;
+        pthread_barrier_destroy(&o.barrier);
+        hd_free(pinned);
+        hd_free(x);
+        pool_gives_all_back(runtime, 0);
+        conf_close(runtime);
+    }
+}
+
+enum { PIECES = 8 };
+
+typedef struct slow {
+    hd_buffer *pieces[PIECES];
+    pthread_barrier_t barrier;
+    int64_t longest; /* between two frees */
+} slow;
+
+/* Knows the library from hd_free alone. */
+static void *frees_slowly(void *argument)
+{
+    slow *s = argument;
+    pthread_barrier_wait(&s->barrier);
+    int64_t before = conf_now();
+    for (int i = 0; i < PIECES; i++) {
+        conf_nap_ms(PATIENCE_MS / 4);
+        hd_free(s->pieces[i]);
+        int64_t now = conf_now();
+        s->longest = now - before > s->longest ? now - before : s->longest;
+        before = now;
+    }
+    return NULL;
+}
+
+/* All of the memory in the end, some time after the patience would be over: each free begins it anew. */
+static void whatever_moves_begins_it_anew(void **state)
+{
+    (void)state;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        bool done = false;
+        while (!done) {
+            hd_runtime *runtime = conf_open_with(
+                "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=16M memory_patience=%d", PATIENCE_MS);
+            hd_lane *lane = hd_default_lane(runtime, 0);
+            slow s = {0};
+            pthread_t thread;
+            hd_buffer *x = NULL;
+            for (int i = 0; i < PIECES; i++) {
+                CONF_OK(pinned ? hd_alloc_host(runtime, 2 * POOL_MIB - 65536, &s.pieces[i])
+                               : hd_alloc(lane, 2 * POOL_MIB, &s.pieces[i]));
+            }
+            pthread_barrier_init(&s.barrier, NULL, 2);
+            conf_failure_ends_program = true;
+            CONF_EQUAL(pthread_create(&thread, NULL, frees_slowly, &s), 0);
+            pthread_barrier_wait(&s.barrier);
+            hd_status status = pinned ? hd_alloc_host(runtime, 14 * POOL_MIB, &x) : hd_alloc(lane, 16 * POOL_MIB, &x);
+            pthread_join(thread, NULL);
+            conf_failure_ends_program = false;
+            /* A machine that keeps the thread from running for so long says nothing. */
+            done = status == HD_OK || s.longest < PATIENCE_MS * (CONF_SECOND / 1000);
+            if (done) {
+                CONF_EQUAL(status, HD_OK);
+            }
+            hd_free(x);
+            pthread_barrier_destroy(&s.barrier);
+            pool_gives_all_back(runtime, 0);
+            conf_close(runtime);
+        }
+    }
+}
+
+/* One thread, and nothing in flight: that nobody can free anything is certain, so nobody is waited for. */
+static void alone_is_certain(void **state)
+{
+    (void)state;
+    if (CONF_TSAN || conf_on_gpus) {
+        return; /* which have threads of their own */
+    }
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M " LONG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *none = NULL;
+    CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
+    CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
+    CONF_OK(hd_buffer_set_label(x, "weights"));
+    CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    says("8 MiB on device 0");
+    says("12 MiB of at most 16 MiB");
+    says("no other thread could free");
+    says("free buffers or raise memory_limit");
+    says("'weights' 12 MiB in 1");
+    CONF_FAILS(hd_alloc(lane, 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    says("raise memory_limit (16 MiB)");
+    hd_buffer *pinned = NULL;
+    CONF_OK(hd_alloc_host(runtime, 40 * POOL_MIB, &pinned));
+    CONF_FAILS(hd_alloc_host(runtime, 40 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
+    says("40 MiB");
+    says("no other thread could free");
+    says("free buffers or raise pinned_limit");
+    CONF_FAILS(hd_alloc_host(runtime, 65 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
+    says("raise pinned_limit (64 MiB)");
+    hd_free(pinned);
+    hd_free(x);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* Where no buffer of the program is on the device, there is none to free. */
+static void nothing_to_free_is_not_asked_for(void **state)
+{
+    (void)state;
+    if (conf_on_gpus) {
+        return;
+    }
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=16M memory_patience=0");
+    hd_buffer *none = NULL;
+    CONF_FAILS(hd_alloc(hd_default_lane(runtime, 0), 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_TRUE(strstr(hd_message(), "free buffers") == NULL);
+    CONF_TRUE(strstr(hd_message(), "raise memory_limit") == NULL); /* it is the whole device already */
+    says("the device has no more");
+    conf_close(runtime);
+}
+
+int main(void)
+{
+    conf_begin("test_memory_patience");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(unknown_threads_are_waited_for),
+        CONF_CASE(whatever_moves_begins_it_anew),
+        CONF_CASE(alone_is_certain),
+        CONF_CASE(nothing_to_free_is_not_asked_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
