@@ -68,3 +68,21 @@ bool hdi_driver_code_is_fatal(hdcu_result code)
         return false;
     }
 }
+
+bool hdi_driver_code_is_of_kernel(hdcu_result code)
+{
+    switch (code) {
+    case HDCU_ERROR_ILLEGAL_ADDRESS:
+    case HDCU_ERROR_LAUNCH_TIMEOUT:
+    case HDCU_ERROR_ASSERT:
+    case HDCU_ERROR_HARDWARE_STACK_ERROR:
+    case HDCU_ERROR_ILLEGAL_INSTRUCTION:
+    case HDCU_ERROR_MISALIGNED_ADDRESS:
+    case HDCU_ERROR_INVALID_ADDRESS_SPACE:
+    case HDCU_ERROR_INVALID_PC:
+    case HDCU_ERROR_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
+}

@@ -66,6 +66,9 @@ const char *hdi_driver_code_name(hdcu_result code);
  * all below 0. */
 bool hdi_driver_code_is_fatal(hdcu_result code);
 
+/* Whether a kernel that ran is the cause, not the device or who asked. */
+bool hdi_driver_code_is_of_kernel(hdcu_result code);
+
 /* Whether the code is about a capture of a stream, perhaps another one than the call was for. */
 static inline bool hdi_driver_code_is_capture(hdcu_result code)
 {

@@ -18,10 +18,10 @@ typedef struct entry {
     int32_t driver_code;
     uint16_t kernel;
     uint8_t op;
-    uint8_t flags; /* LOST, INHERITED */
+    uint8_t flags; /* LOST and so on */
 } entry;
 
-enum { LOST = 1, INHERITED = 2 };
+enum { LOST = 1, INHERITED = 2, WAITED = 4 };
 
 struct hdi_archive {
     pthread_mutex_t lock; /* covers all that follows */
@@ -78,6 +78,7 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
             .op = e->op,
             .lost = (e->flags & LOST) != 0,
             .inherited = (e->flags & INHERITED) != 0,
+            .waited = (e->flags & WAITED) != 0,
         };
         found = true;
     }
@@ -168,7 +169,7 @@ static bool append(hdi_archive *archive, const hdi_failure *f)
         .driver_code = f->driver_code,
         .kernel = (uint16_t)f->kernel,
         .op = f->op,
-        .flags = (uint8_t)((f->lost ? LOST : 0) | (f->inherited ? INHERITED : 0)),
+        .flags = (uint8_t)((f->lost ? LOST : 0) | (f->inherited ? INHERITED : 0) | (f->waited ? WAITED : 0)),
     };
     if (archive->count == archive->room) {
         size_t room = archive->room ? 2 * archive->room : ROOM_FIRST;

@@ -28,9 +28,9 @@ typedef struct hdi_failure {
     uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
     uint8_t inherited; /* this lane's operation read the result of the one to blame */
-    uint8_t last_op;   /* of a lost device: the last operation that the lane had given to the driver; 0: none */
-    uint32_t last_kernel;
-    uint64_t last_position;
+    uint8_t waited;    /* of a lost device: the one to blame is in another lane, and this lane waited for it */
+    uint64_t loss;     /* likewise: which loss, see hdi_loss_suspects; 0: not known any more */
+    uint64_t begun;    /* likewise: what is behind this position of this lane had not begun */
 } hdi_failure;
 
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
@@ -44,7 +44,8 @@ typedef struct hdi_engine_shared {
     _Atomic int32_t lost;                     /* code that ended the device; 0: it works. See hdi_device_lost */
     _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
     _Alignas(HDI_LINE) _Atomic uint64_t beat; /* engine: moves with every pass, so that others see that it lives */
-    _Atomic int32_t ending; /* worker process: the code for which it ends itself; `lost` follows when it is gone */
+    _Atomic int32_t ending;   /* worker process: the code for which it ends itself; `lost` follows when it is gone */
+    _Atomic uint32_t overdue; /* watchdog: the lane whose first operation took too long, and 1; 0: none */
     _Atomic uint64_t operations, waits, events, publishes, sleeps;
 } hdi_engine_shared;
 
@@ -54,6 +55,7 @@ typedef struct hdi_lane_shared {
 
     /* Engine: changes with every command. */
     _Alignas(HDI_LINE) _Atomic uint64_t issued; /* slots given to the driver */
+    _Atomic uint64_t begun; /* when the engine lost the device: what is behind this had not begun; 0: not known */
 
     /* Engine: changes when work is seen finished. */
     _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */

@@ -1,7 +1,7 @@
 /* engine.c - runs a device's engine: the loop over its lanes, how it sleeps and is woken, the placements.
  *
  * Threads: in the placement thread one thread per device, from hd_open to hd_close; in the placement inline whoever submits or waits,
- * one at a time per device. Locks: `running` (inline only), never together with an order lock.
+ * one at a time per device. Locks: `running` (inline only); below it an order lock where the context is refused.
  * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the bell; a sleep with work in flight ends
  * by itself, since the device's completion words ring no bell.
  */

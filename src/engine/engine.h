@@ -7,6 +7,7 @@
 
 #include "driver/current.h"
 #include "engine/runtime.h"
+#include "engine/suspects.h"
 
 /* engine.c: placements, sleeping, the loop. */
 hd_status hdi_engine_create(hdi_device *device); /* hd_open: the thread runs when this returns (placement thread) */
@@ -71,7 +72,12 @@ const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane,
                                       uint64_t *end);
 /* Whether a WAIT in [from, to) of a lane, in front of its first operation there, is for another lane that is not there yet. */
 bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, uint64_t to);
-/* Whoever runs the engine, or may be sure that nobody does: records that everything of a lane that is not done fails, now and later. */
+/* Whoever runs the engine, or may be sure that nobody does: finds out which operations may have cost the device, once per loss, before the lanes'
+ * failures are recorded. */
+void hdi_loss_suspect(hdi_device *device, int code);
+/* Those of the device's latest loss, and which one that is, counted from 1. */
+uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out);
+/* The same: records that everything of a lane that is not done fails, now and later. */
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code);
 /* The device's worker process is gone: fails everything that is not finished, and lets all waits go, those for work that waits for other
  * devices as soon as that is finished (hdi_device_end). Any thread. */
@@ -88,6 +94,10 @@ void hdi_device_revive(hdi_device *device);
 void hdi_loss_note(hdi_device *device, int code);
 /* Fails with DEVICE_LOST: "WHO: WHAT: " and how the device was lost the last time. -1: which one is not known any more. */
 hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what);
+/* Fails with another status: "WHO: WHAT", and how the device was lost where it was. */
+hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *who, const char *what);
+/* Fails with DEVICE_LOST, also where only a driver call of this thread (`entry_point`) has said so yet, by `code`. No order lock is held. */
+hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, const char *who);
 /* Wakes the engines in other processes that wait for this lane's `done`. After it was moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 
@@ -98,10 +108,13 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position);
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* The same for waits that the program asks for: before it sleeps, the time is used (hd_runtime.on_block). No lock is held. */
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
+
+/* describe.c: failures as statuses with a message. */
 /* The failure that covers a finished position as a status with message, HD_OK if there is none. */
 hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who);
-/* The line that says how a device was lost: `who`, cause, the operations to blame. */
-void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const char *who, hd_error *out);
+/* The line that says how a device was lost: `who`, cause, the operations that may be to blame, of which the failure names the likeliest. */
+void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, const char *who,
+                       hd_error *out);
 /* What is wrong with a lane or device that refuses work. */
 hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
 

@@ -55,8 +55,21 @@ static void record_loss(hdi_engine *engine, hdi_feed *feed, int code)
     }
 }
 
+/* What the device has said so far counts. A mark that it has not passed stands in front of what came later, so that had not begun. */
+static void settle(hdi_engine *engine, hdi_feed *feed)
+{
+    hdi_feed_read_word(engine, feed);
+    uint64_t begun = feed->passed < feed->published ? feed->published : feed->issued;
+    atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, begun, memory_order_release);
+}
+
 void hdi_engine_lose(hdi_engine *engine, int code)
 {
+    for (uint32_t i = 0; i < HDI_LANES_MAX && !atomic_load_explicit(&engine->shared->lost, memory_order_relaxed); i++) {
+        if (atomic_load_explicit(&engine->feeds[i].made, memory_order_acquire)) {
+            settle(engine, &engine->feeds[i]);
+        }
+    }
     if (engine->device->runtime->end_process) {
         engine->device->runtime->end_process(engine->device, code);
         return;
@@ -64,6 +77,7 @@ void hdi_engine_lose(hdi_engine *engine, int code)
     if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
         return;
     }
+    hdi_loss_suspect(engine->device, code);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_feed *feed = &engine->feeds[i];
         if (atomic_load_explicit(&feed->made, memory_order_acquire)) {
@@ -255,6 +269,7 @@ static void watch(hdi_engine *engine, hdi_feed *feed, const hdi_pass *pass)
         if (hdi_lane_waits(engine->device, feed->number, feed->done, feed->issued)) {
             feed->front_since = pass->now;
         } else {
+            atomic_store_explicit(&engine->shared->overdue, feed->number + 1, memory_order_release);
             hdi_engine_lose(engine, HDI_GONE_WATCHDOG);
         }
     }

@@ -23,6 +23,9 @@ void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed);
 /* Looks how far the lane is; moves `done`. */
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
 
+/* Reads the word of the device; true when `done` moved. */
+bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed);
+
 /* `done` is `position` now; wakes those who wait. */
 void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position);
 

@@ -96,8 +96,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
 {
     int lost = hdi_device_lost(device);
     if (lost) {
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", device->index, "%s: device %d is lost: %s", who,
-                               device->index, hdi_driver_code_name(lost));
+        return hdi_loss_tell(device, lost, "", who);
     }
     hd_status status = HD_OK;
     hd_lane *lane = NULL;

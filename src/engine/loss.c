@@ -20,6 +20,9 @@ typedef struct loss {
     int code;       /* 0: nothing to tell */
     uint64_t order; /* which of several came first */
     uint64_t losses;
+    /* Of the latest loss, before anybody can see it: which one it is, who may be to blame, and the line that says so. */
+    uint64_t suspected;
+    hdi_suspects suspects;
     hd_error error;
 } loss;
 
@@ -99,11 +102,6 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
     return false;
 }
 
-static uint32_t kernel_of(const hdi_command *c)
-{
-    return c->op == HDI_OP_LAUNCH ? c->kernel : 0;
-}
-
 /* The engine's process has ended, perhaps by writing anywhere: positions that cannot be are replaced by ones that can, the careful way.
  * Order lock held. */
 static void mend_positions(hdi_device *device, uint32_t number)
@@ -123,17 +121,57 @@ static void mend_positions(hdi_device *device, uint32_t number)
     }
 }
 
+/* The operation to blame, which is as good as none without any. */
+static void blame(hdi_failure *failure, const hdi_suspect *s)
+{
+    if (s->count) {
+        failure->position = s->position;
+        failure->lane = s->lane;
+        failure->kernel = s->kernel;
+        failure->op = s->op;
+    }
+}
+
+void hdi_loss_suspect(hdi_device *device, int code)
+{
+    hd_runtime *rt = device->runtime;
+    loss *l = &rt->losses->of[device->index];
+    hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
+    hdi_suspects suspects;
+    hd_error error;
+    hdi_suspects_collect(device, code, &suspects);
+    blame(&failure, &suspects.named[0]);
+    hdi_loss_describe(rt, &failure, &suspects, "heddle", &error);
+    pthread_mutex_lock(&rt->losses->lock);
+    l->suspected++;
+    l->suspects = suspects;
+    l->error = error;
+    pthread_mutex_unlock(&rt->losses->lock);
+}
+
+uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
+{
+    struct hdi_losses *losses = rt->losses;
+    pthread_mutex_lock(&losses->lock);
+    uint64_t number = losses->of[device].suspected;
+    *out = losses->of[device].suspects;
+    pthread_mutex_unlock(&losses->lock);
+    return number;
+}
+
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 {
     const hdi_channel *channel = &device->channel;
     hdi_lane_shared *lane = &channel->lanes[number];
-    uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
     uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
-    uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     hdi_failure failure;
     if (hdi_failure_logged(channel, number, UINT64_MAX, &failure)) {
         return; /* recorded before */
     }
+    hdi_suspects suspects;
+    hdi_suspect own = {.count = 0};
+    uint64_t loss_number = hdi_loss_suspects(device->runtime, device->index, &suspects);
+    bool waited = hdi_suspects_of_lane(device, number, &suspects, &own);
     failure = (hdi_failure){
         .from = done + 1,
         .to = UINT64_MAX,
@@ -141,22 +179,11 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
         .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
         .driver_code = code,
         .lost = 1,
+        .loss = loss_number,
+        .begun = hdi_suspects_begun(device, number),
     };
-    uint64_t end = done;
-    const hdi_command *c = hdi_lane_operation(channel, number, done, head, &end);
-    if (c) {
-        failure.op = c->op;
-        failure.kernel = kernel_of(c);
-        failure.position = end;
-    }
-    for (const hdi_command *next; (next = hdi_lane_operation(channel, number, end, issued, &end)) != NULL;) {
-        c = next;
-    }
-    if (c && failure.position <= issued) {
-        failure.last_op = c->op;
-        failure.last_kernel = kernel_of(c);
-        failure.last_position = end;
-    }
+    failure.waited = waited && own.lane != failure.lane;
+    blame(&failure, &own);
     hdi_failure_add(channel, number, &failure);
     /* pairs with the load in the submit path */
     atomic_store_explicit(&lane->failed, 1, memory_order_release);
@@ -238,34 +265,6 @@ bool hdi_device_end(hdi_device *device)
 
 /* ---- telling ---- */
 
-/* Whether the first unfinished operation of a lane waits for another lane. */
-static bool waits_for_another(const hdi_device *device, uint32_t number)
-{
-    const hdi_lane_shared *lane = &device->channel.lanes[number];
-    return hdi_lane_waits(device, number, atomic_load_explicit(&lane->done, memory_order_acquire),
-                          atomic_load_explicit(&lane->head, memory_order_acquire));
-}
-
-/* How much a lane may have had to do with the loss. */
-static int suspicion(const hdi_device *device, uint32_t number, const hdi_failure *f)
-{
-    return f->op == 0 ? 0 : waits_for_another(device, number) ? 1 : f->last_op ? 3 : 2;
-}
-
-/* The failure of the lane that is the most likely to blame. */
-static void blame(hdi_device *device, int code, hdi_failure *out)
-{
-    *out = (hdi_failure){.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
-    int most = -1;
-    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_failure failure;
-        if (hdi_failure_logged(&device->channel, i, UINT64_MAX, &failure) && suspicion(device, i, &failure) > most) {
-            most = suspicion(device, i, &failure);
-            *out = failure;
-        }
-    }
-}
-
 /* Notes a loss, and ends the lanes where that is ours to do: under the lock, so that whoever has waited for a ticket is told of the
  * loss, and whoever was told finds all tickets done. */
 static void note(hdi_device *device, int code, bool ends_lanes)
@@ -273,8 +272,6 @@ static void note(hdi_device *device, int code, bool ends_lanes)
     hd_runtime *rt = device->runtime;
     struct hdi_losses *losses = rt->losses;
     uint64_t count = atomic_fetch_add_explicit(&device->losses, 1, memory_order_acq_rel) + 1;
-    hdi_failure failure;
-    blame(device, code, &failure);
     if (rt->on_loss) {
         rt->on_loss(rt, device);
     }
@@ -283,7 +280,6 @@ static void note(hdi_device *device, int code, bool ends_lanes)
     l->code = code;
     l->order = ++losses->order;
     l->losses = count;
-    hdi_loss_describe(rt, &failure, "heddle", &l->error);
     if (ends_lanes) {
         hdi_device_end(device);
     }
@@ -313,6 +309,11 @@ void hdi_device_lose(hdi_device *device, int code)
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             if (device->lanes[i]) {
                 mend_positions(device, i);
+            }
+        }
+        hdi_loss_suspect(device, code);
+        for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+            if (device->lanes[i]) {
                 hdi_lane_lose(device, i, code);
             }
         }
@@ -338,32 +339,81 @@ void hdi_device_revive(hdi_device *device)
             hdi_lane_shared *lane = &device->channel.lanes[i];
             hdi_failure_close(&device->channel, i, atomic_load_explicit(&lane->head, memory_order_relaxed));
             atomic_store_explicit(&lane->failed, 0, memory_order_release);
+            atomic_store_explicit(&lane->begun, 0, memory_order_relaxed);
             /* The waits that stood in the ring have not happened. */
             size_t n_lanes = (size_t)device->runtime->n_devices * HDI_LANES_MAX;
             memset(device->lanes[i]->seen, 0, n_lanes * sizeof device->lanes[i]->seen[0]);
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
         }
     }
+    atomic_store_explicit(&engine->overdue, 0, memory_order_relaxed);
     /* First, so that whoever sees the device back sees this, too. */
     atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
     atomic_store_explicit(&engine->lost, 0, memory_order_release);
     hdi_lock_release(&device->order);
 }
 
-hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what)
+/* The error of the device's latest loss. False: there was none. */
+static bool noted(hd_runtime *rt, int device, hd_error *out)
 {
-    hd_error error = hdi_error_blank(HD_ERROR_DEVICE_LOST);
     struct hdi_losses *losses = rt->losses;
     pthread_mutex_lock(&losses->lock);
-    if (device >= 0 && losses->of[device].losses) {
-        error = losses->of[device].error;
-    }
+    bool known = device >= 0 && losses->of[device].suspected != 0;
+    *out = known ? losses->of[device].error : hdi_error_blank(HD_ERROR_DEVICE_LOST);
     pthread_mutex_unlock(&losses->lock);
-    char cause[sizeof error.message];
-    memcpy(cause, error.message, sizeof cause);
-    error.device = device;
+    return known;
+}
+
+/* "WHO: WHAT: device 0 is lost: ..." */
+static hd_status fail_as(hd_error *error, const char *who, const char *what)
+{
+    char cause[sizeof error->message];
+    memcpy(cause, error->message, sizeof cause);
     const char *colon = strchr(cause, ':');
-    snprintf(error.message, sizeof error.message, "%s: %s%.400s", who, what, colon ? colon : "");
+    snprintf(error->message, sizeof error->message, "%s%s%s%.420s", who, what[0] ? ": " : "", what, colon ? colon : "");
+    return hdi_fail_error(error);
+}
+
+hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what)
+{
+    hd_error error;
+    noted(rt, device, &error);
+    error.device = device;
+    return fail_as(&error, who, what);
+}
+
+hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *who, const char *what)
+{
+    hd_error error;
+    if (!noted(rt, device, &error)) {
+        return hdi_fail(status, "%s: %s", who, what);
+    }
+    error.status = status;
+    return fail_as(&error, who, what);
+}
+
+hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, const char *who)
+{
+    hd_runtime *rt = device->runtime;
+    hd_error error;
+    if (hdi_device_lost(device) && noted(rt, device->index, &error)) {
+        return fail_as(&error, who, "");
+    }
+    if (code < 0 || !rt->losses) {
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "%s: device %d is lost: %s", who,
+                               device->index, hdi_driver_code_name(code));
+    }
+    /* The engine is about to find it out. */
+    hdi_suspects suspects;
+    hdi_lock_take(&device->order);
+    hdi_suspects_collect(device, code, &suspects);
+    hdi_lock_release(&device->order);
+    hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
+    blame(&failure, &suspects.named[0]);
+    hdi_loss_describe(rt, &failure, &suspects, who, &error);
+    if (!suspects.count) {
+        snprintf(error.operation, sizeof error.operation, "%s", entry_point);
+    }
     return hdi_fail_error(&error);
 }
 

@@ -209,21 +209,26 @@ static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     }
 }
 
+bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed)
+{
+    if (feed->published <= feed->done) {
+        return false;
+    }
+    /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
+     * lies between `passed` and `published`, far less than 2^32 apart. */
+    uint32_t low = atomic_load_explicit(&engine->device->channel.words[feed->number].position, memory_order_acquire);
+    uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
+    return position > feed->done && passed(engine, feed, position);
+}
+
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
-    hdi_device *device = engine->device;
     if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }
-    if (feed->published > feed->done) {
-        /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
-         * lies between `passed` and `published`, far less than 2^32 apart. */
-        uint32_t low = atomic_load_explicit(&device->channel.words[feed->number].position, memory_order_acquire);
-        uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
-        if (position > feed->done && passed(engine, feed, position)) {
-            feed->checked = pass->now;
-            pass->progress = true;
-        }
+    if (hdi_feed_read_word(engine, feed)) {
+        feed->checked = pass->now;
+        pass->progress = true;
     }
     if (feed->issued > feed->done && feed->passed < feed->issued &&
         (feed->word_missing || pass->now - feed->checked > LOOK_NS)) {

@@ -24,17 +24,10 @@ int hdi_device_gone(hdi_device *device, int code)
 
 hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point, const char *who)
 {
-    hd_status status = HD_ERROR_DRIVER;
-    if (code < 0) {
-        code = hdi_device_gone(device, code);
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "%s: device %d is lost: %s", who,
-                               device->index, hdi_driver_code_name(code));
-    }
     if (hdi_driver_code_is_fatal(code)) {
-        status = HD_ERROR_DEVICE_LOST;
-    } else if (code == HDCU_ERROR_OUT_OF_MEMORY) {
-        status = HD_ERROR_MEMORY;
+        return hdi_loss_tell(device, hdi_device_gone(device, code), entry_point, who);
     }
+    hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
     return hdi_fail_driver(status, code, entry_point, device->index, "%s: %s on device %d: %s", who, entry_point,
                            device->index, hdi_driver_code_name(code));
 }

@@ -198,7 +198,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         }
     }
     if (!status && !alive) {
-        status = hdi_fail(HD_ERROR_DEVICE_LOST, "hd_module_load: all devices are lost");
+        status = hdi_loss_fail(rt, 0, "hd_module_load", "all devices are lost");
     }
     if (status) {
         hd_error cause;

@@ -5,6 +5,7 @@
  * Always: the device counts as lost until all of it is there, so that nobody submits to half of it; after a failure it
  * stays lost and the new worker is ended, so that the next try begins as this one did.
  */
+#include <stdio.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -145,11 +146,13 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
         return hdi_fail(HD_ERROR_NO_DEVICE, "hd_device_restart: device %d of %d", index, rt->n_devices);
     }
     if (!rt->is_process) {
-        return hdi_fail(
-            HD_ERROR_UNSUPPORTED,
-            "hd_device_restart: with placement=%s the driver is in this process, and what it has lost it does "
-            "not give back: open the runtime with placement=process",
+        char what[160];
+        snprintf(
+            what, sizeof what,
+            "with placement=%s the driver is in this process, and what it has lost it does not give back: open the "
+            "runtime with placement=process",
             rt->options.placement);
+        return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, "hd_device_restart", what);
     }
     pthread_mutex_lock(&rt->restarting);
     hd_status status = is_lost(rt->devices[index]) ? restart(rt->devices[index]) : HD_OK;

@@ -291,6 +291,13 @@ static const char wk_source[] =
     "    abort();\n"
     "#endif\n"
     "}\n"
+    "HD_KERNEL(trap, HD_INOUT(uint32_t, y))\n"
+    "{\n"
+    "    y[0] = 7;\n"
+    "#if !HD_KERNEL_GPU\n"
+    "    __builtin_trap();\n"
+    "#endif\n"
+    "}\n"
     "HD_KERNEL(leave, HD_INOUT(uint32_t, y))\n"
     "{\n"
     "    y[0] = 7;\n"
@@ -385,8 +392,9 @@ CONF_UNUSED static const void *wk_image(hd_runtime *runtime, size_t *out_size)
 }
 
 typedef struct wk_kernels {
-    hd_module *module;                                         /* NULL: there are none */
-    hd_kernel *stray, *spin, *add_one, *hello, *crash, *leave; /* and "bye", which is not looked up */
+    hd_module *module;                         /* NULL: there are none */
+    hd_kernel *stray, *spin, *add_one, *hello; /* and "bye", which is not looked up */
+    hd_kernel *crash, *leave, *trap;           /* on host devices */
 } wk_kernels;
 
 CONF_UNUSED static wk_kernels wk_load(hd_runtime *runtime)
@@ -403,6 +411,7 @@ CONF_UNUSED static wk_kernels wk_load(hd_runtime *runtime)
         if (conf_is_host(runtime)) {
             CONF_OK(hd_kernel_get(k.module, "crash", &k.crash));
             CONF_OK(hd_kernel_get(k.module, "leave", &k.leave));
+            CONF_OK(hd_kernel_get(k.module, "trap", &k.trap));
         }
     }
     return k;

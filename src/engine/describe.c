@@ -1,0 +1,241 @@
+/* describe.c - failures of operations and losses of devices as messages, and as the fields of an hd_error.
+ *
+ * Threads: any. Locks: the losses' own, shortly; order locks may be held.
+ * Always: text and fields name the same operation first; what is only likely is not told as if it were certain.
+ */
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+
+enum { LIST_BYTES = 260 }; /* of the operations in a message */
+
+static const char *operation_name(uint8_t op)
+{
+    switch (op) {
+    case HDI_OP_LAUNCH:
+        return "launch";
+    case HDI_OP_COPY:
+    case HDI_OP_COPY_BOX:
+        return "copy";
+    case HDI_OP_MATMUL:
+        return "matrix product";
+    case HDI_OP_FILL:
+        return "fill";
+    default:
+        return "";
+    }
+}
+
+/* "the launch of kernel 'x'", "a copy" */
+static void name_operation(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes)
+{
+    if (op == HDI_OP_LAUNCH) {
+        char name[HDI_KERNEL_NAME_BYTES];
+        hdi_kernel_name(rt, kernel, name);
+        snprintf(out, bytes, "the launch of kernel '%.100s'", name);
+    } else if (op) {
+        snprintf(out, bytes, "a %s", operation_name(op));
+    } else {
+        snprintf(out, bytes, "an operation");
+    }
+}
+
+/* The fields that say which operation is to blame. */
+static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
+{
+    hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
+    error.driver_code = f->driver_code > 0 ? f->driver_code : 0;
+    error.device = (int)(f->lane / HDI_LANES_MAX);
+    error.lane = (int)(f->lane % HDI_LANES_MAX);
+    error.ticket = f->position;
+    snprintf(error.operation, sizeof error.operation, "%s", operation_name(f->op));
+    if (f->op == HDI_OP_LAUNCH) {
+        char name[HDI_KERNEL_NAME_BYTES];
+        hdi_kernel_name(rt, f->kernel, name);
+        snprintf(error.kernel, sizeof error.kernel, "%s", name);
+    }
+    return error;
+}
+
+/* ---- suspects ---- */
+
+/* "kernel 'x' (lane 3, ticket 7)", "a copy (lane 1, tickets 2 to 9, 4 of them)"; its length. */
+static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *out, size_t bytes)
+{
+    char what[HDI_KERNEL_NAME_BYTES + 16], name[HDI_KERNEL_NAME_BYTES], tickets[96];
+    if (s->op == HDI_OP_LAUNCH) {
+        hdi_kernel_name(rt, s->kernel, name);
+        snprintf(what, sizeof what, "kernel '%.*s'", first ? 100 : 40, name);
+    } else {
+        snprintf(what, sizeof what, "a %s", operation_name(s->op));
+    }
+    if (s->count == 1) {
+        snprintf(tickets, sizeof tickets, "ticket %llu", (unsigned long long)s->position);
+    } else {
+        snprintf(tickets, sizeof tickets, "tickets %llu to %llu, %u of them", (unsigned long long)s->position,
+                 (unsigned long long)s->last, (unsigned)s->count);
+    }
+    return snprintf(out, bytes, "%s (lane %u, %s)", what, (unsigned)(s->lane % HDI_LANES_MAX), tickets);
+}
+
+/* The operations, the one to blame first, as many as there is room for, and how many more there are. */
+static void list_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
+{
+    uint64_t left = all->count;
+    int length = 0;
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < all->n_named; i++) {
+            const hdi_suspect *s = &all->named[i];
+            bool is_first = s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
+            char text[LIST_BYTES];
+            if (is_first != (round == 0)) {
+                continue;
+            }
+            int more = name_suspect(rt, s, length == 0, text, sizeof text);
+            if (length && length + more > LIST_BYTES - 40) {
+                continue;
+            }
+            length += snprintf(out + length, (size_t)(LIST_BYTES - length), "%s%s", length ? ", " : "", text);
+            left -= s->count;
+        }
+    }
+    if (left) {
+        snprintf(out + length, (size_t)(LIST_BYTES - length), " and %llu more", (unsigned long long)left);
+    }
+}
+
+/* What may have cost the device: what is known of it, and no more. */
+static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out, size_t bytes)
+{
+    char list[LIST_BYTES] = "";
+    hdi_suspects only = {.begun = true, .count = f->op ? 1 : 0};
+    if (!all || !all->count) { /* what the record itself says */
+        only.named[0] = (hdi_suspect){.position = f->position,
+                                      .last = f->position,
+                                      .lane = f->lane,
+                                      .kernel = f->kernel,
+                                      .count = 1,
+                                      .op = f->op};
+        only.n_named = (uint32_t)only.count;
+    }
+    bool known = all && all->count;
+    const hdi_suspects *told = known ? all : &only;
+    list_suspects(rt, told, f, list);
+    bool kernels = f->op == HDI_OP_LAUNCH && hdi_driver_code_is_of_kernel(f->driver_code);
+    if (!told->count) {
+        snprintf(out, bytes, "nothing was under way there");
+    } else if (!told->begun) {
+        snprintf(out, bytes, "nothing was under way there; next was %s", list);
+    } else if (told->certain) {
+        snprintf(out, bytes, "it is %s", list);
+    } else if (kernels && known && told->count > 1) {
+        snprintf(out, bytes, "it is one of the %llu launches under way there: %s", (unsigned long long)told->count,
+                 list);
+    } else if (kernels && known) {
+        snprintf(out, bytes, "the only launch under way there: %s", list);
+    } else {
+        snprintf(out, bytes, "under way there: %s", list);
+    }
+}
+
+void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects *suspects, const char *who,
+                       hd_error *out)
+{
+    hd_error error = blamed(rt, f);
+    char operations[LIST_BYTES + 80];
+    tell_suspects(rt, suspects, f, operations, sizeof operations);
+    bool takes_others = !rt->is_process && rt->n_devices > 1 && strcmp(rt->provider, "nvidia") == 0;
+    snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; %s%s", who, error.device,
+             hdi_driver_code_name(f->driver_code), operations,
+             takes_others ? "; the driver takes a process's other GPUs down with it" : "");
+    *out = error;
+}
+
+/* ---- failures of operations ---- */
+
+/* What the loss means for the operation at `position` of a lane, which is not the one to blame. */
+static const char *lost_how(const hdi_failure *f, uint32_t lane, uint64_t position)
+{
+    if (f->inherited) {
+        return "; this operation reads what was lost with it";
+    }
+    if (!f->op || !f->begun || (lane == f->lane && position <= f->position)) {
+        return "";
+    }
+    if (position > f->begun) {
+        return "; this operation was never started";
+    }
+    return f->waited         ? "; this operation waited for it"
+           : lane == f->lane ? "; this operation came behind it"
+                             : "; this operation was under way, too";
+}
+
+static hd_status lost_status(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, const char *who)
+{
+    hd_error error;
+    hdi_suspects suspects;
+    bool known = f->loss && hdi_loss_suspects(rt, (int)(f->lane / HDI_LANES_MAX), &suspects) == f->loss;
+    hdi_loss_describe(rt, f, known ? &suspects : NULL, who, &error);
+    size_t length = strlen(error.message);
+    snprintf(error.message + length, sizeof error.message - length, "%s", lost_how(f, lane, position));
+    return hdi_fail_error(&error);
+}
+
+static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, const char *who)
+{
+    if (f->lost) {
+        return lost_status(rt, f, lane, position, who);
+    }
+    char what[160];
+    hd_error error = blamed(rt, f);
+    name_operation(rt, f->op, f->kernel, what, sizeof what);
+    snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who, what,
+             error.device, error.lane, (unsigned long long)error.ticket, hdi_driver_code_name(f->driver_code),
+             f->inherited ? "; this operation reads what that one should have written" : "");
+    return hdi_fail_error(&error);
+}
+
+hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who)
+{
+    hdi_failure failure;
+    if (__builtin_expect(hdi_failure_find(rt, lane, position, &failure), 0)) {
+        return failure_status(rt, &failure, lane, position, who);
+    }
+    return HD_OK;
+}
+
+hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
+{
+    hd_runtime *rt = lane->device->runtime;
+    int lost = hdi_device_lost(lane->device);
+    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    hdi_failure failure;
+    /* A lost device's records have no end; without one it is the lane's own failure that counts. */
+    bool found = (lost && hdi_failure_find(rt, lane->global, head + 1, &failure)) ||
+                 hdi_failure_find(rt, lane->global, issued, &failure) ||
+                 hdi_failure_find(rt, lane->global, head, &failure) ||
+                 hdi_failure_find(rt, lane->global, head + 1, &failure);
+    if (found) {
+        hd_status status = failure_status(rt, &failure, lane->global, failure.position, who);
+        if (status == HD_ERROR_DEVICE_LOST) {
+            return status;
+        }
+        hd_error error = {.size = sizeof error};
+        hd_last_error(&error);
+        char cause[sizeof error.message];
+        memcpy(cause, error.message + strlen(who), sizeof cause - strlen(who));
+        error.status = HD_ERROR_LANE_FAILED;
+        snprintf(error.message, sizeof error.message, "%s: lane %u of device %d refuses work (hd_lane_reset)%.300s",
+                 who, lane->number, lane->device->index, cause);
+        return hdi_fail_error(&error);
+    }
+    if (lost) {
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", lane->device->index, "%s: device %d is lost: %s", who,
+                               lane->device->index, hdi_driver_code_name(lost));
+    }
+    return hdi_fail(HD_ERROR_LANE_FAILED, "%s: lane %u of device %d refuses work since an operation in it failed", who,
+                    lane->number, lane->device->index);
+}

@@ -1,0 +1,178 @@
+/* suspects.c - which operations of a device may be under way. What it is for, threads, locks: see suspects.h.
+ *
+ * Always: a position of a lane is looked at once per walk, so lanes that wait for each other in turn come to an end; numbers that an engine in
+ * another process wrote are bounded before they are used.
+ */
+#include "engine/suspects.h"
+
+#include <string.h>
+#include "engine/engine.h"
+
+/* Sorts of operations, the likeliest to go wrong first. */
+enum { LAUNCHES, PRODUCTS, OTHERS, SORTS };
+
+static int sort_of(uint8_t op)
+{
+    return op == HDI_OP_LAUNCH ? LAUNCHES : op == HDI_OP_MATMUL ? PRODUCTS : OTHERS;
+}
+
+typedef struct walk {
+    const hdi_device *device;
+    int sort;  /* what is looked for */
+    bool next; /* it is the first operation that was not given to the driver; else all that were */
+    bool one;  /* the first one is enough */
+    hdi_suspects *out;
+    uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
+} walk;
+
+typedef struct stretch {
+    uint64_t from, begun, head; /* up to `from` it was seen to end, up to `begun` it may be under way */
+} stretch;
+
+/* How far a lane is, also where its engine has not looked yet. */
+static stretch stretch_of(const hdi_device *device, uint32_t number)
+{
+    const hdi_lane_shared *lane = &device->channel.lanes[number];
+    uint64_t slots = device->channel.slots;
+    uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
+    uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
+    done = head - done > slots ? head : done;
+    issued = issued - done > head - done ? head : issued;
+    /* The device writes the low half of a position that it has passed. One from before `done` seems to be far ahead. */
+    uint32_t low = atomic_load_explicit(&device->channel.words[number].position, memory_order_acquire);
+    uint32_t further = low - (uint32_t)done;
+    uint64_t from = further <= issued - done ? done + further : done;
+    uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
+    return (stretch){from, begun > from && begun < issued ? begun : issued, head};
+}
+
+uint64_t hdi_suspects_begun(const hdi_device *device, uint32_t number)
+{
+    return stretch_of(device, number).begun;
+}
+
+/* Joins operations of one lane that are alike. */
+static void add(hdi_suspects *out, const hdi_suspect *s)
+{
+    out->count++;
+    for (uint32_t i = 0; i < out->n_named; i++) {
+        hdi_suspect *known = &out->named[i];
+        if (known->lane == s->lane && known->op == s->op && known->kernel == s->kernel) {
+            known->last = s->position;
+            known->count++;
+            return;
+        }
+    }
+    if (out->n_named < HDI_SUSPECTS_NAMED) {
+        out->named[out->n_named++] = *s;
+    }
+}
+
+/* The lane of this device that a WAIT is for; HDI_LANES_MAX: of another device, or nonsense. */
+static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
+{
+    return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;
+}
+
+static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const hdi_command *c, uint64_t end)
+{
+    return (hdi_suspect){
+        .position = end,
+        .last = end,
+        .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
+        .kernel = c->op == HDI_OP_LAUNCH ? c->kernel : 0,
+        .count = 1,
+        .op = c->op,
+    };
+}
+
+/* Goes through a lane up to `limit`, and before each of its operations through what that waits for. True: enough was found. */
+static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-no-recursion): `walked` only rises */
+{
+    stretch s = stretch_of(w->device, number);
+    uint64_t to = w->next ? s.head : s.begun;
+    uint64_t *at = &w->walked[number];
+    *at = *at < s.from ? s.from : *at;
+    while (*at < to && *at < limit) {
+        const hdi_command *c = hdi_command_at(&w->device->channel, number, *at);
+        if (c->slots == 0) {
+            return false; /* a dead process left it half written */
+        }
+        *at += c->slots;
+        uint64_t end = *at;
+        if (c->op == HDI_OP_WAIT) {
+            uint32_t other = waits_for(w->device, c);
+            if (other < HDI_LANES_MAX && other != number && go_through(w, other, c->wait.position)) {
+                return true;
+            }
+        } else if (hdi_op_is_work(c->op) && sort_of(c->op) == w->sort && (!w->next || end > s.begun)) {
+            hdi_suspect found = suspect_of(w->device, number, c, end);
+            add(w->out, &found);
+            if (w->one) {
+                return true;
+            }
+        }
+        if (w->next && hdi_op_is_work(c->op) && end > s.begun) {
+            return false; /* what comes behind it is not next */
+        }
+    }
+    return false;
+}
+
+static void go_through_all(walk *w)
+{
+    uint32_t made = atomic_load_explicit(&w->device->lanes_made, memory_order_acquire);
+    memset(w->walked, 0, sizeof w->walked);
+    for (uint32_t i = 0; i < made && i < HDI_LANES_MAX; i++) {
+        go_through(w, i, UINT64_MAX);
+    }
+}
+
+/* The watchdog says which lane's first operation has taken too long. False: it does not. */
+static bool overdue(const hdi_device *device, hdi_suspects *out)
+{
+    uint32_t lane = atomic_load_explicit(&device->channel.engine->overdue, memory_order_acquire) - 1;
+    if (lane >= HDI_LANES_MAX) {
+        return false;
+    }
+    stretch s = stretch_of(device, lane);
+    uint64_t end;
+    const hdi_command *c = hdi_lane_operation(&device->channel, lane, s.from, s.begun, &end);
+    if (c) {
+        hdi_suspect found = suspect_of(device, lane, c, end);
+        add(out, &found);
+    }
+    return c != NULL;
+}
+
+void hdi_suspects_collect(const hdi_device *device, int code, hdi_suspects *out)
+{
+    *out = (hdi_suspects){.begun = true};
+    if (code == HDI_GONE_WATCHDOG && overdue(device, out)) {
+        out->certain = true;
+        return;
+    }
+    walk w = {.device = device, .out = out};
+    for (w.sort = 0; w.sort < SORTS && !out->count; w.sort++) {
+        go_through_all(&w);
+    }
+    w.next = true;
+    for (w.sort = 0; w.sort < SORTS && !out->count; w.sort++) {
+        out->begun = false;
+        go_through_all(&w);
+    }
+}
+
+bool hdi_suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_suspects *all, hdi_suspect *out)
+{
+    hdi_suspects found = {.count = 0};
+    walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
+    if (all->count && !all->certain) {
+        /* Of the sort that the device's suspects are of: a copy here is none while another lane has a kernel under way. */
+        w.sort = sort_of(all->named[0].op);
+        go_through(&w, number, UINT64_MAX);
+    }
+    *out = found.count ? found.named[0] : all->named[0];
+    return found.count != 0;
+}

@@ -1,0 +1,327 @@
+/* test_blame.c - a failure names the kernel that failed, whichever call tells it: kinds of failure, calls that tell, and one lane or two.
+ *
+ * Threads: the main one. Locks: none.
+ * Always: a kernel that had finished before is not named. Where several were under way the one that failed is told first, since the others
+ * come behind it.
+ */
+#include "workers.h"
+
+enum { words = 256, bytes = words * 4 };
+
+/* ---- kinds of failure ---- */
+
+enum { STRAY, TRAP, OVERDUE, CRASH, KILLED, KINDS };
+
+typedef struct kind {
+    const char *name, *kernel;
+    bool needs_worker;
+    bool is_slow; /* takes as long as the option watchdog says */
+} kind;
+
+static const kind kinds[KINDS] = {
+    [STRAY] = {"a stray write", "stray", false, false}, [TRAP] = {"a trap", "trap", false, false},
+    [OVERDUE] = {"the watchdog", "spin", false, true},  [CRASH] = {"a kernel that aborts", "crash", true, false},
+    [KILLED] = {"SIGKILL", "spin", true, false},
+};
+
+/* ---- what goes wrong ---- */
+
+typedef struct scene {
+    hd_runtime *runtime;
+    wk_kernels k;
+    conf_kernels builtin;
+    int kind;
+    hd_lane *lane, *other;
+    hd_buffer *y, *z, *pinned;
+    hd_buffer *target; /* nothing can be read from it */
+    wk_gate gate;
+    hd_ticket culprit;
+    int lane_number;
+} scene;
+
+static bool open_scene(scene *s, int which)
+{
+    *s = (scene){.kind = which};
+    s->runtime =
+        which == OVERDUE ? conf_open_with("host_devices=1 watchdog=%d", wk_watchdog_ms()) : conf_open("host_devices=1");
+    s->k = wk_load(s->runtime);
+    bool can = s->k.module && (!kinds[which].needs_worker || conf_is_process(s->runtime)) &&
+               conf_isolates(s->runtime) && (conf_is_host(s->runtime) || (which != TRAP && which != CRASH));
+    if (!can) {
+        conf_close(s->runtime);
+        return false;
+    }
+    s->builtin = conf_builtins(s->runtime);
+    hd_lane *third = NULL;
+    hd_buffer *x = NULL;
+    CONF_OK(hd_lane_create(s->runtime, 0, &s->other)); /* its number is lower than the culprit's */
+    CONF_OK(hd_lane_create(s->runtime, 0, &s->lane));
+    CONF_OK(hd_lane_create(s->runtime, 0, &third));
+    CONF_OK(hd_alloc(s->lane, bytes, &s->y));
+    CONF_OK(hd_alloc(s->other, bytes, &s->z));
+    CONF_OK(hd_alloc(third, bytes, &x));
+    CONF_OK(hd_alloc_host(s->runtime, bytes, &s->pinned));
+    CONF_OK(hd_fill(s->y, 0, 0, bytes, NULL));
+    CONF_OK(hd_fill(s->z, 0, 0, bytes, NULL));
+    CONF_OK(hd_fill(x, 0, 0, bytes, NULL));
+    s->lane_number = hd_lane_number(s->lane);
+    hd_lane *innocent[] = {third, s->other, s->lane};
+    for (int i = 0; i < 3; i++) {
+        hd_ticket ticket;
+        CONF_OK(wk_launch_one(innocent[i], s->k.hello, x, &ticket));
+        CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    }
+    return true;
+}
+
+/* The failure names the kernel, in text and fields. */
+static void check_blamed(const scene *s, const char *teller)
+{
+    const char *kernel = kinds[s->kind].kernel;
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    char name[64];
+    snprintf(name, sizeof name, "'%s'", kernel);
+    if (strstr(e.message, name) == NULL || strstr(e.message, "hello") != NULL || strcmp(e.kernel, kernel) != 0 ||
+        strcmp(e.operation, "launch") != 0 || e.device != 0 || e.lane != s->lane_number ||
+        e.ticket != s->culprit.sequence) {
+        conf_fail_at(__FILE__, __LINE__, "%s, told by %s: kernel '%s' (%s, device %d, lane %d, ticket %llu): %s",
+                     kinds[s->kind].name, teller, e.kernel, e.operation, e.device, e.lane, (unsigned long long)e.ticket,
+                     e.message);
+    }
+}
+
+/* True when it was submitted; else the loss is known already, and the refusal must tell it as well. */
+static bool submitted(const scene *s, hd_status status)
+{
+    if (status != HD_OK) {
+        CONF_TRUE(status == HD_ERROR_DEVICE_LOST);
+        check_blamed(s, "a launch that is refused");
+    }
+    return status == HD_OK;
+}
+
+/* The culprit, and in another lane somebody who waits for what it should have made. False: the loss was told. */
+static bool go_wrong(scene *s, bool two_lanes)
+{
+    s->target = two_lanes ? s->z : s->y;
+    hd_kernel *bad = s->kind == TRAP ? s->k.trap : s->k.crash;
+    if (kinds[s->kind].kernel == kinds[OVERDUE].kernel) {
+        wk_gate_shut(&s->gate, s->runtime, s->lane, s->k);
+        s->culprit = s->gate.ticket;
+        if (!submitted(s, wk_add_one(s->lane, s->k, s->y, words, NULL))) {
+            return false;
+        }
+    } else {
+        CONF_OK(s->kind == STRAY ? wk_stray(s->lane, s->k, s->y, &s->culprit)
+                                 : wk_launch_one(s->lane, bad, s->y, &s->culprit));
+    }
+    bool under_way = !two_lanes || submitted(s, conf_copy(s->other, s->builtin, s->z, 0, s->y, 0, words, NULL));
+    if (under_way && s->kind == KILLED) {
+        CONF_EQUAL(kill(wk_pid(s->runtime, 0), SIGKILL), 0);
+    }
+    return under_way;
+}
+
+static void close_scene(scene *s)
+{
+    if (s->gate.flags != NULL) {
+        wk_gate_open(&s->gate);
+    }
+    conf_close(s->runtime);
+}
+
+/* ---- calls that tell ---- */
+
+static hd_status by_read(scene *s)
+{
+    uint32_t got;
+    return hd_read(s->target, 0, &got, sizeof got);
+}
+
+static hd_status by_write(scene *s)
+{
+    uint32_t got[words] = {0};
+    hd_status status = hd_write(s->target, 0, got, bytes);
+    return status ? status : by_read(s); /* a write need not wait for what it replaces */
+}
+
+static hd_status by_copy(scene *s)
+{
+    hd_ticket ticket;
+    hd_status status = hd_copy(s->pinned, 0, s->target, 0, bytes, &ticket);
+    return status ? status : hd_wait(ticket, HD_FOREVER);
+}
+
+static hd_status by_map(scene *s)
+{
+    void *at;
+    hd_status status = hd_copy(s->pinned, 0, s->target, 0, bytes, NULL);
+    return status ? status : hd_map(s->pinned, HD_READ, &at);
+}
+
+static hd_status by_element(scene *s)
+{
+    uint32_t got;
+    hd_status status = hd_copy(s->pinned, 0, s->target, 0, bytes, NULL);
+    hd_error e = {.size = sizeof e};
+    if (status == HD_OK && hd_get_u32(s->pinned, 3, &got)) {
+        return HD_OK;
+    }
+    hd_last_error(&e);
+    return e.status;
+}
+
+static hd_status by_buffer_wait(scene *s)
+{
+    return hd_buffer_wait(s->target, HD_READ, HD_FOREVER);
+}
+
+static hd_status by_tensor_read(scene *s)
+{
+    const uint64_t shape[] = {words / 2};
+    const int64_t strides[] = {8};
+    static uint32_t got[words];
+    hd_tensor t;
+    hd_status status = hd_tensor_make_strided(s->target, 0, HD_TYPE_F32, 1, shape, strides, &t);
+    return status ? status : hd_tensor_read(&t, got);
+}
+
+static hd_status by_lane_wait(scene *s)
+{
+    return hd_lane_wait(s->target == s->z ? s->other : s->lane, HD_FOREVER);
+}
+
+static hd_status by_wait(scene *s)
+{
+    return hd_wait(s->culprit, HD_FOREVER);
+}
+
+static hd_status by_launch(scene *s)
+{
+    hd_status status = by_wait(s);
+    CONF_TRUE(status == HD_ERROR_DEVICE_LOST);
+    hd_lane *fresh = NULL;
+    hd_buffer *large = NULL;
+    CONF_FAILS(hd_lane_create(s->runtime, 0, &fresh), HD_ERROR_DEVICE_LOST);
+    check_blamed(s, "hd_lane_create");
+    CONF_FAILS(hd_alloc(s->lane, (size_t)64 << 20, &large), HD_ERROR_DEVICE_LOST);
+    check_blamed(s, "hd_alloc");
+    return wk_add_one(s->other, s->k, s->z, words, NULL);
+}
+
+static hd_status by_restart(scene *s)
+{
+    CONF_TRUE(by_wait(s) == HD_ERROR_DEVICE_LOST);
+    if (conf_is_process(s->runtime)) { /* it comes back: what was lost before is still told */
+        CONF_OK(hd_device_restart(s->runtime, 0));
+        return by_wait(s);
+    }
+    CONF_FAILS(hd_device_restart(s->runtime, 0), HD_ERROR_UNSUPPORTED);
+    return HD_ERROR_DEVICE_LOST;
+}
+
+static hd_status by_loss_next(scene *s)
+{
+    CONF_TRUE(by_wait(s) == HD_ERROR_DEVICE_LOST);
+    check_blamed(s, "hd_wait");
+    struct pollfd p = {.events = POLLIN};
+    CONF_OK(hd_loss_descriptor(s->runtime, &p.fd));
+    CONF_EQUAL(poll(&p, 1, 60000), 1);
+    hd_device_loss loss = {.size = sizeof loss};
+    CONF_OK(hd_loss_next(s->runtime, &loss));
+    if (strstr(loss.message, kinds[s->kind].kernel) == NULL || strstr(loss.message, "hello") != NULL) {
+        conf_fail_at(__FILE__, __LINE__, "%s, told by hd_loss_next: %s", kinds[s->kind].name, loss.message);
+    }
+    return HD_ERROR_DEVICE_LOST;
+}
+
+typedef struct teller {
+    const char *name;
+    hd_status (*call)(scene *s);
+    bool brief; /* also for kinds that are slow */
+} teller;
+
+static const teller tellers[] = {
+    {"hd_read", by_read, true},
+    {"hd_write", by_write, false},
+    {"hd_copy and hd_wait", by_copy, false},
+    {"hd_copy and hd_map", by_map, false},
+    {"hd_copy and hd_get_u32", by_element, false},
+    {"hd_buffer_wait", by_buffer_wait, false},
+    {"hd_tensor_read", by_tensor_read, false},
+    {"hd_lane_wait", by_lane_wait, true},
+    {"hd_wait", by_wait, false},
+    {"a later launch", by_launch, false},
+    {"hd_device_restart", by_restart, false},
+    {"hd_loss_next", by_loss_next, true},
+};
+
+static void told_by_all(int which)
+{
+    int told = 0;
+    for (size_t i = 0; i < sizeof tellers / sizeof tellers[0]; i++) {
+        for (int two_lanes = 0; two_lanes < 2; two_lanes++) {
+            scene s;
+            if ((kinds[which].is_slow && !tellers[i].brief) || !open_scene(&s, which)) {
+                continue;
+            }
+            if (go_wrong(&s, two_lanes != 0)) {
+                hd_status status = tellers[i].call(&s);
+                if (status != HD_ERROR_DEVICE_LOST) {
+                    conf_fail_at(__FILE__, __LINE__, "%s, %s: %s", kinds[which].name, tellers[i].name,
+                                 hd_status_name(status));
+                }
+                check_blamed(&s, tellers[i].name);
+            }
+            close_scene(&s);
+            told++;
+        }
+    }
+    if (!told) {
+        skip();
+    }
+}
+
+static void a_stray_write(void **state)
+{
+    (void)state;
+    told_by_all(STRAY);
+}
+
+static void a_trap(void **state)
+{
+    (void)state;
+    told_by_all(TRAP);
+}
+
+static void a_kernel_that_runs_too_long(void **state)
+{
+    (void)state;
+    told_by_all(OVERDUE);
+}
+
+static void a_kernel_that_ends_its_worker(void **state)
+{
+    (void)state;
+    told_by_all(CRASH);
+}
+
+static void a_worker_that_is_killed(void **state)
+{
+    (void)state;
+    told_by_all(KILLED);
+}
+
+int main(void)
+{
+    conf_begin("test_blame");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(a_stray_write),
+        CONF_CASE(a_trap),
+        CONF_CASE(a_kernel_that_runs_too_long),
+        CONF_CASE(a_kernel_that_ends_its_worker),
+        CONF_CASE(a_worker_that_is_killed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
