@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# test_figures.sh - README's figures name the commit and the log that they are from, and hold as long as no hot path has changed since.
+# tools/count-instructions sees in made-up trees where that is not so, and nothing in this one.
+set -u
+source=$1
+tool=$source/tools/count-instructions
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+tree=$work/tree
+# A tree with two blocks of figures, of one commit each, and counts that have not changed since.
+make_tree() {
+    rm -rf "$tree"
+    mkdir -p "$tree/tests/guard" "$tree/bench/results"
+    cat >"$tree/README.md" <<'TEXT'
+# Heddle
+
+| a table | that holds no figures |
+|---|---|
+
+## Measured
+
+Whole tables: [bench/results/](bench/results/).
+
+Measured at `aaaaaa1` ([first](bench/results/first.txt)), `bbbbbb2` ([second](bench/results/second.txt)).
+
+| launches | here | there |
+|---|---|---|
+| all | 5 ns | 6 ns |
+
+Measured at `bbbbbb2` ([second](bench/results/second.txt)).
+
+| memory | here |
+|---|---|
+| all | 5 ns |
+
+## Licence
+TEXT
+    printf '== machine\ncommit aaaaaa1\n' >"$tree/bench/results/first.txt"
+    printf '== machine\ncommit bbbbbb2\n' >"$tree/bench/results/second.txt"
+    printf '# compiler gcc 12.2.0\nlaunch 200.0\ndone 20.0\n' >"$tree/tests/guard/instructions.txt"
+    printf '# compiler gcc 12.2.0\nrow aaaaaa1 bbbbbb2\nlaunch 199.0 204.0\ndone 20.0 20.0\n' >"$tree/tests/guard/measured.txt"
+}
+
+# says STATUS TEXT
+says() {
+    "$tool" --figures "$tree" >"$work/out" 2>&1
+    local status=$?
+    [ $status -eq "$1" ] || fail "status $status, not $1: $(cat "$work/out")"
+    [ -z "$2" ] || grep -qF -- "$2" "$work/out" || fail "does not say \"$2\": $(cat "$work/out")"
+}
+
+make_tree
+says 0 ''
+sed -i 's/^launch .*/launch 207.0/' "$tree/tests/guard/instructions.txt" # 4 % more than at the first commit, 1.5 % more than at the second
+says 1 "README's figures of aaaaaa1"
+grep -q 'bbbbbb2' "$work/out" && fail "figures that hold are complained about: $(cat "$work/out")"
+make_tree
+echo 'copy 100.0' >>"$tree/tests/guard/instructions.txt"
+says 1 'copy: 100.0 in tests/guard/instructions.txt, not in'
+make_tree
+sed -i 's/^row .*/row aaaaaa1 ccccccc/' "$tree/tests/guard/measured.txt"
+says 1 'has no counts'
+make_tree
+sed -i 's/^Measured at `bbbbbb2`.*/Measured once./' "$tree/README.md"
+says 1 'does not say at which commit'
+make_tree
+echo 'commit ddddddd' >"$tree/bench/results/second.txt"
+says 1 'bench/results/second.txt does not say so'
+make_tree
+rm "$tree/tests/guard/measured.txt"
+says 77 'not recorded yet'
+make_tree
+sed -i '/^## Measured/d' "$tree/README.md"
+says 2 'no figures'
+
+[ $failed -eq 0 ] || exit 1
+"$tool" --figures "$source"
