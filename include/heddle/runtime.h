@@ -45,8 +45,10 @@ typedef struct hd_options {
 HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
 /* Waits for submitted work to finish, at most as long as the option `close_timeout` says, then releases everything. Where
- * work does not end in time, or the driver does not return, the devices are abandoned as they are: what they hold goes back
- * to the system when the process ends. NULL is ignored.
+ * work does not end in time, or the driver does not return, the devices are abandoned as they are: what they hold, pinned memory included,
+ * goes back to the system when the process ends, and hd_message names the operation and what was left. Giving things back has 5
+ * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message says so. NULL is ignored; what is no open
+ * runtime any more is refused (hd_message, HANDLE): of two threads that close at once one does.
  * No other thread may be inside a call on this runtime, or call it afterwards. */
 HD_API void hd_close(hd_runtime *runtime);
 

@@ -28,8 +28,7 @@ static const char *operation_name(uint8_t op)
     }
 }
 
-/* "the launch of kernel 'x'", "a copy" */
-static void name_operation(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes)
+void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes)
 {
     if (op == HDI_OP_LAUNCH) {
         char name[HDI_KERNEL_NAME_BYTES];
@@ -190,7 +189,7 @@ static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, uint32_t l
     }
     char what[160];
     hd_error error = blamed(rt, f);
-    name_operation(rt, f->op, f->kernel, what, sizeof what);
+    hdi_operation_text(rt, f->op, f->kernel, what, sizeof what);
     snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who, what,
              error.device, error.lane, (unsigned long long)error.ticket, hdi_driver_code_name(f->driver_code),
              f->inherited ? "; this operation reads what that one should have written" : "");

@@ -264,6 +264,22 @@ bool hdi_engine_stop(hdi_device *device, int64_t deadline)
     return true;
 }
 
+bool hdi_engine_is_busy(hdi_device *device)
+{
+    hdi_engine *engine = device->engine;
+    hdi_scope scope;
+    if (!engine || hdi_scope_enter(device, "hd_close", &scope) != HD_OK) {
+        return false; /* a context that cannot be entered does no work */
+    }
+    bool busy = false;
+    for (uint32_t i = 0; i < HDI_LANES_MAX && !busy; i++) {
+        const hdi_feed *feed = &engine->feeds[i];
+        busy = feed->stream && device->runtime->driver->cuStreamQuery(feed->stream) == HDCU_ERROR_NOT_READY;
+    }
+    hdi_scope_leave(&scope);
+    return busy;
+}
+
 void hdi_engine_destroy(hdi_device *device, bool driver_usable)
 {
     hdi_engine *engine = device->engine;

@@ -14,6 +14,8 @@ hd_status hdi_engine_create(hdi_device *device); /* hd_open: the thread runs whe
 /* Ends the thread; nothing is issued afterwards. False: the thread is still inside a driver call at the deadline and was let go;
  * everything that it can reach must stay. */
 bool hdi_engine_stop(hdi_device *device, int64_t deadline);
+/* Whether the driver says that streams of the device have unfinished work. The engine has stopped. */
+bool hdi_engine_is_busy(hdi_device *device);
 void hdi_engine_destroy(hdi_device *device, bool driver_usable);
 void hdi_engine_ring(hdi_engine_shared *engine); /* wakes it; call only when `asleep` was seen set */
 void hdi_engine_run_inline(
@@ -110,6 +112,8 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 
 /* describe.c: failures as statuses with a message. */
+/* "the launch of kernel 'x'", "a copy" */
+void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes);
 /* The failure that covers a finished position as a status with message, HD_OK if there is none. */
 hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who);
 /* The line that says how a device was lost: `who`, cause, the operations that may be to blame, of which the failure names the likeliest. */
@@ -148,7 +152,7 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command); /* a one-slot com
 /* registry.c: which runtimes are open. */
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
-void hdi_runtime_remove(hd_runtime *rt);
+bool hdi_runtime_remove(hd_runtime *rt); /* false: it is not open. Of several calls at once one returns true */
 /* Runs `visit` on the open runtime with this id, under the registry's lock; false when there is none. */
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context);
 

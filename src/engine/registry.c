@@ -68,15 +68,18 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     return status ? hdi_fail(status, "hd_open: %d runtimes are open already", RUNTIMES_MAX) : HD_OK;
 }
 
-void hdi_runtime_remove(hd_runtime *rt)
+bool hdi_runtime_remove(hd_runtime *rt)
 {
+    bool found = false;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < RUNTIMES_MAX; i++) {
+    for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
         if (open_runtimes[i] == rt) {
             open_runtimes[i] = NULL;
+            found = true;
         }
     }
     pthread_mutex_unlock(&lock);
+    return found;
 }
 
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context)

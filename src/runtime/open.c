@@ -1,8 +1,6 @@
-/* open.c - hd_open and hd_close.
+/* open.c - hd_open.
  *
- * Threads: open from any; close from one, when no other thread is inside a call on the runtime. Locks: none.
- * Always: an hd_open that fails leaves nothing behind; hd_close gives everything back, except what work that never ended may still
- * be using.
+ * Threads: any. Locks: none. Always: an hd_open that fails leaves nothing behind.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -154,100 +152,6 @@ static hdi_port *usable_port(void *context, int index)
     return usable ? device->port : NULL;
 }
 
-static void release_kernels(hd_runtime *rt)
-{
-    for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
-        free(atomic_load_explicit(&rt->kernels[i], memory_order_relaxed));
-    }
-}
-
-/* True when all work of the device ended, or the device is lost and so its work, too. */
-static bool drain(hdi_device *device, int64_t deadline)
-{
-    bool drained = true;
-    bool has_engine = device->engine || device->runtime->workers;
-    for (uint32_t i = 0; has_engine && i < HDI_LANES_MAX; i++) {
-        hd_lane *lane = device->lanes[i];
-        if (lane && !hdi_wait_position(device->runtime, lane->global, lane->head, deadline)) {
-            drained = false;
-        }
-    }
-    return drained;
-}
-
-#define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets this long in any case */
-
-/* False: an engine is stuck in a driver call. `hung`: which devices have work that did not end. */
-static bool stop_engines(hd_runtime *rt, bool *hung)
-{
-    int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
-    for (int i = 0; i < rt->n_devices; i++) {
-        hung[i] = rt->devices[i] && !drain(rt->devices[i], deadline);
-    }
-    bool stopped = true;
-    int64_t least = hdi_deadline(STOP_LEAST_NS);
-    for (int i = 0; i < rt->n_devices; i++) {
-        if (rt->devices[i] && !hdi_engine_stop(rt->devices[i], deadline > least ? deadline : least)) {
-            stopped = false;
-        }
-    }
-    return stopped;
-}
-
-/* Everything that hd_open made, in reverse; also of a runtime that is only half made, without `message`. *message: what the thread is told
- * of hd_close. */
-static void tear_down(hd_runtime *rt, hd_error *message)
-{
-    bool hung[HDI_DEVICES_MAX] = {false};
-    hdi_keeper_stop(rt);
-    hdi_copiers_release(rt);
-    bool stopped = stop_engines(rt, hung);
-    if (message) {
-        hdi_report_at_close(rt, message);
-    }
-    if (!stopped) {
-        return; /* the stuck engine comes back to all of this, if it ever comes back */
-    }
-    /* With worker processes nothing hangs on: what is theirs ends with them. */
-    hdi_workers_release(rt);
-    bool any_hung = false;
-    for (int i = 0; i < rt->n_devices; i++) {
-        any_hung |= hung[i] && !rt->is_process;
-    }
-    bool driver_usable = !any_hung && !rt->is_process;
-    hdi_modules_release(rt, driver_usable);
-    hdi_products_release(rt);
-    hdi_holds_release(rt);
-    hdi_buffers_release(rt);
-    hdi_staging_release(rt);
-    hdi_rings_release(rt);
-    hdi_crates_release(rt);
-    hdi_peers_release(rt);
-    hdi_caches_destroy(rt);
-    hdi_reclaim_release(rt);
-    hdi_keeper_release(rt);
-    hdi_findings_release(rt);
-    hdi_page_release(rt);
-    hdi_host_destroy(rt, driver_usable);
-    hdi_pinned_pool_destroy(rt->pinned);
-    hdi_shares_release(rt);
-    for (int i = 0; i < rt->n_devices; i++) {
-        /* What hangs on one device may still use what the others own. */
-        hdi_device_destroy(rt->devices[i], any_hung);
-    }
-    release_kernels(rt);
-    if (driver_usable) {
-        hdi_driver_close(rt->driver);
-    }
-    hdi_losses_release(rt);
-    pthread_mutex_destroy(&rt->restarting);
-    pthread_mutex_destroy(&rt->cold);
-    pthread_mutex_destroy(&rt->linking);
-    hdi_options_release(&rt->options);
-    rt->magic = 0;
-    free(rt);
-}
-
 static hd_status build(hd_runtime *rt)
 {
     rt->is_inline = strcmp(rt->options.placement, "inline") == 0;
@@ -332,7 +236,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     if (status) {
         hd_error cause;
         hdi_error_save(&cause);
-        tear_down(rt, NULL);
+        hdi_runtime_tear_down(rt, NULL);
         hdi_error_restore(&cause);
     } else {
         *out = rt;
@@ -341,21 +245,4 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_captures_mind(driver, captures);
     }
     return status;
-}
-
-void hd_close(hd_runtime *rt)
-{
-    if (!hdi_runtime_is_open(rt)) {
-        return;
-    }
-    hdi_runtime_remove(rt);
-    const hdi_driver *driver = rt->driver;
-    int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
-    hd_error before;
-    hdi_error_save(&before);
-    tear_down(rt, &before);
-    hdi_error_restore(&before);
-    if (driver) {
-        hdi_captures_mind(driver, captures);
-    }
 }

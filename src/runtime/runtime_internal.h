@@ -2,6 +2,7 @@
 #ifndef HDI_RUNTIME_INTERNAL_H
 #define HDI_RUNTIME_INTERNAL_H
 
+#include "base/error.h"
 #include "engine/engine.h"
 
 /* device.c. A device is made in three steps: create (itself and its channel), make_local or make_remote (its port; a remote one is
@@ -16,5 +17,9 @@ uint64_t hdi_device_place_range(hdi_device *device);
 /* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work never ended; the driver is not
  * called and what the device may still write to stays mapped. */
 void hdi_device_destroy(hdi_device *device, bool hung);
+
+/* close.c. Everything that hd_open made, in reverse; also of a runtime that is only half made, then without `left`. *left: what was left
+ * behind, or else what there is to tell of the report; its status is HD_OK where there is nothing. */
+void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left);
 
 #endif

@@ -1,0 +1,151 @@
+/* test_close_limit.c - hd_close comes back within its limit, and says what it had to leave behind.
+ *
+ * Threads: one that closes beside the main one. Locks: none.
+ * Always: a case that hangs is ended by the watchdog; a kernel that was left behind is let go at the end, in memory that was left, too.
+ */
+#include "workers.h"
+
+#include <pthread.h>
+
+enum { bytes = 4096, watchdog_ms = 300 };
+
+/* What is left behind when a case closes: not a leak to report. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "report_thread_leaks=0";
+}
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "detect_leaks=0";
+}
+
+static void says(const char *word)
+{
+    if (strstr(hd_message(), word) == NULL) {
+        conf_fail_at(__FILE__, __LINE__, "hd_close says \"%s\", not \"%s\"", hd_message(), word);
+    }
+}
+
+/* The watchdog gives up a kernel without end, which then goes on in the driver of this process. */
+static void what_was_given_up_is_left(bool by_read)
+{
+    hd_runtime *runtime = conf_open_with("watchdog=%d close_timeout=300", watchdog_ms);
+    wk_kernels k = wk_load(runtime);
+    WK_NEED_KERNELS(runtime, k);
+    if (!conf_is_process(runtime) && conf_on_gpus) {
+        conf_close(runtime);
+        skip();
+    }
+    bool is_process = conf_is_process(runtime);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    wk_gate gate;
+    uint32_t word = 0;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(hd_fill(x, 0, 0, bytes, NULL));
+    wk_gate_shut(&gate, runtime, lane, k);
+    hd_arg args[] = {hd_inout(x)};
+    CONF_OK(hd_launch(lane, k.hello, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 1, NULL));
+    if (by_read) {
+        CONF_FAILS(hd_read(x, 0, &word, sizeof word), HD_ERROR_DEVICE_LOST);
+    } else {
+        CONF_FAILS(hd_lane_wait(lane, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
+    }
+    conf_close(runtime);
+    if (!is_process) {
+        says("hd_close: work did not end on the lost device");
+        says("left as they are");
+        wk_gate_open(&gate);
+    }
+}
+
+static void after_a_read_that_was_given_up(void **state)
+{
+    (void)state;
+    what_was_given_up_is_left(true);
+}
+
+static void after_a_wait_that_was_given_up(void **state)
+{
+    (void)state;
+    what_was_given_up_is_left(false);
+}
+
+/* Without a watchdog: the message names the operation, the lane and the option. */
+static void work_without_end_is_named(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("close_timeout=100");
+    wk_kernels k = wk_load(runtime);
+    WK_NEED_KERNELS(runtime, k);
+    bool is_process = conf_is_process(runtime);
+    wk_gate gate;
+    wk_gate_shut(&gate, runtime, hd_default_lane(runtime, 0), k);
+    conf_close(runtime);
+    says("the launch of kernel 'spin'");
+    says("close_timeout=100");
+    says(is_process ? "its worker process was ended" : "left as they are");
+    if (!is_process) {
+        wk_gate_open(&gate);
+    }
+}
+
+/* A driver that does not return from giving something back. */
+static void a_driver_that_does_not_return(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("close_timeout=0 delay=cuMemUnmap:1=3000000000");
+    if (conf_is_process(runtime)) {
+        conf_close(runtime);
+        skip(); /* its worker is ended instead */
+    }
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_fill(x, 0, 0, bytes, NULL));
+    CONF_OK(hd_buffer_wait(x, HD_WRITE, 60 * CONF_SECOND));
+    conf_close(runtime);
+    says("does not return from the driver");
+}
+
+static void *closes(void *runtime)
+{
+    hd_close(runtime);
+    return strstr(hd_message(), "not an open runtime") != NULL ? runtime : NULL;
+}
+
+/* Of two that close at once one does it, the other is refused. */
+static void by_two_at_once(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        hd_runtime *runtime = NULL;
+        hd_options options = {.size = sizeof options};
+        CONF_OK(hd_open(&options, &runtime));
+        pthread_t threads[2];
+        int refused = 0;
+        for (int i = 0; i < 2; i++) {
+            CONF_EQUAL(pthread_create(&threads[i], NULL, closes, runtime), 0);
+        }
+        for (int i = 0; i < 2; i++) {
+            void *result = NULL;
+            pthread_join(threads[i], &result);
+            refused += result != NULL;
+        }
+        CONF_EQUAL(refused, 1);
+    }
+}
+
+int main(void)
+{
+    conf_begin("test_close_limit");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(after_a_read_that_was_given_up),
+        CONF_CASE(after_a_wait_that_was_given_up),
+        CONF_CASE(work_without_end_is_named),
+        CONF_CASE(a_driver_that_does_not_return),
+        CONF_CASE(by_two_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
