@@ -31,7 +31,9 @@ typedef struct hd_ticket {
 #define HD_FOREVER (-1) /* a time limit that never passes */
 
 /* The calling thread's own lane on a device, made on first use and returned to the runtime when the thread ends (its
- * work still runs). NULL on failure, with hd_message set (HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER,
+ * work still runs). Threads that come when all lanes of the device are in use share default lanes, each the one that the fewest threads have,
+ * until the last of these ends: then work of one waits behind work of another, and a failure stops all of them until
+ * hd_lane_reset. LIMIT only where no thread has a default lane, since hd_lane_create took all. NULL on failure, with hd_message set (HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER,
  * DEVICE_LOST). */
 HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
 
@@ -41,7 +43,7 @@ HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Gives a lane back. Its submitted work still runs, its tickets stay valid. Does not block. NULL and default lanes are
+/* Gives a lane back. Its submitted work still runs, its tickets stay valid; failures of it do not concern the lane's next owner. Does not block. NULL and default lanes are
  * ignored. The lane must not be used for new work afterwards: HANDLE. */
 HD_API void hd_lane_destroy(hd_lane *lane);
 

@@ -212,10 +212,21 @@ static hd_status said(void)
     return error.status;
 }
 
+/* Whether the lane refuses work: it failed, and no command that makes it accept work again is on its way. Order lock held. */
+static bool refuses(const hd_lane *lane)
+{
+    const hdi_lane_shared *shared = lane->shared;
+    /* `failed` again: the engine clears it before `issued` passes the command. */
+    return atomic_load_explicit(&shared->failed, memory_order_acquire) &&
+           atomic_load_explicit(&lane->resumed, memory_order_relaxed) <=
+               atomic_load_explicit(&shared->issued, memory_order_acquire) &&
+           atomic_load_explicit(&shared->failed, memory_order_acquire);
+}
+
 /* What may have changed since the operation was checked. Where something has, this gives up. */
 static hd_status look_again(submission *s)
 {
-    if (atomic_load_explicit(&s->lane->shared->failed, memory_order_acquire) || hdi_device_lost(s->lane->device)) {
+    if (refuses(s->lane) || hdi_device_lost(s->lane->device)) {
         give_up(s);
         return hdi_lane_refuses(s->lane, s->who);
     }

@@ -2,7 +2,8 @@
  *
  * Threads: any. Locks: a device's lanes_lock while lanes are made and given out; its order lock for what submitters read.
  * Always: an hd_lane, its stream and its ring live from their first use until hd_close, and positions never go back, so tickets stay valid
- * when a lane is given out again.
+ * when a lane is given out again. Whether a lane keeps its failures is settled when it is made, on both sides. What its former owner left
+ * in a lane does not fail the next one's work.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -56,6 +57,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
     *lane = (hd_lane){
         .number = number,
         .global = (uint32_t)device->index * HDI_LANES_MAX + number,
+        .keeps_failure = keeps_failure,
         .device = device,
         .shared = &device->channel.lanes[number],
         .ring = &device->channel.rings[(size_t)number * device->channel.slots],
@@ -92,36 +94,63 @@ static bool is_drained(const hd_lane *lane)
     return atomic_load_explicit(&lane->shared->done, memory_order_acquire) == lane->head;
 }
 
+static bool has_failed(const hd_lane *lane)
+{
+    return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0;
+}
+
+/* There is room for the command that makes it accept work again. Order lock held. */
+static bool has_room(const hd_lane *lane)
+{
+    return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask;
+}
+
+/* A lane to give out, a new one if need be; *out: NULL where all are in use. lanes_lock held. */
+static hd_status find_lane(hdi_device *device, bool keeps_failure, const char *who, hd_lane **out)
+{
+    hd_lane *lane = NULL;
+    hd_lane *busy = NULL; /* given back, but its work still runs: the next owner's work would queue up behind it */
+    for (uint32_t i = 0; i < HDI_LANES_MAX && !lane; i++) {
+        hd_lane *candidate = device->lanes[i];
+        if (!candidate) {
+            return new_lane(device, i, keeps_failure, who, out);
+        }
+        hdi_lock_take(&device->order);
+        if (!hdi_handle_head_live(&candidate->handle) && candidate->keeps_failure == keeps_failure) {
+            if (is_drained(candidate)) {
+                lane = candidate;
+            } else if (!busy && has_room(candidate)) {
+                busy = candidate;
+            }
+        }
+        hdi_lock_release(&device->order);
+    }
+    *out = lane ? lane : busy;
+    return HD_OK;
+}
+
+/* Gives a lane out. *resumed: what is left in it comes to an end by itself, and it accepts work from there. Order lock held. */
+static void give_out(hd_lane *lane, bool is_default, bool *resumed)
+{
+    lane->is_default = is_default;
+    lane->owners = 1;
+    *resumed = lane->keeps_failure && (has_failed(lane) || !is_drained(lane));
+    if (*resumed) {
+        hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
+    }
+    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
+}
+
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out)
 {
     int lost = hdi_device_lost(device);
     if (lost) {
         return hdi_loss_tell(device, lost, "", who);
     }
-    hd_status status = HD_OK;
     hd_lane *lane = NULL;
-    hd_lane *busy = NULL; /* given back, but its work still runs: the next owner's work would queue up behind it */
-    bool resume = false;
+    bool resumed = false;
     pthread_mutex_lock(&device->lanes_lock);
-    for (uint32_t i = 0; i < HDI_LANES_MAX && !lane && !status; i++) {
-        hd_lane *candidate = device->lanes[i];
-        if (!candidate) {
-            status = new_lane(device, i, keeps_failure, who, &lane);
-            break;
-        }
-        hdi_lock_take(&device->order);
-        if (!hdi_handle_head_live(&candidate->handle)) {
-            bool failed = atomic_load_explicit(&candidate->shared->failed, memory_order_acquire) != 0;
-            if (is_drained(candidate)) {
-                lane = candidate;
-                resume = failed;
-            } else if (!busy && !failed) {
-                busy = candidate;
-            }
-        }
-        hdi_lock_release(&device->order);
-    }
-    lane = lane ? lane : busy;
+    hd_status status = find_lane(device, keeps_failure, who, &lane);
     if (!status && !lane) {
         status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use: destroy some", who, HDI_LANES_MAX,
                           device->index);
@@ -131,32 +160,54 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
         /* Under the lock: behind it the lanes of a lost device have been ended, and nothing more is done in them. */
         int gone = hdi_device_lost(device);
         if (!gone) {
-            lane->is_default = is_default;
-            lane->keeps_failure = keeps_failure;
-            hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
-            if (resume) {
-                hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
-            }
+            give_out(lane, is_default, &resumed);
         }
         hdi_lock_release(&device->order);
         status = gone ? hdi_driver_failed(device, gone, "", who) : HD_OK;
     }
+    pthread_mutex_unlock(&device->lanes_lock);
     if (!status) {
         *out = lane;
     }
-    pthread_mutex_unlock(&device->lanes_lock);
-    if (resume && !status) {
+    if (resumed) {
         hdi_engine_notify(device->channel.engine, lane->number);
-        hdi_wait_position(device->runtime, lane->global, lane->head, INT64_MAX);
     }
     return status;
 }
 
-/* Back to the runtime; its work goes on. */
-static void give_back(hd_lane *lane)
+/* The default lane that the fewest threads have, for one thread more; NULL: there is none. */
+static hd_lane *share_default_lane(hdi_device *device)
 {
+    hd_lane *best = NULL;
+    pthread_mutex_lock(&device->lanes_lock);
+    hdi_lock_take(&device->order);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hd_lane *lane = device->lanes[i];
+        if (lane && hdi_handle_head_live(&lane->handle) && lane->is_default && lane->keeps_failure &&
+            (!best || lane->owners < best->owners)) {
+            best = lane;
+        }
+    }
+    if (best) {
+        best->owners++;
+    }
+    hdi_lock_release(&device->order);
+    pthread_mutex_unlock(&device->lanes_lock);
+    return best;
+}
+
+/* Back to the runtime with the last of its owners; its work goes on. */
+static void give_back(const hd_lane *handle)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return;
+    }
     hdi_lock_take(&lane->device->order);
-    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, (uint16_t)(hdi_handle_head_generation(&lane->handle) + 1), 0);
+    /* Looked at again: of two threads that give the same one back, one does. */
+    if (hdi_lane_from_handle(handle) == lane && --lane->owners == 0) {
+        hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, (uint16_t)(hdi_handle_head_generation(&lane->handle) + 1), 0);
+    }
     hdi_lock_release(&lane->device->order);
 }
 
@@ -192,10 +243,7 @@ static void give_all_back(hd_runtime *rt, void *context)
     thread_lanes *lanes = context;
     atomic_fetch_sub_explicit(&rt->threads, 1, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
-        hd_lane *lane = hdi_lane_from_handle(lanes->lane[i]);
-        if (lane) {
-            give_back(lane);
-        }
+        give_back(lanes->lane[i]);
     }
 }
 
@@ -250,6 +298,20 @@ static thread_lanes *lanes_of(hd_runtime *rt)
     return lanes;
 }
 
+/* NULL: there is none to be had. */
+static hd_lane *make_default_lane(hdi_device *device)
+{
+    hd_lane *lane = NULL;
+    hd_error before;
+    hdi_error_save(&before);
+    hd_status status = hdi_lane_make(device, true, true, "hd_default_lane", &lane);
+    if (status == HD_ERROR_LIMIT && (lane = share_default_lane(device))) {
+        hdi_error_restore(&before);
+        status = HD_OK;
+    }
+    return status ? NULL : hdi_lane_handle(lane);
+}
+
 hd_lane *hd_default_lane(hd_runtime *rt, int device)
 {
     if (!rt || rt->magic != HDI_RUNTIME_MAGIC) {
@@ -265,11 +327,7 @@ hd_lane *hd_default_lane(hd_runtime *rt, int device)
         return NULL;
     }
     if (!lanes->lane[device]) {
-        hd_lane *lane;
-        if (hdi_lane_make(rt->devices[device], true, true, "hd_default_lane", &lane)) {
-            return NULL;
-        }
-        lanes->lane[device] = hdi_lane_handle(lane);
+        lanes->lane[device] = make_default_lane(rt->devices[device]);
     }
     return lanes->lane[device];
 }
@@ -299,7 +357,7 @@ void hd_lane_destroy(hd_lane *handle)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (lane && !lane->is_default) {
-        give_back(lane);
+        give_back(handle);
     }
 }
 

@@ -74,6 +74,7 @@ struct hd_lane {
     bool
         keeps_failure; /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
     bool is_default;
+    uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
