@@ -56,7 +56,7 @@ static bool is_busy(const hd_lane *lane)
 {
     /* `done` first: it never passes `head`. Relaxed: where it is seen late, a lane that would do as well is taken. */
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed);
-    return done != atomic_load_explicit(&lane->shared->head, memory_order_relaxed);
+    return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
 /* The lane in which this thread has work; else the first one without any; else one that is made for it; else one that has work of others. */

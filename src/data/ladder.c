@@ -58,8 +58,7 @@ static void note_heads(hd_runtime *rt, uint64_t *heads)
     for (int d = 0; d < rt->n_devices; d++) {
         uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
         for (uint32_t i = 0; i < lanes; i++) {
-            heads[d * HDI_LANES_MAX + (int)i] =
-                atomic_load_explicit(&rt->devices[d]->channel.lanes[i].head, memory_order_acquire);
+            heads[d * HDI_LANES_MAX + (int)i] = hdi_lane_submitted(rt->devices[d], i);
         }
     }
 }

@@ -17,7 +17,8 @@
 #include "data/gather.h"
 #include "engine/engine.h"
 
-#define CLAIM_NAP_NS 10000 /* somebody's walk over thousands of segments takes about that long */
+#define ARCHIVINGS_MOST 1000 /* each moves something, or waits for something, where the log is as its writer left it */
+#define CLAIM_NAP_NS 10000   /* somebody's walk over thousands of segments takes about that long */
 
 typedef struct submission {
     hd_runtime *rt;
@@ -30,6 +31,7 @@ typedef struct submission {
     const char *who;
     int64_t deadline; /* for room; 0: not waited yet */
     bool archived;    /* failures of the lane, as far as that was possible at once */
+    int archivings;   /* how often that was needed */
     bool queued;      /* `turn` is in the lane's queue for room */
     hdi_room_waiter turn;
     bool claims; /* the records of the uses in `claimed` are ours */
@@ -84,7 +86,13 @@ static void leave_queue(submission *s)
 static bool has_room(hd_lane *lane, uint64_t need)
 {
     uint64_t slots = lane->mask + 1;
-    lane->done_seen = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    if (__builtin_expect(done > lane->head, 0)) {
+        hdi_device_doubt(lane->device);
+        return false;
+    }
+    /* A worker process may also say less than before, which is waited for in vain. */
+    lane->done_seen = done > lane->done_seen ? done : lane->done_seen;
     return lane->head + need - lane->done_seen <= slots;
 }
 
@@ -286,8 +294,8 @@ static void note_failures(hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     if (__builtin_expect(changes != lane->failures_known, 0)) {
-        uint64_t end = hdi_failure_end(&lane->device->channel, lane->number);
-        if (end <= lane->head) {
+        uint64_t end;
+        if (hdi_failure_end(lane, &end) && end <= lane->head) {
             lane->failed_to = end;
             lane->failures_known = changes;
         }
@@ -330,6 +338,9 @@ static void begin_waiting(submission *s)
 static hd_status archive_failures(submission *s, bool *again)
 {
     bool needed = !hdi_failures_have_room(s->lane);
+    if (needed && ++s->archivings > ARCHIVINGS_MOST) {
+        hdi_device_doubt(s->lane->device); /* until it is lost, or the deadline passes */
+    }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
     if (!*again) {
         return HD_OK;
@@ -340,7 +351,9 @@ static hd_status archive_failures(submission *s, bool *again)
     uint64_t position;
     hdi_submit_unlock(s->rt, s->locks);
     hdi_archived archived = hdi_failures_archive(s->lane, &lane, &position);
-    bool in_time = !needed || archived != HDI_ARCHIVED_BEHIND || hdi_wait_position(s->rt, lane, position, s->deadline);
+    bool behind = needed && archived == HDI_ARCHIVED_BEHIND;
+    bool in_time = behind ? hdi_wait_position(s->rt, lane, position, s->deadline)
+                          : s->archivings <= ARCHIVINGS_MOST || hdi_clock_ns() < s->deadline;
     hdi_submit_lock(s->rt, s->locks);
     if (needed && archived == HDI_ARCHIVED_NO_MEMORY) {
         give_up(s);

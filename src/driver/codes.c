@@ -17,6 +17,10 @@ static const char *gone_name(hdcu_result code)
         return "an operation did not finish within the option watchdog";
     case HDI_GONE_CLOSED:
         return "it has no worker process";
+    case HDI_GONE_NONSENSE:
+        return "what it shares with its worker process was damaged (by a stray write, or a worker that does not keep "
+               "to the "
+               "rules)";
     default:
         if (code <= HDI_GONE_SIGNAL) {
             return hdi_error_name("its worker process was killed by signal %d", HDI_GONE_SIGNAL - code);

@@ -6,9 +6,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include "base/wait.h"
 #include "engine/engine.h"
 
 #define ROOM_FIRST 1024
+#define UNSURE_NS 1000000000 /* nobody takes so long over a record, and lives */
+#define UNSURE_NAP_NS 20000
 
 /* A stretch of positions that failed for one reason: an hdi_failure in fewer bytes. */
 typedef struct entry {
@@ -86,20 +89,58 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
     return found;
 }
 
+/* As hdi_failure_logged, but sure. */
+static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, hdi_failure *out)
+{
+    hdi_logged logged = hdi_failure_logged(&device->channel, number, position, out);
+    for (int64_t deadline = 0; logged == HDI_LOGGED_UNSURE;) {
+        int64_t now = hdi_clock_ns();
+        deadline = deadline ? deadline : now + UNSURE_NS;
+        if (device->runtime->is_process && now > deadline) {
+            hdi_device_doubt(device);
+            *out = (hdi_failure){
+                .from = position,
+                .to = position,
+                .position = position,
+                .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
+                .driver_code = HDI_GONE_NONSENSE,
+                .lost = 1,
+            };
+            return true;
+        }
+        hdi_nap(UNSURE_NAP_NS);
+        logged = hdi_failure_logged(&device->channel, number, position, out);
+    }
+    return logged == HDI_LOGGED_YES;
+}
+
+/* What a worker process wrote names nothing that there is not, and no loss that nobody has seen. */
+static void tame(const hd_runtime *rt, uint32_t lane, hdi_failure *f)
+{
+    if (rt->is_process) {
+        f->lane = f->lane < (uint32_t)rt->n_devices * HDI_LANES_MAX ? f->lane : lane;
+        const hdi_device *blamed = rt->devices[f->lane / HDI_LANES_MAX];
+        bool lost = hdi_device_lost(blamed) || atomic_load_explicit(&blamed->losses, memory_order_acquire) ||
+                    atomic_load_explicit(&blamed->doubted, memory_order_relaxed);
+        f->lost = f->lost && lost;
+    }
+}
+
 bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_failure *out)
 {
-    const hdi_device *device = hdi_lane_owner(rt, lane);
+    hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
-    const hdi_lane_shared *shared = &device->channel.lanes[number];
-    if (atomic_load_explicit(&shared->failure_changes, memory_order_acquire) == 0) {
+    if (atomic_load_explicit(&device->channel.lanes[number].failure_changes, memory_order_acquire) == 0) {
         return false;
     }
-    if (hdi_failure_logged(&device->channel, number, position, out)) {
+    if (find_logged(device, number, position, out)) {
+        tame(rt, lane, out);
         return true;
     }
-    /* After the log, which gives up only what is here. */
-    return position <= atomic_load_explicit(&shared->failures_archived, memory_order_acquire) &&
-           find_archived(device->lanes[number]->archive, position, out);
+    /* After the log, which gives up only what is here. A lane that was never made has neither. */
+    const hd_lane *of = device->lanes[number];
+    return of && position <= atomic_load_explicit(&of->failures_archived, memory_order_acquire) &&
+           find_archived(of->archive, position, out);
 }
 
 /* ---- moving ---- */
@@ -107,7 +148,7 @@ bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_fail
 static uint64_t used(const hd_lane *lane)
 {
     return atomic_load_explicit(&lane->shared->failures_end, memory_order_acquire) -
-           atomic_load_explicit(&lane->shared->failures_first, memory_order_acquire);
+           atomic_load_explicit(&lane->failures_first, memory_order_acquire);
 }
 
 bool hdi_failures_have_room(const hd_lane *lane)
@@ -192,10 +233,11 @@ static bool move(hd_lane *of)
     hdi_failure f;
     bool appended = true;
     while (appended && hdi_failure_first(channel, of->number, &f) && f.to <= archive->until) {
+        tame(of->device->runtime, of->global, &f);
         appended = append(archive, &f);
         if (appended) {
-            atomic_store_explicit(&of->shared->failures_archived, f.to, memory_order_release);
-            hdi_failure_drop_first(channel, of->number);
+            atomic_store_explicit(&of->failures_archived, f.to, memory_order_release);
+            hdi_failure_drop_first(of);
         }
     }
     archive->until = appended ? 0 : archive->until;

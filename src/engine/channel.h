@@ -4,6 +4,10 @@
  * Layout: engine (what concerns the device as a whole), lanes (state of each lane), words (one cache line per lane that the
  * device itself writes), asks, rings, logs of failures (failures.h).
  * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
+ *
+ * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled, how much of
+ * a log is archived, whether the device is lost) it keeps in memory of its own (hd_lane, hdi_device), and never reads from here. What
+ * the engine reports is compared with that (doubt.c): what cannot be costs the worker its life.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
 #define HDI_ENGINE_CHANNEL_H
@@ -41,10 +45,9 @@ typedef struct hdi_engine_shared {
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
     _Atomic uint32_t asleep;                  /* the engine sleeps, or is about to: ring the bell */
-    _Atomic int32_t lost;                     /* code that ended the device; 0: it works. See hdi_device_lost */
     _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
     _Alignas(HDI_LINE) _Atomic uint64_t beat; /* engine: moves with every pass, so that others see that it lives */
-    _Atomic int32_t ending;   /* worker process: the code for which it ends itself; `lost` follows when it is gone */
+    _Atomic int32_t ending; /* worker process: the code for which it ends itself; the device is lost when it is gone */
     _Atomic uint32_t overdue; /* watchdog: the lane whose first operation took too long, and 1; 0: none */
     _Atomic uint64_t operations, waits, events, publishes, sleeps;
 } hdi_engine_shared;
@@ -75,9 +78,7 @@ typedef struct hdi_lane_shared {
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
     _Atomic uint64_t failure_changes;           /* odd while the log is being written; 0: nothing ever failed */
     _Atomic uint64_t failures_end;              /* records ever written to the log */
-    /* Application, see failures.h. */
-    _Atomic uint64_t failures_first;    /* of them, that have left the log */
-    _Atomic uint64_t failures_archived; /* the last position that those cover */
+    _Atomic uint64_t failures_first;            /* application: of them, that have left the log; see failures.h */
 } hdi_lane_shared;
 
 /* The device writes the low 32 bits of a finished position here (a 4-byte memset behind the work), so that the engine

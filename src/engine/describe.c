@@ -209,7 +209,7 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
 {
     hd_runtime *rt = lane->device->runtime;
     int lost = hdi_device_lost(lane->device);
-    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
     /* A lost device's records have no end; without one it is the lane's own failure that counts. */

@@ -6,6 +6,10 @@
 #include "engine/failures.h"
 
 #include <string.h>
+#include "base/wait.h"
+#include "engine/runtime.h"
+
+#define TRIES 64 /* a writer needs less than one, if it is not held up */
 
 /* The number `failures_first` to `failures_end` that a record has from its beginning to its end leads to its place. */
 static _Atomic uint64_t *record_at(const hdi_channel *channel, uint32_t lane, uint64_t number)
@@ -85,33 +89,38 @@ static bool is_stable(const hdi_lane_shared *lane, uint64_t before)
     return (before & 1) == 0 && atomic_load_explicit(&lane->failure_changes, memory_order_relaxed) == before;
 }
 
-bool hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out)
+hdi_logged hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
-    for (;;) {
+    for (int i = 0; i < TRIES; i++) {
         uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
         uint64_t first, end = bounds(channel, lane, &first);
         bool found = last_before(channel, lane, first, end, position, out) != first - 1 && position <= out->to;
         if (is_stable(shared, before)) {
-            return found;
+            return found ? HDI_LOGGED_YES : HDI_LOGGED_NO;
         }
+        hdi_spin_turn();
     }
+    return HDI_LOGGED_UNSURE;
 }
 
-uint64_t hdi_failure_end(const hdi_channel *channel, uint32_t lane)
+bool hdi_failure_end(const hd_lane *lane, uint64_t *out)
 {
-    const hdi_lane_shared *shared = &channel->lanes[lane];
-    for (;;) {
-        uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
-        uint64_t first, end = bounds(channel, lane, &first);
-        hdi_failure last = {.to = atomic_load_explicit(&shared->failures_archived, memory_order_acquire)};
+    const hdi_channel *channel = &lane->device->channel;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
+        uint64_t first, end = bounds(channel, lane->number, &first);
+        hdi_failure last = {.to = atomic_load_explicit(&lane->failures_archived, memory_order_acquire)};
         if (end != first) {
-            read_record(channel, lane, end - 1, &last);
+            read_record(channel, lane->number, end - 1, &last);
         }
-        if (is_stable(shared, before)) {
-            return last.to;
+        if (is_stable(lane->shared, before)) {
+            *out = last.to;
+            return true;
         }
+        hdi_spin_turn();
     }
+    return false;
 }
 
 /* Puts one record between the others, which it does not overlap. Those behind it, which are few, move. */
@@ -178,7 +187,8 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
         hdi_failure part = rest;
         if (number + 1 != end) {
             read_record(channel, lane, number + 1, &behind);
-            part.to = behind.from <= part.to ? behind.from - 1 : part.to;
+            /* Always behind `from`, where nobody has spoilt the order. */
+            part.to = behind.from > part.from && behind.from <= part.to ? behind.from - 1 : part.to;
         }
         if (number != first - 1 && before.to + 1 == part.from && same_cause(&before, &part)) {
             widen(channel, lane, number, end, part.to);
@@ -195,7 +205,7 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
 bool hdi_failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *out)
 {
     const hdi_lane_shared *shared = &channel->lanes[lane];
-    for (;;) {
+    for (int i = 0; i < TRIES; i++) {
         uint64_t before = atomic_load_explicit(&shared->failure_changes, memory_order_acquire);
         uint64_t first, end = bounds(channel, lane, &first);
         if (end != first) {
@@ -204,13 +214,17 @@ bool hdi_failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *o
         if (is_stable(shared, before)) {
             return end != first;
         }
+        hdi_spin_turn();
     }
+    return false;
 }
 
-void hdi_failure_drop_first(const hdi_channel *channel, uint32_t lane)
+void hdi_failure_drop_first(hd_lane *lane)
 {
     /* pairs with the acquire load in bounds: who misses the record here finds it where it went */
-    atomic_fetch_add_explicit(&channel->lanes[lane].failures_first, 1, memory_order_release);
+    uint64_t first = atomic_load_explicit(&lane->failures_first, memory_order_relaxed) + 1;
+    atomic_store_explicit(&lane->failures_first, first, memory_order_relaxed);
+    atomic_store_explicit(&lane->shared->failures_first, first, memory_order_release);
 }
 
 void hdi_failure_repair(const hdi_channel *channel, uint32_t lane)
@@ -222,6 +236,35 @@ void hdi_failure_repair(const hdi_channel *channel, uint32_t lane)
     if (changes & 1) {
         atomic_store_explicit(&shared->failure_changes, changes + 1, memory_order_release);
     }
+}
+
+uint64_t hdi_failure_mend(const hd_lane *lane)
+{
+    const hdi_channel *channel = &lane->device->channel;
+    hdi_lane_shared *shared = lane->shared;
+    uint64_t first = atomic_load_explicit(&lane->failures_first, memory_order_relaxed);
+    uint64_t end = atomic_load_explicit(&shared->failures_end, memory_order_acquire);
+    uint64_t known = atomic_load_explicit(&lane->failures_archived, memory_order_relaxed);
+    bool sane = end - first <= channel->failures_room;
+    uint64_t good = first;
+    while (sane && good != end) {
+        hdi_failure record;
+        read_record(channel, lane->number, good, &record);
+        sane = record.from > known && record.to >= record.from && record.to <= lane->head;
+        known = sane ? record.to : known;
+        good += sane;
+    }
+    /* A count that no reader has seen, so that all look again. */
+    uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
+    uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
+    least = lane->failures_known > least ? lane->failures_known : least;
+    changes = changes > least && changes < UINT64_MAX / 2 ? changes : least;
+    atomic_store_explicit(&shared->failures_first, first, memory_order_release);
+    atomic_store_explicit(&shared->failures_end, good, memory_order_release);
+    if (changes != 0 || !sane) {
+        atomic_store_explicit(&shared->failure_changes, (changes | 1) + 1, memory_order_release);
+    }
+    return sane ? UINT64_MAX : known + 1;
 }
 
 void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to)

@@ -24,11 +24,17 @@ struct hd_lane;
 
 /* ---- the log ---- */
 
-/* The failure of the log that covers `position`, or false. Any thread; `done` or `issued` must have passed the position. */
-bool hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out);
+typedef enum hdi_logged {
+    HDI_LOGGED_NO = 0,
+    HDI_LOGGED_YES,
+    HDI_LOGGED_UNSURE /* the writer is at it, or has died at it: to be asked again */
+} hdi_logged;
 
-/* The last position that any record covers, 0 without one. Any thread. */
-uint64_t hdi_failure_end(const hdi_channel *channel, uint32_t lane);
+/* Whether a failure of the log covers `position`, and which. Any thread; `done` or `issued` must have passed the position. */
+hdi_logged hdi_failure_logged(const hdi_channel *channel, uint32_t lane, uint64_t position, hdi_failure *out);
+
+/* Application: the last position that any record covers, 0 without one. False: as HDI_LOGGED_UNSURE. Any thread. */
+bool hdi_failure_end(const struct hd_lane *lane, uint64_t *out);
 
 /* Writer: records the failure for those of its positions that have none. What follows an earlier record of the same cause at once becomes part
  * of it. */
@@ -38,12 +44,16 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
  * does not count yet, or says something between the old and the new. */
 void hdi_failure_repair(const hdi_channel *channel, uint32_t lane);
 
+/* Likewise, and it may have written anything. Of the lane's records stay the first ones that can be. Returns the first position about which
+ * they say nothing that counts: UINT64_MAX where all can be. Nobody submits. */
+uint64_t hdi_failure_mend(const struct hd_lane *lane);
+
 /* Nobody runs the engine: a record that has no end now ends at `to`, or goes where that is before its begin. */
 void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to);
 
-/* Application: the oldest record, false without one; and that it leaves the log. */
+/* Application: the oldest record, false without one (or as HDI_LOGGED_UNSURE); and that it leaves the log. */
 bool hdi_failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *out);
-void hdi_failure_drop_first(const hdi_channel *channel, uint32_t lane);
+void hdi_failure_drop_first(struct hd_lane *lane);
 
 /* ---- log and archive ---- */
 
@@ -51,7 +61,8 @@ typedef struct hdi_archive hdi_archive;
 hdi_archive *hdi_archive_make(void); /* NULL: no memory */
 void hdi_archive_free(hdi_archive *archive);
 
-/* The failure that covers `position` of a lane (global number), or false. Any thread; as hdi_failure_logged. */
+/* The failure that covers `position` of a lane (global number), or false. Any thread; as hdi_failure_logged. Where a worker process leaves its log
+ * half written for a second, the device counts as lost. */
 bool hdi_failure_find(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_failure *out);
 
 /* Whether the log has room for the failure of everything that can be in the lane's ring at once. A submission that finds none makes room first. */

@@ -65,7 +65,7 @@ static void settle(hdi_engine *engine, hdi_feed *feed)
 
 void hdi_engine_lose(hdi_engine *engine, int code)
 {
-    for (uint32_t i = 0; i < HDI_LANES_MAX && !atomic_load_explicit(&engine->shared->lost, memory_order_relaxed); i++) {
+    for (uint32_t i = 0; i < HDI_LANES_MAX && !hdi_device_lost(engine->device); i++) {
         if (atomic_load_explicit(&engine->feeds[i].made, memory_order_acquire)) {
             settle(engine, &engine->feeds[i]);
         }
@@ -74,7 +74,7 @@ void hdi_engine_lose(hdi_engine *engine, int code)
         engine->device->runtime->end_process(engine->device, code);
         return;
     }
-    if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
+    if (hdi_device_lost(engine->device)) {
         return;
     }
     hdi_loss_suspect(engine->device, code);
@@ -85,7 +85,7 @@ void hdi_engine_lose(hdi_engine *engine, int code)
         }
     }
     /* pairs with the acquire load in hdi_device_lost */
-    atomic_store_explicit(&engine->shared->lost, code, memory_order_release);
+    atomic_store_explicit(&engine->device->lost, code, memory_order_release);
     hdi_loss_note(engine->device, code);
 }
 
@@ -193,7 +193,7 @@ static bool drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* A lane that was made while the device was being lost. */
-    record_loss(engine, feed, atomic_load_explicit(&engine->shared->lost, memory_order_relaxed));
+    record_loss(engine, feed, hdi_device_lost(engine->device));
     bool moved = feed->issued != head;
     feed->issued = feed->passed = feed->published = head;
     feed->first_dependency = feed->n_dependencies = 0;
@@ -232,7 +232,7 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
         }
-        if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
+        if (hdi_device_lost(engine->device)) {
             return true;
         }
         bool ask = c->op == HDI_OP_COPY && c->copy.published;
@@ -297,7 +297,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
-    if (!atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
+    if (!hdi_device_lost(engine->device)) {
         if (feed->issued != head) {
             if (feed->issued == feed->done) {
                 feed->checked = pass->now;
@@ -328,7 +328,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
             watch(engine, feed, pass);
         }
     }
-    if (atomic_load_explicit(&engine->shared->lost, memory_order_relaxed)) {
+    if (hdi_device_lost(engine->device)) {
         pass->progress |= drop(engine, feed, head);
     }
 #ifdef HDI_DEBUG

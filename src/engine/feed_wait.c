@@ -122,7 +122,12 @@ bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         return false;
     }
     hdi_failure failure;
-    if (source && hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure)) {
+    hdi_logged logged =
+        source ? hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure) : HDI_LOGGED_NO;
+    if (logged == HDI_LOGGED_UNSURE) {
+        return false;
+    }
+    if (logged == HDI_LOGGED_YES) {
         hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, feed->issued + c->slots);
         source = 0; /* and the order stays: the operations behind the one that fails count on it */
     }
@@ -150,7 +155,11 @@ bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         /* `done` before the failures: a failure is recorded before `done` passes it */
         bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= source;
         hdi_failure failure;
-        if (hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure)) {
+        hdi_logged logged = hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, source, &failure);
+        if (logged == HDI_LOGGED_UNSURE) {
+            return false;
+        }
+        if (logged == HDI_LOGGED_YES) {
             hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, behind);
         } else if (!done) {
             /* Where there is no memory the whole command is looked at again: what is noted twice is settled twice. */

@@ -8,10 +8,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define DOUBT_NAP_NS 1000000
 
 bool hdi_waits_make(hdi_waits *waits, size_t n_lanes)
 {
@@ -67,8 +70,6 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
         .waits = waits,
         .archive = archive,
     };
-    /* Not from 0 where the lane's first owner never came to use it. */
-    lane->head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, 0, 0);
     /* Who ends the lanes of a lost device goes through them under this lock. */
     hdi_lock_take(&device->order);
@@ -86,6 +87,8 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     if (command->op == HDI_OP_RESUME) {
         atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
     }
+    /* As hdi_submit_publish. */
+    atomic_store_explicit(&lane->submitted, lane->head, memory_order_release);
     atomic_store_explicit(&lane->shared->head, lane->head, memory_order_seq_cst);
 }
 
@@ -379,7 +382,7 @@ hd_ticket hd_lane_ticket(hd_lane *handle)
     hd_ticket ticket = {NULL, 0};
     if (lane) {
         ticket.lane = handle;
-        ticket.sequence = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+        ticket.sequence = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     }
     return ticket;
 }
@@ -391,7 +394,7 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
         return hdi_fail(HD_ERROR_HANDLE, "hd_lane_wait: not a lane");
     }
     hd_runtime *rt = lane->device->runtime;
-    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     if (!hdi_wait_position_at_leisure(rt, lane->global, head, hdi_deadline(timeout_ns))) {
         return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_wait: lane %u on device %d is not drained after %lld ns",
                         lane->number, lane->device->index, (long long)timeout_ns);
@@ -403,6 +406,14 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     return status;
 }
 
+/* All is done, the command to resume last, and the lane still says that it has failed: no engine does that. */
+static bool is_stuck(const hd_lane *lane, uint64_t head)
+{
+    return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) &&
+           head == atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
+           head == atomic_load_explicit(&lane->submitted, memory_order_acquire);
+}
+
 hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
@@ -411,7 +422,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     }
     hd_runtime *rt = lane->device->runtime;
     int64_t deadline = hdi_deadline(timeout_ns);
-    uint64_t head = atomic_load_explicit(&lane->shared->head, memory_order_acquire);
+    uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
         /* Not drained: another thread's commands came in before it could see the failure. Then they are waited for first. */
@@ -427,6 +438,11 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         }
         hdi_engine_notify(lane->device->channel.engine, lane->number);
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
+        if (in_time && is_stuck(lane, head)) {
+            hdi_device_doubt(lane->device);
+            hdi_nap(DOUBT_NAP_NS);
+            in_time = hdi_clock_ns() < deadline;
+        }
     }
     if (!in_time) {
         return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_reset: lane %u on device %d is not drained after %lld ns",

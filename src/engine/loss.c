@@ -82,8 +82,15 @@ const hdi_command *hdi_lane_operation(const hdi_channel *channel, uint32_t lane,
 static bool waits(const hdi_device *device, uint32_t number, const hdi_command *c)
 {
     uint32_t own = (uint32_t)device->index * HDI_LANES_MAX + number;
-    bool another = c->wait.lane != own && c->wait.lane < (uint32_t)device->runtime->n_devices * HDI_LANES_MAX;
-    return another && !hdi_mark_done(device->runtime, (hdi_mark){c->wait.lane, c->wait.position});
+    uint32_t lane = c->wait.lane;
+    uint64_t position = c->wait.position;
+    hd_runtime *rt = device->runtime;
+    if (lane == own || lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX) {
+        return false;
+    }
+    /* What was never submitted is not waited for: somebody wrote over the command. Only the application knows that. */
+    bool known = rt->end_process || position <= hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
+    return known && !hdi_mark_done(rt, (hdi_mark){lane, position});
 }
 
 bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, uint64_t to)
@@ -104,21 +111,24 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
 
 /* The engine's process has ended, perhaps by writing anywhere: positions that cannot be are replaced by ones that can, the careful way.
  * Order lock held. */
-static void mend_positions(hdi_device *device, uint32_t number)
+static void mend_positions(hdi_device *device, hd_lane *of)
 {
-    hdi_lane_shared *lane = &device->channel.lanes[number];
-    uint64_t head = device->lanes[number]->head;
+    hdi_lane_shared *lane = of->shared;
+    uint64_t head = of->head;
     uint64_t slots = device->channel.slots;
+    uint64_t least = atomic_load_explicit(&of->done_least, memory_order_relaxed);
     uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     atomic_store_explicit(&lane->head, head, memory_order_release);
-    if (head - done > slots) {
-        done = head > slots ? head - slots : 0;
+    if (done < least || done > head || head - done > slots) {
+        uint64_t fits = head > slots ? head - slots : 0;
+        done = fits > least ? fits : least;
         atomic_store_explicit(&lane->done, done, memory_order_release);
     }
     if (issued - done > head - done) {
         atomic_store_explicit(&lane->issued, head, memory_order_release);
     }
+    atomic_store_explicit(&of->done_least, done, memory_order_relaxed);
 }
 
 /* The operation to blame, which is as good as none without any. */
@@ -159,13 +169,14 @@ uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
     return number;
 }
 
-void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
+/* Everything of a lane that is not done fails, now and later; and everything from position `from` on. */
+static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t from)
 {
     const hdi_channel *channel = &device->channel;
     hdi_lane_shared *lane = &channel->lanes[number];
     uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
     hdi_failure failure;
-    if (hdi_failure_logged(channel, number, UINT64_MAX, &failure)) {
+    if (hdi_failure_logged(channel, number, UINT64_MAX, &failure) == HDI_LOGGED_YES) {
         return; /* recorded before */
     }
     hdi_suspects suspects;
@@ -173,7 +184,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
     uint64_t loss_number = hdi_loss_suspects(device->runtime, device->index, &suspects);
     bool waited = hdi_suspects_of_lane(device, number, &suspects, &own);
     failure = (hdi_failure){
-        .from = done + 1,
+        .from = from <= done ? from : done + 1,
         .to = UINT64_MAX,
         .position = done,
         .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
@@ -187,6 +198,11 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
     hdi_failure_add(channel, number, &failure);
     /* pairs with the load in the submit path */
     atomic_store_explicit(&lane->failed, 1, memory_order_release);
+}
+
+void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
+{
+    lose_from(device, number, code, UINT64_MAX);
 }
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
@@ -223,7 +239,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
 static bool end_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
-    uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
+    uint64_t head = hdi_lane_submitted(device, number);
     uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
     uint64_t reach = hdi_lane_reach(device, number, done, head);
     atomic_store_explicit(&lane->issued, head, memory_order_release);
@@ -242,9 +258,8 @@ bool hdi_device_ended(const hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
-        const hdi_lane_shared *lane = &device->channel.lanes[i];
-        if (atomic_load_explicit(&lane->done, memory_order_acquire) !=
-            atomic_load_explicit(&lane->head, memory_order_acquire)) {
+        uint64_t done = atomic_load_explicit(&device->channel.lanes[i].done, memory_order_acquire);
+        if (done < hdi_lane_submitted(device, i)) {
             return false;
         }
     }
@@ -304,27 +319,33 @@ void hdi_device_lose(hdi_device *device, int code)
     }
     /* Nobody submits under the lock, and behind it everybody sees `lost`. */
     hdi_lock_take(&device->order);
-    bool first = atomic_load_explicit(&engine->lost, memory_order_relaxed) == 0;
+    bool first = hdi_device_lost(device) == 0;
     if (first) {
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             if (device->lanes[i]) {
-                mend_positions(device, i);
+                mend_positions(device, device->lanes[i]);
             }
         }
         hdi_loss_suspect(device, code);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             if (device->lanes[i]) {
-                hdi_lane_lose(device, i, code);
+                lose_from(device, i, code, hdi_failure_mend(device->lanes[i]));
             }
         }
         /* pairs with the acquire load in hdi_device_lost */
-        atomic_store_explicit(&engine->lost, code, memory_order_release);
+        atomic_store_explicit(&device->lost, code, memory_order_release);
     }
     hdi_lock_release(&device->order);
     if (!first) {
         return;
     }
     note(device, code, true);
+    /* Also where nothing moved: a dead engine may have moved `done` and woken nobody. */
+    for (uint32_t i = 0; i < made; i++) {
+        hdi_lane_shared *lane = &device->channel.lanes[i];
+        atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
+        hdi_futex_wake(&lane->wake, INT32_MAX);
+    }
     for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
         atomic_store_explicit(&engine->active[i], 0, memory_order_seq_cst);
     }
@@ -332,12 +353,11 @@ void hdi_device_lose(hdi_device *device, int code)
 
 void hdi_device_revive(hdi_device *device)
 {
-    hdi_engine_shared *engine = device->channel.engine;
     hdi_lock_take(&device->order);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         if (device->lanes[i]) {
             hdi_lane_shared *lane = &device->channel.lanes[i];
-            hdi_failure_close(&device->channel, i, atomic_load_explicit(&lane->head, memory_order_relaxed));
+            hdi_failure_close(&device->channel, i, device->lanes[i]->head);
             atomic_store_explicit(&lane->failed, 0, memory_order_release);
             atomic_store_explicit(&lane->begun, 0, memory_order_relaxed);
             /* The waits that stood in the ring have not happened. */
@@ -346,10 +366,10 @@ void hdi_device_revive(hdi_device *device)
             memset(device->lanes[i]->seen_source, 0, n_lanes * sizeof device->lanes[i]->seen_source[0]);
         }
     }
-    atomic_store_explicit(&engine->overdue, 0, memory_order_relaxed);
+    atomic_store_explicit(&device->channel.engine->overdue, 0, memory_order_relaxed);
     /* First, so that whoever sees the device back sees this, too. */
     atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
-    atomic_store_explicit(&engine->lost, 0, memory_order_release);
+    atomic_store_explicit(&device->lost, 0, memory_order_release);
     hdi_lock_release(&device->order);
 }
 

@@ -21,7 +21,7 @@ static bool failed_there(const hdi_engine *engine, uint32_t lane, uint64_t posit
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
-    return position && hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure);
+    return position && hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
 }
 
 static bool a_source_failed(const hdi_engine *engine, const hdi_command *c)
@@ -76,13 +76,14 @@ void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     hdi_lane_ring_watchers(engine->device->runtime, shared);
 }
 
-/* The lane read the result of a lane that failed: so has it, from behind the wait on. */
-static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_dependency *d)
+/* Where the lane read the result of a lane that failed, so has it, from behind the wait on. False: that cannot be said yet. */
+static bool settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_dependency *d)
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, d->lane);
-    if (!hdi_failure_logged(&owner->channel, d->lane % HDI_LANES_MAX, d->target, &failure)) {
-        return;
+    hdi_logged logged = hdi_failure_logged(&owner->channel, d->lane % HDI_LANES_MAX, d->target, &failure);
+    if (logged != HDI_LOGGED_YES) {
+        return logged == HDI_LOGGED_NO;
     }
     bool failed = feed->failed;
     uint64_t end = feed->issued;
@@ -91,6 +92,7 @@ static void settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_depende
     end = feed->keeps_failure ? feed->issued : end;
     hdi_feed_inherit(engine, feed, &failure, d->position + 1, end);
     feed->failed = failed || feed->keeps_failure || !issued;
+    return true;
 }
 
 static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
@@ -129,7 +131,9 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
         }
         if (feed->first_dependency < feed->n_dependencies &&
             same_dependency(&feed->dependencies[feed->first_dependency], &d)) {
-            settle_failure(engine, feed, &d);
+            if (!settle_failure(engine, feed, &d)) {
+                return;
+            }
             feed->first_dependency++;
             if (feed->first_dependency == feed->n_dependencies) {
                 feed->first_dependency = feed->n_dependencies = 0;

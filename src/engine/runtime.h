@@ -78,14 +78,21 @@ struct hd_lane {
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
-    uint64_t mask;                           /* slots - 1 */
-    uint64_t head;                           /* where the next command goes */
-    uint64_t done_seen;                      /* `done` as last looked at, for the space check */
-    uint64_t failed_to;                      /* what is known of failures concerns nothing behind this position */
-    uint64_t failures_known;                 /* the lane's `failure_changes` when that was so */
-    uint64_t *seen;                          /* per lane of the runtime: the position that this lane has waited for */
-    uint64_t *seen_source;                   /* likewise: the last position whose result it has waited for */
-    hdi_waits waits;                         /* scratch of the submission under way */
+    uint64_t mask;                      /* slots - 1 */
+    uint64_t head;                      /* where the next command goes */
+    _Atomic uint64_t submitted;         /* `head` as published: any thread may look at it */
+    _Atomic uint64_t done_least;        /* the lane was seen done that far, when that could be */
+    _Atomic uint64_t changes_least;     /* likewise the lane's `failure_changes` */
+    int64_t unsettled_since;            /* watcher's: the clock when those were last seen to be even, or to move, */
+    int unsettled_looks;                /* and how often they were looked at since */
+    _Atomic uint64_t failures_first;    /* records that have left the log, of all there have been; see failures.h */
+    _Atomic uint64_t failures_archived; /* the last position that those cover */
+    uint64_t done_seen;                 /* `done` as last looked at, for the space check */
+    uint64_t failed_to;                 /* what is known of failures concerns nothing behind this position */
+    uint64_t failures_known;            /* the lane's `failure_changes` when that was so */
+    uint64_t *seen;                     /* per lane of the runtime: the position that this lane has waited for */
+    uint64_t *seen_source;              /* likewise: the last position whose result it has waited for */
+    hdi_waits waits;                    /* scratch of the submission under way */
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
     hdi_archive *archive;                    /* failures that have left the log */
     _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
@@ -159,6 +166,8 @@ struct hdi_device {
     hdi_facts facts;
     hdi_limits limits; /* as in `facts`, cut to what a command can say */
     hdi_channel channel;
+    _Atomic int32_t lost;         /* code that ended the device; 0: it works. See hdi_device_lost */
+    _Atomic uint32_t doubted;     /* its worker process wrote what cannot be, and is to be killed for it: see doubt.c */
     hdcu_deviceptr words_address; /* the channel's words as the device sees them */
     bool words_registered;
     _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */
@@ -295,7 +304,16 @@ static inline hdi_lane_shared *hdi_lane_shared_of(hd_runtime *rt, uint32_t globa
 static inline int hdi_device_lost(const hdi_device *device)
 {
     /* pairs with the release store behind the records of what failed */
-    return atomic_load_explicit(&device->channel.engine->lost, memory_order_acquire);
+    return atomic_load_explicit(&device->lost, memory_order_acquire);
+}
+
+/* How far a lane is filled, 0 where it was never made. In the application's process; any thread. */
+static inline uint64_t hdi_lane_submitted(const hdi_device *device, uint32_t number)
+{
+    /* pairs with the release stores where a lane is made, and where its commands are published */
+    return number < atomic_load_explicit(&device->lanes_made, memory_order_acquire)
+               ? atomic_load_explicit(&device->lanes[number]->submitted, memory_order_acquire)
+               : 0;
 }
 
 /* Whether everything up to a mark is finished. One load. */

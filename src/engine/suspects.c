@@ -23,6 +23,7 @@ typedef struct walk {
     bool one;  /* the first one is enough */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
+    uint32_t depth; /* of lanes that wait for each other: what a dead process wrote over may go in circles */
 } walk;
 
 typedef struct stretch {
@@ -34,7 +35,7 @@ static stretch stretch_of(const hdi_device *device, uint32_t number)
 {
     const hdi_lane_shared *lane = &device->channel.lanes[number];
     uint64_t slots = device->channel.slots;
-    uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
+    uint64_t head = hdi_lane_submitted(device, number);
     uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->issued, memory_order_acquire);
     done = head - done > slots ? head : done;
@@ -103,7 +104,11 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
         uint64_t end = *at;
         if (c->op == HDI_OP_WAIT) {
             uint32_t other = waits_for(w->device, c);
-            if (other < HDI_LANES_MAX && other != number && go_through(w, other, c->wait.position)) {
+            bool follow = other < HDI_LANES_MAX && other != number && w->depth < HDI_LANES_MAX;
+            w->depth += follow;
+            bool enough = follow && go_through(w, other, c->wait.position);
+            w->depth -= follow;
+            if (enough) {
                 return true;
             }
         } else if (hdi_op_is_work(c->op) && sort_of(c->op) == w->sort && (!w->next || end > s.begun)) {

@@ -10,6 +10,8 @@
 #include "base/wait.h"
 
 #define INLINE_NAP_NS 20000
+#define DOUBT_NAP_NS 1000000
+#define LOOK_NS 1000000000 /* a worker process may wake nobody, and be woken by nobody */
 
 void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 {
@@ -69,7 +71,8 @@ static bool wait_asleep(hdi_lane_shared *shared, uint64_t position, int64_t dead
     return is_done(shared, position);
 }
 
-bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+/* False: the deadline passed. */
+static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     hdi_lane_shared *shared = hdi_lane_shared_of(rt, lane);
     if (is_done(shared, position)) {
@@ -90,7 +93,30 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
             hdi_spin_turn();
         }
     }
-    return wait_asleep(shared, position, deadline);
+    for (;;) {
+        int64_t look = rt->is_process && deadline - LOOK_NS > hdi_clock_ns() ? hdi_clock_ns() + LOOK_NS : deadline;
+        if (wait_asleep(shared, position, look)) {
+            return true;
+        }
+        if (look == deadline) {
+            return false;
+        }
+        hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
+        hdi_engine_ring(hdi_lane_owner(rt, lane)->channel.engine);
+    }
+}
+
+bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
+{
+    hdi_device *device = hdi_lane_owner(rt, lane);
+    bool in_time = wait_done(rt, lane, position, deadline);
+    /* Nothing that is said of the lane counts before its worker is gone. */
+    while (in_time && rt->is_process && !hdi_lane_report_can_be(device, lane % HDI_LANES_MAX)) {
+        hdi_device_doubt(device);
+        hdi_nap(DOUBT_NAP_NS);
+        in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);
+    }
+    return in_time;
 }
 
 bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
@@ -120,9 +146,16 @@ hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
     if (!lane) {
         return ticket.lane ? hdi_fail(HD_ERROR_HANDLE, "hd_wait: not a ticket") : HD_OK;
     }
+    /* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    if (__builtin_expect(done >= ticket.sequence &&
+                             done <= atomic_load_explicit(&lane->submitted, memory_order_acquire) &&
+                             atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire) == 0,
+                         1)) {
+        return HD_OK;
+    }
     hd_runtime *rt = lane->device->runtime;
-    if (!is_done(lane->shared, ticket.sequence) &&
-        !hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
+    if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
         return hdi_fail(HD_ERROR_TIMEOUT, "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
                         (unsigned long long)ticket.sequence, lane->number, lane->device->index, (long long)timeout_ns);
     }

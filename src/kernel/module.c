@@ -294,10 +294,10 @@ static bool note_users(struct hd_module *m)
     m->marks = malloc(room * sizeof *m->marks);
     m->n_marks = 0;
     for (size_t i = 0; m->marks && i < room; i++) {
-        hdi_lane_shared *shared = hdi_lane_shared_of(rt, (uint32_t)i);
-        uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
-        if (atomic_load_explicit(&shared->done, memory_order_acquire) < head) {
-            m->marks[m->n_marks++] = (hdi_mark){(uint32_t)i, head};
+        uint32_t lane = (uint32_t)i;
+        hdi_mark mark = {lane, hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX)};
+        if (!hdi_mark_done(rt, mark)) {
+            m->marks[m->n_marks++] = mark;
         }
     }
     return m->marks != NULL;

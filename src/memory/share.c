@@ -116,10 +116,9 @@ static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
     }
     *r = (retired){.peer = peer->index, .view = v};
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_lane_shared *lane = &peer->channel.lanes[i];
-        uint64_t head = atomic_load_explicit(&lane->head, memory_order_acquire);
-        if (atomic_load_explicit(&lane->done, memory_order_acquire) < head) {
-            r->marks[r->n_marks++] = (hdi_mark){(uint32_t)peer->index * HDI_LANES_MAX + i, head};
+        hdi_mark mark = {(uint32_t)peer->index * HDI_LANES_MAX + i, hdi_lane_submitted(peer, i)};
+        if (!hdi_mark_done(peer->runtime, mark)) {
+            r->marks[r->n_marks++] = mark;
         }
     }
     r->next = shares->retired;

@@ -6,6 +6,7 @@
  * stays lost and the new worker is ended, so that the next try begins as this one did.
  */
 #include <stdio.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -29,7 +30,13 @@ static void clean_channel(hdi_device *device)
     for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
         atomic_store_explicit(&engine->active[i], 0, memory_order_relaxed);
     }
+    /* Lanes that were never made begin at 0. */
+    pthread_mutex_lock(&device->lanes_lock);
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    memset(&device->channel.lanes[made], 0, (HDI_LANES_MAX - made) * sizeof device->channel.lanes[0]);
+    pthread_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
+    atomic_store_explicit(&device->doubted, 0, memory_order_relaxed);
     atomic_store_explicit(&engine->ending, 0, memory_order_release);
 }
 

@@ -277,16 +277,17 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
     hdi_child *c = &workers->of[index];
     hdi_engine_shared *engine = workers->rt->devices[index]->channel.engine;
     uint64_t beat = atomic_load_explicit(&engine->beat, memory_order_relaxed);
-    bool busy = false;
-    for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
-        busy |= atomic_load_explicit(&engine->active[i], memory_order_relaxed) != 0;
-    }
+    bool busy = !hdi_device_ended(workers->rt->devices[index]);
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
     /* The driver takes about a thousand launches ahead of the one that runs; then the next one waits for it inside the driver. */
     int64_t step_limit = waits_for_device(workers->rt->devices[index]) ? PATIENCE * limit : limit;
     if (!busy || beat != c->beat || c->beat_at == 0) {
         c->beat = beat;
         c->beat_at = now;
+    }
+    hdi_device_check(workers->rt->devices[index], now);
+    if (atomic_load_explicit(&workers->rt->devices[index]->doubted, memory_order_relaxed)) {
+        condemn(c, HDI_GONE_NONSENSE);
     }
     if (now - c->beat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
         condemn(c, HDI_GONE_STUCK);

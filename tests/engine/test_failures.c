@@ -73,6 +73,7 @@ static void add(fixture *f, uint64_t from, uint64_t to, int code)
 static void reach(fixture *f, uint32_t lane, uint64_t head, uint64_t done)
 {
     f->lanes[lane].head = head;
+    atomic_store(&f->lanes[lane].submitted, head);
     atomic_store(&f->lanes[lane].shared->head, head);
     atomic_store(&f->lanes[lane].shared->done, done);
 }
@@ -87,7 +88,9 @@ static void a_position_finds_its_failure(void **state)
     for (uint64_t position = 0; position < sizeof expected / sizeof expected[0]; position++) {
         assert_int_equal(code_at(f, position), expected[position]);
     }
-    assert_int_equal(hdi_failure_end(&f->device.channel, 0), 10);
+    uint64_t end = 0;
+    assert_true(hdi_failure_end(&f->lanes[0], &end));
+    assert_int_equal(end, 10);
 }
 
 /* A failure that another lane's brings about may be noticed after failures behind it, which keep their own cause. */
@@ -164,7 +167,9 @@ static void no_failure_is_lost_and_none_is_made_up(void **state)
         assert_int_equal(code_at(f, 3 * i - 1), 0);
         assert_int_equal(code_at(f, 3 * i + 1), 0);
     }
-    assert_int_equal(hdi_failure_end(&f->device.channel, 0), 3 * FAILURES);
+    uint64_t end = 0;
+    assert_true(hdi_failure_end(&f->lanes[0], &end));
+    assert_int_equal(end, 3 * FAILURES);
 }
 
 /* An engine that has not come to a wait yet may still look for the failure there. */
@@ -180,21 +185,21 @@ static void the_log_keeps_what_somebody_may_look_for(void **state)
     assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED_BEHIND);
     assert_int_equal(lane, 1);
     assert_int_equal(position, 8);
-    assert_true(hdi_failure_logged(&f->device.channel, 0, 4, &found));
+    assert_int_equal(hdi_failure_logged(&f->device.channel, 0, 4, &found), HDI_LOGGED_YES);
     /* What fails and is submitted later changes nothing about that. */
     reach(f, 0, 20, 20);
     add(f, 15, 15, 2);
     reach(f, 1, 30, 8);
     assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);
-    assert_false(hdi_failure_logged(&f->device.channel, 0, 4, &found));
-    assert_true(hdi_failure_logged(&f->device.channel, 0, 15, &found));
+    assert_int_equal(hdi_failure_logged(&f->device.channel, 0, 4, &found), HDI_LOGGED_NO);
+    assert_int_equal(hdi_failure_logged(&f->device.channel, 0, 15, &found), HDI_LOGGED_YES);
     assert_int_equal(code_at(f, 4), 1);
     assert_int_equal(code_at(f, 15), 2);
     /* A lane that is lost has no end until it comes back. */
     add(f, 21, UINT64_MAX, 3);
     reach(f, 1, 30, 30);
     assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);
-    assert_true(hdi_failure_logged(&f->device.channel, 0, 21, &found));
+    assert_int_equal(hdi_failure_logged(&f->device.channel, 0, 21, &found), HDI_LOGGED_YES);
     assert_int_equal(code_at(f, 15), 2);
 }
 

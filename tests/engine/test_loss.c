@@ -96,7 +96,7 @@ static void *reads_under_the_lock(void *argument)
     while (!atomic_load(&r->stop)) {
         hdi_failure failure;
         hdi_lock_take(&r->lane->device->order);
-        hdi_failure_logged(&r->lane->device->channel, r->lane->number, 1, &failure);
+        hdi_failure_find(r->lane->device->runtime, r->lane->global, 1, &failure);
         hdi_lock_release(&r->lane->device->order);
         atomic_fetch_add(&r->rounds, 1);
     }

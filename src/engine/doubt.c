@@ -1,0 +1,69 @@
+/* doubt.c - what a worker process reports about its lanes is compared with what the application knows itself.
+ *
+ * A worker shares memory with the application, and may write anything there: by a stray write of a kernel on the CPU or of its driver, or
+ * because it is not the worker that it should be. What cannot be makes its device doubted. The thread that watches the workers sees that, and
+ * kills the process; then the device is lost like any other whose worker has ended.
+ *
+ * Threads: hdi_device_check on the one that watches the workers, the rest on any. Locks: none.
+ * Always: an honest worker is never doubted, however slow it is: a count is taken before what it may not pass. A worker that says in
+ * time that its own work is done or failed cannot be told from one that is right.
+ */
+#include "engine/engine.h"
+
+/* Nobody takes so long over a record of the log, and lives. Both, since the application may have been stopped for a while. */
+#define UNSETTLED_NS 1000000000
+#define UNSETTLED_LOOKS 8
+
+void hdi_device_doubt(hdi_device *device)
+{
+    if (device->runtime->is_process) {
+        atomic_store_explicit(&device->doubted, 1, memory_order_relaxed);
+    }
+}
+
+bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number)
+{
+    uint64_t done = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
+    return done <= hdi_lane_submitted(device, number);
+}
+
+/* `done`, `issued`, `submitted` in this order: each is never behind the one before it. */
+static bool positions_can_be(hd_lane *lane)
+{
+    uint64_t least = atomic_load_explicit(&lane->done_least, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    uint64_t submitted = atomic_load_explicit(&lane->submitted, memory_order_acquire);
+    if (done < least || issued < done || submitted < issued) {
+        return false;
+    }
+    atomic_store_explicit(&lane->done_least, done, memory_order_relaxed);
+    return true;
+}
+
+/* The log's counts never go back, and it is not half written for long. */
+static bool log_can_be(hd_lane *lane, int64_t now)
+{
+    uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
+    uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
+    if (changes < least) {
+        return false;
+    }
+    if (changes % 2 == 0 || changes != least) {
+        lane->unsettled_since = now;
+        lane->unsettled_looks = 0;
+    }
+    atomic_store_explicit(&lane->changes_least, changes, memory_order_relaxed);
+    return ++lane->unsettled_looks < UNSETTLED_LOOKS || now - lane->unsettled_since < UNSETTLED_NS;
+}
+
+void hdi_device_check(hdi_device *device, int64_t now)
+{
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    for (uint32_t i = 0; i < made; i++) {
+        hd_lane *lane = device->lanes[i];
+        if (!positions_can_be(lane) || !log_can_be(lane, now)) {
+            hdi_device_doubt(device);
+        }
+    }
+}

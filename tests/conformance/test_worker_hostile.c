@@ -1,0 +1,319 @@
+/* test_worker_hostile.c - what a worker process writes over in the memory that it shares with the application costs its device, and
+ * nothing else: no hang, no crash, no work that counts as done and was not.
+ *
+ * The test writes into the application's mapping of that memory, which is the worker's, too. Where the worker must not see it first, it is
+ * stopped meanwhile.
+ *
+ * Threads: one, in some cases with another one that waits. Locks: none.
+ * Always: every wait has a limit, so that a hang is a failure of its case; after every case the other device works, was never lost, and the
+ * lost one comes back.
+ */
+#include "workers.h"
+
+#include "engine/engine.h"
+
+enum { bytes = 65536, spoilt = 0 };
+
+typedef struct scene {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_buffer *x;
+    hdi_device *device;
+    hd_lane *inside; /* the lane as the library has it */
+    pid_t worker;    /* asked for once: a stopped one answers nothing */
+    hd_ticket ticket;
+} scene;
+
+static scene begin(const char *more)
+{
+    scene s = {.runtime = conf_open_with("worker_timeout=30000 close_timeout=5000 submit_timeout=60000 %s", more)};
+    CONF_TRUE(hd_device_count(s.runtime) >= 2);
+    s.device = s.runtime->devices[spoilt];
+    s.worker = wk_pid(s.runtime, spoilt);
+    CONF_OK(hd_lane_create(s.runtime, spoilt, &s.lane));
+    CONF_OK(hd_alloc(s.lane, bytes, &s.x));
+    CONF_OK(hd_fill(s.x, 0, 1, bytes, NULL));
+    CONF_FILLED(s.x, 0, 1, bytes);
+    CONF_OK(conf_fill(s.lane, conf_builtins(s.runtime), s.x, 0, bytes / 4, 7, &s.ticket));
+    CONF_OK(hd_wait(s.ticket, 60 * CONF_SECOND));
+    s.inside = hdi_lane_any(s.lane);
+    return s;
+}
+
+/* An operation that the worker, which is stopped, has not seen. */
+static void submit_unseen(scene *s)
+{
+    CONF_EQUAL(kill(s->worker, SIGSTOP), 0);
+    while (wk_state(s->worker) != 'T') {
+        conf_nap_ms(1);
+    }
+    CONF_OK(conf_fill(s->lane, conf_builtins(s->runtime), s->x, 0, bytes / 4, 8, &s->ticket));
+}
+
+static void kill_worker(const scene *s)
+{
+    CONF_EQUAL(kill(s->worker, SIGKILL), 0);
+}
+
+/* The device is lost, and comes back; all is well with the other one. */
+static void end(scene *s, const char *word)
+{
+    hd_device_loss loss = wk_only_loss(s->runtime, spoilt);
+    if (strstr(loss.message, word) == NULL) {
+        conf_fail_at(__FILE__, __LINE__, "'%s' instead of '%s'", loss.message, word);
+    }
+    CONF_EQUAL(loss.cause, HD_LOSS_WORKER_ENDED);
+    CONF_FAILS(hd_fill(s->x, 0, 1, bytes, NULL), HD_ERROR_DEVICE_LOST);
+    wk_others_work(s->runtime, spoilt);
+    CONF_OK(hd_device_restart(s->runtime, spoilt));
+    wk_check_facts(s->runtime, spoilt, 1, 1);
+    hd_free(s->x);
+    CONF_OK(hd_lane_reset(s->lane, 60 * CONF_SECOND));
+    CONF_OK(hd_alloc(s->lane, bytes, &s->x));
+    CONF_OK(hd_fill(s->x, 0, 9, bytes, &s->ticket));
+    CONF_OK(hd_wait(s->ticket, 60 * CONF_SECOND));
+    CONF_FILLED(s->x, 0, 9, bytes);
+    wk_works(s->runtime, spoilt);
+    wk_no_loss(s->runtime);
+    hd_free(s->x);
+    conf_close(s->runtime);
+}
+
+/* ------------------------------------------------------------------------------------------------------- positions -- */
+
+static void done_beyond_what_was_submitted(void **state)
+{
+    (void)state;
+    static const uint64_t ahead[] = {1, UINT64_C(1) << 40, UINT64_MAX / 2};
+    for (int i = 0; i < 3; i++) {
+        scene s = begin("");
+        submit_unseen(&s);
+        atomic_store(&s.inside->shared->done, s.inside->head + ahead[i]);
+        CONF_FAILS_WITH(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST, "damaged");
+        end(&s, "damaged");
+    }
+}
+
+/* Nobody waits: it is noticed all the same. */
+static void done_goes_back(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    int64_t limit = conf_now() + 60 * CONF_SECOND;
+    while (atomic_load(&s.inside->done_least) == 0 && conf_now() < limit) {
+        conf_nap_ms(5);
+    }
+    atomic_store(&s.inside->shared->done, 0);
+    wk_readable(wk_descriptor(s.runtime), 60000);
+    CONF_OK(hd_wait(s.ticket, 60 * CONF_SECOND)); /* as far as it was seen to be done it stays so */
+    end(&s, "damaged");
+}
+
+/* A full ring whose room depends on what the worker says. */
+static void no_room_for_ever(void **state)
+{
+    (void)state;
+    scene s = begin("lane_slots=64");
+    submit_unseen(&s);
+    atomic_store(&s.inside->shared->done, UINT64_MAX);
+    hd_status status = HD_OK;
+    for (int i = 0; i < 200 && status == HD_OK; i++) {
+        status = hd_fill(s.x, 0, 3, bytes, &s.ticket);
+    }
+    CONF_FAILS_WITH(status, HD_ERROR_DEVICE_LOST, "damaged");
+    end(&s, "damaged");
+}
+
+/* The program finds the same in its own words as the worker left behind. */
+static void positions_of_a_dead_worker(void **state)
+{
+    (void)state;
+    static const uint64_t values[] = {0, 1, UINT64_C(1) << 63, UINT64_MAX};
+    for (size_t i = 0; i < 4; i++) {
+        scene s = begin("");
+        submit_unseen(&s);
+        hdi_lane_shared *shared = s.inside->shared;
+        atomic_store(&shared->head, values[i]);
+        atomic_store(&shared->issued, values[(i + 1) % 4]);
+        atomic_store(&shared->done, values[(i + 2) % 4] > 1 ? UINT64_MAX - i : 0);
+        atomic_store(&shared->failures_first, values[i]);
+        atomic_store(&shared->failures_end, values[3 - i]);
+        atomic_store(&shared->failure_changes, values[i]);
+        kill_worker(&s);
+        CONF_FAILS_WITH(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST, "");
+        end(&s, "");
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- the log -- */
+
+static void a_log_half_written_for_ever(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    submit_unseen(&s);
+    atomic_fetch_add(&s.inside->shared->failure_changes, 1);
+    CONF_EQUAL(kill(s.worker, SIGCONT), 0);
+    CONF_FAILS_WITH(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST, "damaged");
+    end(&s, "damaged");
+}
+
+static void a_log_half_written_by_the_dead(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    submit_unseen(&s);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) { /* also of lanes that were never made */
+        atomic_store(&s.device->channel.lanes[i].failure_changes, 1);
+    }
+    kill_worker(&s);
+    CONF_FAILS_WITH(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST, "signal 9");
+    end(&s, "signal 9");
+}
+
+/* Records that name what there is not, in an order that is none. */
+static void records_of_nothing(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        scene s = begin("");
+        submit_unseen(&s);
+        hdi_lane_shared *shared = s.inside->shared;
+        hdi_failure f = {
+            .from = way == 0 ? 0 : 1, .to = way == 1 ? UINT64_MAX : 1, .lane = UINT32_MAX, .lost = 1, .op = 255};
+        f.driver_code = INT32_MIN;
+        f.kernel = UINT32_MAX;
+        for (size_t r = 0; r < s.device->channel.failures_room; r++) {
+            size_t at = ((size_t)s.inside->number * s.device->channel.failures_room + r) * HDI_FAILURE_WORDS;
+            memcpy(&s.device->channel.failures[at], &f, sizeof f);
+            f.from += way == 2 ? UINT64_MAX : 0;
+        }
+        atomic_store(&shared->failures_end, way == 3 ? 2 : s.device->channel.failures_room);
+        atomic_fetch_add(&shared->failure_changes, 2);
+        hd_error error = {.size = sizeof error};
+        hd_ticket first = {s.lane, 1};
+        if (hd_wait(first, 60 * CONF_SECOND)) {
+            hd_last_error(&error);
+            CONF_TRUE(error.device >= 0 && error.device < hd_device_count(s.runtime));
+        }
+        kill_worker(&s);
+        CONF_FAILS(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
+        end(&s, "signal 9");
+    }
+}
+
+/* A lane that says that it has failed, whatever is done about it. */
+static void *keeps_failed(void *argument)
+{
+    scene *s = argument;
+    while (!hdi_device_lost(s->device)) {
+        atomic_store(&s->inside->shared->failed, 1);
+        conf_nap_ms(1);
+    }
+    return NULL;
+}
+
+static void a_lane_that_stays_failed(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    submit_unseen(&s);
+    CONF_EQUAL(kill(s.worker, SIGCONT), 0);
+    CONF_OK(hd_wait(s.ticket, 60 * CONF_SECOND));
+    pthread_t thread;
+    CONF_EQUAL(pthread_create(&thread, NULL, keeps_failed, &s), 0);
+    hd_status status = HD_OK;
+    for (int64_t limit = conf_now() + 60 * CONF_SECOND; status == HD_OK && conf_now() < limit;) {
+        status = hd_lane_reset(s.lane, 60 * CONF_SECOND);
+    }
+    CONF_FAILS_WITH(status, HD_ERROR_DEVICE_LOST, "damaged");
+    pthread_join(thread, NULL);
+    end(&s, "damaged");
+}
+
+/* ------------------------------------------------------------------------------------------------ waits and commands -- */
+
+/* A command that a dead worker has written over is not waited for on its behalf. */
+static void a_wait_for_nothing(void **state)
+{
+    (void)state;
+    static const uint32_t lanes[] = {HDI_LANES_MAX + 200, HDI_LANES_MAX, UINT32_MAX, 200};
+    for (int i = 0; i < 4; i++) {
+        scene s = begin("");
+        submit_unseen(&s);
+        hdi_command *c = hdi_command_at(&s.device->channel, s.inside->number, s.inside->head - 1);
+        *c = (hdi_command){.op = HDI_OP_WAIT, .slots = 1};
+        c->wait.lane = lanes[i];
+        c->wait.position = UINT64_C(1) << 40;
+        kill_worker(&s);
+        CONF_FAILS(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
+        end(&s, "signal 9");
+    }
+}
+
+typedef struct waiter {
+    const scene *s;
+    pthread_t thread;
+    hd_status status;
+} waiter;
+
+static void *waits_without_limit(void *argument)
+{
+    waiter *w = argument;
+    w->status = hd_wait(w->s->ticket, -1);
+    return NULL;
+}
+
+/* The worker moves `done`, or dies, and nobody tells those who sleep. */
+static void nobody_is_woken(void **state)
+{
+    (void)state;
+    for (int dies = 0; dies < 2; dies++) {
+        scene s = begin("");
+        submit_unseen(&s);
+        waiter w = {.s = &s};
+        CONF_EQUAL(pthread_create(&w.thread, NULL, waits_without_limit, &w), 0);
+        hdi_lane_shared *shared = s.inside->shared;
+        while (atomic_load(&shared->sleepers) == 0) {
+            conf_nap_ms(1);
+        }
+        conf_nap_ms(50);
+        atomic_store(&shared->sleepers, 0);
+        atomic_store(&shared->awaited, 0);
+        for (int i = 0; i < HDI_LANES_MAX / 64; i++) {
+            atomic_store(&s.device->channel.engine->active[i], 0);
+        }
+        atomic_store(&s.device->channel.engine->asleep, 0);
+        if (dies) {
+            atomic_store(&shared->done, s.inside->head);
+            kill_worker(&s);
+        } else {
+            CONF_EQUAL(kill(s.worker, SIGCONT), 0);
+        }
+        pthread_join(w.thread, NULL);
+        CONF_EQUAL(w.status, HD_OK); /* a worker that says that its work is done is believed */
+        if (!dies) {
+            kill_worker(&s);
+        }
+        end(&s, "signal 9");
+    }
+}
+
+int main(void)
+{
+    wk_begin("test_worker_hostile");
+    alarm(250); /* a hang is a failure */
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(done_beyond_what_was_submitted),
+        CONF_CASE(done_goes_back),
+        CONF_CASE(no_room_for_ever),
+        CONF_CASE(positions_of_a_dead_worker),
+        CONF_CASE(a_log_half_written_for_ever),
+        CONF_CASE(a_log_half_written_by_the_dead),
+        CONF_CASE(records_of_nothing),
+        CONF_CASE(a_lane_that_stays_failed),
+        CONF_CASE(a_wait_for_nothing),
+        CONF_CASE(nobody_is_woken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
