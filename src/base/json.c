@@ -73,6 +73,15 @@ static int utf8_length(const unsigned char *s)
     return overlong || surrogate || too_large ? 0 : length;
 }
 
+/* The number of the control character at s, 0: it is none. Some of those behind 0x7f are orders to terminals, too. */
+static unsigned control_at(const unsigned char *s)
+{
+    if (s[0] < 0x20 || s[0] == 0x7f) {
+        return s[0];
+    }
+    return s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0 ? s[1] : 0;
+}
+
 static void write_string(FILE *f, const char *value)
 {
     fputc('"', f);
@@ -90,8 +99,9 @@ static void write_string(FILE *f, const char *value)
         } else if (*s == '\t') {
             fputs("\\t", f);
             s++;
-        } else if (*s < 0x20) {
-            fprintf(f, "\\u%04x", *s++);
+        } else if (control_at(s) != 0) {
+            fprintf(f, "\\u%04x", control_at(s));
+            s += length;
         } else {
             fwrite(s, 1, (size_t)length, f);
             s += length;

@@ -56,9 +56,10 @@ static void escapes(void **unused)
     (void)unused;
     sink s;
     sink_open(&s);
-    hdi_json_string(&s.json,
-                    "quote\" back\\ line\n tab\t bell\a \xc3\xa9 \xf0\x9f\x98\x80 bad\xff\xc3 \xed\xa0\x80 \xc0\xaf");
-    sink_expect(&s, "\"quote\\\" back\\\\ line\\n tab\\t bell\\u0007 \xc3\xa9 \xf0\x9f\x98\x80 bad\\ufffd\\ufffd "
+    hdi_json_string(&s.json, "quote\" back\\ line\n tab\t bell\a \x7f\xc2\x9b\xc2\xa0 \xc3\xa9 \xf0\x9f\x98\x80 "
+                             "bad\xff\xc3 \xed\xa0\x80 \xc0\xaf");
+    sink_expect(&s, "\"quote\\\" back\\\\ line\\n tab\\t bell\\u0007 \\u007f\\u009b\xc2\xa0 \xc3\xa9 \xf0\x9f\x98\x80 "
+                    "bad\\ufffd\\ufffd "
                     "\\ufffd\\ufffd\\ufffd \\ufffd\\ufffd\"\n");
 }
 
