@@ -182,7 +182,41 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
  *   - hd_free of a handle that was freed before, which otherwise does nothing, is a double free.
  *   - A call on a freed buffer, which fails with HANDLE always, says which buffer that was.
  *   - Buffers that are not freed at hd_close are leaks: hd_message() says how many after it, the report at hd_close lists them.
- * Findings become the calling thread's hd_message(), are counted in hd_memory_stats, and stand in reports. */
+ * Findings become the calling thread's hd_message(), are counted in hd_memory_stats, stand in reports, and are told to the callback of
+ * hd_memory_on_finding. memory_debug=report also writes a line for each (the first thousand), and a summary at hd_close, to stderr or
+ * to the file of the option memory_debug_file. Without the option there are none. */
+
+typedef enum hd_finding_kind {
+    HD_FINDING_OVERRUN = 1,        /* bytes in front of a buffer or behind it were changed; found when it was freed */
+    HD_FINDING_DOUBLE_FREE = 2,    /* hd_free of a buffer that was freed before */
+    HD_FINDING_USE_AFTER_FREE = 3, /* a call on a buffer that was freed before; the call failed with HANDLE */
+    HD_FINDING_LEAK = 4            /* buffers of one label and call site that hd_close found not freed */
+} hd_finding_kind;
+
+/* What of the buffer is not known any more, since its place was taken by another one, is 0, NULL or "". */
+typedef struct hd_finding {
+    size_t size; /* sizeof(hd_finding) */
+    hd_finding_kind kind;
+    int device;                 /* HD_DEVICE_HOST: pinned */
+    uint64_t number;            /* 1, 2, ...: of the runtime, as they were found */
+    uint64_t bytes;             /* as asked for; of a leak: of all these buffers */
+    uint64_t count;             /* buffers: 1, or how many leaked */
+    char label[HD_LABEL_BYTES]; /* "" without */
+    const void *call_site;      /* where hd_alloc... was called: an address in the program's code */
+    const void *found_at;       /* of a double free: where hd_free was called */
+    char message[512];          /* one line, with all that is known */
+} hd_finding;
+
+/* Runs on the thread whose call found it, within that call (of hd_close: for leaks), with no lock held that other calls wait for, except
+ * hd_memory_on_finding: it may call everything except that, hd_close and hd_device_restart; within hd_close nothing of that
+ * runtime. What its own calls find is kept and written, but not told. They leave the thread's hd_message() alone. Several threads may
+ * call it at the same time, so numbers may arrive out of order; those of one thread arrive in order. `finding` belongs to the
+ * library and is good until the callback returns. */
+typedef void (*hd_finding_callback)(void *context, const hd_finding *finding);
+
+/* Installs the runtime's callback; NULL removes it. Returns when no call of the callback before is under way any more. Without the option
+ * memory_debug nothing is ever found, and so it is never called. Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
+HD_API hd_status hd_memory_on_finding(hd_runtime *runtime, hd_finding_callback callback, void *context);
 
 HD_END_DECLS
 #endif

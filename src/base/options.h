@@ -48,8 +48,11 @@
       "it is certain that nobody can free anything")                                                                   \
     X(memory_idle, "HEDDLE_MEMORY_IDLE", INTEGER, "10000", 0, 86400000,                                                \
       "milliseconds without growth after which idle granules are given back; 0: never, as with placement=inline")      \
-    X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", "off|on", 0,                                                 \
-      "guard bytes around device buffers, poison on free, leaks and double frees reported; slow")                      \
+    X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", "off|on|report", 0,                                          \
+      "guard bytes around device buffers, poison on free, leaks and double frees found; report: and written, a line "  \
+      "each; slow")                                                                                                    \
+    X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
+      "file that memory_debug=report appends to; empty: stderr")                                                       \
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", "verify|trust|off", 0,                                                  \
       "access to other devices' memory: where a test moved bytes there and back, where the driver says so, or never")  \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \

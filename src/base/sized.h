@@ -32,7 +32,8 @@
     X(hd_box, src_stride)                                                                                              \
     X(hd_kernel_file_parts, description_bytes)                                                                         \
     X(hd_reclaim, limit_bytes)                                                                                         \
-    X(hd_memory_block, lost)
+    X(hd_memory_block, lost)                                                                                           \
+    X(hd_finding, message)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

@@ -1,7 +1,7 @@
-/* close.c - the report at hd_close: where the option `stats` says, with what leaked when memory_debug is on.
+/* close.c - the report at hd_close: where the option `stats` says, with what leaked when memory_debug is on, which is told, too.
  *
  * Threads: the one that closes. Locks: those of report.c. Blocking: while a pipe takes nothing, at most the option close_timeout.
- * Always: nothing is written anywhere unless `stats` says so; a broken pipe raises no signal.
+ * Always: nothing is written anywhere unless `stats` or memory_debug=report says so; a broken pipe raises no signal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/write.h"
-#include "data/report.h"
+#include "data/findings.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -79,9 +79,8 @@ static hd_status fail_leaks(const hdi_leaks *leaks)
     hdi_site_text(largest->site, site);
     bool named = largest->label[0] != 0;
     return hdi_fail(HD_ERROR_ACCESS,
-                    "hd_close: %" PRIu64 " buffer%s of %" PRIu64 " bytes (%s) %s not freed; the most: %" PRIu64
-                    " of %s, %s%.*s%sfrom %s",
-                    count, count == 1 ? "" : "s", bytes, hdi_bytes_text(bytes, all), count == 1 ? "was" : "were",
+                    "hd_close: %" PRIu64 " buffer%s of %s %s not freed; the most: %" PRIu64 " of %s, %s%.*s%sfrom %s",
+                    count, count == 1 ? "" : "s", hdi_bytes_text(bytes, all), count == 1 ? "was" : "were",
                     largest->count, hdi_bytes_text(largest->bytes, most), named ? "'" : "", (int)sizeof largest->label,
                     largest->label, named ? "' " : "", site);
 }
@@ -106,6 +105,9 @@ void hdi_report_at_close(hd_runtime *rt, hd_error *message)
     }
     if (n) {
         status = fail_leaks(&leaks);
+    }
+    if (debug) {
+        hdi_findings_end(rt, &leaks);
     }
     if (status) {
         hdi_error_save(message);

@@ -1,11 +1,11 @@
-/* guard.c - what the option memory_debug does: guards, fresh and freed content, findings.
+/* guard.c - what the option memory_debug does: guards, fresh and freed content, and what is seen by them (findings.h).
  *
  * A guarded buffer's block begins HDI_GUARD_BYTES in front of its content and ends as many behind it. While nobody else has the
  * buffer, at both ends of its life, the whole block is written and read by way of a structure that covers it, so the work is
  * ordered by use records like any other; it runs in the device's copy lanes.
  *
- * Threads: any. Locks: a mutex for the findings, held for a copy; the order lock of the device, for a moment.
- * Always: a finding is counted where its device's counters are, and kept until hd_close, the first HDI_REPORT_FINDINGS as text.
+ * Threads: any. Locks: the order lock of the device, for a moment; none while a finding is told.
+ * Always: a finding is counted where its device's counters are.
  */
 #include "data/guard.h"
 
@@ -15,72 +15,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "data/counts.h"
+#include "data/findings.h"
 #include "data/list.h"
 #include "data/staging.h"
 #include "data/submit.h"
 #include "engine/engine.h"
-
-struct hdi_findings {
-    pthread_mutex_t lock;
-    uint64_t count;
-    hdi_finding list[HDI_REPORT_FINDINGS];
-    _Atomic uint64_t double_frees; /* of pinned memory */
-};
-
-/* ---- findings ---- */
-
-hd_status hdi_findings_create(hd_runtime *rt)
-{
-    struct hdi_findings *f = calloc(1, sizeof *f);
-    if (!f) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
-    }
-    pthread_mutex_init(&f->lock, NULL);
-    rt->findings = f;
-    return HD_OK;
-}
-
-void hdi_findings_release(hd_runtime *rt)
-{
-    if (rt->findings) {
-        pthread_mutex_destroy(&rt->findings->lock);
-        free(rt->findings);
-        rt->findings = NULL;
-    }
-}
-
-void hdi_findings_copy(hd_runtime *rt, hdi_report *report)
-{
-    struct hdi_findings *f = rt->findings;
-    report->n_findings = 0;
-    report->findings = 0;
-    if (f) {
-        pthread_mutex_lock(&f->lock);
-        report->findings = f->count;
-        report->n_findings = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
-        memcpy(report->finding, f->list, report->n_findings * sizeof f->list[0]);
-        pthread_mutex_unlock(&f->lock);
-    }
-}
-
-uint64_t hdi_findings_of_pinned(hd_runtime *rt)
-{
-    return rt->findings ? atomic_load_explicit(&rt->findings->double_frees, memory_order_relaxed) : 0;
-}
-
-/* Notes the thread's last message as a finding. */
-static void note(hd_runtime *rt, int kind, int device)
-{
-    struct hdi_findings *f = rt->findings;
-    hdi_finding finding = {.kind = kind, .device = device};
-    memcpy(finding.text, hd_message(), strnlen(hd_message(), sizeof finding.text - 1));
-    pthread_mutex_lock(&f->lock);
-    if (f->count < HDI_REPORT_FINDINGS) {
-        f->list[f->count] = finding;
-    }
-    f->count++;
-    pthread_mutex_unlock(&f->lock);
-}
 
 /* "'weights', 4096 bytes on device 0, allocated by main+0x12" */
 typedef struct description {
@@ -100,6 +39,21 @@ static description describe(const struct hd_buffer *b)
              HD_LABEL_BYTES - 1, label, label[0] ? "', " : "", b->bytes, b->owner == HDI_OWNER_HOST ? "of" : "on",
              where, site);
     return d;
+}
+
+/* Notes the thread's last message as a finding about a buffer. `known`: more of it than where it is. */
+static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known, const void *found_at)
+{
+    hd_finding finding = {.kind = kind,
+                          .device = was->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : was->owner,
+                          .count = 1,
+                          .found_at = found_at};
+    if (known) {
+        finding.bytes = was->bytes;
+        finding.call_site = was->call_site;
+        memcpy(finding.label, was->label, strnlen(was->label, sizeof finding.label - 1));
+    }
+    hdi_findings_note(rt, &finding);
 }
 
 /* ---- handles that are not good any more ---- */
@@ -164,9 +118,10 @@ void hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const v
                  "any more, since another buffer was allocated meanwhile",
                  site);
     }
-    bool pinned = was.owner == HDI_OWNER_HOST;
-    hdi_counts_add(pinned ? &rt->findings->double_frees : &rt->devices[was.owner]->memory->double_frees, 1);
-    note(rt, HDI_FINDING_DOUBLE_FREE, pinned ? HD_DEVICE_HOST : was.owner);
+    if (was.owner != HDI_OWNER_HOST) {
+        hdi_counts_add(&rt->devices[was.owner]->memory->double_frees, 1);
+    }
+    note(rt, HD_FINDING_DOUBLE_FREE, &was, found == PAST_THERE, call_site);
 }
 
 hd_status hdi_guard_refused(const hd_buffer *handle, const char *who)
@@ -182,7 +137,7 @@ hd_status hdi_guard_refused(const hd_buffer *handle, const char *who)
     } else {
         status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed, and another one was allocated since", who);
     }
-    note(runtime_of(handle), HDI_FINDING_USE_AFTER_FREE, was.owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : was.owner);
+    note(runtime_of(handle), HD_FINDING_USE_AFTER_FREE, &was, found == PAST_THERE, NULL);
     return status;
 }
 
@@ -355,7 +310,7 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
              "hd_free: bytes outside a buffer were overwritten, %" PRIu64 " from offset %" PRId64 " to %" PRId64 ": %s",
              changed, first, last, describe(b).text);
     hdi_counts_add(&rt->devices[b->owner]->memory->overruns, 1);
-    note(rt, HDI_FINDING_OVERRUN, b->owner);
+    note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
 void hdi_guard_check(struct hd_buffer *b)

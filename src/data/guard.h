@@ -1,5 +1,5 @@
-/* guard.h - option memory_debug: guard bytes around device buffers, content that shows what was never written or is freed, and what was
- * found. See heddle/memory.h for what the program sees.
+/* guard.h - option memory_debug: guard bytes around device buffers, content that shows what was never written or is freed, and what is
+ * found by them (findings.h). See heddle/memory.h for what the program sees.
  *
  * Threads: any. Blocking: hdi_guard_check, as it says. hd_runtime.findings is NULL where the option is off.
  */
@@ -13,15 +13,6 @@
 #define HDI_GUARD_WORD 0xfdfdfdfdu
 #define HDI_FRESH_WORD 0x7ff7fff7u /* not a number as 16, 32 or 64 bits, and in the other 16-bit format */
 #define HDI_FREED_WORD 0xddddddddu
-
-/* hd_open and hd_close. NULL rt->findings is ignored by release. Errors: HOST_MEMORY. */
-hd_status hdi_findings_create(hd_runtime *rt);
-void hdi_findings_release(hd_runtime *rt);
-
-/* Into a report: the first ones, and how many there are. */
-void hdi_findings_copy(hd_runtime *rt, hdi_report *report);
-/* How many double frees of pinned memory were found. */
-uint64_t hdi_findings_of_pinned(hd_runtime *rt);
 
 /* hdi_buffer_place with room for guards, which are written, and the content, too. The buffer has HDI_BUFFER_GUARDED from then on, and never
  * lies in a magazine. Errors: as hdi_buffer_place, and those of hdi_submit. */

@@ -4,8 +4,8 @@
  * is about to block, and a share of time that grows with the pressure and with what the last call brought. Here the share is
  * measured per device, and the most that may be held follows what other programs leave free.
  *
- * Threads: any; one early call per device at a time. Locks: a mutex for which callback there is and how many calls of it are under way, which
- * who replaces it waits for; each device's figures under another one. None is held during a call.
+ * Threads: any; one early call per device at a time. Locks: the hook's; each device's figures under another one. None is held during
+ * a call.
  */
 #include "data/reclaim.h"
 
@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "data/counts.h"
+#include "data/hook.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/cache.h"
@@ -36,21 +37,26 @@ typedef struct history {
     _Atomic uint64_t free_bytes; /* that the driver has, UINT64_MAX: not asked yet */
 } history;
 
-/* A callback, and the calls of it that are under way (under the lock). */
-typedef struct installed {
-    hd_reclaim_callback callback;
-    void *context;
-    int calls;
-} installed;
-
 struct hdi_reclaim {
-    pthread_mutex_t lock;
-    pthread_cond_t ended; /* the last call of a callback that was replaced */
-    installed *current;   /* NULL: none */
+    hdi_hook hook;
     history devices[HDI_DEVICES_MAX];
 };
 
 static _Thread_local bool inside;
+
+static void before_blocking(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_reclaim_early_now(rt, rt->devices[i], 0, true);
+    }
+}
+
+/* The hook's. */
+static void changed(void *owner, bool there)
+{
+    hd_runtime *rt = owner;
+    atomic_store_explicit(&rt->on_block, there ? before_blocking : NULL, memory_order_relaxed);
+}
 
 hd_status hdi_reclaim_create(hd_runtime *rt)
 {
@@ -58,8 +64,7 @@ hd_status hdi_reclaim_create(hd_runtime *rt)
     if (!r) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->ended, NULL);
+    hdi_hook_init(&r->hook, changed, rt);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         pthread_mutex_init(&r->devices[i].lock, NULL);
         atomic_init(&r->devices[i].free_bytes, UINT64_MAX);
@@ -75,9 +80,7 @@ void hdi_reclaim_release(hd_runtime *rt)
         for (int i = 0; i < HDI_DEVICES_MAX; i++) {
             pthread_mutex_destroy(&r->devices[i].lock);
         }
-        free(r->current);
-        pthread_cond_destroy(&r->ended);
-        pthread_mutex_destroy(&r->lock);
+        hdi_hook_destroy(&r->hook);
         free(r);
         rt->reclaim = NULL;
     }
@@ -125,21 +128,12 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
     bool freed = false;
     hd_error before; /* what the callback's own calls say is not what the allocation says */
     hdi_error_save(&before);
-    pthread_mutex_lock(&r->lock);
-    installed *now = r->current;
-    if (now) {
-        now->calls++;
-    }
-    pthread_mutex_unlock(&r->lock);
+    hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
         inside = true;
-        freed = now->callback(now->context, &what.known);
+        freed = ((hd_reclaim_callback)now->function)(now->context, &what.known);
         inside = false;
-        pthread_mutex_lock(&r->lock);
-        if (--now->calls == 0 && now != r->current) {
-            pthread_cond_broadcast(&r->ended);
-        }
-        pthread_mutex_unlock(&r->lock);
+        hdi_hook_leave(&r->hook, now);
     }
     hdi_error_restore(&before);
     return freed;
@@ -213,13 +207,6 @@ bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, uns
     return freed;
 }
 
-static void before_blocking(hd_runtime *rt)
-{
-    for (int i = 0; i < rt->n_devices; i++) {
-        hdi_reclaim_early_now(rt, rt->devices[i], 0, true);
-    }
-}
-
 hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, void *context)
 {
     if (!hdi_runtime_is_open(rt)) {
@@ -228,22 +215,7 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
     if (inside) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_reclaim: called from the callback itself");
     }
-    struct hdi_reclaim *r = rt->reclaim;
-    installed *next = callback ? malloc(sizeof *next) : NULL;
-    if (callback && !next) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_on_reclaim: no memory");
-    }
-    if (next) {
-        *next = (installed){callback, context, 0};
-    }
-    pthread_mutex_lock(&r->lock);
-    installed *before = r->current;
-    r->current = next; /* nobody enters the one before from here on */
-    atomic_store_explicit(&rt->on_block, callback ? before_blocking : NULL, memory_order_relaxed);
-    while (before && before->calls != 0) {
-        pthread_cond_wait(&r->ended, &r->lock);
-    }
-    pthread_mutex_unlock(&r->lock);
-    free(before);
-    return HD_OK;
+    return hdi_hook_install(&rt->reclaim->hook, (hdi_hooked)callback, context)
+               ? HD_OK
+               : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_on_reclaim: no memory");
 }

@@ -13,7 +13,7 @@
 #include "base/sized.h"
 #include "data/buffer.h"
 #include "data/counts.h"
-#include "data/guard.h"
+#include "data/findings.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/host_pool.h"

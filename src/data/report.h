@@ -74,10 +74,8 @@ typedef struct hdi_report_device {
     uint64_t other_holders, others_bytes, others_count; /* groups, and the buffers in them */
 } hdi_report_device;
 
-enum { HDI_FINDING_OVERRUN = 1, HDI_FINDING_DOUBLE_FREE, HDI_FINDING_USE_AFTER_FREE };
-
 typedef struct hdi_finding {
-    int32_t kind;   /* HDI_FINDING_* */
+    int32_t kind;   /* hd_finding_kind */
     int32_t device; /* HD_DEVICE_HOST: of pinned memory */
     char text[HDI_FINDING_BYTES];
 } hdi_finding;

@@ -70,11 +70,11 @@ static void put_device(hdi_json *j, const hdi_report_device *d)
 static const char *kind_name(int kind)
 {
     switch (kind) {
-    case HDI_FINDING_OVERRUN:
+    case HD_FINDING_OVERRUN:
         return "overrun";
-    case HDI_FINDING_DOUBLE_FREE:
+    case HD_FINDING_DOUBLE_FREE:
         return "double free";
-    case HDI_FINDING_USE_AFTER_FREE:
+    case HD_FINDING_USE_AFTER_FREE:
         return "use after free";
     default:
         return "unknown";

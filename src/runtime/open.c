@@ -9,7 +9,7 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "data/guard.h"
+#include "data/findings.h"
 #include "data/hold.h"
 #include "data/copiers.h"
 #include "data/copy_lanes.h"
@@ -172,7 +172,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_reclaim_create(rt);
     status = status ? status : hdi_keeper_create(rt);
     status = status ? status : hdi_holds_create(rt);
-    if (!status && strcmp(rt->options.memory_debug, "on") == 0) {
+    if (!status && strcmp(rt->options.memory_debug, "off") != 0) {
         status = hdi_findings_create(rt);
     }
     if (!status) {

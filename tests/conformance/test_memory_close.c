@@ -74,7 +74,11 @@ static void nothing_is_printed_unless_asked_for(void **state)
     free(text);
     text = printed_by("stats=0 memory_debug=on", message);
     CONF_TRUE(text[0] == '\0');
-    CONF_TRUE(strstr(message, "12 buffers of 60000 bytes") != NULL);
+    CONF_TRUE(strstr(message, "12 buffers of 58.5 KiB") != NULL);
+    free(text);
+    text = printed_by("stats=0 memory_debug=report", message);
+    CONF_TRUE(strstr(text, "heddle: memory_debug: hd_close: 12 buffers of 58.5 KiB were not freed: 'left', ") == text);
+    CONF_TRUE(strstr(text, "\nheddle: memory_debug: until hd_close: 12 buffers of 58.5 KiB not freed\n") != NULL);
     free(text);
 }
 

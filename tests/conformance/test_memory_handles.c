@@ -185,7 +185,7 @@ static void leaks_are_listed_at_the_end(void **state)
     CONF_OK(hd_hold_add(hold, held));
     hd_free(held);
     conf_close(r.runtime);
-    CONF_TRUE(strstr(hd_message(), "7 buffers of 4500 bytes") != NULL);
+    CONF_TRUE(strstr(hd_message(), "7 buffers of 4.3 KiB") != NULL);
 
     char *text = read_report(&r);
     CONF_EQUAL(json_count_at(text, "leaks"), 3);

@@ -1,0 +1,249 @@
+/* findings.c - see findings.h.
+ *
+ * Always: a finding is kept until hd_close, the first HDI_REPORT_FINDINGS as text.
+ */
+#include "data/findings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/sized.h"
+#include "base/write.h"
+#include "data/counts.h"
+#include "data/hook.h"
+#include "engine/engine.h"
+
+#define LINES_MOST 1000                  /* a loop that goes wrong fills no disk */
+#define LINE_WAIT_NS INT64_C(1000000000) /* a pipe that takes nothing for so long loses a line */
+#define KINDS (HD_FINDING_LEAK + 1)
+
+struct hdi_findings {
+    pthread_mutex_t lock;
+    uint64_t count, of_kind[KINDS];
+    hdi_finding list[HDI_REPORT_FINDINGS];
+    hdi_hook hook;
+    _Atomic uint64_t pinned_double_frees;
+    int descriptor;         /* where lines go; -1: nowhere */
+    _Atomic uint64_t lines; /* so far */
+};
+
+static _Thread_local bool inside;
+
+/* Where lines go. -1 with a message. */
+static int open_lines(const char *path)
+{
+    if (path[0] == 0) {
+        return STDERR_FILENO;
+    }
+    /* without blocking, where it is a pipe */
+    int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (descriptor < 0) {
+        hdi_fail(HD_ERROR_SYSTEM, "hd_open: option memory_debug_file=%s: %s; name a file that can be written", path,
+                 strerror(errno));
+    }
+    return descriptor;
+}
+
+hd_status hdi_findings_create(hd_runtime *rt)
+{
+    int descriptor = -1;
+    if (strcmp(rt->options.memory_debug, "report") == 0) {
+        descriptor = open_lines(rt->options.memory_debug_file);
+        if (descriptor < 0) {
+            return HD_ERROR_SYSTEM;
+        }
+    }
+    struct hdi_findings *f = calloc(1, sizeof *f);
+    if (!f) {
+        if (descriptor > STDERR_FILENO) {
+            close(descriptor);
+        }
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    hdi_hook_init(&f->hook, NULL, NULL);
+    f->descriptor = descriptor;
+    rt->findings = f;
+    return HD_OK;
+}
+
+void hdi_findings_release(hd_runtime *rt)
+{
+    struct hdi_findings *f = rt->findings;
+    if (f) {
+        if (f->descriptor >= 0 && rt->options.memory_debug_file[0] != 0) {
+            close(f->descriptor);
+        }
+        hdi_hook_destroy(&f->hook);
+        pthread_mutex_destroy(&f->lock);
+        free(f);
+        rt->findings = NULL;
+    }
+}
+
+void hdi_findings_copy(hd_runtime *rt, hdi_report *report)
+{
+    struct hdi_findings *f = rt->findings;
+    report->n_findings = 0;
+    report->findings = 0;
+    if (f) {
+        pthread_mutex_lock(&f->lock);
+        report->findings = f->count;
+        report->n_findings = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
+        memcpy(report->finding, f->list, report->n_findings * sizeof f->list[0]);
+        pthread_mutex_unlock(&f->lock);
+    }
+}
+
+uint64_t hdi_findings_of_pinned(hd_runtime *rt)
+{
+    return rt->findings ? atomic_load_explicit(&rt->findings->pinned_double_frees, memory_order_relaxed) : 0;
+}
+
+/* ---- lines ---- */
+
+static void write_line(const struct hdi_findings *f, const char *text)
+{
+    char line[640];
+    int n = snprintf(line, sizeof line, "heddle: memory_debug: %s", text);
+    size_t length = n < 0 ? 0 : (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    line[length] = '\n';
+    hdi_write_quietly(f->descriptor, line, length + 1, hdi_clock_ns() + LINE_WAIT_NS);
+}
+
+static void report(struct hdi_findings *f, const char *text)
+{
+    if (f->descriptor < 0) {
+        return;
+    }
+    uint64_t lines = atomic_fetch_add_explicit(&f->lines, 1, memory_order_relaxed);
+    if (lines < LINES_MOST) {
+        write_line(f, text);
+    } else if (lines == LINES_MOST) {
+        write_line(f, "further findings are only counted");
+    }
+}
+
+/* "2 double frees, " */
+static size_t put_count(char *out, size_t room, uint64_t count, const char *kind, const char *rest)
+{
+    int n = count ? snprintf(out, room, "%" PRIu64 " %s%s%s, ", count, kind, count == 1 ? "" : "s", rest) : 0;
+    return n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
+static void summarize(struct hdi_findings *f, const hdi_leaks *leaks)
+{
+    char text[256] = "", unfreed[HDI_AMOUNT_BYTES];
+    uint64_t buffers = 0, bytes = 0;
+    for (size_t i = 0; i < leaks->n; i++) {
+        buffers += leaks->list[i].count;
+        bytes += leaks->list[i].bytes;
+    }
+    pthread_mutex_lock(&f->lock);
+    size_t n = put_count(text, sizeof text, f->of_kind[HD_FINDING_OVERRUN], "overrun", "");
+    n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_DOUBLE_FREE], "double free", "");
+    n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_USE_AFTER_FREE], "use", " after free");
+    pthread_mutex_unlock(&f->lock);
+    if (buffers) {
+        snprintf(text + n, sizeof text - n, "%" PRIu64 " buffer%s of %s not freed", buffers, buffers == 1 ? "" : "s",
+                 hdi_bytes_text(bytes, unfreed));
+    } else if (n) {
+        text[n - 2] = 0; /* the last comma */
+    }
+    char line[320];
+    snprintf(line, sizeof line, "until hd_close: %s", text[0] ? text : "nothing was found");
+    write_line(f, line);
+}
+
+/* ---- telling ---- */
+
+static void tell(struct hdi_findings *f, const hd_finding *what)
+{
+    report(f, what->message);
+    hdi_installed *now = inside ? NULL : hdi_hook_enter(&f->hook);
+    if (now) {
+        hd_error before;
+        hdi_error_save(&before);
+        HDI_SIZED_TOLD(hd_finding) told = {.known = *what};
+        inside = true;
+        ((hd_finding_callback)now->function)(now->context, &told.known);
+        inside = false;
+        hdi_hook_leave(&f->hook, now);
+        hdi_error_restore(&before);
+    }
+}
+
+/* The thread's last message, which is one line without control characters. */
+static void put_message(hd_finding *finding)
+{
+    memcpy(finding->message, hd_message(), strnlen(hd_message(), sizeof finding->message - 1));
+}
+
+void hdi_findings_note(hd_runtime *rt, const hd_finding *what)
+{
+    struct hdi_findings *f = rt->findings;
+    hd_finding finding = *what;
+    finding.size = sizeof finding;
+    put_message(&finding);
+    hdi_finding kept = {.kind = (int32_t)finding.kind, .device = finding.device};
+    memcpy(kept.text, finding.message, strnlen(finding.message, sizeof kept.text - 1));
+    if (finding.kind == HD_FINDING_DOUBLE_FREE && finding.device == HD_DEVICE_HOST) {
+        hdi_counts_add(&f->pinned_double_frees, 1);
+    }
+    pthread_mutex_lock(&f->lock);
+    if (f->count < HDI_REPORT_FINDINGS) {
+        f->list[f->count] = kept;
+    }
+    finding.number = ++f->count;
+    f->of_kind[finding.kind]++;
+    pthread_mutex_unlock(&f->lock);
+    tell(f, &finding);
+}
+
+void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
+{
+    struct hdi_findings *f = rt->findings;
+    hd_error before;
+    hdi_error_save(&before);
+    for (size_t i = 0; i < leaks->n; i++) {
+        const hdi_holder *h = &leaks->list[i];
+        hd_finding finding = {.size = sizeof finding,
+                              .kind = HD_FINDING_LEAK,
+                              .device = h->device,
+                              .number = f->count + i + 1,
+                              .bytes = h->bytes,
+                              .count = h->count,
+                              .call_site = h->site};
+        char site[HDI_SITE_BYTES], bytes[HDI_AMOUNT_BYTES];
+        memcpy(finding.label, h->label, sizeof finding.label);
+        hdi_site_text(h->site, site);
+        hdi_fail(HD_ERROR_ACCESS, "hd_close: %" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", h->count,
+                 h->count == 1 ? "" : "s", hdi_bytes_text(h->bytes, bytes), h->count == 1 ? "was" : "were",
+                 h->label[0] ? "'" : "", h->label, h->label[0] ? "', " : "", site);
+        put_message(&finding);
+        tell(f, &finding);
+    }
+    if (f->descriptor >= 0) {
+        summarize(f, leaks);
+    }
+    hdi_error_restore(&before);
+}
+
+hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, void *context)
+{
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_on_finding: not an open runtime");
+    }
+    if (inside) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_finding: called from the callback itself");
+    }
+    if (rt->findings && !hdi_hook_install(&rt->findings->hook, (hdi_hooked)callback, context)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_on_finding: no memory");
+    }
+    return HD_OK;
+}
