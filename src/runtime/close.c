@@ -15,7 +15,7 @@
 #include "base/wait.h"
 #include "data/copiers.h"
 #include "data/copy_lanes.h"
-#include "data/guard.h"
+#include "data/findings.h"
 #include "data/hold.h"
 #include "data/keeper.h"
 #include "data/page.h"
