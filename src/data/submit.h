@@ -28,6 +28,10 @@ typedef struct hdi_among {
     unsigned
         ours; /* bit per use: what is read there, one of the others has made. That it has failed, the operation says then, not its
                        submission */
+    /* The kernel that is launched, and its handle's word when the handle was good, looked at again under the order locks; NULL: nobody unloads
+     * it. */
+    const hdi_handle_head *kernel;
+    uint64_t kernel_word;
 } hdi_among;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.
@@ -38,6 +42,10 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 
 hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_among among, const char *who, hd_ticket *out);
+
+/* The same of the program's kernel, as hd_launch does it. Errors: also HANDLE (unloaded meanwhile). */
+hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                            const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out);
 
 /* The same without moving the bytes of unified buffers. */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

@@ -238,6 +238,10 @@ static hd_status look_again(submission *s)
         give_up(s);
         return hdi_lane_refuses(s->lane, s->who);
     }
+    if (s->among.kernel && !hdi_kernel_is_same(s->among.kernel, s->among.kernel_word)) {
+        give_up(s);
+        return hdi_fail(HD_ERROR_HANDLE, "%s: the kernel's module was unloaded meanwhile", s->who);
+    }
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */

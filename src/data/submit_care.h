@@ -34,6 +34,12 @@ static inline bool hdi_use_is_same(const hdi_use *use)
     return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
 }
 
+/* Likewise for a kernel: hd_module_unload makes its handle stale before it waits for those who have the lock. */
+static inline bool hdi_kernel_is_same(const hdi_handle_head *kernel, uint64_t word)
+{
+    return atomic_load_explicit(&kernel->word, memory_order_acquire) == word;
+}
+
 /* Slots that the waits and the command take from `head` on, the gap at the ring's end included. The lane's lock is held. */
 static inline uint64_t hdi_submit_slots(const hd_lane *lane, uint32_t wait_slots, uint32_t slots, uint64_t *gap)
 {

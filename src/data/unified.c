@@ -92,7 +92,7 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
     command.copy.src = (to_device ? pinned->address : b->address) + low;
     command.copy.dst = (to_device ? b->address : pinned->address) + low;
     command.copy.bytes = high - low;
-    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_among){{0, 0}, 0}, who, NULL);
+    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_among){.ours = 0}, who, NULL);
 }
 
 /* Submits copies of `chunks`, which are newer on the host, as far as none is under way, or was and has not failed. */

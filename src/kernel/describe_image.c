@@ -98,12 +98,12 @@ void hdi_image_release(hdi_image *image)
     memset(image, 0, sizeof *image);
 }
 
-static hd_status make_params(struct hd_kernel *k, uint32_t n)
+static hd_status make_params(hdi_signature *out, uint32_t n)
 {
-    k->params = calloc(n ? n : 1, sizeof *k->params);
-    k->n_params = k->params ? n : 0;
-    k->described = k->params != NULL;
-    return k->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
+    out->params = calloc(n ? n : 1, sizeof *out->params);
+    out->n_params = out->params ? n : 0;
+    out->described = out->params != NULL;
+    return out->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
 }
 
 static hd_status no_such_kernel(const hdi_image *image, const char *name)
@@ -113,7 +113,7 @@ static hd_status no_such_kernel(const hdi_image *image, const char *name)
     return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: the module has no kernel '%.100s'; it has: %s", name, names);
 }
 
-static hd_status describe_from_file(const hdi_image *image, const char *name, struct hd_kernel *k)
+static hd_status describe_from_file(const hdi_image *image, const char *name, hdi_signature *out)
 {
     hdi_kernel_file file;
     hd_status status = hdi_kernel_file_parse(image->bytes, image->size, &file);
@@ -121,14 +121,14 @@ static hd_status describe_from_file(const hdi_image *image, const char *name, st
         return status;
     }
     const hdi_kernel_entry *entry = hdi_kernel_file_find(&file, name);
-    status = entry ? make_params(k, entry->n_params) : no_such_kernel(image, name);
+    status = entry ? make_params(out, entry->n_params) : no_such_kernel(image, name);
     for (uint32_t i = 0; !status && i < entry->n_params; i++) {
         const hdi_kernel_param *p = &entry->params[i];
-        k->params[i] = (hdi_param){.kind = p->kind, .access = p->access, .offset = p->offset, .size = p->size};
-        snprintf(k->params[i].name, sizeof k->params[i].name, "%s", p->name);
+        out->params[i] = (hdi_param){.kind = p->kind, .access = p->access, .offset = p->offset, .size = p->size};
+        snprintf(out->params[i].name, sizeof out->params[i].name, "%s", p->name);
     }
     if (!status) {
-        k->argument_bytes = entry->argument_bytes;
+        out->argument_bytes = entry->argument_bytes;
     }
     hdi_kernel_file_release(&file);
     return status;
@@ -143,7 +143,7 @@ static uint32_t kind_of_ptx(const hdi_ptx_param *p)
     return p->type == 'f' && p->size == 4 ? HD_ARG_F32 : p->type == 'f' && p->size == 8 ? HD_ARG_F64 : HD_ARG_NONE;
 }
 
-static hd_status describe_from_ptx(const hdi_image *image, const char *name, struct hd_kernel *k)
+static hd_status describe_from_ptx(const hdi_image *image, const char *name, hdi_signature *out)
 {
     hdi_ptx ptx;
     hd_status status = hdi_ptx_scan((const char *)image->bytes, image->size, &ptx);
@@ -151,40 +151,40 @@ static hd_status describe_from_ptx(const hdi_image *image, const char *name, str
         return status;
     }
     const hdi_ptx_entry *entry = hdi_ptx_find(&ptx, name);
-    status = entry ? make_params(k, entry->n_params) : no_such_kernel(image, name);
+    status = entry ? make_params(out, entry->n_params) : no_such_kernel(image, name);
     for (uint32_t i = 0; !status && i < entry->n_params; i++) {
         const hdi_ptx_param *p = &entry->params[i];
-        k->params[i] = (hdi_param){.kind = kind_of_ptx(p), .offset = p->offset, .size = p->size};
+        out->params[i] = (hdi_param){.kind = kind_of_ptx(p), .offset = p->offset, .size = p->size};
     }
     if (!status) {
-        k->argument_bytes = entry->argument_bytes;
+        out->argument_bytes = entry->argument_bytes;
     }
     hdi_ptx_release(&ptx);
     return status;
 }
 
-hd_status hdi_image_describe(const hdi_image *image, const char *name, struct hd_kernel *k)
+hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out)
 {
     switch (image->kind) {
     case HDI_IMAGE_KERNEL_FILE:
-        return describe_from_file(image, name, k);
+        return describe_from_file(image, name, out);
     case HDI_IMAGE_PTX:
-        return describe_from_ptx(image, name, k);
+        return describe_from_ptx(image, name, out);
     default:
         return HD_OK;
     }
 }
 
-hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, struct hd_kernel *k)
+hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, hdi_signature *out)
 {
     if (facts->n_params > HDI_FUNCTION_PARAMS_MAX) {
         return HD_OK;
     }
-    hd_status status = make_params(k, facts->n_params);
+    hd_status status = make_params(out, facts->n_params);
     for (uint32_t i = 0; !status && i < facts->n_params; i++) {
         uint32_t offset = facts->params[i].offset, size = facts->params[i].size;
-        k->params[i] = (hdi_param){.offset = offset, .size = size};
-        k->argument_bytes = offset + size;
+        out->params[i] = (hdi_param){.offset = offset, .size = size};
+        out->argument_bytes = offset + size;
     }
     return status;
 }

@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct hd_kernel;
-
 typedef enum hdi_image_kind {
     HDI_IMAGE_NONE = 0,
     HDI_IMAGE_KERNEL_FILE,
@@ -31,12 +29,26 @@ hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *o
                          size_t *code_bytes);
 void hdi_image_release(hdi_image *image);
 
-/* Fills in the parameters of the kernel when the image describes them (k->described). Errors: NOT_FOUND (the message lists the
- * kernels), HOST_MEMORY. */
-hd_status hdi_image_describe(const hdi_image *image, const char *name, struct hd_kernel *k);
+/* One parameter. kind HD_ARG_NONE: only the size is known. */
+typedef struct hdi_param {
+    uint32_t kind;
+    uint32_t access; /* hd_access bits; 0: not known */
+    uint32_t offset, size;
+    char name[64];
+} hdi_param;
 
-/* The same from what the driver says, for a cubin or fatbin; leaves k->described false where it does not tell. Errors: HOST_MEMORY. */
-hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, struct hd_kernel *k);
+/* The parameters of a kernel, to be freed with free(params). */
+typedef struct hdi_signature {
+    bool described; /* they are known at all */
+    uint32_t n_params, argument_bytes;
+    hdi_param *params;
+} hdi_signature;
+
+/* Fills in the parameters of a kernel when the image describes them. Errors: NOT_FOUND (the message lists the kernels), HOST_MEMORY. */
+hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out);
+
+/* The same from what the driver says, for a cubin or fatbin; leaves it as it is where it does not tell. Errors: HOST_MEMORY. */
+hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, hdi_signature *out);
 
 /* "a, b, c", cut to `bytes`; "" when the image does not say. */
 void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes);

@@ -2,7 +2,8 @@
  *
  * Threads: any. Locks: none of its own. Blocking: only when the lane is full. The driver is asked only when a pair of devices
  * meets for the first time, or a kernel first asks for much shared memory.
- * Always: nothing is submitted unless every check has passed.
+ * Always: nothing is submitted unless every check has passed. What is known of the kernel is read without a lock; whether it is that kernel still
+ * is looked at under the lane's order lock.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -14,9 +15,8 @@
 
 typedef struct packer {
     hd_lane *lane;
-    const struct hd_kernel *kernel;
-    const char *name;
-    unsigned char *block; /* of the command */
+    const struct hd_kernel *kernel; /* for messages */
+    unsigned char *block;           /* of the command */
     hdi_use *uses;
     size_t n_uses;
 } packer;
@@ -43,15 +43,15 @@ static hd_status argument_failed(const packer *p, hd_status status, size_t index
     if (status == HD_ERROR_ACCESS) {
         static const char *const words[] = {"?", "hd_in", "hd_out", "hd_inout"};
         return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): the kernel uses it as %s, the call says %s",
-                        p->name, index, parameter, words[param->access & 3], words[arg->access & 3]);
+                        p->kernel->name, index, parameter, words[param->access & 3], words[arg->access & 3]);
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
-        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", p->name,
-                        index, parameter, param->size, hdi_arg_kind_name(arg->kind),
+        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu",
+                        p->kernel->name, index, parameter, param->size, hdi_arg_kind_name(arg->kind),
                         arg->kind == HD_ARG_BYTES ? arg->size : (size_t)kind_size(arg->kind));
     }
-    return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", p->name, index, parameter,
-                    hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
+    return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", p->kernel->name, index,
+                    parameter, hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
 }
 
 enum { WHO_BYTES = 160 };
@@ -59,7 +59,7 @@ enum { WHO_BYTES = 160 };
 /* For a message with a reason and what can be done about it, for which long names must leave room. */
 static void name_argument(const packer *p, size_t index, const hdi_param *param, char *who)
 {
-    snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", p->name, index, param->name);
+    snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", p->kernel->name, index, param->name);
 }
 
 /* The buffer that the argument names was freed, or is none. */
@@ -79,13 +79,13 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
     hdi_device *device = p->lane->device;
     if (__builtin_expect(b->runtime != device->runtime, 0)) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_launch: kernel '%s', argument %zu (%s): the buffer is of another runtime",
-                        p->name, index, param->name);
+                        p->kernel->name, index, param->name);
     }
     uint32_t access = arg->access;
     if (__builtin_expect(access != param->access || access == 0, 0)) {
         if (access == 0 || access > 3) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->name, index,
-                            param->name, access);
+            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->kernel->name,
+                            index, param->name, access);
         }
         /* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
         if (param->access && !(param->access == HD_WRITE && access == HD_READ_WRITE)) {
@@ -97,8 +97,8 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
             return buffer_refused(p, index, param, arg);
         }
         return hdi_fail(HD_ERROR_RANGE,
-                        "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu", p->name,
-                        index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
+                        "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
+                        p->kernel->name, index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
     if (__builtin_expect(owner != device->index && !hdi_reach(device->runtime, device->index, owner), 0)) {
@@ -128,25 +128,27 @@ static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *pa
 
 static hd_status pack_value_with_care(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
 {
+    uint32_t offset = param->offset, param_size = param->size; /* once: they may be another kernel's by now */
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", p->name, index,
-                            param->name);
+            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", p->kernel->name,
+                            index, param->name);
         }
-        if (arg->size != param->size || (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
+        if (arg->size != param_size || offset + param_size > HDI_ARGUMENT_BYTES_MAX ||
+            (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
             return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
         }
-        memcpy(p->block + param->offset, arg->value.bytes, arg->size);
+        memcpy(p->block + offset, arg->value.bytes, param_size);
         return HD_OK;
     }
     uint32_t size = kind_size(arg->kind);
-    bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param->size) ||
+    bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param_size) ||
                 same_but_sign(param->kind, arg->kind);
     if (!size || !fits) {
         return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
     }
     /* Small integers stand in the low bytes of the union (little-endian, as every GPU host is). */
-    memcpy(p->block + param->offset, &arg->value, size);
+    memcpy(p->block + offset, &arg->value, size);
     return HD_OK;
 }
 
@@ -165,9 +167,9 @@ static inline hd_status pack_value(packer *p, size_t index, const hdi_param *par
     return pack_value_with_care(p, index, param, arg);
 }
 
-static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_args)
+static inline hd_status pack_arguments(packer *p, const hdi_params *params, const hd_arg *args, size_t n_args)
 {
-    const hdi_param *param = p->kernel->params;
+    const hdi_param *param = params->of;
     for (size_t i = 0; i < n_args; i++, param++) {
         hd_status status;
         if (args[i].kind == HD_ARG_BUFFER) {
@@ -176,7 +178,7 @@ static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_a
                 return argument_failed(p, HD_ERROR_ARGUMENT, i, param, &args[i]);
             }
             if (__builtin_expect(p->n_uses == HDI_USES_OF_ONE, 0)) {
-                return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", p->name,
+                return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", p->kernel->name,
                                 HDI_USES_OF_ONE);
             }
             status = pack_buffer(p, i, param, &args[i]);
@@ -190,7 +192,8 @@ static inline hd_status pack_arguments(packer *p, const hd_arg *args, size_t n_a
     return HD_OK;
 }
 
-static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes)
+static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t kernel_word, hd_dims grid, hd_dims block,
+                             size_t shared_bytes)
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
@@ -220,7 +223,7 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, hd_dims gr
     }
     if (__builtin_expect(
             shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire), 0)) {
-        return hdi_kernel_allow_shared(kernel, device, shared_bytes);
+        return hdi_kernel_allow_shared(kernel, kernel_word, device, shared_bytes);
     }
     return HD_OK;
 }
@@ -236,10 +239,9 @@ static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k
 }
 
 /* Everything of the command but the arguments. */
-static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, hd_dims grid, hd_dims block,
-                                size_t shared_bytes)
+static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, uint32_t bytes, hd_dims grid,
+                                hd_dims block, size_t shared_bytes)
 {
-    uint32_t bytes = kernel->argument_bytes;
     size_t inside = sizeof c->launch.arguments;
     c->op = HDI_OP_LAUNCH;
     c->slots = bytes <= inside ? 1 : (uint8_t)(1 + (bytes - inside + HDI_SLOT_BYTES - 1) / HDI_SLOT_BYTES);
@@ -266,16 +268,41 @@ hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t gri
     }
     shared_bytes = (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     if (shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire)) {
-        hd_status status = hdi_kernel_allow_shared(kernel, device, shared_bytes);
+        hd_status status = hdi_kernel_allow_shared(kernel, 0, device, shared_bytes);
         if (status) {
             return status;
         }
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX];
-    memcpy((unsigned char *)command + offsetof(hdi_command, launch.arguments), arguments, kernel->argument_bytes);
-    write_launch(command, kernel, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
+    uint32_t bytes = hdi_kernel_params(kernel)->argument_bytes;
+    memcpy((unsigned char *)command + offsetof(hdi_command, launch.arguments), arguments, bytes);
+    write_launch(command, kernel, bytes, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
     return hdi_submit_among(lane, uses, n_uses, command, among, who, out);
 }
+
+static hd_status count_failed(const hdi_params *params, const char *name, size_t n_args)
+{
+    return params->described
+               ? hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s' takes %u arguments, got %zu", name, params->n,
+                          n_args)
+               : hdi_fail(HD_ERROR_UNSUPPORTED,
+                          "hd_launch: the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
+                          "not tell them for a cubin or fatbin; load PTX or a kernel file",
+                          name);
+}
+
+/* What was found wrong may have been another kernel's, if the module was unloaded meanwhile. */
+static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
+{
+    atomic_thread_fence(memory_order_acquire);
+    bool there = atomic_load_explicit(&kernel->head.word, memory_order_relaxed) == word;
+    return there ? status : hdi_kernel_refused("hd_launch");
+}
+
+/* Arguments are written where parameters say before it is certain whose they are: the widest, at the last byte of a block, lies inside. */
+_Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_command, launch.arguments) >=
+                   HDI_ARGUMENT_BYTES_MAX + sizeof(uint64_t),
+               "room behind an argument block");
 
 hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
                     const hd_arg *args, size_t n_args, hd_ticket *out)
@@ -286,40 +313,36 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     }
     struct hd_kernel *kernel = hdi_kernel_from_handle(kernel_handle);
     hdi_device *device = lane->device;
-    if (__builtin_expect(!kernel || kernel->module->runtime != device->runtime, 0)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: not a kernel of this runtime, or its module was unloaded");
+    if (__builtin_expect(!kernel || kernel->runtime != device->runtime, 0)) {
+        return hdi_kernel_refused("hd_launch");
     }
+    uint64_t kernel_word = hdi_kernel_word(kernel_handle);
     if (__builtin_expect(!args && n_args, 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: args is null");
     }
     /* Counted in units from here on, so that what is checked is what the driver is asked for. */
     shared_bytes = shared_bytes > UINT32_MAX ? UINT32_MAX
                                              : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
-    packer p = {.lane = lane, .kernel = kernel, .name = kernel->name};
-    if (__builtin_expect(n_args != kernel->n_params, 0)) {
-        return kernel->described
-                   ? hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s' takes %u arguments, got %zu", p.name,
-                              kernel->n_params, n_args)
-                   : hdi_fail(
-                         HD_ERROR_UNSUPPORTED,
-                         "hd_launch: the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
-                         "not tell them for a cubin or fatbin; load PTX or a kernel file",
-                         p.name);
+    const hdi_params *params = hdi_kernel_params(kernel);
+    if (__builtin_expect(n_args != params->n, 0)) {
+        return unless_unloaded(kernel, kernel_word, count_failed(params, kernel->name, n_args));
     }
     if (__builtin_expect(!shape_is_plain(&device->limits, kernel, device->index, grid, block, shared_bytes), 0)) {
-        hd_status status = check_shape(lane, kernel, grid, block, shared_bytes);
+        hd_status status = check_shape(lane, kernel, kernel_word, grid, block, shared_bytes);
         if (status) {
-            return status;
+            return unless_unloaded(kernel, kernel_word, status);
         }
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
     hdi_use uses[HDI_USES_OF_ONE];
-    p.block = (unsigned char *)command + offsetof(hdi_command, launch.arguments);
-    p.uses = uses;
-    hd_status status = pack_arguments(&p, args, n_args);
+    packer p = {.lane = lane,
+                .kernel = kernel,
+                .block = (unsigned char *)command + offsetof(hdi_command, launch.arguments),
+                .uses = uses};
+    hd_status status = pack_arguments(&p, params, args, n_args);
     if (__builtin_expect(status != HD_OK, 0)) {
-        return status;
+        return unless_unloaded(kernel, kernel_word, status);
     }
-    write_launch(command, kernel, grid, block, shared_bytes);
-    return hdi_submit(lane, uses, p.n_uses, command, "hd_launch", out);
+    write_launch(command, kernel, params->argument_bytes, grid, block, shared_bytes);
+    return hdi_submit_launch(lane, uses, p.n_uses, command, &kernel->head, kernel_word, out);
 }

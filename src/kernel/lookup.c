@@ -27,6 +27,7 @@ static bool add_kernels(hd_runtime *rt)
     for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
         hdi_handle_set(&kernels[i].head, HDI_KERNEL_MAGIC, 0, 0);
         kernels[i].number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
+        kernels[i].runtime = rt;
         kernels[i].next = reg->free_kernels;
         reg->free_kernels = &kernels[i];
     }
@@ -53,8 +54,7 @@ static struct hd_kernel *take_kernel(hd_runtime *rt)
 
 void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k)
 {
-    free(k->params);
-    k->params = NULL;
+    hdi_params_give(k);
     k->module = NULL;
     hdi_set_live(&k->head, HDI_KERNEL_MAGIC, 0);
     pthread_mutex_lock(&rt->modules->lock);
@@ -75,7 +75,8 @@ static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_ans
     return hdi_answer_failed(device, answer, "hd_kernel_get");
 }
 
-hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name)
+hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name,
+                             hdi_signature *signature)
 {
     int d = device->index;
     hdi_kernel_facts *facts = malloc(sizeof *facts);
@@ -86,8 +87,8 @@ hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_devic
     hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], name, k->number, facts);
     if (!hdi_answered(answer)) {
         status = driver_said_no(m, device, answer, name);
-    } else if (!k->described) {
-        status = hdi_image_describe_by_driver(facts, k);
+    } else if (!signature->described) {
+        status = hdi_image_describe_by_driver(facts, signature);
     }
     if (!status) {
         uint32_t most = device->limits.threads_per_block;
@@ -101,6 +102,23 @@ hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_devic
     return status;
 }
 
+/* Everything about a kernel whose structure was just taken. */
+static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, const char *name, hdi_signature *signature)
+{
+    hd_runtime *rt = m->runtime;
+    hd_status status = hdi_image_describe(&m->image, name, signature);
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        /* Launches on a device that is lost are refused, so it needs no function. */
+        if (m->loaded[i] && !hdi_device_lost(rt->devices[i])) {
+            status = hdi_kernel_resolve(m, k, rt->devices[i], name, signature);
+            if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
+                status = HD_OK; /* a restart looks it up again */
+            }
+        }
+    }
+    return status ? status : hdi_params_set(k, signature);
+}
+
 static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
 {
     hd_runtime *rt = m->runtime;
@@ -110,32 +128,22 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
                         HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
     }
     k->module = m;
-    k->described = false;
-    k->n_params = 0;
-    k->argument_bytes = 0;
     snprintf(k->name, sizeof k->name, "%s", name);
     hdi_kernel_set_name(rt, k->number, name);
-    hd_status status = hdi_image_describe(&m->image, name, k);
-    for (int i = 0; i < rt->n_devices && !status; i++) {
-        /* Launches on a device that is lost are refused, so it needs no function. */
-        if (m->loaded[i] && !hdi_device_lost(rt->devices[i])) {
-            status = hdi_kernel_resolve(m, k, rt->devices[i], name);
-            if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* a restart looks it up again */
-            }
-        }
-    }
-    if (!status && k->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
-        status =
-            hdi_fail(HD_ERROR_LIMIT, "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported",
-                     name, k->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
-    }
+    hdi_signature signature = {0};
+    hd_status status = fill_in(m, k, name, &signature);
+    free(signature.params);
     if (status) {
         hdi_kernel_give(rt, k);
         return status;
     }
     *out = k;
     return HD_OK;
+}
+
+static hd_status no_module(void)
+{
+    return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
 }
 
 hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
@@ -145,7 +153,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     }
     struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
+        return no_module();
     }
     hd_runtime *rt = m->runtime;
     if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
@@ -155,11 +163,15 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     hd_status status = HD_OK;
     pthread_mutex_lock(&rt->restarting);
     pthread_mutex_lock(&rt->cold);
-    struct hd_kernel *k = m->kernels;
-    while (k && strcmp(k->name, name) != 0) {
-        k = k->next;
+    struct hd_kernel *k = NULL;
+    if (hdi_module_from_handle(handle)) { /* hd_module_unload has `restarting`, too */
+        for (k = m->kernels; k && strcmp(k->name, name) != 0;) {
+            k = k->next;
+        }
+    } else {
+        status = no_module();
     }
-    if (!k) {
+    if (!k && !status) {
         status = make_kernel(m, name, &k);
         if (!status) {
             pthread_mutex_lock(&rt->modules->lock);
@@ -169,35 +181,47 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
             pthread_mutex_unlock(&rt->modules->lock);
         }
     }
-    pthread_mutex_unlock(&rt->cold);
-    pthread_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
+    pthread_mutex_unlock(&rt->cold);
+    pthread_mutex_unlock(&rt->restarting);
     return status;
 }
 
-hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
+hd_status hdi_kernel_refused(const char *who)
 {
-    hd_runtime *rt = device->runtime;
+    return hdi_fail(HD_ERROR_HANDLE, "%s: not a kernel of this runtime, or its module was unloaded", who);
+}
+
+/* `cold` is held, and the kernel there. */
+static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
+{
     int d = device->index;
-    size_t most = device->limits.shared_max - kernel->static_shared[d];
-    if (kernel->static_shared[d] > device->limits.shared_max || bytes > most) {
+    uint32_t own = atomic_load_explicit(&kernel->static_shared[d], memory_order_relaxed);
+    size_t most = device->limits.shared_max - own;
+    if (own > device->limits.shared_max || bytes > most) {
         return hdi_fail(
             HD_ERROR_LIMIT,
             "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
-            kernel->name, bytes, kernel->static_shared[d], d, device->limits.shared_max);
+            kernel->name, bytes, own, d, device->limits.shared_max);
     }
-    hd_status status = HD_OK;
-    pthread_mutex_lock(&rt->cold);
     if (bytes > atomic_load_explicit(&kernel->dynamic_shared[d], memory_order_acquire)) {
         hdi_answer answer = device->port->calls->kernel_shared(device->port, kernel->number, (uint32_t)most);
-        if (hdi_answered(answer)) {
-            atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
-        } else {
-            status = hdi_answer_failed(device, answer, "hd_launch");
+        if (!hdi_answered(answer)) {
+            return hdi_answer_failed(device, answer, "hd_launch");
         }
+        atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
     }
+    return HD_OK;
+}
+
+hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes)
+{
+    hd_runtime *rt = device->runtime;
+    pthread_mutex_lock(&rt->cold); /* for which hd_module_unload waits */
+    bool there = word == 0 || atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
+    hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused("hd_launch");
     pthread_mutex_unlock(&rt->cold);
     return status;
 }

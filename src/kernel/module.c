@@ -127,6 +127,7 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
     for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
         free(reg->blocks[i]);
     }
+    hdi_params_release(reg);
     pthread_mutex_destroy(&reg->lock);
     free(reg);
     rt->modules = NULL;
@@ -286,6 +287,18 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
 
 /* ---- unloading ---- */
 
+/* The handles are stale: waits for those who found them good, and may be submitting a launch, or asking the driver about a kernel. Whoever comes
+ * later looks at the handle again. */
+static void await_users(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_lock_take(&rt->devices[i]->order);
+        hdi_lock_release(&rt->devices[i]->order);
+    }
+    pthread_mutex_lock(&rt->cold);
+    pthread_mutex_unlock(&rt->cold);
+}
+
 /* Everything submitted so far to any lane: what may still launch the module's kernels. False: no memory. */
 static bool note_users(struct hd_module *m)
 {
@@ -327,6 +340,7 @@ static void unload(struct hd_module *m)
     if (!ours) {
         return;
     }
+    await_users(rt);
     if (note_users(m) && m->n_marks == 0) {
         give_module(m, true);
         return;
@@ -364,7 +378,13 @@ static hd_status restart_module(struct hd_module *m, hdi_device *device)
     m->loaded[device->index] = 0;
     hd_status status = load_on(m, device);
     for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
-        status = hdi_kernel_resolve(m, k, device, k->name);
+        hdi_signature signature = {.described = hdi_kernel_params(k)->described};
+        bool was = signature.described;
+        status = hdi_kernel_resolve(m, k, device, k->name, &signature);
+        if (!status && !was && signature.described) {
+            status = hdi_params_set(k, &signature);
+        }
+        free(signature.params);
     }
     return status;
 }

@@ -10,23 +10,27 @@
 #define HDI_MODULE_MAGIC 0x4d4f4455u
 #define HDI_KERNEL_MAGIC 0x4b45524eu
 
-/* One parameter. kind HD_ARG_NONE: only the size is known. */
-typedef struct hdi_param {
-    uint32_t kind;
-    uint32_t access; /* hd_access bits; 0: not known */
-    uint32_t offset, size;
-    char name[64];
-} hdi_param;
+/* What is known of a kernel's parameters. hd_launch reads it before it looks at the kernel's handle again, when it may be another kernel's
+ * already: such memory is used for nothing else until hd_close, and whatever is read in it lies inside an argument block, with at most `n`
+ * parameters (params.c). */
+typedef struct hdi_params {
+    uint32_t n;
+    uint32_t argument_bytes;
+    bool described;          /* the parameters are known at all */
+    uint8_t class;           /* room for so many, as a power of two */
+    struct hdi_params *next; /* on a free list */
+    struct hdi_params *made; /* before this one, of all */
+    hdi_param of[];
+} hdi_params;
 
 /* Slots are used again after an unload; `generation` tells handles of before. `number` is the kernel's place in the runtime's table. */
 struct hd_kernel {
     hdi_handle_head head;
     uint32_t number;
+    bool has_params; /* `params` is this generation's: else that of one before */
+    hd_runtime *runtime;
     struct hd_module *module;
-    hdi_param *params;
-    uint32_t n_params;
-    uint32_t argument_bytes;
-    bool described; /* the parameters are known at all */
+    _Atomic(hdi_params *) params;
     char name[HDI_KERNEL_NAME_BYTES];
     /* On each device; 0 threads: not looked up there, which a restart may do while others launch. */
     _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
@@ -49,6 +53,12 @@ struct hd_module {
     struct hd_module *next; /* list of all, of unloaded ones, or free list */
 };
 
+/* What the word of a good handle's kernel is. */
+static inline uint64_t hdi_kernel_word(const hd_kernel *handle)
+{
+    return hdi_handle_word(HDI_KERNEL_MAGIC, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
+}
+
 /* NULL: not a kernel, or its module was unloaded. */
 static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
 {
@@ -56,8 +66,18 @@ static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
     return k && hdi_handle_fits(handle, &k->head, HDI_KERNEL_MAGIC) ? k : NULL;
 }
 
-/* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. Errors: LIMIT, DRIVER, DEVICE_LOST. */
-hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes);
+static inline const hdi_params *hdi_kernel_params(const struct hd_kernel *kernel)
+{
+    /* pairs with the release store in params.c */
+    return atomic_load_explicit(&kernel->params, memory_order_acquire);
+}
+
+/* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. `word`: of the kernel's handle (hdi_handle_head); 0: it
+ * is never unloaded. Errors: LIMIT, DRIVER, DEVICE_LOST, HANDLE (unloaded meanwhile). */
+hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes);
+
+/* "not a kernel of this runtime, or its module was unloaded" */
+hd_status hdi_kernel_refused(const char *who);
 
 /* A launch of one of the library's own kernels, whose shape and arguments are known to be right: `arguments` is the block of
  * kernel->argument_bytes bytes that the kernel gets, `uses` says what it does with which buffers (all of them reachable from the lane's device); `among` as for
@@ -71,7 +91,7 @@ static inline hd_status hdi_launch_own(hd_lane *lane, struct hd_kernel *kernel, 
                                        size_t shared_bytes, const void *arguments, const hdi_use *uses, size_t n_uses,
                                        const char *who, hd_ticket *out)
 {
-    return hdi_launch_among(lane, kernel, grid, block, shared_bytes, arguments, uses, n_uses, (hdi_among){{0, 0}, 0},
+    return hdi_launch_among(lane, kernel, grid, block, shared_bytes, arguments, uses, n_uses, (hdi_among){.ours = 0},
                             who, out);
 }
 

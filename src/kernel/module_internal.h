@@ -1,6 +1,6 @@
 /* module_internal.h - what the files behind module.h share: the registry of modules and kernels.
  *
- * module.c: loading, unloading, what belongs to the runtime, devices that come back. lookup.c: kernels by name.
+ * module.c: loading, unloading, what belongs to the runtime, devices that come back. lookup.c: kernels by name. params.c: their parameters.
  *
  * Threads, locks: see module.c.
  */
@@ -11,6 +11,9 @@
 #include "engine/engine.h"
 #include "kernel/module.h"
 
+#define HDI_PARAMS_CLASSES 13 /* room for 1, 2, 4, ... parameters, up to as many as an argument block has bytes */
+_Static_assert(1 << (HDI_PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
+
 struct hdi_modules {
     pthread_mutex_t lock;
     struct hd_module *loaded;
@@ -18,7 +21,10 @@ struct hdi_modules {
     struct hd_module *free_modules;
     struct hd_kernel *free_kernels;
     struct hd_kernel *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
-    struct hd_module *builtin[HDI_BUILTINS];     /* NULL: not asked for yet */
+    hdi_lock params_lock;
+    hdi_params *free_params[HDI_PARAMS_CLASSES]; /* by room */
+    hdi_params *all_params;
+    struct hd_module *builtin[HDI_BUILTINS]; /* NULL: not asked for yet */
 };
 
 static inline struct hd_module *hdi_module_from_handle(const hd_module *handle)
@@ -36,7 +42,16 @@ static inline void hdi_set_live(hdi_handle_head *head, uint32_t magic, int live)
 /* Releases what a kernel holds and puts its structure back. Nobody uses it any more. */
 void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k);
 
-/* Looks a kernel up on a device that has its module. Errors: as hd_kernel_get. */
-hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name);
+/* Looks a kernel up on a device that has its module, and asks the driver for the signature if it is not described. Errors: as hd_kernel_get. */
+hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name,
+                             hdi_signature *signature);
+
+/* params.c: what hd_launch goes by, of a kernel that is not handed out yet, or that was not described so far. `cold` is held. Errors: LIMIT,
+ * HOST_MEMORY. */
+hd_status hdi_params_set(struct hd_kernel *k, const hdi_signature *signature);
+/* The kernel's handles are stale. */
+void hdi_params_give(struct hd_kernel *k);
+/* hd_close. */
+void hdi_params_release(struct hdi_modules *modules);
 
 #endif

@@ -1,4 +1,4 @@
-/* test_freed_meanwhile.c - calls on a buffer that is freed, or used, while they are at it: at the very moments when they wait, copy or submit.
+/* test_freed_meanwhile.c - calls on a buffer that is freed, or used, or on a kernel that is unloaded, while they are at it: at the very moments when they wait, copy or submit.
  *
  * The library's own functions for that are wrapped; what is to happen meanwhile happens there, on the calling thread, which stands for another
  * one.
@@ -24,7 +24,7 @@ static struct {
 } now;
 
 /* What happens at the next wait, copy or submission, once. */
-static void (*at_wait)(void), (*at_copy)(void), (*at_submit)(void);
+static void (*at_wait)(void), (*at_copy)(void), (*at_submit)(void), (*at_launch)(void);
 
 static bool happens(void (**what)(void))
 {
@@ -60,6 +60,17 @@ hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_u
 {
     happens(&at_submit);
     return __real_hdi_submit_as_is(lane, uses, n_uses, command, among, who, out);
+}
+
+hd_status __real_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                   const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out);
+hd_status __wrap_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                   const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out);
+hd_status __wrap_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                                   const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out)
+{
+    happens(&at_launch);
+    return __real_hdi_submit_launch(lane, uses, n_uses, command, kernel, kernel_word, out);
 }
 
 /* ---- what may happen meanwhile ---- */
@@ -103,6 +114,23 @@ static void is_written_by_a_copy(void)
     CONF_OK(hd_copy(now.x, 0, now.behind, 0, SIZE, NULL));
 }
 
+static hd_module *module;
+
+static void is_unloaded(void)
+{
+    hd_module_unload(module);
+}
+
+/* The kernel's structure is another one's then. */
+static void is_unloaded_and_loaded_anew(void)
+{
+    hd_kernel *spin = NULL, *stray = NULL;
+    hd_module_unload(module);
+    module = wk_load(now.runtime).module;
+    CONF_OK(hd_kernel_get(module, "spin", &spin));
+    CONF_OK(hd_kernel_get(module, "stray", &stray));
+}
+
 /* ---- setting up ---- */
 
 /* False: nothing can be held up here. */
@@ -128,7 +156,7 @@ static bool begin(const char *settings)
 
 static void end(void)
 {
-    CONF_TRUE(!at_wait && !at_copy && !at_submit); /* it has happened */
+    CONF_TRUE(!at_wait && !at_copy && !at_submit && !at_launch); /* it has happened */
     wk_gate_open(&now.gate);
     CONF_OK(hd_wait(now.gate.ticket, 60 * CONF_SECOND));
     conf_close(now.runtime);
@@ -265,13 +293,36 @@ static void mapping_a_unified_buffer_that_is_freed(void **state)
     end();
 }
 
+/* A launch by the short way, one of a unified buffer, and one that has something to wait for. */
+static void launching_what_is_unloaded(void **state)
+{
+    CONF_BEGIN(NULL);
+    hd_buffer *x = NULL, *both = NULL;
+    hd_lane *lane = NULL;
+    CONF_OK(hd_lane_create(now.runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, SIZE, &x));
+    CONF_OK(hd_alloc_unified(lane, SIZE, &both));
+    for (int i = 0; i < 6; i++) {
+        wk_kernels k = wk_load(now.runtime);
+        module = k.module;
+        hd_ticket ticket = {NULL, 7};
+        at_launch = i % 2 ? is_unloaded_and_loaded_anew : is_unloaded;
+        CONF_FAILS(wk_add_one(lane, k, i < 2 ? x : i < 4 ? both : now.behind, 16, &ticket), HD_ERROR_HANDLE);
+        CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
+        CONF_FAILS(wk_add_one(lane, k, x, 16, NULL), HD_ERROR_HANDLE);
+        hd_module_unload(module);
+    }
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND)); /* nothing of it has run */
+    end();
+}
+
 int main(void)
 {
     conf_begin("test_freed_meanwhile");
     const struct CMUnitTest tests[] = {
         CONF_CASE(waiting_for_a_buffer_that_is_freed),           CONF_CASE(copying_to_and_from_what_is_freed),
         CONF_CASE(what_is_submitted_meanwhile_is_not_forgotten), CONF_CASE(what_belongs_to_a_buffer_stays_meanwhile),
-        CONF_CASE(mapping_a_unified_buffer_that_is_freed),
+        CONF_CASE(mapping_a_unified_buffer_that_is_freed),       CONF_CASE(launching_what_is_unloaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

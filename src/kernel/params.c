@@ -1,0 +1,88 @@
+/* params.c - memory for what is known of kernels' parameters.
+ *
+ * hd_launch goes through a kernel's parameters without a lock, and looks at the kernel's handle again when it has the order lock. Until then
+ * they may have become another kernel's. So this memory goes from kernel to kernel, by room, and to nobody else before hd_close.
+ *
+ * Threads: any. Locks: one for the lists, below all others.
+ * Always: a piece's room stays what it is; what is written to it lies inside an argument block, each field by itself, so a mixture of two
+ * kernels' parameters is wrong, but leads nowhere outside; and it is refused.
+ */
+#include "kernel/module_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned class_of(uint32_t n)
+{
+    unsigned class = 0;
+    while ((uint32_t)1 << class < n) {
+        class ++;
+    }
+    return class;
+}
+
+/* At most HDI_ARGUMENT_BYTES_MAX parameters, since each has a byte. */
+static hdi_params *take(struct hdi_modules *reg, uint32_t n)
+{
+    unsigned class = class_of(n);
+    hdi_lock_take(&reg->params_lock);
+    hdi_params *p = reg->free_params[class];
+    if (p) {
+        reg->free_params[class] = p->next;
+    } else {
+        p = calloc(1, sizeof *p + (sizeof p->of[0] << class));
+        if (p) {
+            p->class = (uint8_t) class;
+            p->made = reg->all_params;
+            reg->all_params = p;
+        }
+    }
+    hdi_lock_release(&reg->params_lock);
+    return p;
+}
+
+hd_status hdi_params_set(struct hd_kernel *k, const hdi_signature *signature)
+{
+    if (signature->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT,
+                        "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
+                        signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
+    }
+    hdi_params *p = take(k->runtime->modules, signature->n_params);
+    if (!p) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
+    }
+    p->n = signature->n_params;
+    p->argument_bytes = signature->argument_bytes;
+    p->described = signature->described;
+    if (signature->n_params) {
+        memcpy(p->of, signature->params, signature->n_params * sizeof p->of[0]);
+    }
+    hdi_params_give(k); /* those of a kernel that was not described */
+    k->has_params = true;
+    /* pairs with the acquire load in hdi_kernel_params */
+    atomic_store_explicit(&k->params, p, memory_order_release);
+    return HD_OK;
+}
+
+void hdi_params_give(struct hd_kernel *k)
+{
+    struct hdi_modules *reg = k->runtime->modules;
+    if (k->has_params) {
+        k->has_params = false;
+        hdi_params *p = atomic_load_explicit(&k->params, memory_order_relaxed);
+        hdi_lock_take(&reg->params_lock);
+        p->next = reg->free_params[p->class];
+        reg->free_params[p->class] = p;
+        hdi_lock_release(&reg->params_lock);
+    }
+}
+
+void hdi_params_release(struct hdi_modules *reg)
+{
+    while (reg->all_params) {
+        hdi_params *p = reg->all_params;
+        reg->all_params = p->made;
+        free(p);
+    }
+}
