@@ -13,6 +13,7 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/src/kernel/elf.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
+    ${PROJECT_SOURCE_DIR}/src/base/amount.c
     ${PROJECT_SOURCE_DIR}/src/base/error.c
     ${PROJECT_SOURCE_DIR}/src/base/handle.c
     ${PROJECT_SOURCE_DIR}/src/base/self.c

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/amount.h"
 #include "base/error.h"
 
 typedef enum kind { CHOICE, INTEGER, BYTES, AMOUNT, TEXT } kind;
@@ -93,8 +94,8 @@ static bool is_choice(const char *choices, const char *value)
     }
 }
 
-/* A whole number in decimal, with a suffix K, M, G or T (powers of 1024) where `suffixes`. False: not one, or too large. */
-static bool parse_integer(const char *value, bool suffixes, int64_t *out)
+/* A whole number in decimal. False: not one, or too large. */
+static bool parse_integer(const char *value, int64_t *out)
 {
     char *end;
     if (isspace((unsigned char)value[0])) {
@@ -102,23 +103,10 @@ static bool parse_integer(const char *value, bool suffixes, int64_t *out)
     }
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    if (end == value || errno != 0) {
+    if (end == value || errno != 0 || *end != '\0') {
         return false;
     }
-    int shift = 0;
-    if (suffixes && *end != '\0') {
-        const char *letters = "kmgt";
-        const char *letter = strchr(letters, tolower((unsigned char)*end));
-        if (letter == NULL) {
-            return false;
-        }
-        shift = (int)(letter - letters + 1) * 10;
-        end++;
-    }
-    if (*end != '\0' || number > INT64_MAX >> shift || number < INT64_MIN >> shift) {
-        return false;
-    }
-    *out = (int64_t)number * ((int64_t)1 << shift);
+    *out = number;
     return true;
 }
 
@@ -138,8 +126,8 @@ static hd_status parse_number(const entry *e, const char *value, bool from_envir
 {
     bool power_of_two = strcmp(e->row.name, "lane_slots") == 0;
     int64_t number;
-    if (parse_integer(value, e->kind != INTEGER, &number) && number >= e->low && number <= e->high &&
-        (!power_of_two || (number & (number - 1)) == 0)) {
+    bool parsed = e->kind == INTEGER ? parse_integer(value, &number) : hdi_bytes_parse(value, &number);
+    if (parsed && number >= e->low && number <= e->high && (!power_of_two || (number & (number - 1)) == 0)) {
         *out = number;
         return HD_OK;
     }
@@ -148,7 +136,8 @@ static hd_status parse_number(const entry *e, const char *value, bool from_envir
         format_bytes(e->low, low);
         format_bytes(e->high, high);
         return hdi_fail(HD_ERROR_OPTION,
-                        SETTING_FORMAT ": must be a number of bytes from %s to %s, with K, M, G or T%s",
+                        SETTING_FORMAT
+                        ": must be a number of bytes from %s to %s, such as 1536M, 1536MiB or 1.5G (powers of 1024)%s",
                         SETTING_ARGUMENTS(e, value, from_environment), low, high,
                         e->kind == AMOUNT ? ", or a share such as 80%" : "");
     }

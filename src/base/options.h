@@ -10,7 +10,7 @@
 #include <heddle/runtime.h>
 
 /* X(field, ENVIRONMENT, kind, default, low, high, help)
- * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (suffixes K M G T, low..high), AMOUNT (BYTES, or a share of
+ * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (as hdi_bytes_parse reads them, low..high), AMOUNT (BYTES, or a share of
  * something in percent: "80%"), TEXT.
  * The setting's name is the field's name. */
 #define HDI_OPTION_MAP(X)                                                                                              \

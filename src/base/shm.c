@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/amount.h"
 #include "base/error.h"
 #include "base/quiet.h"
 
@@ -22,7 +23,7 @@ static hd_status fail(const char *what, const char *name, size_t bytes, int desc
         close(descriptor);
     }
     hd_status status = code == ENOMEM ? HD_ERROR_HOST_MEMORY : HD_ERROR_SYSTEM;
-    return hdi_fail(status, "shared memory \"%s\" of %zu bytes: %s: %s%s", name, bytes, what, strerror(code),
+    return hdi_fail(status, "shared memory \"%s\" of %s: %s: %s%s", name, HDI_BYTES(bytes), what, strerror(code),
                     code == EFBIG ? "; raise the limit on the size of files (ulimit -f)" : "");
 }
 

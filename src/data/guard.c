@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
+#include "base/amount.h"
 #include "base/error.h"
 #include "data/counts.h"
 #include "data/findings.h"
@@ -21,7 +22,7 @@
 #include "data/submit.h"
 #include "engine/engine.h"
 
-/* "'weights', 4096 bytes on device 0, allocated by main+0x12" */
+/* "'weights', 4 KiB on device 0, allocated by main+0x12" */
 typedef struct description {
     char text[HD_LABEL_BYTES + HDI_SITE_BYTES + 80];
 } description;
@@ -35,9 +36,8 @@ static description describe(const struct hd_buffer *b)
         snprintf(where, sizeof where, "device %d", b->owner);
     }
     hdi_site_text(b->call_site, site);
-    snprintf(d.text, sizeof d.text, "%s%.*s%s%" PRIu64 " bytes %s %s, allocated by %s", label[0] ? "'" : "",
-             HD_LABEL_BYTES - 1, label, label[0] ? "', " : "", b->bytes, b->owner == HDI_OWNER_HOST ? "of" : "on",
-             where, site);
+    snprintf(d.text, sizeof d.text, "%s%.*s%s%s %s %s, allocated by %s", label[0] ? "'" : "", HD_LABEL_BYTES - 1, label,
+             label[0] ? "', " : "", HDI_BYTES(b->bytes), b->owner == HDI_OWNER_HOST ? "of" : "on", where, site);
     return d;
 }
 

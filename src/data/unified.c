@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
+#include "base/amount.h"
 #include "base/error.h"
 #include "data/hold.h"
 #include "engine/engine.h"
@@ -190,8 +191,8 @@ static hd_status check_maps(const hdi_use *use, const char *who)
 {
     const struct hdi_mirror *m = use->buffer->mirror;
     if (m->maps && (m->writing || use->write)) {
-        return hdi_fail(HD_ERROR_ACCESS, "%s: a unified buffer of %llu bytes is mapped for %s: hd_unmap first", who,
-                        (unsigned long long)use->buffer->bytes, m->writing ? "writing" : "reading");
+        return hdi_fail(HD_ERROR_ACCESS, "%s: a unified buffer of %s is mapped for %s: hd_unmap first", who,
+                        HDI_BYTES(use->buffer->bytes), m->writing ? "writing" : "reading");
     }
     return HD_OK;
 }

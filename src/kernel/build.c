@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/amount.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "kernel/elf.h"
@@ -151,7 +152,7 @@ hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, si
         }
         ptx = malloc(n + 1);
         if (ptx == NULL) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_file_build: no memory for %zu bytes of PTX", n + 1);
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_file_build: no memory for %s of PTX", HDI_BYTES(n + 1));
         }
         memcpy(ptx, parts->ptx, n);
         ptx[n] = 0;

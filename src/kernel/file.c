@@ -10,6 +10,7 @@
 #include <string.h>
 #include <heddle/kernel.h>
 #include <heddle/module.h>
+#include "base/amount.h"
 #include "base/error.h"
 #include "kernel/elf.h"
 
@@ -391,7 +392,7 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
     size_t bytes = lay_out(file, NULL);
     unsigned char *image = calloc(1, bytes);
     if (image == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "kernel file: no memory for %zu bytes", bytes);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "kernel file: no memory for %s", HDI_BYTES(bytes));
     }
     lay_out(file, image);
     *out = image;

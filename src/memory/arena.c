@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/amount.h"
 #include "base/error.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
@@ -44,8 +45,8 @@ hd_status hdi_arena_fail_empty(const hdi_arena *arena, const char *who)
 
 hd_status hdi_arena_fail_host_memory(const hdi_arena *arena, size_t bytes)
 {
-    return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc: no host memory for the bookkeeping of %zu bytes on device %d",
-                    bytes, arena->config.index);
+    return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc: no host memory for the bookkeeping of %s on device %d",
+                    HDI_BYTES(bytes), arena->config.index);
 }
 
 static size_t smaller(size_t a, size_t b)
@@ -113,8 +114,8 @@ static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, const
         return hdi_fail(
             HD_ERROR_UNSUPPORTED,
             "%s: the memory of device %d must lie at address 0x%llx, the same in every process, but the driver "
-            "has room for its %zu bytes only elsewhere",
-            who, arena->config.index, (unsigned long long)address, arena->reserved);
+            "has room for its %s only elsewhere",
+            who, arena->config.index, (unsigned long long)address, HDI_BYTES(arena->reserved));
     }
     *base = at;
     return HD_OK;

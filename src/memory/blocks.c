@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/amount.h"
 #include "base/error.h"
 
 #define LOOK 8 /* blocks of a class looked at, and blocks that fit compared, per allocation */
@@ -320,8 +321,8 @@ hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *o
     hdi_blocks_taken taken;
     hd_status status = hdi_blocks_take(b, &request, &taken);
     if (status == HD_ERROR_HOST_MEMORY) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the bookkeeping of a block of %zu bytes",
-                        bytes);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the bookkeeping of a block of %s",
+                        HDI_BYTES(bytes));
     }
     if (status == HD_OK) {
         *offset = taken.offset;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/amount.h"
 #include "base/error.h"
 #include "memory/addresses.h"
 #include "memory/blocks.h"
@@ -166,9 +167,10 @@ static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
         hdi_blocks_info info;
         hdi_blocks_get_info(pool->blocks, &info);
         return hdi_fail(HD_ERROR_HOST_MEMORY,
-                        "pinned memory: %zu bytes: live %zu, largest free block %zu of the %zu bytes of addresses that "
+                        "pinned memory: %s: live %s, largest free block %s of the %s of addresses that "
                         "all processes share",
-                        bytes, info.live_bytes, info.largest_free, info.managed_bytes);
+                        HDI_BYTES(bytes), HDI_BYTES(info.live_bytes), HDI_BYTES(info.largest_free),
+                        HDI_BYTES(info.managed_bytes));
     }
     if (status == HD_OK) {
         status = hdi_shm_create_at("heddle-pinned", bytes, (void *)(uintptr_t)(pool->window_at + offset), out);
@@ -202,7 +204,7 @@ static hd_status fail_pin(const hdi_pinned_pool *pool, hdi_answer answer, int de
                                                                : HD_ERROR_DRIVER;
     bool gone = answer.code < 0;
     return hdi_fail_driver(status, answer.code, answer.call, pool->config.everywhere ? device : -1,
-                           "pinned memory: %zu bytes cannot be pinned%s%s", bytes, gone ? ": " : "",
+                           "pinned memory: %s cannot be pinned%s%s", HDI_BYTES(bytes), gone ? ": " : "",
                            gone ? hdi_driver_code_name(answer.code) : "");
 }
 
@@ -331,7 +333,8 @@ hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
         return hdi_fail(HD_ERROR_ARGUMENT, "pinned memory: 0 bytes");
     }
     if (bytes > (size_t)PTRDIFF_MAX - page) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: %zu bytes are more than a process can address", bytes);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: %s are more than a process can address",
+                        HDI_BYTES(bytes));
     }
     record *r = calloc(1, sizeof *r);
     if (r == NULL) {
@@ -383,7 +386,7 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
     hd_status status = HD_OK;
     if (!hdi_answered(answer)) {
         status = hdi_fail_driver(HD_ERROR_DRIVER, answer.code, answer.call, -1,
-                                 "pinned memory: %zu bytes could not be unpinned", pinned->shm.bytes);
+                                 "pinned memory: %s could not be unpinned", HDI_BYTES(pinned->shm.bytes));
     }
     free(r);
     memset(pinned, 0, sizeof *pinned);

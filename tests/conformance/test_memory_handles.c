@@ -16,7 +16,7 @@ static void a_double_free_is_found(void **state)
     hd_free(b);
     hd_free(b);
     CONF_FAILS_WITH(HD_ERROR_HANDLE, HD_ERROR_HANDLE, "freed twice");
-    CONF_TRUE(strstr(hd_message(), "'twice'") != NULL && strstr(hd_message(), "4096 bytes") != NULL);
+    CONF_TRUE(strstr(hd_message(), "'twice'") != NULL && strstr(hd_message(), "4 KiB") != NULL);
     CONF_EQUAL(stats_of(runtime, 0).double_frees, 1);
 
     /* also when its place was given to others meanwhile */
@@ -108,7 +108,7 @@ static void a_freed_buffer_is_named_when_it_is_used(void **state)
     hd_buffer *b = labelled(lane, 4096, "gone");
     hd_free(b);
     CONF_FAILS_WITH(hd_read(b, 0, &word, 4), HD_ERROR_HANDLE, "'gone'");
-    CONF_TRUE(strstr(hd_message(), "4096 bytes on device 0") != NULL && strstr(hd_message(), "+0x") != NULL);
+    CONF_TRUE(strstr(hd_message(), "4 KiB on device 0") != NULL && strstr(hd_message(), "+0x") != NULL);
     CONF_FAILS_WITH(hd_write(b, 0, &word, 4), HD_ERROR_HANDLE, "'gone'");
     CONF_FAILS_WITH(conf_fill(lane, k, b, 0, 4, 1, NULL), HD_ERROR_HANDLE, "'gone'");
     CONF_EQUAL(word, 7);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/amount.h"
 #include "base/error.h"
 #include "driver/host/host.h"
 
@@ -150,9 +151,9 @@ hd_status hdi_host_configure(const hdi_options *options)
     if (busy && !same) {
         return hdi_fail(HD_ERROR_OPTION,
                         "host_devices, host_memory, host_peers, host_corrupt, host_schedule: the host devices are in "
-                        "use with other settings (%d devices of %llu bytes); close the other runtimes first, or use "
+                        "use with other settings (%d devices of %s); close the other runtimes first, or use "
                         "the same settings",
-                        devices, (unsigned long long)memory);
+                        devices, HDI_BYTES(memory));
     }
     return HD_OK;
 }
