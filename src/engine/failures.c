@@ -173,7 +173,8 @@ static void widen(const hdi_channel *channel, uint32_t lane, uint64_t number, ui
 void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_failure rest = *failure;
-    while (rest.from <= rest.to) {
+    /* A gap between two records at a time, so there are few; but not where somebody has spoilt the log. */
+    for (uint32_t i = 0; i <= 2 * channel->failures_room && rest.from <= rest.to; i++) {
         uint64_t first, end = bounds(channel, lane, &first);
         hdi_failure before, behind;
         uint64_t number = last_before(channel, lane, first, end, rest.from, &before);

@@ -162,9 +162,11 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         }
         return true;
     }
+    hdi_command own; /* what is looked at more than once stays the same, whoever writes into the ring */
     switch (c->op) {
     case HDI_OP_WAIT:
-        return hdi_feed_wait(engine, feed, c);
+        own = *c;
+        return hdi_feed_wait(engine, feed, &own);
     case HDI_OP_RESUME:
         feed->failed = false;
         atomic_store_explicit(&engine->device->channel.lanes[feed->number].failed, 0, memory_order_release);
@@ -172,7 +174,8 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     case HDI_OP_SKIP:
         return true;
     case HDI_OP_SOURCES:
-        return hdi_feed_sources(engine, feed, c);
+        own = *c;
+        return hdi_feed_sources(engine, feed, &own);
     default:
         r = hdi_issue(engine, feed, c);
         break;
@@ -188,9 +191,11 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     return true;
 }
 
-/* A lost device: everything is finished, without success, as far as it does not wait for others. True when something moved. */
-static bool drop(hdi_engine *engine, hdi_feed *feed, uint64_t head)
+/* A lost device: everything is finished, without success, as far as it does not wait for others. True when something moved. Not in a worker
+ * process, which ends instead. */
+static bool drop(hdi_engine *engine, hdi_feed *feed)
 {
+    uint64_t head = hdi_lane_submitted(engine->device, feed->number);
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* A lane that was made while the device was being lost. */
     record_loss(engine, feed, hdi_device_lost(engine->device));
@@ -228,6 +233,11 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
     for (int i = 0; i < COMMANDS_PER_VISIT && feed->issued != head && events < EVENTS_PER_VISIT; i++) {
         uint64_t event_before = feed->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
+        uint64_t slots = *(const volatile uint8_t *)&c->slots;
+        if (__builtin_expect(slots - 1 >= head - feed->issued, 0)) { /* none, or more than there are */
+            hdi_engine_lose(engine, HDI_GONE_NONSENSE);
+            return true;
+        }
         if (!issue(engine, feed, c)) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
@@ -237,7 +247,7 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         }
         bool ask = c->op == HDI_OP_COPY && c->copy.published;
         bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
-        feed->issued += c->slots;
+        feed->issued += slots;
         any = true;
         /* pairs with the acquire load in hdi_feed_wait of other engines */
         atomic_store_explicit(&shared->issued, feed->issued, memory_order_release);
@@ -297,6 +307,9 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
+    if (__builtin_expect(head - feed->done > engine->device->channel.slots, 0)) {
+        hdi_engine_lose(engine, HDI_GONE_NONSENSE); /* more than the ring holds, or less than there was */
+    }
     if (!hdi_device_lost(engine->device)) {
         if (feed->issued != head) {
             if (feed->issued == feed->done) {
@@ -309,7 +322,8 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         }
         uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
         bool late = wanted > feed->event_last && wanted <= feed->issued && wanted > feed->done;
-        if (late || atomic_load_explicit(&shared->wanted_now, memory_order_relaxed) > feed->event_last) {
+        uint64_t wanted_now = atomic_load_explicit(&shared->wanted_now, memory_order_relaxed);
+        if (late || (wanted_now > feed->event_last && wanted_now <= feed->issued)) {
             record_event(engine, feed); /* the wish came after the command had been issued */
         }
         if (feed->issued != feed->published) {
@@ -329,10 +343,12 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         }
     }
     if (hdi_device_lost(engine->device)) {
-        pass->progress |= drop(engine, feed, head);
+        pass->progress |= drop(engine, feed);
     }
 #ifdef HDI_DEBUG
-    check_feed(engine, feed, head);
+    if (!hdi_device_lost(engine->device)) {
+        check_feed(engine, feed, head);
+    }
 #endif
     if (feed->done == head) {
         /* Nothing left. Cleared before the last look at `head`, see hdi_engine_notify. */

@@ -99,10 +99,23 @@ static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command
     return true;
 }
 
+/* Whether there is such a lane. Where there is none somebody wrote over the command, and the device is lost. */
+static bool lane_exists(hdi_engine *engine, uint32_t lane)
+{
+    if (__builtin_expect(lane >= (uint32_t)engine->device->runtime->n_devices * HDI_LANES_MAX, 0)) {
+        hdi_engine_lose(engine, HDI_GONE_NONSENSE);
+        return false;
+    }
+    return true;
+}
+
 bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
     hd_runtime *rt = engine->device->runtime;
     uint32_t lane = c->wait.lane;
+    if (!lane_exists(engine, lane)) {
+        return true;
+    }
     uint64_t target = c->wait.position;
     uint64_t source = feed->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
@@ -144,6 +157,9 @@ bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
     uint32_t lane = c->sources.lane;
+    if (!lane_exists(engine, lane)) {
+        return true;
+    }
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
     const hdi_lane_shared *other = &owner->channel.lanes[lane % HDI_LANES_MAX];
     uint64_t behind = feed->issued + c->slots;

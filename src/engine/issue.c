@@ -11,9 +11,13 @@
 static hdcu_result issue_launch(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
 {
     hdi_device *device = engine->device;
+    uint32_t number = c->kernel;
+    if (!hdi_kernel_exists(device->runtime, number)) {
+        return HDCU_ERROR_INVALID_HANDLE; /* somebody wrote over the command */
+    }
     /* pairs with the release store of the port, which in a worker process is on another thread */
     hdcu_function function =
-        atomic_load_explicit(&hdi_kernel_at(device->runtime, c->kernel)->function[device->index], memory_order_acquire);
+        atomic_load_explicit(&hdi_kernel_at(device->runtime, number)->function[device->index], memory_order_acquire);
     size_t bytes = c->launch.argument_bytes;
     void *extra[] = {HDCU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)c->launch.arguments,
                      HDCU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HDCU_LAUNCH_PARAM_END};

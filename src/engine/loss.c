@@ -97,14 +97,18 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
 {
     for (uint64_t at = from; at < to;) {
         const hdi_command *c = hdi_command_at(&device->channel, number, at);
+        uint8_t slots = c->slots;
         if (c->op == HDI_OP_WAIT) {
             if (waits(device, number, c)) {
                 return true;
             }
-        } else if (c->slots == 0 || (c->op != HDI_OP_SKIP && c->op != HDI_OP_SOURCES)) {
+        } else if (c->op != HDI_OP_SKIP && c->op != HDI_OP_SOURCES) {
             return false;
         }
-        at += c->slots;
+        if (slots == 0) {
+            return false; /* somebody wrote over it */
+        }
+        at += slots;
     }
     return false;
 }

@@ -43,7 +43,7 @@ static void check_outcomes(const hdi_engine *engine, const hdi_feed *feed, uint6
     bool must_fail = false;
     for (uint64_t at = feed->done; at < to;) {
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
-        at += c->slots;
+        at += c->slots ? c->slots : 1;
         must_fail |= a_source_failed(engine, c);
         if (hdi_op_is_work(c->op) && at <= to) {
             assert(!must_fail || failed_there(engine, own, at));
@@ -222,7 +222,8 @@ bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed)
      * lies between `passed` and `published`, far less than 2^32 apart. */
     uint32_t low = atomic_load_explicit(&engine->device->channel.words[feed->number].position, memory_order_acquire);
     uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
-    return position > feed->done && passed(engine, feed, position);
+    /* Beyond what was published only where something else wrote there. */
+    return position > feed->done && position <= feed->published && passed(engine, feed, position);
 }
 
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)

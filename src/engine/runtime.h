@@ -266,12 +266,18 @@ static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)
     return &chunk[number % HDI_KERNEL_CHUNK];
 }
 
+/* Whether the table has an entry for a number that may be nonsense. */
+static inline bool hdi_kernel_exists(hd_runtime *rt, uint32_t number)
+{
+    uint32_t chunk = number / HDI_KERNEL_CHUNK;
+    return chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire) != NULL;
+}
+
 /* The name of a kernel, by a number that may be nonsense, into out[HDI_KERNEL_NAME_BYTES]. */
 static inline void hdi_kernel_name(hd_runtime *rt, uint32_t number, char *out)
 {
-    uint32_t chunk = number / HDI_KERNEL_CHUNK;
     uint64_t words[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)] = {'?'};
-    if (chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire)) {
+    if (hdi_kernel_exists(rt, number)) {
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
             words[i] = atomic_load_explicit(&hdi_kernel_at(rt, number)->name[i], memory_order_relaxed);
         }

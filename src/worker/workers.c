@@ -29,6 +29,7 @@
 #define QUIT_NS 2000000000 /* one that was asked to end, before it is killed */
 #define PATIENCE 10        /* times worker_timeout, for an engine whose driver call may be waiting for running work */
 #define IN_FLIGHT_MANY 256 /* operations, from which on that may be */
+#define DRIVER_CODES 1000  /* the driver's own are below */
 
 static void wake(hdi_workers *workers)
 {
@@ -183,13 +184,19 @@ int hdi_worker_pid(hd_runtime *rt, int index)
     return pid;
 }
 
+/* The code for which a worker has ended itself; 0: it did not, or a stray write said so. */
+static int ending_of(const hdi_device *device, const siginfo_t *info)
+{
+    bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
+    int code = atomic_load_explicit(&device->channel.engine->ending, memory_order_acquire);
+    bool can_be = code > 0 ? code < DRIVER_CODES : code == HDI_GONE_WATCHDOG || code == HDI_GONE_NONSENSE;
+    return left && can_be ? code : 0;
+}
+
 /* Why a process that is gone is gone. */
 static int code_of(hdi_workers *workers, int index, const hdi_child *c, const siginfo_t *info)
 {
-    int ending = 0;
-    if (c->state == HDI_CHILD_DRIVING) {
-        ending = atomic_load_explicit(&workers->rt->devices[index]->channel.engine->ending, memory_order_acquire);
-    }
+    int ending = c->state == HDI_CHILD_DRIVING ? ending_of(workers->rt->devices[index], info) : 0;
     if (c->condemned || ending) {
         return c->condemned ? c->condemned : ending;
     }
