@@ -32,6 +32,8 @@
     X(watchdog, "HEDDLE_WATCHDOG", INTEGER, "0", 0, 86400000,                                                          \
       "milliseconds that an operation at the front of its lane may take before its device counts as lost; 0: no "      \
       "limit")                                                                                                         \
+    X(launch_wait, "HEDDLE_LAUNCH_WAIT", CHOICE, "off", "off|on", 0,                                                   \
+      "for debugging: hd_launch waits until its kernel has ended, and returns its failure; slow")                      \
     X(worker, "HEDDLE_WORKER", TEXT, "", 0, 0,                                                                         \
       "path of the worker program for placement=process; empty: heddle-worker beside the library")                     \
     X(worker_timeout, "HEDDLE_WORKER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                        \

@@ -81,13 +81,29 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
     return submit(lane, uses, n_uses, command, none, locks, who, out);
 }
 
+/* With the option launch_wait no launch is usual, and each is waited for. */
+static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_status status, hd_ticket ticket,
+                              hd_ticket *out)
+{
+    hd_runtime *rt = lane->device->runtime;
+    if (!status && rt->on_launched) {
+        status = rt->on_launched(lane, command, ticket.sequence);
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}
+
 /* Launches that are not usual, before and after the locks were taken. */
 static hd_status __attribute__((noinline))
 launch_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
              const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out)
 {
     const hdi_among among = {.kernel = kernel, .kernel_word = kernel_word};
-    return hdi_submit_among(lane, uses, n_uses, command, among, "hd_launch", out);
+    hd_ticket ticket = {NULL, 0};
+    hd_status status = hdi_submit_among(lane, uses, n_uses, command, among, "hd_launch", &ticket);
+    return await_launch(lane, command, status, ticket, out);
 }
 
 static hd_status __attribute__((noinline))
@@ -95,7 +111,9 @@ launch_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_co
                  const hdi_handle_head *kernel, uint64_t kernel_word, uint64_t locks, hd_ticket *out)
 {
     const hdi_among among = {.kernel = kernel, .kernel_word = kernel_word};
-    return hdi_submit_with_care(lane, uses, n_uses, command, among, locks, "hd_launch", out);
+    hd_ticket ticket = {NULL, 0};
+    hd_status status = hdi_submit_with_care(lane, uses, n_uses, command, among, locks, "hd_launch", &ticket);
+    return await_launch(lane, command, status, ticket, out);
 }
 
 hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

@@ -299,7 +299,7 @@ static void note_failures(hd_lane *lane)
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     if (__builtin_expect(changes != lane->failures_known, 0)) {
         uint64_t end;
-        if (hdi_failure_end(lane, &end) && end <= lane->head) {
+        if (hdi_failure_end(lane, &end) && end <= lane->head && lane->failures_known != HDI_FAILURES_UNKNOWN) {
             lane->failed_to = end;
             lane->failures_known = changes;
         }

@@ -258,7 +258,8 @@ uint64_t hdi_failure_mend(const hd_lane *lane)
     /* A count that no reader has seen, so that all look again. */
     uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
-    least = lane->failures_known > least ? lane->failures_known : least;
+    uint64_t seen = lane->failures_known != HDI_FAILURES_UNKNOWN ? lane->failures_known : 0;
+    least = seen > least ? seen : least;
     changes = changes > least && changes < UINT64_MAX / 2 ? changes : least;
     atomic_store_explicit(&shared->failures_first, first, memory_order_release);
     atomic_store_explicit(&shared->failures_end, good, memory_order_release);

@@ -69,6 +69,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
         .seen_source = seen + n_lanes,
         .waits = waits,
         .archive = archive,
+        .failures_known = rt->on_launched ? HDI_FAILURES_UNKNOWN : 0,
     };
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, 0, 0);
     /* Who ends the lanes of a lost device goes through them under this lock. */

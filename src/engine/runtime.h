@@ -42,6 +42,7 @@
 
 typedef struct hdi_device hdi_device;
 
+#define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: for good, so that no operation takes the short way */
 #define HDI_LANE_MAGIC 0x4c414e45u
 #define HDI_RUNTIME_MAGIC 0x52554e54u
 
@@ -248,6 +249,8 @@ struct hd_runtime {
     hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */
     /* In a worker process: ends it, instead of declaring the device lost. Does not return. */
     void (*end_process)(hdi_device *device, int code);
+    /* Behind each hd_launch that was submitted, with its command: its status. NULL: not with the option launch_wait. */
+    hd_status (*on_launched)(hd_lane *lane, const hdi_command *command, uint64_t position);
     /* After a device was lost, by whoever noticed; marks its buffers. */
     void (*on_loss)(hd_runtime *rt, hdi_device *device);
 };

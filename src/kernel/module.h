@@ -95,6 +95,10 @@ static inline hd_status hdi_launch_own(hd_lane *lane, struct hd_kernel *kernel, 
                             who, out);
 }
 
+/* launch_wait.c: hd_runtime.on_launched with the option launch_wait. Waits until the launch, whose command this is, has ended: its status, with
+ * grid and arguments in the message. */
+hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t position);
+
 /* The library's own kernel files, embedded (cmake/builtin.cmake): each is loaded when first asked for and belongs to the runtime.
  * Errors: as hd_builtin_module. */
 typedef enum hdi_builtin {

@@ -155,6 +155,7 @@ static hdi_port *usable_port(void *context, int index)
 static hd_status build(hd_runtime *rt)
 {
     rt->is_inline = strcmp(rt->options.placement, "inline") == 0;
+    rt->on_launched = strcmp(rt->options.launch_wait, "on") == 0 ? hdi_launch_await : NULL;
     rt->is_process = strcmp(rt->options.placement, "process") == 0;
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     rt->on_loss = hdi_buffers_lose;

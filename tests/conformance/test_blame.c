@@ -39,11 +39,10 @@ typedef struct scene {
     int lane_number;
 } scene;
 
-static bool open_scene(scene *s, int which)
+static bool open_scene(scene *s, int which, const char *settings)
 {
     *s = (scene){.kind = which};
-    s->runtime =
-        which == OVERDUE ? conf_open_with("host_devices=1 watchdog=%d", wk_watchdog_ms()) : conf_open("host_devices=1");
+    s->runtime = conf_open_with("host_devices=1 watchdog=%d %s", which == OVERDUE ? wk_watchdog_ms() : 0, settings);
     s->k = wk_load(s->runtime);
     bool can = s->k.module && (!kinds[which].needs_worker || conf_is_process(s->runtime)) &&
                conf_isolates(s->runtime) && (conf_is_host(s->runtime) || (which != TRAP && which != CRASH));
@@ -263,7 +262,7 @@ static void told_by_all(int which)
     for (size_t i = 0; i < sizeof tellers / sizeof tellers[0]; i++) {
         for (int two_lanes = 0; two_lanes < 2; two_lanes++) {
             scene s;
-            if ((kinds[which].is_slow && !tellers[i].brief) || !open_scene(&s, which)) {
+            if ((kinds[which].is_slow && !tellers[i].brief) || !open_scene(&s, which, "")) {
                 continue;
             }
             if (go_wrong(&s, two_lanes != 0)) {
@@ -313,6 +312,82 @@ static void a_worker_that_is_killed(void **state)
     told_by_all(KILLED);
 }
 
+/* ---- the option launch_wait ---- */
+
+/* A launch that works: it is over when the call returns. */
+static void check_waited(const scene *s)
+{
+    hd_ticket ticket = {NULL, 0};
+    CONF_OK(wk_add_one(s->other, s->k, s->z, words, &ticket));
+    CONF_TRUE(ticket.lane == s->other && hd_done(ticket));
+    CONF_FILLED(s->z, 0, 1, bytes);
+}
+
+/* Launches what goes wrong, and says how the call ended. */
+static hd_status launch_culprit(scene *s, hd_ticket *out)
+{
+    void *flags = NULL;
+    switch (s->kind) {
+    case STRAY:
+        return wk_stray(s->lane, s->k, s->y, out);
+    case TRAP:
+        return wk_launch_one(s->lane, s->k.trap, s->y, out);
+    case CRASH:
+        return wk_launch_one(s->lane, s->k.crash, s->y, out);
+    default:
+        CONF_OK(hd_map(s->pinned, HD_READ_WRITE, &flags));
+        memset(flags, 0, bytes);
+        s->gate.flags = flags;
+        return wk_launch_one(s->lane, s->k.spin, s->pinned, out);
+    }
+}
+
+static void a_launch_that_waits_tells_itself(void **state)
+{
+    (void)state;
+    int told = 0;
+    for (int which = 0; which < KILLED; which++) {
+        scene s;
+        if (!open_scene(&s, which, "launch_wait=on")) {
+            continue;
+        }
+        check_waited(&s);
+        hd_ticket before = hd_lane_ticket(s.lane), ticket = {NULL, 0};
+        s.culprit = (hd_ticket){s.lane, before.sequence + 1};
+        CONF_FAILS_WITH(launch_culprit(&s, &ticket), HD_ERROR_DEVICE_LOST, "grid 1 x 1 x 1, block 1 x 1 x 1, y at 0x");
+        check_blamed(&s, "hd_launch");
+        CONF_TRUE(ticket.lane == NULL); /* outputs are written on success only */
+        if (which == STRAY) {
+            CONF_TRUE(strstr(hd_message(), "address = 16") != NULL);
+        }
+        close_scene(&s);
+        told++;
+    }
+    if (!told) {
+        skip();
+    }
+}
+
+/* A launch that the driver refuses costs nothing but its lane. */
+static void a_launch_that_waits_tells_what_the_driver_refused(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 launch_wait=on fault=cuLaunchKernel:2=1");
+    conf_kernels k = conf_builtins(runtime);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(lane, bytes, &x));
+    CONF_OK(conf_fill(lane, k, x, 0, words, 3, NULL));
+    CONF_FAILS_WITH(conf_fill(lane, k, x, 0, words, 4, NULL), HD_ERROR_FAILED, "value = 4");
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    CONF_TRUE(strcmp(e.kernel, "hd_fill_u32") == 0);
+    CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
+    CONF_OK(conf_fill(lane, k, x, 0, words, 5, NULL));
+    CONF_FILLED(x, 0, 5, bytes);
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_blame");
@@ -322,6 +397,8 @@ int main(void)
         CONF_CASE(a_kernel_that_runs_too_long),
         CONF_CASE(a_kernel_that_ends_its_worker),
         CONF_CASE(a_worker_that_is_killed),
+        CONF_CASE(a_launch_that_waits_tells_itself),
+        CONF_CASE(a_launch_that_waits_tells_what_the_driver_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
