@@ -1,12 +1,13 @@
 /* holders.c - who holds memory: buffers in groups by label and call site, and call sites as text.
  *
  * Threads: any. Locks: the list's while it is walked, under which nothing is allocated: a table that turns out too small
- * is made larger without the lock, and the walk begins again.
+ * is made larger without the lock, and the walk begins again. Above it the memo's, so that threads that fail together walk once.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/clock.h"
 #include "base/error.h"
 #include "data/buffer.h"
 #include "data/report.h"
@@ -184,44 +185,112 @@ static void append(char *out, size_t room, size_t *length, const char *name, con
     }
 }
 
-void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
+/* ---- the list for messages: walked for no more than a share of the time ---- */
+
+#define MANY_BUFFERS 10000 /* from here on a list may be used again */
+#define USED_AGAIN 50      /* for so many times as long as it took to make */
+
+struct hdi_holders_memo {
+    pthread_mutex_t lock; /* above the list's */
+    hdi_holder *list;
+    size_t n;
+    uint64_t buffers;
+    int64_t made, cost; /* clock; 0: never */
+};
+
+hd_status hdi_holders_create(hd_runtime *rt)
 {
-    hd_error before;
-    hdi_holder *holders = NULL;
-    size_t n = 0, length = 0;
-    if (room == 0) {
-        return;
+    rt->holders = calloc(1, sizeof *rt->holders);
+    if (!rt->holders) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    out[0] = 0;
-    hdi_error_save(&before);
-    if (hdi_holders_collect(rt, HDI_HOLDERS, &holders, &n)) {
-        hdi_error_restore(&before);
-        return;
+    pthread_mutex_init(&rt->holders->lock, NULL);
+    return HD_OK;
+}
+
+void hdi_holders_release(hd_runtime *rt)
+{
+    if (rt->holders) {
+        pthread_mutex_destroy(&rt->holders->lock);
+        free(rt->holders->list);
+        free(rt->holders);
+        rt->holders = NULL;
     }
+}
+
+/* Makes the list where it may not be used again; how old it is. The lock is held. Negative: no host memory. */
+static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
+{
+    int64_t begin = hdi_clock_ns();
+    if (m->buffers >= MANY_BUFFERS && begin - m->made < USED_AGAIN * m->cost) {
+        return begin - m->made;
+    }
+    hdi_holder *list = NULL;
+    size_t n = 0;
+    if (hdi_holders_collect(rt, HDI_HOLDERS, &list, &n)) {
+        return -1;
+    }
+    free(m->list);
+    m->list = list;
+    m->n = n;
+    m->buffers = 0;
+    m->made = hdi_clock_ns();
+    m->cost = m->made - begin;
+    for (size_t i = 0; i < n; i++) {
+        m->buffers += list[i].count;
+    }
+    return 0;
+}
+
+/* The largest groups of a device. */
+static void put_groups(const struct hdi_holders_memo *m, int device, char *out, size_t room)
+{
+    size_t length = 0;
     uint64_t named = 0, groups = 0;
     hdi_holder others = {0};
-    for (size_t i = 0; i < n; i++) {
-        char name[HDI_SITE_BYTES];
-        if (holders[i].device != device) {
+    char name[HDI_SITE_BYTES];
+    for (size_t i = 0; i < m->n; i++) {
+        const hdi_holder *h = &m->list[i];
+        if (h->device != device) {
             continue;
         }
         if (named < LINE_HOLDERS) {
             named++;
-            holder_name(&holders[i], name);
-            append(out, room, &length, name, &holders[i]);
+            holder_name(h, name);
+            append(out, room, &length, name, h);
         } else {
             groups++;
-            others.bytes += holders[i].bytes;
-            others.count += holders[i].count;
+            others.bytes += h->bytes;
+            others.count += h->count;
         }
     }
     if (groups) {
-        char name[HDI_SITE_BYTES];
         snprintf(name, sizeof name, "%" PRIu64 " others", groups);
         append(out, room, &length, name, &others);
     }
     if (length == 0) {
         snprintf(out, room, "no buffer of the program");
     }
-    free(holders);
+}
+
+void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
+{
+    struct hdi_holders_memo *m = rt->holders;
+    hd_error before;
+    char ago[HDI_AMOUNT_BYTES];
+    if (room == 0) {
+        return;
+    }
+    out[0] = 0;
+    hdi_error_save(&before);
+    pthread_mutex_lock(&m->lock);
+    int64_t age = refresh(rt, m);
+    if (age >= 0) {
+        int n = age == 0 ? snprintf(out, room, "; holders: ")
+                         : snprintf(out, room, "; holders %s ago: ", hdi_duration_text((uint64_t)age, ago));
+        size_t length = n > 0 && (size_t)n < room ? (size_t)n : room - 1;
+        put_groups(m, device, out + length, room - length);
+    }
+    pthread_mutex_unlock(&m->lock);
+    hdi_error_restore(&before);
 }

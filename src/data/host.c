@@ -186,8 +186,7 @@ static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_patience *
     int length = snprintf(text, sizeof text, "%s: %s", who, error.message);
     if (full && length > 0 && (size_t)length < sizeof error.message) {
         length += snprintf(
-            text + length, sizeof text - (size_t)length,
-            "%s%s; %sraise pinned_limit (%s)%s; holders: ", why[0] ? "; " : "", why,
+            text + length, sizeof text - (size_t)length, "%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
             info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
             p->end == HDI_PATIENCE_STILL ? "; a consumer that takes longer needs a longer memory_patience" : "");
     }

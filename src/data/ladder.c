@@ -169,7 +169,7 @@ static hd_status fail_full(const climb *c)
     char why[HDI_PATIENCE_TEXT], advice[256], text[sizeof error.message * 2];
     hdi_patience_text(&c->patience, why);
     advise(c, advice, sizeof advice);
-    int length = snprintf(text, sizeof text, "%s%s%s%s; holders: ", error.message, why[0] ? "; " : "", why, advice);
+    int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
     if (length > 0 && (size_t)length < sizeof error.message) {
         memcpy(error.message, text, (size_t)length + 1);
         hdi_report_holders(c->device->runtime, c->device->index, error.message + length,

@@ -114,8 +114,13 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
 /* "symbol+0x12", or "module+0x12" for addr2line where the symbol is not known. */
 void hdi_site_text(const void *site, char out[HDI_SITE_BYTES]);
 
-/* "'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message, with the largest five of a device (HD_DEVICE_HOST:
- * pinned memory); "" where host memory is short. Leaves the thread's message alone. */
+/* hd_open and hd_close; the second ignores what was not created. Errors: HOST_MEMORY. */
+hd_status hdi_holders_create(hd_runtime *rt);
+void hdi_holders_release(hd_runtime *rt);
+
+/* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message, with the largest five of a device
+ * (HD_DEVICE_HOST: pinned memory); "" where host memory is short. Of very many buffers the list may be older, which is said then
+ * ("; holders 3 ms ago: "), since all of them are looked at for it. Leaves the thread's message alone. */
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
 
 /* ---- report.c: figures ---- */

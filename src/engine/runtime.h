@@ -238,6 +238,7 @@ struct hd_runtime {
     struct hdi_keeper *keeper;   /* src/data: the thread that grows and trims ahead of need */
     _Atomic bool keeper_asleep;
     struct hdi_holds *holds;             /* src/data */
+    struct hdi_holders_memo *holders;    /* src/data: who holds memory, for messages */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
     struct hdi_memory_page *memory_page; /* src/data: figures that other processes may look at */
     /* Where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */

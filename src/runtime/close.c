@@ -169,6 +169,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_modules_release(rt, driver_usable);
     hdi_products_release(rt);
     hdi_holds_release(rt);
+    hdi_holders_release(rt);
     hdi_buffers_release(rt);
     hdi_staging_release(rt);
     hdi_rings_release(rt);

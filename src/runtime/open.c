@@ -173,6 +173,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_reclaim_create(rt);
     status = status ? status : hdi_keeper_create(rt);
     status = status ? status : hdi_holds_create(rt);
+    status = status ? status : hdi_holders_create(rt);
     if (!status && strcmp(rt->options.memory_debug, "off") != 0) {
         status = hdi_findings_create(rt);
     }

@@ -250,7 +250,7 @@ static void the_line_of_holders_has_the_largest(void **state)
     hd_runtime *rt = open_host("driver=host host_devices=2");
     char line[400];
     hdi_report_holders(rt, 0, line, sizeof line);
-    assert_string_equal(line, "no buffer of the program");
+    assert_string_equal(line, "; holders: no buffer of the program");
     for (int i = 0; i < 8; i++) {
         char label[16];
         snprintf(label, sizeof label, "l%d", i);
@@ -259,16 +259,50 @@ static void the_line_of_holders_has_the_largest(void **state)
     }
     allocate(rt, 1, 4096, "elsewhere");
     hdi_report_holders(rt, 0, line, sizeof line);
-    assert_string_equal(line,
-                        "'l7' 16 KiB in 2, 'l6' 14 KiB in 2, 'l5' 12 KiB in 2, 'l4' 10 KiB in 2, 'l3' 8 KiB in 2, "
-                        "3 others 12 KiB in 6");
+    assert_string_equal(
+        line, "; holders: 'l7' 16 KiB in 2, 'l6' 14 KiB in 2, 'l5' 12 KiB in 2, 'l4' 10 KiB in 2, 'l3' 8 KiB in 2, "
+              "3 others 12 KiB in 6");
     hdi_report_holders(rt, 1, line, sizeof line);
-    assert_string_equal(line, "'elsewhere' 4 KiB in 1");
+    assert_string_equal(line, "; holders: 'elsewhere' 4 KiB in 1");
     /* what does not fit is left out as a whole */
-    hdi_report_holders(rt, 0, line, 40);
-    assert_string_equal(line, "'l7' 16 KiB in 2, 'l6' 14 KiB in 2");
+    hdi_report_holders(rt, 0, line, 51);
+    assert_string_equal(line, "; holders: 'l7' 16 KiB in 2, 'l6' 14 KiB in 2");
     hdi_report_holders(rt, 0, line, 1);
     assert_string_equal(line, "");
+    hd_close(rt);
+}
+
+static int walks;
+
+void __real_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
+void __wrap_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
+void __wrap_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context)
+{
+    walks++;
+    __real_hdi_buffers_each(rt, visit, context);
+}
+
+/* A few buffers are looked at each time, very many only now and then. */
+static void very_many_are_not_walked_each_time(void **state)
+{
+    (void)state;
+    hd_runtime *rt = open_host("driver=host host_devices=1");
+    char line[400];
+    walks = 0;
+    allocate(rt, 0, 1024, "first");
+    for (int i = 0; i < 10; i++) {
+        hdi_report_holders(rt, 0, line, sizeof line);
+    }
+    assert_int_equal(walks, 10);
+    for (int i = 0; i < 20000; i++) {
+        allocate(rt, 0, 256, "more");
+    }
+    walks = 0;
+    for (int i = 0; i < 200; i++) {
+        hdi_report_holders(rt, 0, line, sizeof line);
+        assert_contains(line, "'more' 4.8 MiB in 20000, 'first' 1 KiB in 1");
+    }
+    assert_true(walks > 0 && walks < 100); /* a machine that stands still for 50 walks makes one more */
     hd_close(rt);
 }
 
@@ -517,6 +551,7 @@ int main(void)
         cmocka_unit_test(texts_are_handed_out_as_far_as_there_is_room),
         cmocka_unit_test(call_sites_have_names),
         cmocka_unit_test(the_line_of_holders_has_the_largest),
+        cmocka_unit_test(very_many_are_not_walked_each_time),
         cmocka_unit_test(leaks_are_told_apart_by_call_site),
         cmocka_unit_test(pages_with_anything_wrong_are_passed_over),
         cmocka_unit_test(garbage_is_survived),
