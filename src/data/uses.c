@@ -76,6 +76,17 @@ static void settle_wide(hd_runtime *rt, hdi_parts *parts)
     parts->n_wide = kept;
 }
 
+/* Few marks are in the segment again, with room for one more: a record whose marks are elsewhere is not the usual one (hdi_uses_only_in). */
+static void give_room_back(hdi_segment *whole)
+{
+    if (whole->room != 0 && whole->n_readers < HDI_READERS_FEW) {
+        hdi_mark *many = whole->readers.many;
+        memcpy(whole->readers.few, many, whole->n_readers * sizeof *many);
+        whole->room = 0;
+        free(many);
+    }
+}
+
 /* One segment is enough again. */
 static void collapse(hdi_uses *u)
 {
@@ -86,6 +97,7 @@ static void collapse(hdi_uses *u)
         u->parts = NULL;
         hdi_parts_leave(parts);
         hdi_parts_free(parts);
+        give_room_back(&u->whole);
     }
 }
 
@@ -93,6 +105,7 @@ void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     if (!u->parts) {
         settle_segment(rt, &u->whole);
+        give_room_back(&u->whole);
         return;
     }
     hdi_uses_settle_claimed(rt, u, low, high);

@@ -225,6 +225,37 @@ static void a_use_of_the_whole_buffer_leaves_one_part(void **state)
     free_runtime(rt);
 }
 
+/* A buffer that many lanes have read at once, or whose memory they had, is a usual one again once they are finished: else each launch would
+ * look at it with care, for as long as nobody writes it. */
+static void many_readers_that_have_finished_leave_no_trace(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    for (int inherited = 0; inherited < 2; inherited++) {
+        hdi_uses u;
+        hdi_uses_init(&u, BYTES);
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            atomic_store(&rt->devices[0]->channel.lanes[lane].done, 0);
+            hdi_mark mark = {lane, 1};
+            if (inherited) {
+                assert_true(hdi_uses_inherit(rt, &u, mark));
+            } else {
+                use(rt, &u, 0, BYTES, false, mark);
+            }
+        }
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            assert_false(hdi_uses_only_in(&u, 1, 0));
+            assert_int_equal(hdi_uses_state(rt, &u, 0, BYTES), HDI_USES_READ);
+            atomic_store(&rt->devices[0]->channel.lanes[lane].done, 1);
+            use(rt, &u, 0, BYTES, false, (hdi_mark){1, 2}); /* and is the only one in the end */
+            assert_true(hdi_uses_check(&u, BYTES));
+        }
+        assert_true(hdi_uses_only_in(&u, 1, 0));
+        hdi_uses_release(&u);
+    }
+    free_runtime(rt);
+}
+
 /* Records of buffers that nobody uses any more get smaller while others under the same lock are used. */
 static void what_is_finished_goes_although_nobody_asks(void **state)
 {
@@ -259,6 +290,7 @@ int main(void)
         cmocka_unit_test(records_say_what_a_model_of_bytes_says),
         cmocka_unit_test(pending_marks_are_unfinished_and_once_per_lane),
         cmocka_unit_test(a_use_of_the_whole_buffer_leaves_one_part),
+        cmocka_unit_test(many_readers_that_have_finished_leave_no_trace),
         cmocka_unit_test(what_is_finished_goes_although_nobody_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
