@@ -70,7 +70,8 @@ HD_API bool hd_done(hd_ticket ticket);
 
 /* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit), and
  * says how it went. Spins for a moment, then sleeps. May be called for one ticket from many threads.
- * Errors: HANDLE (not a ticket of this process), TIMEOUT; FAILED or DEVICE_LOST (hd_last_error has kernel, lane, ticket, device and the driver's code). */
+ * Errors: HANDLE (not a ticket of this process); TIMEOUT (unless timeout_ns is 0, hd_last_error has what is unfinished that this waits for);
+ * FAILED or DEVICE_LOST (hd_last_error has kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);
 
 HD_END_DECLS

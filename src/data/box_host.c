@@ -253,7 +253,8 @@ static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline, con
     hdi_mark mark = hdi_ticket_mark(in->last);
     return hdi_wait_position(rt, mark.lane, mark.position, deadline)
                ? hdi_position_status(rt, mark.lane, mark.position, who)
-               : hdi_fail(HD_ERROR_TIMEOUT, "%s: the bytes are not there yet (option transfer_timeout)", who);
+               : hdi_not_done(rt, mark.lane, mark.position, "%s: the bytes are not there yet (option transfer_timeout)",
+                              who);
 }
 
 static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)

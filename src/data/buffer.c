@@ -189,7 +189,8 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
         }
         for (size_t i = 0; i < l.n; i++) {
             if (!hdi_wait_position(b->runtime, l.pending[i].lane, l.pending[i].position, deadline)) {
-                return hdi_fail(HD_ERROR_TIMEOUT, "%s: work on the buffer is not done", who);
+                return hdi_not_done(b->runtime, l.pending[i].lane, deadline == 0 ? 0 : l.pending[i].position,
+                                    "%s: work on the buffer is not done", who);
             }
         }
     }
@@ -218,5 +219,6 @@ hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_wait", &b);
     status = status ? status : hdi_access_check(access, "hd_buffer_wait");
     return status ? status
-                  : hdi_buffer_settle(b, handle, 0, b->bytes, access, hdi_deadline(timeout_ns), "hd_buffer_wait");
+                  : hdi_buffer_settle(b, handle, 0, b->bytes, access, timeout_ns ? hdi_deadline(timeout_ns) : 0,
+                                      "hd_buffer_wait");
 }

@@ -124,7 +124,8 @@ static hd_status read_small(hdi_pageable *t)
     uint64_t last;
     status = hdi_pageable_submit(t, crate->buffer, &part, &last);
     if (!status && !hdi_wait_position(t->rt, t->lane->global, last, t->deadline)) {
-        status = hdi_fail(HD_ERROR_TIMEOUT, "%s: the bytes are not there yet (option transfer_timeout)", t->who);
+        status = hdi_not_done(t->rt, t->lane->global, last, "%s: the bytes are not there yet (option transfer_timeout)",
+                              t->who);
     } else if (!status) {
         status = hdi_position_status(t->rt, t->lane->global, last, t->who);
         if (!status) {

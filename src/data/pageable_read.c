@@ -175,8 +175,8 @@ static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller
     if (!caller) {
         return HDI_TURN_WAITS;
     }
-    hdi_pageable_fail(t,
-                      hdi_fail(HD_ERROR_TIMEOUT, "%s: the bytes are not there yet (option transfer_timeout)", t->who));
+    hdi_pageable_fail(t, hdi_not_done(t->rt, t->lane->global, until->last,
+                                      "%s: the bytes are not there yet (option transfer_timeout)", t->who));
     return HDI_TURN_OVER;
 }
 

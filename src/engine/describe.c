@@ -5,6 +5,7 @@
  */
 #include "engine/engine.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
@@ -79,25 +80,27 @@ static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *
     return snprintf(out, bytes, "%s (lane %u, %s)", what, (unsigned)(s->lane % HDI_LANES_MAX), tickets);
 }
 
+/* Whether the failure's operation is among these. */
+static bool is_of(const hdi_suspect *s, const hdi_failure *f)
+{
+    return s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
+}
+
 /* The operations, the one to blame first, as many as there is room for, and how many more there are. */
 static void list_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
 {
-    uint64_t left = all->count;
-    int length = 0;
-    for (int round = 0; round < 2; round++) {
-        for (uint32_t i = 0; i < all->n_named; i++) {
-            const hdi_suspect *s = &all->named[i];
-            bool is_first = s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
-            char text[LIST_BYTES];
-            if (is_first != (round == 0)) {
-                continue;
-            }
-            int more = name_suspect(rt, s, length == 0, text, sizeof text);
-            if (length && length + more > LIST_BYTES - 40) {
-                continue;
-            }
-            length += snprintf(out + length, (size_t)(LIST_BYTES - length), "%s%s", length ? ", " : "", text);
-            left -= s->count;
+    hdi_suspect first = {f->position, f->position, f->lane, f->kernel, 1, f->op};
+    for (uint32_t i = 0; i < all->n_named; i++) {
+        first = is_of(&all->named[i], f) ? all->named[i] : first;
+    }
+    uint64_t left = all->count - first.count;
+    int length = name_suspect(rt, &first, true, out, LIST_BYTES);
+    for (uint32_t i = 0; i < all->n_named; i++) {
+        char text[LIST_BYTES];
+        if (!is_of(&all->named[i], f) &&
+            length + name_suspect(rt, &all->named[i], false, text, sizeof text) < LIST_BYTES - 40) {
+            length += snprintf(out + length, (size_t)(LIST_BYTES - length), ", %s", text);
+            left -= all->named[i].count;
         }
     }
     if (left) {
@@ -121,7 +124,9 @@ static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     }
     bool known = all && all->count;
     const hdi_suspects *told = known ? all : &only;
-    list_suspects(rt, told, f, list);
+    if (told->count) {
+        list_suspects(rt, told, f, list);
+    }
     bool kernels = f->op == HDI_OP_LAUNCH && hdi_driver_code_is_of_kernel(f->driver_code);
     if (!told->count) {
         snprintf(out, bytes, "nothing was under way there");
@@ -150,6 +155,32 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
              hdi_driver_code_name(f->driver_code), operations,
              takes_others ? "; the driver takes a process's other GPUs down with it" : "");
     *out = error;
+}
+
+hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
+{
+    char text[160], list[LIST_BYTES], operation[LIST_BYTES] = "";
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    hdi_suspects awaited;
+    hdi_suspect own;
+    if (!hdi_suspects_awaited(rt, lane, position, &awaited, &own)) {
+        return hdi_fail(HD_ERROR_TIMEOUT, "%s", text);
+    }
+    const hdi_suspect *s = &awaited.named[0];
+    const hdi_failure first = {.position = s->position, .lane = s->lane, .kernel = s->kernel, .op = s->op};
+    hd_error error = blamed(rt, &first);
+    error.status = HD_ERROR_TIMEOUT;
+    list_suspects(rt, &awaited, &first, list);
+    if (own.count && (own.lane != s->lane || own.position != s->position)) {
+        name_suspect(rt, &own, false, operation, sizeof operation);
+    }
+    snprintf(error.message, sizeof error.message, "%s; %s%.90s%s%s on device %d: %.200s", text,
+             operation[0] ? "awaited: " : "", operation, operation[0] ? "; " : "",
+             awaited.begun ? "unfinished" : "not started yet", error.device, list);
+    return hdi_fail_error(&error);
 }
 
 /* ---- failures of operations ---- */

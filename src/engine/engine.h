@@ -127,6 +127,10 @@ hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, 
 /* The line that says how a device was lost: `who`, cause, the operations that may be to blame, of which the failure names the likeliest. */
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, const char *who,
                        hd_error *out);
+/* Fails with TIMEOUT: the text, and what the position of the lane comes to wait for, which the fields name (0: only the text). No
+ * order lock is held. */
+hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* What is wrong with a lane or device that refuses work. */
 hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
 

@@ -397,8 +397,9 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     hd_runtime *rt = lane->device->runtime;
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     if (!hdi_wait_position_at_leisure(rt, lane->global, head, hdi_deadline(timeout_ns))) {
-        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_wait: lane %u on device %d is not drained after %lld ns",
-                        lane->number, lane->device->index, (long long)timeout_ns);
+        return hdi_not_done(rt, lane->global, timeout_ns ? head : 0,
+                            "hd_lane_wait: lane %u on device %d is not drained after %lld ns", lane->number,
+                            lane->device->index, (long long)timeout_ns);
     }
     hd_status status = hdi_position_status(rt, lane->global, head, "hd_lane_wait");
     if (!status && hdi_device_lost(lane->device)) {
@@ -446,8 +447,9 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         }
     }
     if (!in_time) {
-        return hdi_fail(HD_ERROR_TIMEOUT, "hd_lane_reset: lane %u on device %d is not drained after %lld ns",
-                        lane->number, lane->device->index, (long long)timeout_ns);
+        return hdi_not_done(rt, lane->global, timeout_ns ? head : 0,
+                            "hd_lane_reset: lane %u on device %d is not drained after %lld ns", lane->number,
+                            lane->device->index, (long long)timeout_ns);
     }
     return HD_OK;
 }

@@ -23,7 +23,9 @@ typedef struct walk {
     bool one;  /* the first one is enough */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
-    uint32_t depth; /* of lanes that wait for each other: what a dead process wrote over may go in circles */
+    uint32_t depth;     /* of lanes that wait for each other: what a dead process wrote over may go in circles */
+    bool across;        /* what is found at a WAIT for another device is to be found there */
+    hdi_mark elsewhere; /* then: that WAIT; position 0: there is none */
 } walk;
 
 typedef struct stretch {
@@ -76,6 +78,19 @@ static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
     return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;
 }
 
+/* A WAIT for another device that is not there yet. */
+static bool leads_elsewhere(walk *w, const hdi_command *c)
+{
+    hd_runtime *rt = w->device->runtime;
+    hdi_mark mark = {c->wait.lane, c->wait.position};
+    if (mark.lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX || hdi_lane_owner(rt, mark.lane) == w->device ||
+        hdi_mark_done(rt, mark)) {
+        return false;
+    }
+    w->elsewhere = mark;
+    return true;
+}
+
 static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const hdi_command *c, uint64_t end)
 {
     return (hdi_suspect){
@@ -92,10 +107,9 @@ static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const h
 static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-no-recursion): `walked` only rises */
 {
     stretch s = stretch_of(w->device, number);
-    uint64_t to = w->next ? s.head : s.begun;
     uint64_t *at = &w->walked[number];
     *at = *at < s.from ? s.from : *at;
-    while (*at < to && *at < limit) {
+    while (*at < s.head && *at < limit) {
         const hdi_command *c = hdi_command_at(&w->device->channel, number, *at);
         if (c->slots == 0) {
             return false; /* a dead process left it half written */
@@ -103,6 +117,9 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
         *at += c->slots;
         uint64_t end = *at;
         if (c->op == HDI_OP_WAIT) {
+            if (w->across && !w->out->count && leads_elsewhere(w, c)) {
+                return true;
+            }
             uint32_t other = waits_for(w->device, c);
             bool follow = other < HDI_LANES_MAX && other != number && w->depth < HDI_LANES_MAX;
             w->depth += follow;
@@ -111,7 +128,7 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
             if (enough) {
                 return true;
             }
-        } else if (hdi_op_is_work(c->op) && sort_of(c->op) == w->sort && (!w->next || end > s.begun)) {
+        } else if (hdi_op_is_work(c->op) && sort_of(c->op) == w->sort && w->next == (end > s.begun)) {
             hdi_suspect found = suspect_of(w->device, number, c, end);
             add(w->out, &found);
             if (w->one) {
@@ -180,4 +197,47 @@ bool hdi_suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_s
     }
     *out = found.count ? found.named[0] : all->named[0];
     return found.count != 0;
+}
+
+/* The operation that ends at a position of a lane, if it is unfinished. */
+static hdi_suspect operation_at(const hdi_device *device, uint32_t number, uint64_t position)
+{
+    stretch s = stretch_of(device, number);
+    uint64_t end = s.from;
+    const hdi_command *c = NULL;
+    while (end < position && (c = hdi_lane_operation(&device->channel, number, end, s.head, &end))) {
+    }
+    return c && end == position ? suspect_of(device, number, c, end) : (hdi_suspect){.count = 0};
+}
+
+/* One device's part of the way. The order lock is held. */
+static hdi_mark look_for_awaited(const hdi_device *device, hdi_mark mark, hdi_suspects *out)
+{
+    walk w = {.device = device, .out = out, .across = true};
+    out->begun = true;
+    for (int round = 0; round < 2 && !out->count && !w.elsewhere.position; round++) {
+        w.next = round == 1;
+        for (w.sort = 0; w.sort < SORTS && !out->count && !w.elsewhere.position; w.sort++) {
+            memset(w.walked, 0, sizeof w.walked);
+            go_through(&w, mark.lane % HDI_LANES_MAX, mark.position);
+        }
+        out->begun = round == 0;
+    }
+    return w.elsewhere;
+}
+
+bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own)
+{
+    hdi_mark mark = {lane, position};
+    *out = (hdi_suspects){.count = 0};
+    for (int hop = 0; hop <= rt->n_devices && mark.position && !out->count; hop++) {
+        hdi_device *device = hdi_lane_owner(rt, mark.lane);
+        hdi_lock_take(&device->order);
+        if (hop == 0) {
+            *own = operation_at(device, lane % HDI_LANES_MAX, position);
+        }
+        mark = look_for_awaited(device, mark, out);
+        hdi_lock_release(&device->order);
+    }
+    return out->count != 0;
 }

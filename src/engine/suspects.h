@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 struct hdi_device;
+struct hd_runtime;
 
 #define HDI_SUSPECTS_NAMED 6
 
@@ -39,6 +40,10 @@ void hdi_suspects_collect(const struct hdi_device *device, int code, hdi_suspect
 
 /* The first of them in a lane, and among what its operations wait for on the same device. False: there is none, and *out is the device's. */
 bool hdi_suspects_of_lane(const struct hdi_device *device, uint32_t number, const hdi_suspects *all, hdi_suspect *out);
+
+/* What the work up to a position of a lane comes to wait for, through WAITs into other lanes and devices: the first device's where something is
+ * unfinished. `own` (count 0: not known) is the operation at that position itself. Takes order locks, one at a time. False: nothing is. */
+bool hdi_suspects_awaited(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own);
 
 /* How far the lane may have begun: behind that position nothing was under way. */
 uint64_t hdi_suspects_begun(const struct hdi_device *device, uint32_t number);

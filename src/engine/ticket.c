@@ -156,8 +156,11 @@ hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
     }
     hd_runtime *rt = lane->device->runtime;
     if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
-        return hdi_fail(HD_ERROR_TIMEOUT, "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
-                        (unsigned long long)ticket.sequence, lane->number, lane->device->index, (long long)timeout_ns);
+        /* Who only looks may do so often. */
+        return hdi_not_done(rt, lane->global, timeout_ns ? ticket.sequence : 0,
+                            "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
+                            (unsigned long long)ticket.sequence, lane->number, lane->device->index,
+                            (long long)timeout_ns);
     }
     return hdi_position_status(rt, lane->global, ticket.sequence, "hd_wait");
 }

@@ -388,6 +388,87 @@ static void a_launch_that_waits_tells_what_the_driver_refused(void **state)
     conf_close(runtime);
 }
 
+/* ---- limits that pass ---- */
+
+/* The failure is a limit that passed, and names the kernel that is still at work. */
+static void check_named(hd_status status, const scene *s, const char *call)
+{
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    if (status != HD_ERROR_TIMEOUT || strstr(e.message, "kernel 'spin' (lane ") == NULL ||
+        strstr(e.message, "unfinished on device 0: ") == NULL || strstr(e.message, "hello") != NULL ||
+        strcmp(e.kernel, "spin") != 0 || e.lane != s->lane_number || e.device != 0 || e.ticket != s->culprit.sequence) {
+        conf_fail_at(__FILE__, __LINE__, "%s: %s, kernel '%s' (lane %d, ticket %llu): %s", call, hd_status_name(status),
+                     e.kernel, e.lane, (unsigned long long)e.ticket, e.message);
+    }
+}
+
+static void a_limit_that_passes_names_what_is_under_way(void **state)
+{
+    (void)state;
+    scene s;
+    if (!open_scene(&s, STRAY, "transfer_timeout=20")) {
+        skip();
+    }
+    static uint32_t got[bytes];
+    wk_gate_shut(&s.gate, s.runtime, s.lane, s.k);
+    s.culprit = s.gate.ticket;
+    hd_ticket behind, across;
+    CONF_OK(wk_add_one(s.lane, s.k, s.y, words, &behind));
+    CONF_OK(conf_copy(s.other, s.builtin, s.z, 0, s.y, 0, words, &across));
+    check_named(hd_wait(s.culprit, CONF_MILLISECOND), &s, "hd_wait");
+    check_named(hd_wait(behind, CONF_MILLISECOND), &s, "hd_wait behind it");
+    CONF_TRUE(strstr(hd_message(), "awaited: kernel 'add_one' (lane ") != NULL);
+    check_named(hd_wait(across, CONF_MILLISECOND), &s, "hd_wait in another lane");
+    CONF_TRUE(strstr(hd_message(), "awaited: kernel 'hd_copy_u32' (lane ") != NULL);
+    check_named(hd_lane_wait(s.other, CONF_MILLISECOND), &s, "hd_lane_wait");
+    check_named(hd_lane_reset(s.lane, CONF_MILLISECOND), &s, "hd_lane_reset");
+    check_named(hd_buffer_wait(s.z, HD_READ, CONF_MILLISECOND), &s, "hd_buffer_wait");
+    check_named(hd_read(s.z, 0, got, bytes), &s, "hd_read");
+    check_named(hd_read(s.gate.pinned, 0, got, bytes), &s, "hd_read of pinned memory");
+    CONF_FAILS(hd_wait(behind, 0), HD_ERROR_TIMEOUT); /* who only looks is told no more than that */
+    CONF_TRUE(strstr(hd_message(), "unfinished") == NULL);
+    wk_gate_open(&s.gate);
+    CONF_OK(hd_wait(across, 60 * CONF_SECOND));
+    close_scene(&s);
+}
+
+/* A lane of one device waits for another device's kernel. */
+static void what_another_device_is_at_is_named(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=2");
+    CONF_NEED_DEVICES(runtime, 2);
+    wk_kernels k = wk_load(runtime);
+    WK_NEED_KERNELS(runtime, k);
+    hd_lane *first = hd_default_lane(runtime, 0), *second = hd_default_lane(runtime, 1);
+    hd_buffer *y = NULL, *z = NULL;
+    CONF_OK(hd_alloc(second, bytes, &y));
+    CONF_OK(hd_alloc(first, bytes, &z));
+    wk_warm(runtime, 0, k);
+    wk_warm(runtime, 1, k);
+    CONF_OK(hd_fill(y, 0, 0, bytes, NULL));
+    CONF_OK(hd_copy(z, 0, y, 0, bytes, NULL)); /* the way between them is known */
+    CONF_FILLED(z, 0, 0, bytes);
+    wk_gate gate;
+    hd_ticket ticket;
+    wk_gate_shut(&gate, runtime, second, k);
+    CONF_OK(wk_add_one(second, k, y, words, NULL));
+    CONF_OK(hd_copy(z, 0, y, 0, bytes, NULL));
+    CONF_OK(wk_add_one(first, k, z, words, &ticket));
+    CONF_FAILS_WITH(hd_wait(ticket, CONF_MILLISECOND), HD_ERROR_TIMEOUT,
+                    "unfinished on device 1: kernel 'spin' (lane ");
+    hd_error e = {.size = sizeof e};
+    hd_last_error(&e);
+    CONF_EQUAL(e.device, 1);
+    CONF_EQUAL(e.ticket, gate.ticket.sequence);
+    CONF_TRUE(strcmp(e.kernel, "spin") == 0);
+    wk_gate_open(&gate);
+    CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
+    CONF_FILLED(z, 0, 2, bytes); /* y had one added, z another */
+    conf_close(runtime);
+}
+
 int main(void)
 {
     conf_begin("test_blame");
@@ -399,6 +480,8 @@ int main(void)
         CONF_CASE(a_worker_that_is_killed),
         CONF_CASE(a_launch_that_waits_tells_itself),
         CONF_CASE(a_launch_that_waits_tells_what_the_driver_refused),
+        CONF_CASE(a_limit_that_passes_names_what_is_under_way),
+        CONF_CASE(what_another_device_is_at_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
