@@ -33,6 +33,8 @@ static const char *const known[] = {
     "HEDDLE_MODEL_SEEDS",
     "HEDDLE_MODEL_STEPS",
     "HEDDLE_ONLY_GRAPH",
+    "HEDDLE_ONLY_PAIR",
+    "HEDDLE_PAIR_MS",
     "HEDDLE_PEER_ALLOCATOR",
     "HEDDLE_REUSES",
     "HEDDLE_SEED",

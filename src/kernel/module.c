@@ -366,8 +366,10 @@ void hd_module_unload(hd_module *handle)
         return;
     }
     hd_runtime *rt = m->runtime;
-    pthread_mutex_lock(&rt->restarting); /* a number means another module in a fresh worker */
-    unload(m);
+    pthread_mutex_lock(&rt->restarting);  /* a number means another module in a fresh worker */
+    if (hdi_module_from_handle(handle)) { /* else the structure may be another module's by now */
+        unload(m);
+    }
     pthread_mutex_unlock(&rt->restarting);
 }
 

@@ -1,0 +1,555 @@
+/* pairs_calls.h - how each public call is made with good handles, for test_pairs.c: a recipe for each function that tests/conformance/make_pairs
+ * finds in the public headers.
+ *
+ * A recipe makes one call with what it is given, ends what the call has made, and returns the call's status. It does not wait for long, and changes
+ * nothing that a later call needs. A function without a recipe does not compile: recipe_NAME is not declared.
+ *
+ * Threads: each recipe in two at once, with things of their own but for the one that the other thread ends. Locks: none.
+ */
+#ifndef CONFORMANCE_PAIRS_CALLS_H
+#define CONFORMANCE_PAIRS_CALLS_H
+
+#include "workers.h"
+
+enum { PAIR_BYTES = 4096, PAIR_ROW = 64, PAIR_WORDS = PAIR_BYTES / 4 };
+
+/* What a recipe may use: any of it may be ended by another thread. */
+typedef struct things {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_buffer *buffer; /* PAIR_BYTES on a device, pinned, unified or with kept copies */
+    hd_module *module;
+    hd_kernel *kernel; /* of the module; as wk_add_one takes it */
+    hd_hold *hold;
+    hd_buffer *other, *third; /* on the lane's device */
+    const void *image;        /* of the module */
+    size_t image_bytes;
+} things;
+
+typedef hd_status recipe(things *t);
+
+/* ---- lanes ---- */
+
+static hd_status and_free(hd_status status, hd_buffer *made)
+{
+    if (!status) {
+        hd_free(made);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_alloc(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_status status = hd_alloc(t->lane, 1000, &made);
+    return and_free(status, made);
+}
+
+static hd_status recipe_hd_alloc_with(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_alloc_options options = {.size = sizeof options, .flags = HD_ALLOC_KEEP, .label = "pair"};
+    hd_status status = hd_alloc_with(t->lane, 1000, &options, &made);
+    return and_free(status, made);
+}
+
+static hd_status recipe_hd_alloc_unified(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_status status = hd_alloc_unified(t->lane, 1000, &made);
+    return and_free(status, made);
+}
+
+static hd_status recipe_hd_tensor_alloc(things *t)
+{
+    hd_tensor made;
+    hd_status status = hd_tensor_alloc(t->lane, HD_TYPE_F32, 2, (const uint64_t[]){4, 5}, &made);
+    return and_free(status, status ? NULL : made.buffer);
+}
+
+static hd_status recipe_hd_lane_destroy(things *t)
+{
+    hd_lane_destroy(t->lane);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_lane_device(things *t)
+{
+    int device = hd_lane_device(t->lane);
+    CONF_TRUE(device == 0 || device == -1);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_lane_number(things *t)
+{
+    CONF_TRUE(hd_lane_number(t->lane) >= -1);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_lane_ticket(things *t)
+{
+    return hd_wait(hd_lane_ticket(t->lane), CONF_SECOND);
+}
+
+static hd_status recipe_hd_lane_wait(things *t)
+{
+    return hd_lane_wait(t->lane, 100000);
+}
+
+static hd_status recipe_hd_lane_reset(things *t)
+{
+    return hd_lane_reset(t->lane, 100000);
+}
+
+static hd_status recipe_hd_done(things *t)
+{
+    hd_done(hd_lane_ticket(t->lane));
+    return HD_OK;
+}
+
+static hd_status recipe_hd_wait(things *t)
+{
+    return hd_wait(hd_lane_ticket(t->lane), 100000);
+}
+
+static hd_status recipe_hd_matmul_library(things *t)
+{
+    char name[64], why[200];
+    return hd_matmul_library(t->lane, name, sizeof name, why, sizeof why);
+}
+
+/* ---- buffers ---- */
+
+static hd_status recipe_hd_free(things *t)
+{
+    hd_free(t->buffer);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_buffer_size(things *t)
+{
+    size_t size = hd_buffer_size(t->buffer);
+    CONF_TRUE(size == PAIR_BYTES || size == 0);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_buffer_device(things *t)
+{
+    int device = hd_buffer_device(t->buffer);
+    CONF_TRUE(device == 0 || device == -1 || device == -2);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_buffer_address(things *t)
+{
+    hd_buffer_address(t->buffer);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_buffer_save(things *t)
+{
+    return hd_buffer_save(t->buffer, NULL);
+}
+
+static hd_status recipe_hd_buffer_set_label(things *t)
+{
+    return hd_buffer_set_label(t->buffer, "a label of a pair");
+}
+
+static hd_status recipe_hd_buffer_wait(things *t)
+{
+    return hd_buffer_wait(t->buffer, HD_READ_WRITE, 100000);
+}
+
+static hd_status recipe_hd_map(things *t)
+{
+    static _Thread_local unsigned turn;
+    void *memory = NULL;
+    hd_status status = hd_map(t->buffer, ++turn % 3 + 1, &memory);
+    if (!status) {
+        hd_unmap(t->buffer);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_unmap(things *t)
+{
+    hd_unmap(t->buffer);
+    return HD_OK;
+}
+
+static hd_status last_status(bool ok)
+{
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    return ok ? HD_OK : error.status;
+}
+
+static hd_status recipe_hd_element(things *t)
+{
+    static _Thread_local unsigned turn;
+    turn++;
+    return last_status(hd_element(t->buffer, 4 * (turn % PAIR_WORDS), 4, turn % 3 + 1) != NULL);
+}
+
+static hd_status recipe_hd_write(things *t)
+{
+    static const uint8_t memory[PAIR_BYTES];
+    return hd_write(t->buffer, 0, memory, PAIR_BYTES);
+}
+
+static hd_status recipe_hd_read(things *t)
+{
+    uint8_t memory[PAIR_BYTES];
+    return hd_read(t->buffer, 0, memory, PAIR_BYTES);
+}
+
+static const hd_box pair_box = {.size = sizeof pair_box,
+                                .row = PAIR_ROW / 2,
+                                .dims = 1,
+                                .count = {PAIR_BYTES / PAIR_ROW},
+                                .dst_stride = {PAIR_ROW},
+                                .src_stride = {PAIR_ROW}};
+
+static hd_status recipe_hd_write_box(things *t)
+{
+    static const uint8_t memory[PAIR_BYTES];
+    return hd_write_box(t->buffer, 0, memory, &pair_box);
+}
+
+static hd_status recipe_hd_read_box(things *t)
+{
+    uint8_t memory[PAIR_BYTES];
+    return hd_read_box(t->buffer, 0, memory, &pair_box);
+}
+
+static hd_status recipe_hd_copy(things *t)
+{
+    static _Thread_local unsigned turn;
+    return ++turn % 2 ? hd_copy(t->other, 0, t->buffer, 0, PAIR_BYTES / 2, NULL)
+                      : hd_copy(t->buffer, 0, t->other, 0, PAIR_BYTES / 2, NULL);
+}
+
+static hd_status recipe_hd_copy_box(things *t)
+{
+    static _Thread_local unsigned turn;
+    return ++turn % 2 ? hd_copy_box(t->other, 0, t->buffer, 0, &pair_box, NULL)
+                      : hd_copy_box(t->buffer, 0, t->other, 0, &pair_box, NULL);
+}
+
+static hd_status recipe_hd_fill(things *t)
+{
+    static _Thread_local unsigned turn;
+    return hd_fill(t->buffer, ++turn % 8 * 512, 7, 512, NULL);
+}
+
+static hd_status recipe_hd_launch(things *t)
+{
+    static _Thread_local unsigned turn;
+    wk_kernels k = {.add_one = t->kernel};
+    return wk_add_one(t->lane, k, t->buffer, ++turn % 3 ? PAIR_WORDS : 16, NULL);
+}
+
+/* ---- tensors ---- */
+
+static const uint64_t pair_shape[] = {16, 16};
+
+static hd_tensor tensor_of(hd_buffer *buffer)
+{
+    return (hd_tensor){.buffer = buffer,
+                       .type = HD_TYPE_F32,
+                       .dims = 2,
+                       .shape = {16, 16},
+                       .stride = {16 * sizeof(float), sizeof(float)}};
+}
+
+static hd_tensor turned(hd_buffer *buffer)
+{
+    hd_tensor t = tensor_of(buffer);
+    t.stride[0] = sizeof(float);
+    t.stride[1] = 16 * sizeof(float);
+    return t;
+}
+
+static hd_status recipe_hd_tensor_make(things *t)
+{
+    hd_tensor made;
+    return hd_tensor_make(t->buffer, 0, HD_TYPE_F32, 2, pair_shape, &made);
+}
+
+static hd_status recipe_hd_tensor_make_strided(things *t)
+{
+    hd_tensor made;
+    return hd_tensor_make_strided(t->buffer, 0, HD_TYPE_F32, 2, pair_shape, (const int64_t[]){4, 64}, &made);
+}
+
+static hd_status recipe_hd_tensor_slice(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer), made;
+    return hd_tensor_slice(&of, 0, 2, 3, 2, &made);
+}
+
+static hd_status recipe_hd_tensor_permute(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer), made;
+    return hd_tensor_permute(&of, (const int[]){1, 0}, &made);
+}
+
+static hd_status recipe_hd_tensor_transpose(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer), made;
+    return hd_tensor_transpose(&of, 0, 1, &made);
+}
+
+static hd_status recipe_hd_tensor_broadcast(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer), made;
+    return hd_tensor_broadcast(&of, 3, (const uint64_t[]){2, 16, 16}, &made);
+}
+
+static hd_status recipe_hd_tensor_reshape(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer), made;
+    return hd_tensor_reshape(&of, 1, (const uint64_t[]){256}, &made);
+}
+
+static hd_status recipe_hd_tensor_elements(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer);
+    CONF_EQUAL(hd_tensor_elements(&of), 256);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_tensor_is_contiguous(things *t)
+{
+    hd_tensor of = tensor_of(t->buffer);
+    CONF_TRUE(hd_tensor_is_contiguous(&of));
+    return HD_OK;
+}
+
+static hd_status recipe_hd_tensor_copy(things *t)
+{
+    static _Thread_local unsigned turn;
+    hd_tensor a = tensor_of(t->buffer), b = ++turn % 4 ? turned(t->other) : tensor_of(t->other);
+    return turn % 2 ? hd_tensor_copy(&a, &b, NULL) : hd_tensor_copy(&b, &a, NULL);
+}
+
+static hd_status recipe_hd_tensor_write(things *t)
+{
+    static const float memory[256];
+    hd_tensor a = turned(t->buffer);
+    return hd_tensor_write(&a, memory);
+}
+
+static hd_status recipe_hd_tensor_read(things *t)
+{
+    float memory[256];
+    hd_tensor a = turned(t->buffer);
+    return hd_tensor_read(&a, memory);
+}
+
+static hd_status recipe_hd_tensor_matmul(things *t)
+{
+    static _Thread_local unsigned turn;
+    hd_tensor a = tensor_of(t->buffer), b = turned(t->other), c = tensor_of(t->third);
+    return ++turn % 2 ? hd_tensor_matmul(t->lane, &c, &a, &b, 1, 0, NULL)
+                      : hd_tensor_matmul(t->lane, &a, &b, &c, 1, 1, NULL);
+}
+
+/* ---- modules, holds ---- */
+
+static hd_status recipe_hd_kernel_get(things *t)
+{
+    static _Thread_local unsigned turn;
+    hd_kernel *made = NULL;
+    return hd_kernel_get(t->module, ++turn % 2 ? "hello" : "add_one", &made);
+}
+
+static hd_status recipe_hd_module_unload(things *t)
+{
+    hd_module_unload(t->module);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_hold_add(things *t)
+{
+    return hd_hold_add(t->hold, t->buffer);
+}
+
+static hd_status recipe_hd_hold_destroy(things *t)
+{
+    hd_hold_destroy(t->hold);
+    return HD_OK;
+}
+
+/* ---- runtimes ---- */
+
+static hd_status recipe_hd_alloc_host(things *t)
+{
+    hd_buffer *made = NULL;
+    hd_status status = hd_alloc_host(t->runtime, 1000, &made);
+    return and_free(status, made);
+}
+
+static hd_status recipe_hd_hold_create(things *t)
+{
+    hd_hold *made = NULL;
+    hd_status status = hd_hold_create(t->runtime, &made);
+    if (!status) {
+        hd_hold_destroy(made);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_lane_create(things *t)
+{
+    hd_lane *made = NULL;
+    hd_status status = hd_lane_create(t->runtime, 0, &made);
+    if (!status) {
+        hd_lane_destroy(made);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_module_load(things *t)
+{
+    hd_module *made = NULL;
+    hd_status status = hd_module_load(t->runtime, t->image, t->image_bytes, &made);
+    if (!status) {
+        hd_module_unload(made);
+    }
+    return status;
+}
+
+static hd_status recipe_hd_builtin_module(things *t)
+{
+    hd_module *made = NULL;
+    return hd_builtin_module(t->runtime, &made);
+}
+
+static hd_status recipe_hd_default_lane(things *t)
+{
+    return last_status(hd_default_lane(t->runtime, 0) != NULL);
+}
+
+static hd_status recipe_hd_device_count(things *t)
+{
+    CONF_TRUE(hd_device_count(t->runtime) <= 32);
+    return HD_OK;
+}
+
+static hd_status recipe_hd_device_info(things *t)
+{
+    hd_device_info_t info = {.size = sizeof info};
+    return hd_device_info(t->runtime, 0, &info);
+}
+
+static hd_status recipe_hd_device_get_stats(things *t)
+{
+    hd_device_stats stats = {.size = sizeof stats};
+    return hd_device_get_stats(t->runtime, 0, &stats);
+}
+
+static hd_status recipe_hd_device_restart(things *t)
+{
+    hd_status status = hd_device_restart(t->runtime, 0);
+    return status == HD_ERROR_UNSUPPORTED ? HD_OK : status; /* placements without workers */
+}
+
+static hd_status recipe_hd_loss_descriptor(things *t)
+{
+    int descriptor = -1;
+    return hd_loss_descriptor(t->runtime, &descriptor);
+}
+
+static hd_status recipe_hd_loss_next(things *t)
+{
+    hd_device_loss loss = {.size = sizeof loss};
+    hd_status status = hd_loss_next(t->runtime, &loss);
+    return status == HD_ERROR_NOT_FOUND ? HD_OK : status;
+}
+
+static hd_status recipe_hd_runtime_get_info(things *t)
+{
+    hd_runtime_info info = {.size = sizeof info};
+    return hd_runtime_get_info(t->runtime, &info);
+}
+
+static hd_status recipe_hd_option_get(things *t)
+{
+    hd_option_info info = {.size = sizeof info};
+    return hd_option_get(t->runtime, 0, &info);
+}
+
+static bool frees_nothing(void *context, const hd_reclaim *reclaim)
+{
+    (void)context;
+    (void)reclaim;
+    return false;
+}
+
+static hd_status recipe_hd_memory_on_reclaim(things *t)
+{
+    static _Thread_local unsigned turn;
+    return hd_memory_on_reclaim(t->runtime, ++turn % 2 ? frees_nothing : NULL, NULL);
+}
+
+static hd_status recipe_hd_memory_on_finding(things *t)
+{
+    return hd_memory_on_finding(t->runtime, NULL, NULL);
+}
+
+static hd_status recipe_hd_memory_trim(things *t)
+{
+    static _Thread_local unsigned turn;
+    return hd_memory_trim(t->runtime, ++turn % 2 ? 0 : HD_DEVICE_HOST, 0, NULL);
+}
+
+static bool goes_on(void *context, const hd_memory_block *block)
+{
+    (void)context;
+    return block->bytes != 0;
+}
+
+static hd_status recipe_hd_memory_each(things *t)
+{
+    return hd_memory_each(t->runtime, goes_on, NULL);
+}
+
+static hd_status recipe_hd_memory_get_stats(things *t)
+{
+    hd_memory_stats stats = {.size = sizeof stats};
+    return hd_memory_get_stats(t->runtime, 0, &stats);
+}
+
+static hd_status recipe_hd_memory_lanes(things *t)
+{
+    hd_lane_memory lanes[4];
+    size_t count = 0;
+    return hd_memory_lanes(t->runtime, 0, lanes, 4, &count);
+}
+
+static hd_status recipe_hd_memory_report(things *t)
+{
+    char text[4000];
+    return hd_memory_report(t->runtime, HD_REPORT_TEXT, text, sizeof text, NULL);
+}
+
+static hd_status recipe_hd_peer_check(things *t)
+{
+    hd_peer_info info = {.size = sizeof info};
+    return hd_peer_check(t->runtime, 0, 0, &info);
+}
+
+static hd_status recipe_hd_peers_check(things *t)
+{
+    return hd_peers_check(t->runtime, 0, NULL, NULL);
+}
+
+static hd_status recipe_hd_close(things *t)
+{
+    hd_close(t->runtime);
+    return HD_OK;
+}
+
+#endif

@@ -1,0 +1,381 @@
+/* test_pairs.c - every pair of public calls on one object by two threads, of which one ends the object: refused or done, never undefined.
+ *
+ * The list of calls, and of the handles that each is given, is made from the public headers when this is compiled (make_pairs). How a call
+ * is made stands in pairs_calls.h: without that for every public function this does not compile. A function that looks as if it ended an object, and
+ * is neither in `ends` nor in `no_ends`, fails the first case by name.
+ *
+ * One thread makes the call over and over, with the handle that is there. The other one, the main one, makes objects and ends them, each while a call
+ * is at it or between two of them. A call may say what it says of good and of stale handles, and nothing else; afterwards nothing
+ * that was ended is left. HEDDLE_PAIR_MS: how long each pair runs, at least LEAST_ENDS times. HEDDLE_ONLY_PAIR=NAME: only that function's.
+ *
+ * Threads: the main one and one caller. Locks: none. Always: what is said once an end is over is HANDLE.
+ */
+#include "pairs_calls.h"
+#include <sched.h>
+#include "pool.h"
+
+/* With hd_close, too: calls during and after it. */
+#define PAIRS_WITH_CLOSE 0
+
+typedef enum type { T_hd_runtime, T_hd_lane, T_hd_buffer, T_hd_module, T_hd_kernel, T_hd_hold } type;
+
+static const struct pair_call {
+    const char *name;
+    type of;
+    recipe *call;
+} calls[] = {
+#define PAIR_CALL(name, of) {#name, T_##of, recipe_##name},
+#define PAIR_APART(name)
+#define PAIR_END(name, of)
+#include "pairs.h"
+#undef PAIR_CALL
+#undef PAIR_END
+};
+enum { CALLS = sizeof calls / sizeof calls[0] };
+
+static const char *const look_like_ends[] = {
+#define PAIR_CALL(name, of)
+#define PAIR_END(name, of) #name,
+#include "pairs.h"
+};
+
+/* ---- objects and their ends ---- */
+
+static void end_buffer(things *t)
+{
+    hd_free(t->buffer);
+}
+
+static void end_module(things *t)
+{
+    hd_module_unload(t->module);
+}
+
+static void end_lane(things *t)
+{
+    hd_lane_destroy(t->lane);
+}
+
+static void end_hold(things *t)
+{
+    hd_hold_destroy(t->hold);
+}
+
+static void make_device_buffer(things *t, uint64_t turn)
+{
+    CONF_OK(hd_alloc(hd_default_lane(t->runtime, 0), PAIR_BYTES, &t->buffer));
+    if (turn % 3 == 0) { /* a record of several parts */
+        CONF_OK(hd_fill(t->buffer, 512, 1, 512, NULL));
+    }
+}
+
+static void make_pinned_buffer(things *t, uint64_t turn)
+{
+    CONF_OK(hd_alloc_host(t->runtime, PAIR_BYTES, &t->buffer));
+    if (turn % 3 == 0) {
+        CONF_OK(hd_fill(t->buffer, 512, 1, 512, NULL));
+    }
+}
+
+static void make_unified_buffer(things *t, uint64_t turn)
+{
+    CONF_OK(hd_alloc_unified(hd_default_lane(t->runtime, 0), PAIR_BYTES, &t->buffer));
+    if (turn % 3 == 0) { /* newer on the host */
+        CONF_TRUE(hd_put_f32(t->buffer, 3, 1));
+    } else if (turn % 3 == 1) { /* ... and on the device */
+        CONF_OK(hd_fill(t->buffer, 512, 1, 512, NULL));
+    }
+}
+
+static void make_kept_buffer(things *t, uint64_t turn)
+{
+    const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
+    CONF_OK(hd_alloc_with(hd_default_lane(t->runtime, 0), PAIR_BYTES, &keep, &t->buffer));
+    if (turn % 2 == 0) {
+        CONF_OK(hd_buffer_save(t->buffer, NULL));
+    }
+}
+
+static void make_module(things *t, uint64_t turn)
+{
+    (void)turn;
+    CONF_OK(hd_module_load(t->runtime, t->image, t->image_bytes, &t->module));
+    CONF_OK(hd_kernel_get(t->module, "add_one", &t->kernel));
+}
+
+static void make_lane(things *t, uint64_t turn)
+{
+    CONF_OK(hd_lane_create(t->runtime, 0, &t->lane));
+    if (turn % 2 == 0) {
+        wk_kernels k = {.add_one = t->kernel};
+        CONF_OK(wk_add_one(t->lane, k, t->other, PAIR_WORDS, NULL));
+    }
+}
+
+static void make_hold(things *t, uint64_t turn)
+{
+    CONF_OK(hd_hold_create(t->runtime, &t->hold));
+    if (turn % 2 == 0) {
+        CONF_OK(hd_hold_add(t->hold, t->other));
+    }
+}
+
+static const struct pair_end {
+    const char *name, *object;
+    uint32_t types; /* bits of the handles that it ends */
+    void (*make)(things *t, uint64_t turn);
+    void (*end)(things *t);
+} ends[] = {
+    {"hd_free", "of a device", 1u << T_hd_buffer, make_device_buffer, end_buffer},
+    {"hd_free", "pinned", 1u << T_hd_buffer, make_pinned_buffer, end_buffer},
+    {"hd_free", "unified", 1u << T_hd_buffer, make_unified_buffer, end_buffer},
+    {"hd_free", "with kept copies", 1u << T_hd_buffer, make_kept_buffer, end_buffer},
+    {"hd_module_unload", "with its kernels", 1u << T_hd_module | 1u << T_hd_kernel, make_module, end_module},
+    {"hd_lane_destroy", "", 1u << T_hd_lane, make_lane, end_lane},
+    {"hd_hold_destroy", "", 1u << T_hd_hold, make_hold, end_hold},
+};
+enum { ENDS = sizeof ends / sizeof ends[0] };
+
+static const char *const no_ends[] = {"hd_unmap", "hd_close" /* below */};
+
+static bool is_in(const char *name, const char *const *list, size_t n)
+{
+    bool found = false;
+    for (size_t i = 0; i < n && !found; i++) {
+        found = strcmp(name, list[i]) == 0;
+    }
+    return found;
+}
+
+static void every_end_is_known(void **state)
+{
+    (void)state;
+    const char *known[ENDS];
+    for (int i = 0; i < ENDS; i++) {
+        known[i] = ends[i].name;
+    }
+    for (size_t i = 0; i < sizeof look_like_ends / sizeof look_like_ends[0]; i++) {
+        const char *name = look_like_ends[i];
+        if (!is_in(name, known, ENDS) && !is_in(name, no_ends, sizeof no_ends / sizeof no_ends[0])) {
+            conf_fail_at(__FILE__, __LINE__, "%s looks as if it ended an object: add it to `ends`, or to `no_ends`",
+                         name);
+        }
+    }
+}
+
+/* ---- what a call may say ---- */
+
+static bool may_say(const char *name, hd_status status)
+{
+    static const struct {
+        const char *name;
+        hd_status status;
+    } more[] = {
+        {"hd_map", HD_ERROR_ACCESS},          {"hd_element", HD_ERROR_ACCESS},    {"hd_buffer_save", HD_ERROR_ARGUMENT},
+        {"hd_buffer_wait", HD_ERROR_TIMEOUT}, {"hd_lane_wait", HD_ERROR_TIMEOUT}, {"hd_lane_reset", HD_ERROR_TIMEOUT},
+        {"hd_wait", HD_ERROR_TIMEOUT},
+    };
+    bool may = status == HD_OK || status == HD_ERROR_HANDLE;
+    for (size_t i = 0; i < sizeof more / sizeof more[0] && !may; i++) {
+        may = status == more[i].status && strcmp(name, more[i].name) == 0;
+    }
+    return may;
+}
+
+/* ---- one pair ---- */
+
+#define LEAST_ENDS 12
+#define MOST_ENDS 400
+
+typedef struct pair {
+    const struct pair_call *call;
+    const struct pair_end *end;
+    things made[MOST_ENDS];
+    _Atomic(things *) now; /* NULL: it is over */
+    atomic_ullong made_calls;
+    uint64_t good;
+} pair;
+
+static void *caller(void *context)
+{
+    pair *p = context;
+    for (things *t; (t = atomic_load(&p->now)) != NULL;) {
+        things mine = *t;
+        hd_status status = p->call->call(&mine);
+        if (!may_say(p->call->name, status)) {
+            conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): %s: %s", p->call->name, p->end->name, p->end->object,
+                         hd_status_name(status), hd_message());
+        }
+        p->good += status == HD_OK;
+        atomic_fetch_add(&p->made_calls, 1);
+    }
+    return NULL;
+}
+
+/* Until the caller is through with so many calls from this moment on; with two, the second one was begun behind it. */
+static void await_calls(pair *p, unsigned n)
+{
+    unsigned long long before = atomic_load(&p->made_calls);
+    while (atomic_load(&p->made_calls) - before < n) {
+        sched_yield();
+    }
+}
+
+static void a_moment(conf_random *r)
+{
+    for (uint64_t i = conf_below(r, conf_chance(r, 50) ? 50 : 3000); i > 0; i--) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+}
+
+/* False: the call says something else than HANDLE of what was ended. */
+static void check_stale(const pair *p, const things *t)
+{
+    static const char *const values[] = {"hd_buffer_", "hd_lane_",
+                                         "hd_tensor_"}; /* what is asked of those has no status, or no handle */
+    things mine = *t;
+    hd_status status = p->call->call(&mine);
+    bool of_value = false;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        of_value |= strncmp(p->call->name, values[i], strlen(values[i])) == 0;
+    }
+    if (status != HD_ERROR_HANDLE && !(status == HD_OK && of_value)) {
+        bool is_void = is_in(p->call->name, look_like_ends, sizeof look_like_ends / sizeof look_like_ends[0]);
+        if (!is_void && strcmp(p->call->name, "hd_done") != 0 && strcmp(p->call->name, "hd_wait") != 0) {
+            conf_fail_at(__FILE__, __LINE__, "%s after %s (%s): %s: %s", p->call->name, p->end->name, p->end->object,
+                         hd_status_name(status), hd_message());
+        }
+    }
+}
+
+static void run_pair(const struct pair_call *call, const struct pair_end *end, things *base, conf_random *random)
+{
+    static pair p;
+    p.call = call;
+    p.end = end;
+    p.good = 0;
+    atomic_store(&p.made_calls, 0);
+    uint64_t live = pool_stats(base->runtime, 0).live_count,
+             pinned = pool_stats(base->runtime, HD_DEVICE_HOST).live_count;
+    int64_t until =
+        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_TSAN || CONF_ASAN ? 120 : 30) * CONF_MILLISECOND;
+    pthread_t thread;
+    int i = 0;
+    for (; i < MOST_ENDS && (i < LEAST_ENDS || conf_now() < until); i++) {
+        things *t = &p.made[i];
+        *t = *base;
+        end->make(t, (uint64_t)i);
+        atomic_store(&p.now, t);
+        if (i == 0) {
+            CONF_EQUAL(pthread_create(&thread, NULL, caller, &p), 0);
+        }
+        await_calls(&p, (unsigned)conf_below(random, 3));
+        a_moment(random);
+        end->end(t);
+        if (i % 16 == 0) {
+            check_stale(&p, t);
+        }
+    }
+    atomic_store(&p.now, NULL);
+    CONF_EQUAL(pthread_join(thread, NULL), 0);
+    if (p.good == 0 && strcmp(call->name, "hd_map") != 0 && strcmp(call->name, "hd_element") != 0 &&
+        strcmp(call->name, "hd_buffer_save") != 0) {
+        conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): never good: %s", call->name, end->name, end->object,
+                     hd_message());
+    }
+    CONF_OK(hd_lane_wait(base->lane, 60 * CONF_SECOND));
+    hd_hold_destroy(base->hold); /* what calls have added to it */
+    CONF_OK(hd_hold_create(base->runtime, &base->hold));
+    if (pool_stats(base->runtime, 0).live_count != live ||
+        pool_stats(base->runtime, HD_DEVICE_HOST).live_count != pinned ||
+        pool_stats(base->runtime, 0).held_bytes != 0) {
+        conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): not everything was given back", call->name, end->name,
+                     end->object);
+    }
+}
+
+static void equip(things *t, hd_runtime *runtime)
+{
+    *t = (things){.runtime = runtime};
+    t->image = wk_image(runtime, &t->image_bytes);
+    CONF_OK(hd_lane_create(runtime, 0, &t->lane));
+    CONF_OK(hd_alloc(t->lane, PAIR_BYTES, &t->buffer));
+    CONF_OK(hd_alloc(t->lane, PAIR_BYTES, &t->other));
+    CONF_OK(hd_alloc(t->lane, PAIR_BYTES, &t->third));
+    CONF_OK(hd_fill(t->other, 0, 0, PAIR_BYTES, NULL));
+    CONF_OK(hd_hold_create(runtime, &t->hold));
+    make_module(t, 0);
+}
+
+static void calls_cross_ends(void **state)
+{
+    (void)state;
+    if (CONF_TSAN) {
+        skip(); /* what is read of an object before its handle is looked at again is not read atomically */
+    }
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=256M pinned_limit=128M copy_threads=0");
+    size_t bytes = 0;
+    if (wk_image(runtime, &bytes) == NULL) {
+        conf_close(runtime);
+        skip();
+    }
+    things base;
+    equip(&base, runtime);
+    conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
+    const char *only = getenv("HEDDLE_ONLY_PAIR");
+    int pairs = 0;
+    for (int e = 0; e < ENDS; e++) {
+        for (int c = 0; c < CALLS; c++) {
+            if ((ends[e].types >> calls[c].of & 1) && (!only || !only[0] || strcmp(only, calls[c].name) == 0)) {
+                conf_watch(calls[c].name, 60);
+                run_pair(&calls[c], &ends[e], &base, &random);
+                pairs++;
+            }
+        }
+    }
+    conf_watch("test_pairs", 120);
+    print_message("%d pairs\n", pairs);
+    conf_close(runtime);
+}
+
+/* ---- hd_close ---- */
+
+/* Everything at once is what hd_close ends. */
+static void calls_cross_close(void **state)
+{
+    (void)state;
+    if (!PAIRS_WITH_CLOSE) {
+        skip();
+    }
+    for (int c = 0; c < CALLS; c++) {
+        for (int i = 0; i < 3; i++) {
+            static pair p;
+            static const struct pair_end close_end = {"hd_close", "", ~0u, NULL, NULL};
+            hd_runtime *runtime = NULL;
+            CONF_OK(hd_open(&(hd_options){sizeof(hd_options), "host_devices=1 host_memory=64M"}, &runtime));
+            p.call = &calls[c];
+            p.end = &close_end;
+            equip(&p.made[0], runtime);
+            atomic_store(&p.made_calls, 0);
+            atomic_store(&p.now, &p.made[0]);
+            pthread_t thread;
+            CONF_EQUAL(pthread_create(&thread, NULL, caller, &p), 0);
+            await_calls(&p, 2);
+            hd_close(runtime);
+            await_calls(&p, 2); /* after it, too */
+            atomic_store(&p.now, NULL);
+            CONF_EQUAL(pthread_join(thread, NULL), 0);
+        }
+    }
+}
+
+int main(void)
+{
+    conf_begin("test_pairs");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(every_end_is_known),
+        CONF_CASE(calls_cross_ends),
+        CONF_CASE(calls_cross_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
