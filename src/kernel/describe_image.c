@@ -143,6 +143,23 @@ static uint32_t kind_of_ptx(const hdi_ptx_param *p)
     return p->type == 'f' && p->size == 4 ? HD_ARG_F32 : p->type == 'f' && p->size == 8 ? HD_ARG_F64 : HD_ARG_NONE;
 }
 
+/* What is not from a kernel file may say anything. */
+static hd_status check_params(const hdi_signature *signature, const char *name)
+{
+    uint32_t bytes = signature->argument_bytes;
+    for (uint32_t i = 0; i < signature->n_params; i++) {
+        uint32_t end = signature->params[i].offset + signature->params[i].size;
+        bytes = end > bytes ? end : bytes;
+    }
+    if (bytes <= HDI_KERNEL_ARGUMENT_BYTES_MAX) {
+        return HD_OK;
+    }
+    return hdi_fail(HD_ERROR_LIMIT,
+                    "hd_kernel_get: the parameters of kernel '%.100s' take %u bytes, a launch has room for %d: pass "
+                    "large ones in a buffer",
+                    name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
+}
+
 static hd_status describe_from_ptx(const hdi_image *image, const char *name, hdi_signature *out)
 {
     hdi_ptx ptx;
@@ -158,6 +175,7 @@ static hd_status describe_from_ptx(const hdi_image *image, const char *name, hdi
     }
     if (!status) {
         out->argument_bytes = entry->argument_bytes;
+        status = check_params(out, name);
     }
     hdi_ptx_release(&ptx);
     return status;
@@ -175,7 +193,7 @@ hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signa
     }
 }
 
-hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, hdi_signature *out)
+hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out)
 {
     if (facts->n_params > HDI_FUNCTION_PARAMS_MAX) {
         return HD_OK;
@@ -186,7 +204,7 @@ hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, hdi_signat
         out->params[i] = (hdi_param){.offset = offset, .size = size};
         out->argument_bytes = offset + size;
     }
-    return status;
+    return status ? status : check_params(out, name);
 }
 
 static void append(char *out, size_t bytes, const char *name)

@@ -44,11 +44,13 @@ typedef struct hdi_signature {
     hdi_param *params;
 } hdi_signature;
 
-/* Fills in the parameters of a kernel when the image describes them. Errors: NOT_FOUND (the message lists the kernels), HOST_MEMORY. */
+/* Fills in the parameters of a kernel when the image describes them. Errors: NOT_FOUND (the message lists the kernels), LIMIT
+ * (more bytes of parameters than a launch has room for), HOST_MEMORY. */
 hd_status hdi_image_describe(const hdi_image *image, const char *name, hdi_signature *out);
 
-/* The same from what the driver says, for a cubin or fatbin; leaves it as it is where it does not tell. Errors: HOST_MEMORY. */
-hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, hdi_signature *out);
+/* The same from what the driver says, for a cubin or fatbin; leaves it as it is where it does not tell. Errors: LIMIT (likewise),
+ * HOST_MEMORY. */
+hd_status hdi_image_describe_by_driver(const hdi_kernel_facts *facts, const char *name, hdi_signature *out);
 
 /* "a, b, c", cut to `bytes`; "" when the image does not say. */
 void hdi_image_kernel_names(const hdi_image *image, char *out, size_t bytes);

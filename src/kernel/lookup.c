@@ -88,7 +88,7 @@ hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_devic
     if (!hdi_answered(answer)) {
         status = driver_said_no(m, device, answer, name);
     } else if (!signature->described) {
-        status = hdi_image_describe_by_driver(facts, signature);
+        status = hdi_image_describe_by_driver(facts, name, signature);
     }
     if (!status) {
         uint32_t most = device->limits.threads_per_block;
