@@ -112,7 +112,8 @@ static bool wait_for_room(submission *s, uint64_t need)
     }
     keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
-    uint64_t until = lane->head + need - slots;
+    /* 0 where there is room, but what the worker says of the lane cannot be. */
+    uint64_t until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->rt, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
     if (first) {

@@ -15,6 +15,10 @@
 #include "worker/children.h"
 #include "worker/message.h"
 
+#define MEMORY_MOST ((uint64_t)1 << 48)
+#define GRANULE_LEAST 4096
+#define THREADS_MOST 65536
+
 static int64_t deadline_of(hd_runtime *rt)
 {
     return hdi_option_deadline(rt->options.worker_timeout);
@@ -152,6 +156,25 @@ hd_status hdi_worker_greet(hd_runtime *rt, int index, const char *who)
     return status;
 }
 
+static bool is_within(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value >= least && value <= most;
+}
+
+/* What is computed with: sizes and limits that no device has would be divided by, or overflow. */
+static bool facts_can_be(const hdi_facts *f)
+{
+    const hdi_limits *l = &f->limits;
+    bool good = is_within(f->memory_bytes, 1, MEMORY_MOST) && is_within(l->threads_per_block, 1, THREADS_MOST) &&
+                l->shared_default <= l->shared_max && l->shared_max <= UINT32_MAX && f->multiprocessors > 0 &&
+                f->compute_major >= 0 && f->compute_minor >= 0;
+    for (int i = 0; i < 3; i++) {
+        good &= l->block[i] > 0 && l->grid[i] > 0;
+    }
+    bool granule = (f->granule & (f->granule - 1)) == 0 && is_within(f->granule, GRANULE_LEAST, MEMORY_MOST);
+    return good && (granule || !f->virtual_memory);
+}
+
 hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
 {
     hdi_message *m = malloc(sizeof *m);
@@ -159,6 +182,9 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
     hd_status status = hear(rt, index, HDI_MESSAGE_HELLO, m, who);
+    if (!status && !facts_can_be(&m->payload.welcome.facts)) {
+        status = start_failed(rt, index, HDI_WIRE_BROKEN, who);
+    }
     if (!status) {
         hdi_device *device = rt->devices[index];
         hdi_child *c = &rt->workers->of[index];

@@ -10,7 +10,11 @@
  */
 #include "workers.h"
 
+#include <limits.h>
 #include "engine/engine.h"
+#include "worker/message.h"
+#include "worker/wire.h"
+#include "worker/workers.h"
 
 enum { bytes = 65536, spoilt = 0 };
 
@@ -348,6 +352,7 @@ static void nobody_is_woken(void **state)
         }
         atomic_store(&s.device->channel.engine->asleep, 0);
         if (dies) {
+            atomic_store(&shared->issued, s.inside->head);
             atomic_store(&shared->done, s.inside->head);
             kill_worker(&s);
         } else {
@@ -362,8 +367,284 @@ static void nobody_is_woken(void **state)
     }
 }
 
-int main(void)
+/* ---------------------------------------------------------------------------------------------------------- anything -- */
+
+static uint64_t dice_state;
+
+static uint64_t dice(uint64_t below)
 {
+    dice_state ^= dice_state << 13;
+    dice_state ^= dice_state >> 7;
+    dice_state ^= dice_state << 17;
+    return (dice_state >> 11) % below;
+}
+
+/* Some bytes somewhere in what the device's worker can write: mostly where it hurts. */
+static void scribble_on(const hdi_channel *channel)
+{
+    unsigned char *base = channel->memory.base;
+    const struct {
+        const void *at;
+        size_t bytes;
+    } areas[] = {
+        {channel->engine, sizeof *channel->engine},
+        {channel->lanes, 8 * sizeof *channel->lanes},
+        {channel->lanes, 8 * sizeof *channel->lanes},
+        {channel->words, 8 * sizeof *channel->words},
+        {channel->asks, 512},
+        {channel->rings, (size_t)channel->slots * 8 * HDI_SLOT_BYTES},
+        {channel->failures, 64 * sizeof(hdi_failure)},
+        {base, channel->memory.bytes},
+    };
+    size_t which = dice(sizeof areas / sizeof areas[0]);
+    size_t at = (size_t)((const unsigned char *)areas[which].at - base) + dice(areas[which].bytes);
+    at &= dice(2) ? ~(size_t)7 : ~(size_t)0;
+    size_t n = (size_t)1 << dice(4);
+    for (size_t i = 0; i < n && at + i < channel->memory.bytes; i++) {
+        static const unsigned char extremes[] = {0, 1, 255};
+        base[at + i] = dice(3) ? (unsigned char)dice(256) : extremes[dice(3)];
+    }
+}
+
+/* As long as there is a worker that could: a loss is declared under the lock. */
+static void scribble(const scene *s)
+{
+    hdi_lock_take(&s->device->order);
+    if (!hdi_device_lost(s->device)) {
+        scribble_on(&s->device->channel);
+    }
+    hdi_lock_release(&s->device->order);
+}
+
+/* One more operation; false: there is no more use in it. */
+static bool step(scene *s, hd_buffer *elsewhere, uint64_t i)
+{
+    static unsigned char bytes_read[bytes];
+    hd_status status = HD_OK;
+    switch (i % 6) {
+    case 0:
+        status = conf_fill(s->lane, conf_builtins(s->runtime), s->x, 0, bytes / 4, (uint32_t)i, &s->ticket);
+        break;
+    case 1:
+        status = hd_copy(s->x, 0, elsewhere, 0, bytes, &s->ticket);
+        break;
+    case 2:
+        status = hd_copy(elsewhere, 0, s->x, 0, bytes, &s->ticket);
+        break;
+    case 3:
+        status = hd_fill(s->x, 0, (uint32_t)i, bytes, &s->ticket);
+        break;
+    case 4:
+        status = hd_wait(s->ticket, 2 * CONF_SECOND);
+        break;
+    default:
+        status = hd_read(s->x, 0, bytes_read, bytes);
+        break;
+    }
+    return status != HD_ERROR_DEVICE_LOST && status != HD_ERROR_TIMEOUT;
+}
+
+/* What is left after such a worker: the other device, and a restart. */
+static void anything_is_written(uint64_t seed)
+{
+    dice_state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    scene s = begin("transfer_timeout=2000 lane_slots=64");
+    hd_lane *other = hd_default_lane(s.runtime, 1);
+    hd_buffer *elsewhere = NULL;
+    CONF_OK(hd_alloc(other, bytes, &elsewhere));
+    CONF_OK(hd_fill(elsewhere, 0, 5, bytes, NULL));
+    CONF_FILLED(elsewhere, 0, 5, bytes);
+    bool goes_on = true;
+    uint64_t steps = 10 + dice(50);
+    for (uint64_t i = 0; i < steps && goes_on; i++) {
+        for (uint64_t n = dice(4); n > 0; n--) {
+            scribble(&s);
+        }
+        goes_on = step(&s, elsewhere, i);
+    }
+    for (uint64_t n = dice(30); n > 0; n--) {
+        scribble(&s);
+    }
+    if (!hdi_device_lost(s.device)) {
+        kill(s.worker, SIGKILL); /* which may be dead by now */
+    }
+    hd_device_loss loss = wk_next_loss(s.runtime);
+    CONF_EQUAL(loss.device, spoilt);
+    CONF_TRUE(hd_wait(s.ticket, 60 * CONF_SECOND) != HD_ERROR_TIMEOUT);
+    CONF_TRUE(hd_lane_wait(other, 60 * CONF_SECOND) != HD_ERROR_TIMEOUT);
+    hd_free(elsewhere);
+    CONF_OK(hd_lane_reset(other, 60 * CONF_SECOND));
+    wk_others_work(s.runtime, spoilt);
+    hd_status status = hd_device_restart(s.runtime, spoilt);
+    if (status) {
+        conf_fail_at(__FILE__, __LINE__, "seed %llu: hd_device_restart: %s", (unsigned long long)seed, hd_message());
+    }
+    CONF_OK(hd_lane_reset(s.lane, 60 * CONF_SECOND));
+    wk_works(s.runtime, spoilt);
+    hd_free(s.x);
+    wk_no_loss(s.runtime);
+    conf_close(s.runtime);
+}
+
+static void anything_is_written_anywhere(void **state)
+{
+    (void)state;
+    uint64_t first = conf_number_from("HEDDLE_SEED", 1), count = conf_number_from("HEDDLE_TEST_ROUNDS", 6);
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        anything_is_written(seed);
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------------- lies -- */
+
+/* This program as a worker, which has no device. Where HEDDLE_TEST_LIE is not in this list, it says yes to everything, and fills what it says
+ * with whatever. */
+enum {
+    LIE_NO_GRANULE,
+    LIE_ODD_GRANULE,
+    LIE_NO_MEMORY,
+    LIE_ALL_MEMORY,
+    LIE_NO_LIMITS,
+    LIE_MANY_DEVICES,
+    LIE_LESS_THAN_NO_DEVICES,
+    LIE_STATUS,
+    LIE_OTHER_KIND,
+    LIE_HALF,
+    LIE_DESCRIPTORS,
+    LIE_END,
+    LIE_YES,
+    LIES = LIE_YES + 6
+};
+
+static hdi_facts good_facts(void)
+{
+    return (hdi_facts){
+        .limits = {.threads_per_block = 1024, .block = {1024, 1024, 64}, .grid = {INT32_MAX, 65535, 65535}},
+        .name = "Liar",
+        .multiprocessors = 2,
+        .virtual_memory = 1,
+        .memory_bytes = 64 << 20,
+        .granule = 2 << 20,
+    };
+}
+
+static void lie_of_device(unsigned lie, hdi_message_welcome *w)
+{
+    *w = (hdi_message_welcome){.device_count = 2, .provider = "host", .facts = good_facts()};
+    w->facts.granule = lie == LIE_NO_GRANULE ? 0 : lie == LIE_ODD_GRANULE ? 12289 : w->facts.granule;
+    w->facts.memory_bytes = lie == LIE_NO_MEMORY ? 0 : lie == LIE_ALL_MEMORY ? UINT64_MAX : w->facts.memory_bytes;
+    w->device_count = lie == LIE_MANY_DEVICES ? INT32_MAX : lie == LIE_LESS_THAN_NO_DEVICES ? INT32_MIN : 2;
+    if (lie == LIE_NO_LIMITS) {
+        w->facts.limits = (hdi_limits){0};
+        w->facts.multiprocessors = 0;
+    }
+    if (lie == LIE_STATUS) {
+        w->status = INT32_MIN;
+        memset(w->text, '%', sizeof w->text);
+        memset(w->provider, 'n', sizeof w->provider);
+    }
+}
+
+static void *lie_on(void *argument)
+{
+    int socket = (int)(intptr_t)argument;
+    const char *text = getenv("HEDDLE_TEST_LIE");
+    unsigned lie = (unsigned)strtoul(text ? text : "0", NULL, 10);
+    static _Thread_local hdi_message m;
+    uint64_t state = lie * 977u + 1;
+    for (;;) {
+        size_t n;
+        int given[HDI_WIRE_DESCRIPTORS], n_given;
+        if (hdi_wire_receive(socket, &m, sizeof m, &n, given, HDI_WIRE_DESCRIPTORS, &n_given, INT64_MAX) ||
+            lie == LIE_END) {
+            _exit(0);
+        }
+        hdi_wire_close(given, n_given);
+        uint32_t kind = m.header.kind | HDI_MESSAGE_REPLY;
+        hdi_message_begin(&m, kind, m.header.serial);
+        if (kind == (HDI_MESSAGE_PROBE | HDI_MESSAGE_REPLY) || kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY)) {
+            lie_of_device(lie, &m.payload.welcome);
+        } else if (lie > LIE_YES) {
+            for (size_t i = sizeof m.header; i < hdi_message_bytes(kind); i++) {
+                state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                ((unsigned char *)&m)[i] = (unsigned char)(state >> 56);
+            }
+            m.header.code = state >> 40 & 1 ? 0 : (int)(state >> 20 & 1023);
+        }
+        m.header.kind = lie == LIE_OTHER_KIND ? HDI_MESSAGE_MAP | HDI_MESSAGE_REPLY : kind;
+        size_t said = hdi_message_bytes(kind) / (lie == LIE_HALF ? 2 : 1);
+        int one = 0; /* this program's standard input */
+        int n_one = lie == LIE_DESCRIPTORS || (kind == (HDI_MESSAGE_EXPORT | HDI_MESSAGE_REPLY) && !m.header.code);
+        if (hdi_wire_send(socket, &m, said, &one, n_one, INT64_MAX)) {
+            _exit(0);
+        }
+    }
+}
+
+static int be_a_liar(void)
+{
+    pthread_t code;
+    if (pthread_create(&code, NULL, lie_on, (void *)(intptr_t)HDI_WORKER_CODE_SOCKET)) {
+        return 1;
+    }
+    lie_on((void *)(intptr_t)HDI_WORKER_MEMORY_SOCKET);
+    return 0;
+}
+
+/* What a program does that has not noticed: every call returns, by whatever status. */
+static void use_a_liar(hd_runtime *runtime)
+{
+    hd_device_info_t info = {.size = sizeof info};
+    hd_device_info(runtime, 0, &info);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *pinned = NULL;
+    static unsigned char some[bytes];
+    if (lane && !hd_alloc(lane, bytes, &x)) {
+        hd_ticket ticket = {NULL, 0};
+        hd_fill(x, 0, 1, bytes, &ticket);
+        hd_wait(ticket, CONF_MILLISECOND);
+        hd_read(x, 0, some, bytes);
+    }
+    hd_alloc_host(runtime, bytes, &pinned);
+    hd_module *module = NULL;
+    hd_kernel *kernel = NULL;
+    if (!hd_builtin_module(runtime, &module)) {
+        hd_kernel_get(module, "hd_fill_u32", &kernel);
+    }
+    hd_device_restart(runtime, 0);
+    hd_free(x);
+    hd_free(pinned);
+}
+
+static void a_worker_that_lies(void **state)
+{
+    (void)state;
+    char settings[PATH_MAX + 200], self[PATH_MAX] = "";
+    CONF_TRUE(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(settings, sizeof settings,
+             "worker=%s worker_timeout=1000 close_timeout=1000 transfer_timeout=1000 submit_timeout=1000 peers=trust",
+             self);
+    for (int lie = 0; lie < LIES; lie++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", lie);
+        setenv("HEDDLE_TEST_LIE", number, 1);
+        hd_options options = {.size = sizeof options, .settings = settings};
+        hd_runtime *runtime = NULL;
+        hd_status status = hd_open(&options, &runtime);
+        CONF_TRUE(status != HD_OK || lie == LIE_MANY_DEVICES || lie >= LIE_YES);
+        if (status == HD_OK) {
+            use_a_liar(runtime);
+            hd_close(runtime);
+        }
+    }
+    unsetenv("HEDDLE_TEST_LIE");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strncmp(argv[1], "device=", 7) == 0) {
+        return be_a_liar();
+    }
     wk_begin("test_worker_hostile");
     alarm(250); /* a hang is a failure */
     const struct CMUnitTest tests[] = {
@@ -379,6 +660,8 @@ int main(void)
         CONF_CASE(a_worker_finds_nonsense),
         CONF_CASE(a_worker_refuses_a_command),
         CONF_CASE(nobody_is_woken),
+        CONF_CASE(anything_is_written_anywhere),
+        CONF_CASE(a_worker_that_lies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
