@@ -93,6 +93,14 @@ hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out)
     return HD_OK;
 }
 
+hd_status hdi_shm_only_read(const hdi_shm *shm, size_t from, size_t to)
+{
+    if (mprotect((char *)shm->base + from, to - from, PROT_READ) != 0) {
+        return hdi_fail(HD_ERROR_SYSTEM, "shared memory: mprotect: %s", strerror(errno));
+    }
+    return HD_OK;
+}
+
 /* Inaccessible addresses that cost nothing. */
 static void *take_addresses(void *address, size_t bytes, int how)
 {

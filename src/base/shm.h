@@ -21,6 +21,9 @@ hd_status hdi_shm_create(const char *name, size_t bytes, hdi_shm *out);
 /* Maps the file that another process made with hdi_shm_create. Takes the descriptor over, also on failure. Errors: SYSTEM (also
  * when it has another size or could be shortened), HOST_MEMORY. */
 hd_status hdi_shm_map(int descriptor, size_t bytes, hdi_shm *out);
+
+/* Whole pages of the mapping, from `from` up to `to`, are only read from here on. Errors: SYSTEM. */
+hd_status hdi_shm_only_read(const hdi_shm *shm, size_t from, size_t to);
 /* hdi_shm_create at this address: whole pages inside a range that the caller has reserved (hdi_shm_reserve), whose addresses stay
  * reserved when the memory is released. Nothing is changed on failure. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_shm_create_at(const char *name, size_t bytes, void *address, hdi_shm *out);

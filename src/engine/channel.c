@@ -24,9 +24,9 @@ static layout layout_of(uint32_t slots)
     l.words_bytes = round_up(sizeof(hdi_word) * HDI_LANES_MAX, page);
     l.asks = l.words + l.words_bytes;
     l.rings = l.asks + round_up((size_t)slots * HDI_LANES_MAX / HDI_ASKS_PER_WORD * sizeof(uint64_t), page);
-    l.failures = l.rings + (size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX;
+    l.failures = l.rings + round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
     l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
-    l.bytes = l.failures + (size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX;
+    l.bytes = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
     return l;
 }
 
@@ -57,17 +57,23 @@ hd_status hdi_channel_create(uint32_t slots, hdi_channel *out)
     return status;
 }
 
-hd_status hdi_channel_map(int descriptor, uint32_t slots, hdi_channel *out)
+hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out)
 {
     layout l = layout_of(slots);
     hdi_channel channel;
     memset(&channel, 0, sizeof channel);
     hd_status status = hdi_shm_map(descriptor, l.bytes, &channel.memory);
-    if (!status) {
-        place(&channel, slots, &l);
-        *out = channel;
+    if (status) {
+        return status;
     }
-    return status;
+    status = hdi_shm_only_read(&channel.memory, peer ? l.words : l.rings, peer ? l.bytes : l.failures);
+    if (status) {
+        hdi_shm_release(&channel.memory);
+        return status;
+    }
+    place(&channel, slots, &l);
+    *out = channel;
+    return HD_OK;
 }
 
 void hdi_channel_release(hdi_channel *channel)

@@ -8,11 +8,13 @@
  * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled, how much of
  * a log is archived, whether the device is lost) it keeps in memory of its own (hd_lane, hdi_device), and never reads from here. What
  * the engine reports is compared with that (doubt.c): what cannot be costs the worker its life.
+ * Areas are whole pages, and a worker process maps those that it does not write only to read them.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
 #define HDI_ENGINE_CHANNEL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/shm.h"
@@ -154,8 +156,9 @@ static inline unsigned hdi_asked(const hdi_channel *channel, uint32_t lane, uint
 
 /* Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
-/* Maps the channel that another process made; takes the descriptor over, also on failure. Errors: SYSTEM, HOST_MEMORY. */
-hd_status hdi_channel_map(int descriptor, uint32_t slots, hdi_channel *out);
+/* Maps the channel that another process made; takes the descriptor over, also on failure. What this side never writes it cannot write: the rings,
+ * and where the device is a `peer`, which another process drives, all but the engine's and the lanes' state. Errors: SYSTEM, HOST_MEMORY. */
+hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out);
 void hdi_channel_release(hdi_channel *channel);
 
 /* The command at a position of a lane. */

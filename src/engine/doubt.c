@@ -27,6 +27,13 @@ bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number)
     return done <= hdi_lane_submitted(device, number);
 }
 
+bool hdi_lane_has_ended(const hdi_device *device, uint32_t number, uint64_t position)
+{
+    /* pairs with the release store where it is ended */
+    return hdi_device_lost(device) && device->lanes[number] &&
+           atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >= position;
+}
+
 /* `done`, `issued`, `submitted` in this order: each is never behind the one before it. */
 static bool positions_can_be(hd_lane *lane)
 {

@@ -243,14 +243,16 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
 static bool end_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
+    hd_lane *of = device->lanes[number];
     uint64_t head = hdi_lane_submitted(device, number);
-    uint64_t done = atomic_load_explicit(&lane->done, memory_order_acquire);
+    uint64_t done = atomic_load_explicit(&of->done_least, memory_order_relaxed);
     uint64_t reach = hdi_lane_reach(device, number, done, head);
     atomic_store_explicit(&lane->issued, head, memory_order_release);
     if (reach == done) {
         return false;
     }
-    /* as store_done in feed.c */
+    /* As hdi_feed_store_done. What nobody else writes comes first: see hdi_wait_position. */
+    atomic_store_explicit(&of->done_least, reach, memory_order_release);
     atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
     hdi_futex_wake(&lane->wake, INT32_MAX);
@@ -261,8 +263,11 @@ static bool end_lane(hdi_device *device, uint32_t number)
 bool hdi_device_ended(const hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
+    bool lost = hdi_device_lost(device) != 0;
     for (uint32_t i = 0; i < made; i++) {
-        uint64_t done = atomic_load_explicit(&device->channel.lanes[i].done, memory_order_acquire);
+        /* What is done in the lanes of a dead engine nobody but the application says. */
+        uint64_t done = atomic_load_explicit(lost ? &device->lanes[i]->done_least : &device->channel.lanes[i].done,
+                                             memory_order_acquire);
         if (done < hdi_lane_submitted(device, i)) {
             return false;
         }

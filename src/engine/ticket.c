@@ -95,7 +95,8 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     }
     for (;;) {
         int64_t look = rt->is_process && deadline - LOOK_NS > hdi_clock_ns() ? hdi_clock_ns() + LOOK_NS : deadline;
-        if (wait_asleep(shared, position, look)) {
+        if (wait_asleep(shared, position, look) ||
+            (rt->is_process && hdi_lane_has_ended(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
             return true;
         }
         if (look == deadline) {
@@ -109,9 +110,11 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline)
 {
     hdi_device *device = hdi_lane_owner(rt, lane);
+    uint32_t number = lane % HDI_LANES_MAX;
     bool in_time = wait_done(rt, lane, position, deadline);
     /* Nothing that is said of the lane counts before its worker is gone. */
-    while (in_time && rt->is_process && !hdi_lane_report_can_be(device, lane % HDI_LANES_MAX)) {
+    while (in_time && rt->is_process && !hdi_lane_report_can_be(device, number) &&
+           !hdi_lane_has_ended(device, number, position)) {
         hdi_device_doubt(device);
         hdi_nap(DOUBT_NAP_NS);
         in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);

@@ -34,6 +34,13 @@ static void clean_channel(hdi_device *device)
     pthread_mutex_lock(&device->lanes_lock);
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     memset(&device->channel.lanes[made], 0, (HDI_LANES_MAX - made) * sizeof device->channel.lanes[0]);
+    for (uint32_t i = 0; i < made; i++) { /* all of them have ended; the engine goes on from here */
+        hdi_lane_shared *lane = &device->channel.lanes[i];
+        uint64_t head = hdi_lane_submitted(device, i);
+        atomic_store_explicit(&lane->head, head, memory_order_relaxed);
+        atomic_store_explicit(&lane->issued, head, memory_order_relaxed);
+        atomic_store_explicit(&lane->done, head, memory_order_release);
+    }
     pthread_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
     atomic_store_explicit(&device->doubted, 0, memory_order_relaxed);

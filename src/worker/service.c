@@ -113,7 +113,7 @@ static hd_status make_device(service *s, int index)
     rt->devices[index] = device;
     int descriptor = s->descriptors[index];
     s->descriptors[index] = -1;
-    return hdi_channel_map(descriptor, h->lane_slots, &device->channel);
+    return hdi_channel_map(descriptor, h->lane_slots, index != (int)h->index, &device->channel);
 }
 
 static hd_status take_hold(service *s, hdi_message_welcome *w)

@@ -149,6 +149,23 @@ static void positions_of_a_dead_worker(void **state)
     }
 }
 
+/* Another device's worker, which has the lanes mapped, too, writes over those of a device that is lost already. */
+static void a_peer_writes_over_the_dead(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    submit_unseen(&s);
+    kill_worker(&s);
+    CONF_FAILS(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&s.inside->shared->done, i ? 0 : UINT64_MAX);
+        atomic_store(&s.inside->shared->head, UINT64_MAX / 2);
+        atomic_store(&s.inside->shared->issued, 1);
+        CONF_FAILS(hd_wait(s.ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
+    }
+    end(&s, "signal 9");
+}
+
 /* ---------------------------------------------------------------------------------------------------------- the log -- */
 
 static void a_log_half_written_for_ever(void **state)
@@ -652,6 +669,7 @@ int main(int argc, char **argv)
         CONF_CASE(done_goes_back),
         CONF_CASE(no_room_for_ever),
         CONF_CASE(positions_of_a_dead_worker),
+        CONF_CASE(a_peer_writes_over_the_dead),
         CONF_CASE(a_log_half_written_for_ever),
         CONF_CASE(a_log_half_written_by_the_dead),
         CONF_CASE(records_of_nothing),

@@ -1,6 +1,7 @@
 /* test_channel.c - the shared mapping of a device is the same for all who map it. One thread. */
 #include "support/check.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 #include "engine/channel.h"
 
@@ -9,7 +10,7 @@ static void another_mapping_shows_the_same(void **state)
     (void)state;
     hdi_channel channel, other;
     assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
-    assert_int_equal(hdi_channel_map(dup(channel.memory.descriptor), 128, &other), HD_OK);
+    assert_int_equal(hdi_channel_map(dup(channel.memory.descriptor), 128, false, &other), HD_OK);
     assert_ptr_not_equal(channel.engine, other.engine);
     atomic_store(&channel.engine->ending, 700);
     atomic_store(&channel.lanes[255].head, 77);
@@ -20,8 +21,43 @@ static void another_mapping_shows_the_same(void **state)
     hdi_channel_release(&other);
     /* one of another size is not taken, and its descriptor is closed */
     int descriptor = dup(channel.memory.descriptor);
-    assert_int_equal(hdi_channel_map(descriptor, 256, &other), HD_ERROR_SYSTEM);
+    assert_int_equal(hdi_channel_map(descriptor, 256, false, &other), HD_ERROR_SYSTEM);
     assert_int_equal(close(descriptor), -1);
+    hdi_channel_release(&channel);
+}
+
+/* Whether a byte can be written: the system tries to. */
+static bool is_writable(void *at)
+{
+    int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    assert_true(zeros >= 0);
+    ssize_t n = read(zeros, at, 1);
+    close(zeros);
+    return n == 1;
+}
+
+static void who_does_not_write_cannot(void **state)
+{
+    (void)state;
+    hdi_channel channel, own, peer;
+    assert_int_equal(hdi_channel_create(64, &channel), HD_OK);
+    assert_int_equal(hdi_channel_map(dup(channel.memory.descriptor), 64, false, &own), HD_OK);
+    assert_int_equal(hdi_channel_map(dup(channel.memory.descriptor), 64, true, &peer), HD_OK);
+    size_t last = (size_t)64 * HDI_LANES_MAX - 1;
+    hdi_channel *all[] = {&channel, &own, &peer};
+    for (int i = 0; i < 3; i++) {
+        assert_true(is_writable(all[i]->engine));
+        assert_true(is_writable(&all[i]->lanes[HDI_LANES_MAX - 1]));
+        assert_int_equal(is_writable(all[i]->words), i != 2);
+        assert_int_equal(is_writable((void *)all[i]->asks), i != 2);
+        assert_int_equal(is_writable(all[i]->rings), i == 0);
+        assert_int_equal(is_writable(&all[i]->rings[last]), i == 0);
+        assert_int_equal(is_writable((void *)all[i]->failures), i != 2);
+    }
+    hdi_command_at(&channel, 3, 5)->op = HDI_OP_FILL;
+    assert_int_equal(hdi_command_at(&own, 3, 5)->op, HDI_OP_FILL);
+    hdi_channel_release(&own);
+    hdi_channel_release(&peer);
     hdi_channel_release(&channel);
 }
 
@@ -29,6 +65,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_mapping_shows_the_same),
+        cmocka_unit_test(who_does_not_write_cannot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
