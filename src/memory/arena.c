@@ -149,6 +149,7 @@ static void set_blocks(hdi_arena *arena, hdi_blocks *large, hdi_blocks *small)
 static hd_status make_tables(hdi_arena *arena)
 {
     const hdi_pieces_config config = {.port = arena->config.port,
+                                      .limit = arena->limit,
                                       .index = arena->config.index,
                                       .share = arena->config.share,
                                       .unshare = arena->config.unshare,

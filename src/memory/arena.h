@@ -104,7 +104,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
  *   2. where one that another lane still uses would do: more physical memory, unless more than 5/4 of what was ever
  *      taken plus 256 MiB were then mapped; else that block, whose owner will wait in its lane;
  *   3. the place in the range that lacks the fewest granules, if possible one that no other lane still uses a part of
- *      (under the same bound as in 2). They come from fresh physical memory while no more than 1.02 of the most that
+ *      (under the same bound as in 2). They come from fresh physical memory while no more than 1.0125 of the most that
  *      was ever taken, this block included, (or 64 MiB in all) is mapped then, else from idle pieces first, and then
  *      fresh. Where the limit leaves no other way, the place is looked for as if everything idle had been unmapped;
  *   4. a small block: a place between large ones.

@@ -17,6 +17,7 @@
 
 #define SLACK ((size_t)256 << 20) /* what may be mapped in place of waiting, beside a quarter of what was ever taken */
 #define ALWAYS ((size_t)64 << 20) /* up to here there is no need to move anything */
+#define SLACK_PART 80             /* of what was ever taken may be mapped beyond it, and nothing moves */
 #define MOVED_FREE 20             /* so many times all memory is moved before that counts as too often */
 #define MOVED_HALF_NS INT64_C(10000000000) /* after this time what was moved counts half */
 #define TRIM_BATCH ((size_t)256 << 20)     /* claimed at a time, so that an allocation meanwhile finds the rest */
@@ -164,7 +165,7 @@ static bool find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *
     return found;
 }
 
-/* How much more than `ever` may be mapped before anything is moved: a fiftieth, and as much again for each time that all of it was
+/* How much more than `ever` may be mapped before anything is moved: an eightieth, and as much again for each time that all of it was
  * moved of late, beyond the fourth, up to a quarter. So a program whose sizes leave holes that nothing fits pays with memory, which it has,
  * instead of time. `growing` is held. */
 static size_t slack(hdi_arena *arena, size_t ever)
@@ -176,7 +177,7 @@ static size_t slack(hdi_arena *arena, size_t ever)
     arena->moved_since = arena->moved_lately == 0 ? now : arena->moved_since;
     uint64_t times = ever != 0 ? arena->moved_lately / ever : 0;
     uint64_t parts = times > MOVED_FREE ? 1 + times - MOVED_FREE : 1;
-    return smaller(ever / 50 * (size_t)(parts < 13 ? parts : 13), ever / 4);
+    return smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
 /* Where the block will lie. `ceiling`: most that may be mapped. `would_wait`: there is a block that another lane

@@ -5,6 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 bool hdi_pieces_init(hdi_pieces *p, const hdi_pieces_config *config, size_t granule, size_t count)
 {
     *p = (hdi_pieces){.config = *config, .granule = granule, .count = count};
@@ -104,19 +114,18 @@ static hdi_trouble map_piece(hdi_pieces *p, size_t first, size_t count)
 
 /* ---- areas ------------------------------------------------------------------------------------------------------ */
 
-/* Granules per piece where so many bytes are missing: a thirty-second of them, since each piece costs the same whatever its size.
- * A program that has memory moved gets smaller pieces from then on, a 512th of what is mapped: only whole pieces can move, and each
- * hole between its blocks has parts of two that cannot. */
+/* Granules per piece where so many bytes are missing. Each piece costs the same whatever its size, so they are a quarter of that; but
+ * only whole pieces can move, and each hole between a program's blocks has parts of two that cannot. So where the limit is near they are a
+ * 512th of it, or a thirty-second of what is missing, and once memory was moved no more than a 128th of what is mapped. */
 static size_t piece_granules(const hdi_pieces *p, size_t missing)
 {
-    size_t most = HDI_PIECE_MOST / p->granule;
+    size_t fine = p->config.limit / 512;
+    size_t bytes = larger(missing / 32, smaller(missing / 4, fine));
     if (p->unmapped_total != 0) {
-        size_t part = p->mapped / 512 / p->granule;
-        most = part < most ? part : most;
+        bytes = smaller(bytes, smaller(p->mapped / 128, fine) / p->granule * p->granule);
     }
-    size_t granules = (missing / 32 + p->granule - 1) / p->granule;
-    granules = granules < most ? granules : most;
-    return granules != 0 ? granules : 1;
+    bytes = smaller(bytes, HDI_PIECE_MOST);
+    return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
 }
 
 hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t *mapped_to)

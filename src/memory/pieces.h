@@ -25,7 +25,8 @@
 
 typedef struct hdi_pieces_config {
     hdi_port *port;
-    int index; /* of the device in the runtime */
+    int index;    /* of the device in the runtime */
+    size_t limit; /* most that may ever be mapped */
     /* as in hdi_arena_config */
     hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
     void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
