@@ -107,6 +107,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
  *      (under the same bound as in 2). They come from fresh physical memory while no more than 1.0125 of the most that
  *      was ever taken, this block included, (or 64 MiB in all) is mapped then, else from idle pieces first, and then
  *      fresh. Where the limit leaves no other way, the place is looked for as if everything idle had been unmapped;
+ *      For a small block several granules are mapped, a thirty-second of what small blocks have, where that moves nothing;
  *   4. a small block: a place between large ones.
  * Where the device has less than the limit says, the same is tried with what it has. Errors, with outputs untouched:
  * ARGUMENT (0 bytes), MEMORY (the message has the figures), HOST_MEMORY, DEVICE_LOST, DRIVER. The last two and MEMORY

@@ -18,7 +18,9 @@
 #define SLACK ((size_t)256 << 20) /* what may be mapped in place of waiting, beside a quarter of what was ever taken */
 #define ALWAYS ((size_t)64 << 20) /* up to here there is no need to move anything */
 #define SLACK_PART 80             /* of what was ever taken may be mapped beyond it, and nothing moves */
-#define MOVED_FREE 20             /* so many times all memory is moved before that counts as too often */
+#define BATCH_MOST ((size_t)16 << 20)      /* is mapped at once for small blocks, */
+#define BATCH_PART 32                      /* and no more than this part of what they have */
+#define MOVED_FREE 20                      /* so many times all memory is moved before that counts as too often */
 #define MOVED_HALF_NS INT64_C(10000000000) /* after this time what was moved counts half */
 #define TRIM_BATCH ((size_t)256 << 20)     /* claimed at a time, so that an allocation meanwhile finds the rest */
 
@@ -29,6 +31,7 @@ typedef struct plan {
     hdi_block *leaving;  /* claims of the pieces that will be unmapped first */
     hdi_marks inherited; /* of the place */
     size_t lacks;        /* bytes to be mapped */
+    size_t batch;        /* for small blocks: the bytes of several granules, of which one is needed now; else 0 */
 } plan;
 
 static size_t smaller(size_t a, size_t b)
@@ -180,9 +183,30 @@ static size_t slack(hdi_arena *arena, size_t ever)
     return smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
-/* Where the block will lie. `ceiling`: most that may be mapped. `would_wait`: there is a block that another lane
+/* Small blocks need one granule at a time, but a call of the driver for each would keep all threads of a growing program waiting for each
+ * other. So a place of several that are all missing is taken, a small part of what small blocks have already. NOT_FOUND: there is none. */
+static hd_status plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
+{
+    size_t mapped = arena->pieces.mapped;
+    size_t bytes = smaller(arena->n_spans * arena->granule / BATCH_PART, BATCH_MOST);
+    bytes = hdi_arena_round_down(smaller(bytes, ceiling > mapped ? ceiling - mapped : 0), arena->granule);
+    hdi_blocks_request many = {.bytes = bytes, .alignment = arena->granule, .lane = lane, .no_wait = true};
+    hdi_run place;
+    if (bytes <= arena->granule || !hdi_blocks_find_run(arena->large, &many, arena->granule, NULL, &place) ||
+        place.lacks != place.to - place.from) {
+        return HD_ERROR_NOT_FOUND;
+    }
+    hd_status status = try_place(arena, &place, ceiling, ceiling, out);
+    if (status == HD_OK) {
+        out->batch = bytes;
+    }
+    return status;
+}
+
+/* Where the block will lie. `many`: for a small one, and more to come. `ceiling`: most that may be mapped. `would_wait`: there is a block that another lane
  * uses. NOT_FOUND: there is no such place, or it is not worth the memory. */
-static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool would_wait, size_t ceiling, plan *out)
+static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool would_wait, bool many, size_t ceiling,
+                           plan *out)
 {
     const bool span = bytes <= HDI_SMALL_BYTES;
     hdi_blocks_request request = {
@@ -195,6 +219,12 @@ static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool w
     const size_t target = smaller(ceiling, larger(ever + slack(arena, ever), ALWAYS));
     const size_t loose = smaller(ceiling, ever + ever / 4 + SLACK);
     hdi_run place;
+    if (span && many) {
+        hd_status status = plan_batch(arena, lane, loose, out);
+        if (status != HD_ERROR_NOT_FOUND) {
+            return status;
+        }
+    }
     if (hdi_blocks_find_run(arena->large, &request, arena->granule, NULL, &place)) {
         hd_status status = try_place(arena, &place, target, loose, out);
         if (status != HD_ERROR_NOT_FOUND) {
@@ -294,7 +324,7 @@ static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *
     t->answer = unmap_list(arena, p->leaving, &last, &gone_to, &arena->moved_bytes);
     arena->moved_lately += arena->moved_bytes - before;
     if (!hdi_is_trouble(*t)) {
-        *t = hdi_pieces_map(&arena->pieces, p->place.from, p->place.to, &mapped_to);
+        *t = hdi_pieces_map(&arena->pieces, p->place.from, p->place.to, p->batch, &mapped_to);
     }
     hd_status status = HD_OK;
     hdi_lock_take(&arena->blocks_lock);
@@ -311,7 +341,7 @@ static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *
 }
 
 /* From what is mapped, or a plan for what is not; the second where out->origin is NONE. */
-static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, size_t ceiling,
+static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, bool many, size_t ceiling,
                               hdi_blocks_taken *out, plan *p)
 {
     const bool span = request->bytes <= HDI_SMALL_BYTES;
@@ -330,7 +360,7 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
     }
     bool would_wait = out->origin == HDI_ORIGIN_WAITED;
     out->origin = HDI_ORIGIN_NONE;
-    status = make_plan(arena, request->lane, request->bytes, would_wait, ceiling, p);
+    status = make_plan(arena, request->lane, request->bytes, would_wait, many, ceiling, p);
     if (status == HD_ERROR_NOT_FOUND) {
         status = hdi_arena_take(arena, request, out);
     }
@@ -346,16 +376,17 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane};
     size_t ceiling = arena->limit;
+    bool many = true;
     hdi_answer refused = {HDCU_SUCCESS, ""};
     for (;;) {
         if (arena->large == NULL) { /* it changes under `growing` only */
             return hdi_arena_fail_empty(arena, "hd_alloc");
         }
-        plan p;
+        plan p = {.batch = 0};
         hdi_blocks_taken taken;
         hdi_trouble t = {.peer = -1};
         hdi_lock_take(&arena->blocks_lock);
-        hd_status status = take_or_plan(arena, &request, ceiling, &taken, &p);
+        hd_status status = take_or_plan(arena, &request, many, ceiling, &taken, &p);
         hdi_arena_note(arena);
         hdi_lock_release(&arena->blocks_lock);
         if (status == HD_OK && taken.origin == HDI_ORIGIN_NONE) {
@@ -377,6 +408,10 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
         }
         if (t.answer.code != HDCU_ERROR_OUT_OF_MEMORY) {
             return fail_full(arena, bytes, t.answer);
+        }
+        if (p.batch != 0) {
+            many = false; /* one granule may still be had */
+            continue;
         }
         /* The device has no more than this; with it, what is idle can still move, and lanes can wait. */
         refused = t.answer;
@@ -407,7 +442,7 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
         return status == HD_ERROR_NOT_FOUND ? HD_OK : hdi_arena_fail_host_memory(arena, bytes);
     }
     size_t mapped_to = place.from;
-    hdi_trouble t = hdi_pieces_map(&arena->pieces, place.from, place.to, &mapped_to);
+    hdi_trouble t = hdi_pieces_map(&arena->pieces, place.from, place.to, 0, &mapped_to);
     hdi_lock_take(&arena->blocks_lock);
     hdi_blocks_settle(arena->large, claim, place.to, mapped_to);
     hdi_arena_note(arena);

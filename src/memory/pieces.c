@@ -128,9 +128,9 @@ static size_t piece_granules(const hdi_pieces *p, size_t missing)
     return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
 }
 
-hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t *mapped_to)
+hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t least, size_t *mapped_to)
 {
-    size_t most = piece_granules(p, hdi_pieces_missing(p, from, to));
+    size_t most = larger(piece_granules(p, hdi_pieces_missing(p, from, to)), least / p->granule);
     size_t end = to / p->granule;
     hdi_trouble t = {.peer = -1};
     for (size_t g = from / p->granule; g < end;) {

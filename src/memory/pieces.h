@@ -75,9 +75,9 @@ void hdi_pieces_forget(hdi_pieces *p, uint64_t base);
 
 size_t hdi_pieces_missing(const hdi_pieces *p, size_t from, size_t to); /* bytes that are not mapped */
 
-/* Maps what is missing between two granules, by rising address. *mapped_to: everything below is mapped. On failure
- * the piece that failed is undone, those before stay. */
-hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t *mapped_to);
+/* Maps what is missing between two granules, by rising address, in pieces of `least` bytes or more where that much is missing in one place.
+ * *mapped_to: everything below is mapped. On failure the piece that failed is undone, those before stay. */
+hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t least, size_t *mapped_to);
 
 /* Narrows an area to the whole pieces in it; false if there is none. */
 bool hdi_pieces_within(const hdi_pieces *p, size_t *from, size_t *to);

@@ -88,6 +88,27 @@ static void takes_what_the_device_has(void **unused)
     tool_end(arena);
 }
 
+/* A call of the driver for each granule would be 400, while all other threads that grow wait. And the device's last granule is had all the same. */
+static void small_blocks_get_several_granules_at_once(void **unused)
+{
+    (void)unused;
+    hdi_arena *arena = tool_make(1000 * MIB, 0);
+    hdcu_deviceptr at;
+    for (int i = 0; i < 800; i++) {
+        assert_ok(tool_take(arena, MIB, &at));
+        assert_true(tool_info(arena).mapped_bytes <=
+                    tool_info(arena).taken_bytes + tool_info(arena).taken_bytes / 32 + 2 * MIB);
+    }
+    assert_true(tool_info(arena).driver_calls < 200);
+    tool_check(arena);
+    fake.total = tool_info(arena).mapped_bytes + 2 * MIB;
+    while (tool_take(arena, MIB, &at) == HD_OK) {
+    }
+    assert_int_equal(tool_info(arena).mapped_bytes, fake.total);
+    assert_int_equal(tool_info(arena).taken_bytes, fake.total);
+    tool_end(arena);
+}
+
 static void keeps_to_its_limit(void **unused)
 {
     (void)unused;
@@ -388,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grows_as_needed),
         cmocka_unit_test(takes_what_the_device_has),
+        cmocka_unit_test(small_blocks_get_several_granules_at_once),
         cmocka_unit_test(keeps_to_its_limit),
         cmocka_unit_test(hands_on_marks),
         cmocka_unit_test(says_what_is_missing),
