@@ -166,7 +166,7 @@ static hd_status fail_full(const climb *c)
 {
     hd_error error;
     hdi_error_save(&error);
-    char why[HDI_PATIENCE_TEXT], advice[256], text[sizeof error.message * 2];
+    char why[HDI_PATIENCE_TEXT], advice[320], text[sizeof error.message * 2];
     hdi_patience_text(&c->patience, why);
     advise(c, advice, sizeof advice);
     int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
