@@ -6,7 +6,6 @@
 
 #include "kernel/describe_image.h"
 #include "kernel/file.h"
-#include "kernel/module.h"
 
 static void put(unsigned char *at, size_t width, uint64_t value)
 {
@@ -94,7 +93,7 @@ static void check_load(const void *bytes, size_t size, bool host, const char *na
     fuzz_check(memchr(names, 0, sizeof names) != NULL);
     const char *const wanted[] = {name, "no such kernel"};
     for (size_t i = 0; i < 2; i++) {
-        struct hd_kernel kernel = {0};
+        hdi_signature kernel = {0};
         status = hdi_image_describe(&image, wanted[i], &kernel);
         if (status == HD_OK) {
             free(kernel.params);

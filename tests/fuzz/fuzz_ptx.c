@@ -2,7 +2,6 @@
 #include "fuzz.h"
 
 #include "kernel/describe_image.h"
-#include "kernel/module.h"
 #include "kernel/ptx.h"
 
 static void check_entry(const hdi_ptx *ptx, const hdi_ptx_entry *e, size_t bytes)
@@ -49,7 +48,7 @@ static void check_image(const char *text, size_t bytes)
     char names[64];
     hdi_image_kernel_names(&image, names, sizeof names);
     fuzz_check(memchr(names, 0, sizeof names) != NULL);
-    struct hd_kernel kernel = {0};
+    hdi_signature kernel = {0};
     status = hdi_image_describe(&image, "hd_fill", &kernel);
     if (status == HD_OK) {
         free(kernel.params);
