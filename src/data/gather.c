@@ -116,7 +116,22 @@ static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
     return found && lane->keeps_failure;
 }
 
-hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours)
+static inline hdi_gathered gather_segment(const hdi_gatherer *g, hdi_segment *s, const hdi_use *use, bool ours)
+{
+    hdi_gathered result = HDI_GATHERED;
+    if (s->writer.position && (s->failed || g->apart || !lane_has_read(g->lane, s))) {
+        result = hdi_gather_mark(g, s->writer, use->read, ours);
+    }
+    if (use->write) {
+        const hdi_mark *readers = hdi_segment_readers(s);
+        for (uint32_t i = 0; i < s->n_readers && !result; i++) {
+            result = hdi_gather_mark(g, readers[i], false, false);
+        }
+    }
+    return result;
+}
+
+static hdi_gathered gather_parts(const hdi_gatherer *g, const hdi_use *use, bool ours)
 {
     hdi_gathered result = HDI_GATHERED;
     hdi_uses *u = &use->buffer->uses;
@@ -126,13 +141,7 @@ hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours
     hdi_segment_place place;
     hdi_segment *s = hdi_uses_first(u, use->low, &place);
     for (; s && s->low < use->high && !result; s = hdi_uses_next(u, &place)) {
-        if (s->failed || g->apart || !lane_has_read(g->lane, s)) {
-            result = hdi_gather_mark(g, s->writer, use->read, ours);
-        }
-        const hdi_mark *readers = hdi_segment_readers(s);
-        for (uint32_t i = 0; use->write && i < s->n_readers && !result; i++) {
-            result = hdi_gather_mark(g, readers[i], false, false);
-        }
+        result = gather_segment(g, s, use, ours);
     }
     uint32_t n_wide;
     const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
@@ -142,6 +151,12 @@ hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours
         }
     }
     return result;
+}
+
+hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours)
+{
+    hdi_uses *u = &use->buffer->uses;
+    return u->parts ? gather_parts(g, use, ours) : gather_segment(g, &u->whole, use, ours);
 }
 
 hdi_gathered hdi_gather_again(const hdi_gatherer *g, const hdi_waits *apart)
@@ -171,6 +186,16 @@ static int by_lane(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
+/* Rising, and none twice. They usually are. */
+static bool are_sorted(const hdi_mark *sources, uint32_t n)
+{
+    bool sorted = true;
+    for (uint32_t i = 1; i < n && sorted; i++) {
+        sorted = by_lane(&sources[i - 1], &sources[i]) < 0;
+    }
+    return sorted;
+}
+
 /* How many of the sources, which are sorted, fit into one command. */
 static uint32_t fitting(const hdi_mark *sources, uint32_t n)
 {
@@ -185,7 +210,7 @@ static uint32_t fitting(const hdi_mark *sources, uint32_t n)
 uint32_t hdi_waits_slots(hdi_waits *waits)
 {
     uint32_t slots = waits->n;
-    if (waits->n_sources) {
+    if (!are_sorted(waits->sources, waits->n_sources)) {
         qsort(waits->sources, waits->n_sources, sizeof(hdi_mark), by_lane);
         uint32_t kept = 1;
         for (uint32_t i = 1; i < waits->n_sources; i++) {
@@ -194,9 +219,9 @@ uint32_t hdi_waits_slots(hdi_waits *waits)
             }
         }
         waits->n_sources = kept;
-        for (uint32_t i = 0; i < waits->n_sources; i += fitting(&waits->sources[i], waits->n_sources - i)) {
-            slots++;
-        }
+    }
+    for (uint32_t i = 0; i < waits->n_sources; i += fitting(&waits->sources[i], waits->n_sources - i)) {
+        slots++;
     }
     return slots;
 }

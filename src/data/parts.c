@@ -6,15 +6,6 @@
 
 #define LEAVES_FIRST 4
 
-void hdi_segment_release(hdi_segment *s)
-{
-    if (s->room) {
-        free(s->readers.many);
-        s->room = 0;
-    }
-    s->n_readers = 0;
-}
-
 static void free_leaf(hdi_leaf *leaf)
 {
     for (uint32_t i = 0; i < leaf->count; i++) {
@@ -290,8 +281,10 @@ void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, void (*settle)
                 last->high = s->high;
                 hdi_segment_release(s);
             } else {
-                leaf->segments[kept] = *s;
                 last = &leaf->segments[kept++];
+                if (last != s) {
+                    *last = *s;
+                }
             }
         }
         leaf->count = kept;

@@ -10,6 +10,7 @@
 #ifndef HDI_DATA_PARTS_H
 #define HDI_DATA_PARTS_H
 
+#include <stdlib.h>
 #include "engine/runtime.h"
 
 #define HDI_READERS_FEW 3
@@ -31,7 +32,15 @@ static inline hdi_mark *hdi_segment_readers(hdi_segment *s)
     return s->room ? s->readers.many : s->readers.few;
 }
 
-void hdi_segment_release(hdi_segment *s); /* its marks' memory */
+/* Its readers, and their memory. */
+static inline void hdi_segment_release(hdi_segment *s)
+{
+    if (s->room) {
+        free(s->readers.many);
+        s->room = 0;
+    }
+    s->n_readers = 0;
+}
 
 #define HDI_LEAF_SEGMENTS 16
 
@@ -91,6 +100,12 @@ static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_pl
 
 /* Number of segments that have bytes of [low, high), or, where that is more than `most`, some number above it. */
 uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most);
+
+/* Whether that is more than `most`. */
+static inline bool hdi_parts_are_more(const hdi_parts *parts, uint64_t low, uint64_t high, uint32_t most)
+{
+    return parts->n_leaves * HDI_LEAF_SEGMENTS > most && hdi_parts_overlapping(parts, low, high, most) > most;
+}
 
 /* Makes `at` the border of two segments. False: no memory; nothing has changed. */
 bool hdi_parts_split(hdi_parts *parts, uint64_t at);

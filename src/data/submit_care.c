@@ -30,11 +30,13 @@ typedef struct submission {
     uint64_t locks;
     const char *who;
     int64_t deadline; /* for room; 0: not waited yet */
+    int archivings;   /* how often the log of failures had to be made room in */
     bool archived;    /* failures of the lane, as far as that was possible at once */
-    int archivings;   /* how often that was needed */
     bool queued;      /* `turn` is in the lane's queue for room */
+    bool in_parts;    /* a record has several segments */
+    bool claims;      /* the records of the uses in `claimed` are ours */
+    /* Set only where the line above says so. */
     hdi_room_waiter turn;
-    bool claims; /* the records of the uses in `claimed` are ours */
     bool claimed[HDI_USES_OF_ONE];
     hdi_waits apart; /* what their uses wait for */
 } submission;
@@ -138,7 +140,10 @@ static bool wants_claim(const submission *s, size_t i)
 
 static void give_claims_back(submission *s)
 {
-    for (size_t i = 0; s->claims && i < s->n_uses; i++) {
+    if (!s->claims) {
+        return;
+    }
+    for (size_t i = 0; i < s->n_uses; i++) {
         hdi_parts *parts = s->uses[i].buffer->uses.parts;
         if (s->claimed[i] && parts) {
             parts->claimed = false;
@@ -171,10 +176,13 @@ static bool claim(submission *s)
         s->claimed[i] = wants_claim(s, i);
         any |= s->claimed[i];
     }
-    for (size_t i = 0; any && i < s->n_uses; i++) {
-        if (s->claimed[i]) {
-            s->uses[i].buffer->uses.parts->claimed = true;
+    if (any) {
+        for (size_t i = 0; i < s->n_uses; i++) {
+            if (s->claimed[i]) {
+                s->uses[i].buffer->uses.parts->claimed = true;
+            }
         }
+        s->apart = (hdi_waits){0};
     }
     s->claims = any;
     return any;
@@ -232,7 +240,7 @@ static bool refuses(const hd_lane *lane)
            atomic_load_explicit(&shared->failed, memory_order_acquire);
 }
 
-/* What may have changed since the operation was checked. Where something has, this gives up. */
+/* What may have changed since the operation was checked. Where something has, this gives up. Also looks whether records have several segments. */
 static hd_status look_again(submission *s)
 {
     if (refuses(s->lane) || hdi_device_lost(s->lane->device)) {
@@ -243,8 +251,10 @@ static hd_status look_again(submission *s)
         give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "%s: the kernel's module was unloaded meanwhile", s->who);
     }
+    s->in_parts = false;
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
+        s->in_parts |= use->buffer->uses.parts != NULL;
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
         if (use->word && (word & ~HDI_SELF_LOST) != use->word) {
             give_up(s);
@@ -287,7 +297,8 @@ static hdi_gathered gather(const submission *s)
     s->lane->waits.n = s->lane->waits.n_sources = 0;
     hdi_gathered result = hdi_gather_mark(&g, s->among.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
-        if (!s->claims || !s->claimed[i]) {
+        bool walked = s->claims && s->claimed[i];
+        if (!walked && !hdi_uses_is_blank(&s->uses[i].buffer->uses)) {
             result = hdi_gather_use(&g, &s->uses[i], i < 32 && (s->among.ours >> i & 1));
         }
     }
@@ -312,7 +323,9 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 {
     hd_lane *lane = s->lane;
     note_failures(lane);
-    hdi_waits_write(s->rt, lane);
+    if (lane->waits.n) {
+        hdi_waits_write(s->rt, lane);
+    }
     hdi_submit_write(lane, s->command, gap);
     hdi_mark mark = {lane->global, lane->head};
     for (size_t i = 0; i < s->n_uses; i++) {
@@ -342,6 +355,9 @@ static void begin_waiting(submission *s)
  * open meanwhile. */
 static hd_status archive_failures(submission *s, bool *again)
 {
+    if (atomic_load_explicit(&s->lane->shared->failure_changes, memory_order_relaxed) == 0) {
+        return HD_OK; /* nothing ever failed here */
+    }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
         hdi_device_doubt(s->lane->device); /* until it is lost, or the deadline passes */
@@ -375,10 +391,10 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     hd_status status = look_again(s);
     bool again = false;
     status = status ? status : archive_failures(s, &again);
-    if (status || again || wait_for_claims(s)) {
+    if (status || again || (s->in_parts && wait_for_claims(s))) {
         return status;
     }
-    hdi_gathered result = !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
+    hdi_gathered result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
     if (!result && s->claims) {
         status = look_again(s); /* the locks were open meanwhile */
         if (status) {
@@ -398,7 +414,8 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     uint64_t gap = 0;
     uint64_t need = UINT64_MAX;
     if (!result) {
-        need = hdi_submit_slots(lane, hdi_waits_slots(&lane->waits), s->command->slots, &gap);
+        uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0; /* a source is a wait, too */
+        need = hdi_submit_slots(lane, wait_slots, s->command->slots, &gap);
         bool first = !lane->room_first || lane->room_first == &s->turn;
         if (first && has_room(lane, need)) {
             write_all(s, gap, garbage);
@@ -419,16 +436,18 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
 hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                hdi_among among, uint64_t locks, const char *who, hd_ticket *out)
 {
-    submission s = {
-        .rt = lane->device->runtime,
-        .lane = lane,
-        .uses = uses,
-        .n_uses = n_uses,
-        .command = command,
-        .among = among,
-        .locks = locks,
-        .who = who,
-    };
+    submission s; /* member by member: most of it is for who has to wait */
+    s.rt = lane->device->runtime;
+    s.lane = lane;
+    s.uses = uses;
+    s.n_uses = n_uses;
+    s.command = command;
+    s.among = among;
+    s.locks = locks;
+    s.who = who;
+    s.deadline = 0;
+    s.archivings = 0;
+    s.archived = s.queued = s.in_parts = s.claims = false;
     hdi_leaf *garbage = NULL; /* freed when the locks are open */
     hd_status status = HD_OK;
     for (bool done = false; !status && !done;) {
@@ -437,6 +456,8 @@ hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses
     if (!status) {
         hdi_submit_publish(lane, uses, n_uses, locks, out);
     }
-    hdi_leaves_free(garbage);
+    if (garbage) {
+        hdi_leaves_free(garbage);
+    }
     return status;
 }

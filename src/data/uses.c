@@ -104,8 +104,10 @@ static void collapse(hdi_uses *u)
 void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     if (!u->parts) {
-        settle_segment(rt, &u->whole);
-        give_room_back(&u->whole);
+        if (!hdi_uses_is_blank(u)) {
+            settle_segment(rt, &u->whole);
+            give_room_back(&u->whole);
+        }
         return;
     }
     hdi_uses_settle_claimed(rt, u, low, high);
@@ -129,17 +131,14 @@ static void tidy_leaf(hd_runtime *rt, hdi_parts *parts)
     parts->next_to_tidy += before == parts->n_leaves;
 }
 
-void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order)
+void hdi_uses_tidy_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
     hdi_parts *other = rt->parts[order];
-    if (!other) {
-        return;
-    }
     rt->parts[order] = other->behind;
     if (other != u->parts && !other->claimed) {
         tidy_leaf(rt, other);
     }
-    if (u->parts) {
+    if (u->parts && u->parts->n_leaves > 1) { /* the only leaf has been looked at by hdi_uses_settle */
         tidy_leaf(rt, u->parts);
         collapse(u);
     }
@@ -229,10 +228,11 @@ static bool is_mark(hdi_mark a, hdi_mark b)
     return a.lane == b.lane && a.position == b.position;
 }
 
+/* Both for records of several segments. */
 static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark)
 {
     hdi_parts *parts = u->parts;
-    if (parts && hdi_parts_overlapping(parts, low, high, WIDE_ABOVE) > WIDE_ABOVE) {
+    if (hdi_parts_are_more(parts, low, high, WIDE_ABOVE)) {
         for (uint32_t i = 0; i < parts->n_wide; i++) {
             hdi_wide_reader *w = &parts->wide[i];
             if (w->mark.lane == mark.lane && w->low == low && w->high == high) {
@@ -256,14 +256,7 @@ static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark)
 static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark, hdi_leaf **garbage)
 {
     hdi_parts *parts = u->parts;
-    hdi_segment to = {.writer = mark};
-    if (!parts) {
-        to.low = u->whole.low;
-        to.high = u->whole.high;
-        hdi_segment_release(&u->whole);
-        u->whole = to;
-        return;
-    }
+    const hdi_segment to = {.writer = mark};
     parts->writes++;
     hdi_segment_place first = hdi_parts_find(parts, low);
     hdi_segment_place end = hdi_parts_find(parts, high - 1);
@@ -288,10 +281,19 @@ static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark
 
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage)
 {
-    if (write) {
-        commit_write(u, low, high, mark, garbage);
-    } else {
-        commit_read(u, low, high, mark);
+    hdi_segment *whole = &u->whole;
+    if (u->parts) {
+        if (write) {
+            commit_write(u, low, high, mark, garbage);
+        } else {
+            commit_read(u, low, high, mark);
+        }
+    } else if (write) {
+        hdi_segment_release(whole);
+        whole->writer = mark;
+        whole->failed = false;
+    } else if (!is_mark(whole->writer, mark)) {
+        add_reader(whole, mark);
     }
 }
 

@@ -32,7 +32,7 @@ static inline bool hdi_uses_claimed(const hdi_uses *u)
 /* Whether a use of [low, high) has more segments to look at than is done under the lock. */
 static inline bool hdi_uses_is_long(const hdi_uses *u, uint64_t low, uint64_t high)
 {
-    return u->parts && hdi_parts_overlapping(u->parts, low, high, HDI_USES_WALK_MOST) > HDI_USES_WALK_MOST;
+    return u->parts && hdi_parts_are_more(u->parts, low, high, HDI_USES_WALK_MOST);
 }
 
 /* The first segment that has bytes behind `low`, and the one behind that; NULL: there is none. */
@@ -49,6 +49,13 @@ static inline const hdi_wide_reader *hdi_uses_wide(const hdi_uses *u, uint32_t *
     return u->parts ? u->parts->wide : NULL;
 }
 
+/* Nobody has unfinished business with any part of the buffer, as far as the record says, and none of it has failed. */
+static inline bool hdi_uses_is_blank(const hdi_uses *u)
+{
+    const hdi_segment *s = &u->whole;
+    return (u->parts == NULL) & (s->writer.position == 0) & ((s->n_readers | s->room) == 0);
+}
+
 /* Drops what is finished from the segments of [low, high), and joins those that say the same then. A writer that failed is kept: the content is
  * not good. */
 void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
@@ -56,9 +63,15 @@ void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 /* The same for a record of several segments that the caller has claimed, without the lock. */
 void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* Looks at one leaf more of this record, and at one of another record under the same order lock, whose number is `order`: so what nobody asks for
- * goes, too, and no change looks at many. */
-void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order);
+/* Where records under the order lock with the number `order` have several segments, looks at one leaf of one of them, and at one more of this
+ * record: so what nobody asks for goes, too, and no change looks at many. */
+void hdi_uses_tidy_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
+static inline void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order)
+{
+    if (rt->parts[order]) {
+        hdi_uses_tidy_parts(rt, u, order);
+    }
+}
 
 /* The slow part of hdi_uses_prepare. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high);
