@@ -2,68 +2,10 @@
  * unfinished keeps no record, what was unfinished stays lost, and a revived lane has waited for nobody. There is no engine: the
  * cases write what one would have written. One case has a second thread, which reads records under the order lock.
  */
-#include "support/check.h"
+#include "lost_device.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <time.h>
-#include <unistd.h>
-#include "engine/engine.h"
-
-enum { DEVICES = 2, LANES = 2, ALL_LANES = DEVICES * HDI_LANES_MAX };
-
-typedef struct fixture {
-    hdi_device devices[DEVICES];
-    hd_runtime runtime;
-    hd_lane lanes[DEVICES][LANES];
-    uint64_t seen[DEVICES][LANES][2][ALL_LANES];
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = aligned_alloc(_Alignof(fixture), sizeof *f);
-    assert_non_null(f);
-    memset(f, 0, sizeof *f);
-    f->runtime.n_devices = DEVICES;
-    f->runtime.is_process = true;
-    assert_ok(hdi_losses_create(&f->runtime));
-    for (int d = 0; d < DEVICES; d++) {
-        hdi_device *device = &f->devices[d];
-        device->runtime = &f->runtime;
-        device->index = d;
-        f->runtime.devices[d] = device;
-        assert_ok(hdi_channel_create(64, &device->channel));
-        for (uint32_t i = 0; i < LANES; i++) {
-            hd_lane *lane = &f->lanes[d][i];
-            lane->number = i;
-            lane->global = (uint32_t)d * HDI_LANES_MAX + i;
-            lane->device = device;
-            lane->shared = &device->channel.lanes[i];
-            lane->ring = &device->channel.rings[(size_t)i * device->channel.slots];
-            lane->mask = device->channel.slots - 1;
-            lane->keeps_failure = true;
-            lane->seen = f->seen[d][i][0];
-            lane->seen_source = f->seen[d][i][1];
-            device->lanes[i] = lane;
-        }
-        atomic_store(&device->lanes_made, LANES);
-    }
-    alarm(100); /* a case that hangs ends the program */
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    alarm(0);
-    for (int d = 0; d < DEVICES; d++) {
-        hdi_channel_release(&f->devices[d].channel);
-    }
-    hdi_losses_release(&f->runtime);
-    free(f);
-    return 0;
-}
 
 /* So many operations of one slot more, of which the engine has finished the first ones. */
 static void submit(hd_lane *lane, uint64_t count, uint64_t finished)
@@ -74,11 +16,6 @@ static void submit(hd_lane *lane, uint64_t count, uint64_t finished)
     uint64_t done = lane->head - count + finished;
     atomic_store(&lane->shared->issued, done);
     atomic_store(&lane->shared->done, done);
-}
-
-static hd_status status_of(fixture *f, const hd_lane *lane, uint64_t position)
-{
-    return hdi_position_status(&f->runtime, lane->global, position, "test");
 }
 
 /* ---- a half-written record ---- */
