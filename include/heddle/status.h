@@ -45,7 +45,8 @@ typedef enum hd_status {
 #undef HD_STATUS_ENUM
 } hd_status;
 
-/* The facts of a failure. Fields that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
+/* The facts of a failure: of the operation that failed; where a limit passed (TIMEOUT), of the one that was waited for at last; where a device was
+ * lost, of the likeliest of those that the message lists. Fields that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;

@@ -425,7 +425,7 @@ hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, c
 {
     hd_runtime *rt = device->runtime;
     hd_error error;
-    if (hdi_device_lost(device) && noted(rt, device->index, &error)) {
+    if (rt->losses && hdi_device_lost(device) && noted(rt, device->index, &error)) {
         return fail_as(&error, who, "");
     }
     if (code < 0 || !rt->losses) {
@@ -433,13 +433,15 @@ hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, c
                                device->index, hdi_driver_code_name(code));
     }
     /* The engine is about to find it out. */
+    char call[160];
+    snprintf(call, sizeof call, "%.90s: %.60s", who, entry_point);
     hdi_suspects suspects;
     hdi_lock_take(&device->order);
     hdi_suspects_collect(device, code, &suspects);
     hdi_lock_release(&device->order);
     hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
     blame(&failure, &suspects.named[0]);
-    hdi_loss_describe(rt, &failure, &suspects, who, &error);
+    hdi_loss_describe(rt, &failure, &suspects, entry_point[0] ? call : who, &error);
     if (!suspects.count) {
         snprintf(error.operation, sizeof error.operation, "%s", entry_point);
     }
