@@ -179,7 +179,7 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     }
     snprintf(error.message, sizeof error.message, "%s; %s%.90s%s%s on device %d: %.200s", text,
              operation[0] ? "awaited: " : "", operation, operation[0] ? "; " : "",
-             awaited.begun ? "unfinished" : "not started yet", error.device, list);
+             awaited.begun ? "unfinished" : "not seen to start", error.device, list);
     return hdi_fail_error(&error);
 }
 

@@ -416,6 +416,10 @@ static void a_limit_that_passes_names_what_is_under_way(void **state)
     hd_ticket behind, across;
     CONF_OK(wk_add_one(s.lane, s.k, s.y, words, &behind));
     CONF_OK(conf_copy(s.other, s.builtin, s.z, 0, s.y, 0, words, &across));
+    /* It may run before its engine has noted that it was given to the driver. */
+    while (hd_wait(s.culprit, CONF_MILLISECOND) == HD_ERROR_TIMEOUT &&
+           strstr(hd_message(), "not seen to start") != NULL) {
+    }
     check_named(hd_wait(s.culprit, CONF_MILLISECOND), &s, "hd_wait");
     check_named(hd_wait(behind, CONF_MILLISECOND), &s, "hd_wait behind it");
     CONF_TRUE(strstr(hd_message(), "awaited: kernel 'add_one' (lane ") != NULL);
@@ -456,6 +460,9 @@ static void what_another_device_is_at_is_named(void **state)
     CONF_OK(wk_add_one(second, k, y, words, NULL));
     CONF_OK(hd_copy(z, 0, y, 0, bytes, NULL));
     CONF_OK(wk_add_one(first, k, z, words, &ticket));
+    while (hd_wait(gate.ticket, CONF_MILLISECOND) == HD_ERROR_TIMEOUT &&
+           strstr(hd_message(), "not seen to start") != NULL) {
+    }
     CONF_FAILS_WITH(hd_wait(ticket, CONF_MILLISECOND), HD_ERROR_TIMEOUT,
                     "unfinished on device 1: kernel 'spin' (lane ");
     hd_error e = {.size = sizeof e};
