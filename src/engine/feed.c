@@ -307,7 +307,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
-    if (__builtin_expect(head - feed->done > engine->device->channel.slots, 0)) {
+    if (__builtin_expect(head - feed->done > engine->device->channel.slots || head < feed->issued, 0)) {
         hdi_engine_lose(engine, HDI_GONE_NONSENSE); /* more than the ring holds, or less than there was */
     }
     if (!hdi_device_lost(engine->device)) {

@@ -21,7 +21,9 @@ static bool failed_there(const hdi_engine *engine, uint32_t lane, uint64_t posit
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
-    return position && hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
+    /* What an engine in another process has logged may be anything. */
+    return position && owner->engine &&
+           hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
 }
 
 static bool a_source_failed(const hdi_engine *engine, const hdi_command *c)
