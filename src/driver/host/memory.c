@@ -128,7 +128,10 @@ static bool take_addresses(hdi_host_reservation *v, uintptr_t wanted, size_t byt
         /* The system takes this for a hint, too, and never replaces anything. MAP_FIXED_NOREPLACE would do no more, but
          * thread sanitizer turns it into an attempt at address 0 where it does not like the address. */
         base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
-        if (base != MAP_FAILED && (uintptr_t)base != wanted) {
+        if (base == MAP_FAILED) {
+            return false; /* not taken by others: there is no memory */
+        }
+        if ((uintptr_t)base != wanted) {
             munmap(base, total);
             base = MAP_FAILED;
         }
