@@ -87,9 +87,9 @@ static void a_worker_dies_at_any_point(void **state)
 
 int main(void)
 {
-#if TEST_TSAN
-    return test_skip("the thread sanitizer does not follow a process into its children");
-#else
+    if (TEST_TSAN) {
+        return test_skip("the thread sanitizer does not follow a process into its children");
+    }
     static char path[64], direct[256], staged[256];
     int file = memfd_create("dying", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, sizeof *points) != 0) {
@@ -98,10 +98,9 @@ int main(void)
     points = mmap(NULL, sizeof *points, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), file);
     setenv("HEDDLE_TEST_DYING", path, 1);
-    snprintf(staged, sizeof staged, "placement=process peers=off worker=%s", HD_TEST_WORKER);
-    snprintf(direct, sizeof direct, "placement=process peers=trust worker=%s", HD_TEST_WORKER);
+    snprintf(staged, sizeof staged, "placement=process peers=off worker=%s", HD_TEST_DYING_WORKER);
+    snprintf(direct, sizeof direct, "placement=process peers=trust worker=%s", HD_TEST_DYING_WORKER);
     const struct CMUnitTest tests[] = {{"staged", a_worker_dies_at_any_point, NULL, NULL, staged},
                                        {"direct", a_worker_dies_at_any_point, NULL, NULL, direct}};
     return points == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
-#endif
 }
