@@ -15,6 +15,7 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
     ${PROJECT_SOURCE_DIR}/src/base/amount.c
     ${PROJECT_SOURCE_DIR}/src/base/error.c
+    ${PROJECT_SOURCE_DIR}/src/base/ground.c
     ${PROJECT_SOURCE_DIR}/src/base/handle.c
     ${PROJECT_SOURCE_DIR}/src/base/self.c
     ${PROJECT_SOURCE_DIR}/src/base/sized.c

@@ -1,6 +1,6 @@
 /* heddle/runtime.h - the runtime: the devices of this machine and everything on them.
  *
- * A runtime owns its lanes, buffers and modules. hd_close releases all of them; handles are invalid from then on.
+ * A runtime owns its lanes, buffers and modules. hd_close releases all of them; from then on calls refuse their handles (HANDLE).
  * Several runtimes may be open at once; they share nothing but the GPUs.
  *
  * Placement (option `placement`) says where a device's engine runs: on the caller (inline), on a thread of this process
@@ -49,7 +49,7 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  * goes back to the system when the process ends, and hd_message names the operation and what was left. Giving things back has 5
  * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message says so. NULL is ignored; what is no open
  * runtime any more is refused (hd_message, HANDLE): of two threads that close at once one does.
- * No other thread may be inside a call on this runtime, or call it afterwards. */
+ * No other thread may be inside a call on this runtime. Calls afterwards are refused: HANDLE. */
 HD_API void hd_close(hd_runtime *runtime);
 
 /* Number of devices, 0 for NULL. Devices are numbered from 0 in the driver's order. */

@@ -1,23 +1,36 @@
 /* handle.h - opaque handles that know when they are stale.
  *
- * A handle is the object's address with a 16-bit generation in the bits above it. Objects live in slabs that stay mapped as long as
- * their runtime is open, so a stale handle finds an object with another generation and is refused; it is never followed
- * into memory that is gone. Handles that a process made before it was forked are stale in the child. User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
+ * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in ground (ground.h), at multiples
+ * of HDI_SELF_ALIGN, and begin with a word that only a good handle fits. So a handle that is stale, of another kind, or of a
+ * runtime that was closed finds a word that it does not fit, and is refused; it is never followed into memory that is gone. An object whose
+ * generations have run out is not used again. Handles that a process made before it was forked are stale in the child.
+ * User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
  * Any thread; no locks.
  */
 #ifndef HDI_BASE_HANDLE_H
 #define HDI_BASE_HANDLE_H
 
+#include <heddle/status.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HDI_HANDLE_ADDRESS_BITS 48
+#define HDI_SELF_ALIGN 512
+#define HDI_HANDLE_FIRST 1 /* generation; 0: they have run out */
 
 /* What an object that handles lead to begins with, in one word: magic of its kind, generation, and whether handles of this
  * generation are good. Written under the lock of whoever hands the object out, read by anybody. */
 typedef struct hdi_handle_head {
     _Atomic uint64_t word;
 } hdi_handle_head;
+
+/* Magics: what heads begin with. Kernels' and modules' are the same number as in kernel/module.h. */
+#define HDI_LANE_MAGIC 0x4c414e45u
+#define HDI_RUNTIME_MAGIC 0x52554e54u
+#define HDI_MODULE_MAGIC 0x4d4f4455u
+#define HDI_KERNEL_MAGIC 0x4b45524eu
+#define HDI_HOLD_MAGIC 0x484f4c44u
 
 /* States of a handle. */
 enum {
@@ -64,6 +77,20 @@ static inline int hdi_handle_head_is(const hdi_handle_head *head, uint32_t magic
     return (uint32_t)atomic_load_explicit(&head->word, memory_order_acquire) == (magic ^ hdi_handle_salt);
 }
 
+/* All handles so far are stale. False: that was the last generation, and the object is not to be used again. */
+static inline bool hdi_handle_end(hdi_handle_head *head, uint32_t magic)
+{
+    uint16_t next = (uint16_t)(hdi_handle_head_generation(head) + 1);
+    hdi_handle_set(head, magic, next, HDI_HANDLE_DEAD);
+    return next != 0;
+}
+
+/* No handle fits any more, of any generation. */
+static inline void hdi_handle_close(hdi_handle_head *head)
+{
+    atomic_store_explicit(&head->word, 0, memory_order_release);
+}
+
 static inline void *hdi_handle_make(void *object, uint16_t generation)
 {
     return (void *)((uintptr_t)object | (uintptr_t)generation << HDI_HANDLE_ADDRESS_BITS);
@@ -71,8 +98,9 @@ static inline void *hdi_handle_make(void *object, uint16_t generation)
 
 static inline void *hdi_handle_object(const void *handle)
 {
-    /* Aligned, also where it is no handle of this kind and what it leads to is only compared. */
-    return (void *)((uintptr_t)handle & (((uintptr_t)1 << HDI_HANDLE_ADDRESS_BITS) - 1) & ~(uintptr_t)7);
+    /* Where its object begins, also where it is a handle of another kind: buffers have part of their generation below. */
+    return (void *)((uintptr_t)handle & (((uintptr_t)1 << HDI_HANDLE_ADDRESS_BITS) - 1) &
+                    ~(uintptr_t)(HDI_SELF_ALIGN - 1));
 }
 
 static inline uint16_t hdi_handle_generation(const void *handle)
@@ -87,12 +115,9 @@ static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *hea
            hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
 }
 
-/* Whether a handle leads to an object of the kind and of its own generation whose state is HDI_HANDLE_LOST. */
-static inline int hdi_handle_fits_lost(const void *handle, const hdi_handle_head *head, uint32_t magic)
-{
-    return atomic_load_explicit(&head->word, memory_order_acquire) ==
-           hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LOST);
-}
+/* Fails with HANDLE: "WHO: this is a lane, not a buffer", "WHO: the buffer is null", or "WHO: not a buffer, or WHY", where `kind` is "buffer".
+ * Whatever the handle is, nothing is looked at but ground. */
+hd_status hdi_handle_refused(const void *handle, const char *who, const char *kind, const char *why);
 
 /* ---- self handles: for objects that come and go by the million ----
  *
@@ -100,7 +125,6 @@ static inline int hdi_handle_fits_lost(const void *handle, const hdi_handle_head
  * HDI_SELF_ALIGN, so a handle has room for a generation of 24 bits: 16 above the address, 8 below. Bits 47 and 8 are never
  * set in a handle and mark the word of an object whose handle is not good. */
 
-#define HDI_SELF_ALIGN 512
 #define HDI_SELF_GENERATIONS ((uint32_t)1 << 24)
 #define HDI_SELF_LOST ((uint64_t)1 << 47) /* the object is there, what it stood for is not: it can only be given back */
 #define HDI_SELF_DEAD ((uint64_t)1 << 8)
@@ -147,6 +171,12 @@ static inline int hdi_self_change(hdi_self *self, uint64_t from, uint64_t to)
 {
     /* seq_cst: see hd_free, which looks behind it at a lock that others take before they look at the word */
     return atomic_compare_exchange_strong_explicit(&self->word, &from, to, memory_order_seq_cst, memory_order_acquire);
+}
+
+/* No handle fits any more. The generation, and whether there is anything, stay as they are: only the address is another one. */
+static inline void hdi_self_close(hdi_self *self)
+{
+    atomic_fetch_xor_explicit(&self->word, HDI_SELF_ALIGN, memory_order_acq_rel);
 }
 
 #endif

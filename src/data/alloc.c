@@ -335,7 +335,7 @@ alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const vo
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_alloc: not a lane");
+        return hdi_lane_refused(handle, "hd_alloc");
     }
     if (!out || bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc: %s", out ? "bytes is 0" : "out is null");

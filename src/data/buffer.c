@@ -22,8 +22,7 @@ hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who)
     if (status) {
         return status;
     }
-    return hdi_fail(HD_ERROR_HANDLE, "%s: %s", who,
-                    handle ? "the buffer was freed, or is not a buffer" : "the buffer is null");
+    return hdi_handle_refused(handle, who, "buffer", "it was freed, or its runtime closed");
 }
 
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)

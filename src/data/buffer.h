@@ -112,6 +112,8 @@ void hdi_record_release(struct hd_buffer *b);
 
 /* ---- list.c: the structures ---- */
 
+/* hd_close: no handle fits any more. */
+void hdi_buffers_close(hd_runtime *rt);
 /* hd_open and hd_close. Release forgets all live buffers; their memory goes with the arenas and the pool of pinned memory. */
 hd_status hdi_buffers_create(hd_runtime *rt);
 void hdi_buffers_release(hd_runtime *rt);

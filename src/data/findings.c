@@ -237,7 +237,7 @@ void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
 hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, void *context)
 {
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_on_finding: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_memory_on_finding");
     }
     if (inside) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_finding: called from the callback itself");

@@ -12,8 +12,6 @@
 #include "data/list.h"
 #include "engine/engine.h"
 
-#define HOLD_MAGIC 0x484f4c44u
-
 struct hd_hold {
     hdi_handle_head head;
     hd_runtime *runtime;
@@ -47,22 +45,30 @@ void hdi_holds_release(hd_runtime *rt)
     for (struct hd_hold *h = holds->all, *next; h; h = next) {
         next = h->next;
         free(h->buffers);
-        free(h);
     }
     pthread_mutex_destroy(&holds->lock);
     free(holds);
     rt->holds = NULL;
 }
 
+void hdi_holds_close(hd_runtime *rt)
+{
+    pthread_mutex_lock(&rt->holds->lock);
+    for (struct hd_hold *h = rt->holds->all; h; h = h->next) {
+        hdi_handle_close(&h->head);
+    }
+    pthread_mutex_unlock(&rt->holds->lock);
+}
+
 static struct hd_hold *from_handle(const hd_hold *handle)
 {
     struct hd_hold *h = hdi_handle_object(handle);
-    return h && hdi_handle_fits(handle, &h->head, HOLD_MAGIC) ? h : NULL;
+    return h && hdi_handle_fits(handle, &h->head, HDI_HOLD_MAGIC) ? h : NULL;
 }
 
 static void set_live(struct hd_hold *h, uint16_t generation, int state)
 {
-    hdi_handle_set(&h->head, HOLD_MAGIC, generation, state);
+    hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, state);
 }
 
 hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
@@ -71,7 +77,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_hold_create: out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_create: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_hold_create");
     }
     struct hdi_holds *holds = rt->holds;
     pthread_mutex_lock(&holds->lock);
@@ -79,9 +85,9 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     if (h) {
         holds->free_list = h->next_free;
     } else {
-        h = calloc(1, sizeof *h);
+        h = hdi_ground_take(rt->ground, sizeof *h);
         if (h) {
-            set_live(h, 0, HDI_HANDLE_DEAD);
+            set_live(h, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
             h->next = holds->all;
             holds->all = h;
         }
@@ -133,7 +139,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
 {
     struct hd_hold *h = from_handle(handle);
     if (!h) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: not a hold, or it was destroyed");
+        return hdi_handle_refused(handle, "hd_hold_add", "hold", "it was destroyed, or its runtime closed");
     }
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(buffer, 0, 0, "hd_hold_add", &b);

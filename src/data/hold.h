@@ -6,6 +6,8 @@
 #include "data/buffer.h"
 
 hd_status hdi_holds_create(hd_runtime *rt);
+/* hd_close: no handle fits any more. */
+void hdi_holds_close(hd_runtime *rt);
 /* Forgets all holds; their buffers go with the list. */
 void hdi_holds_release(hd_runtime *rt);
 

@@ -253,7 +253,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_host: %s", out ? "bytes is 0" : "out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_alloc_host: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_alloc_host");
     }
     struct hd_buffer *b = NULL;
     hd_status status = make(rt, bytes, false, true, "hd_alloc_host", &b);

@@ -236,7 +236,7 @@ void hdi_keeper_wake(hd_runtime *rt, hdi_device *device)
 hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *freed)
 {
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_trim: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_memory_trim");
     }
     if (device < HD_DEVICE_HOST || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "hd_memory_trim: device %d of %d", device, rt->n_devices);

@@ -70,7 +70,7 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_each: visit is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_each: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_memory_each");
     }
     copy c = {0};
     hdi_buffers_each(rt, add_block, &c);

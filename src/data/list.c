@@ -1,7 +1,7 @@
 /* list.c - the structures behind buffers: slabs, handing out, what becomes of all of them when a device is lost or the runtime closed.
  *
  * Threads: any. Locks: the list's mutex; below it, for a loss and for labels, order locks.
- * Always: structures live in slabs until hd_close, so a stale handle can be recognised. One without a good handle is in the free list,
+ * Always: structures live in slabs of the runtime's ground, so a stale handle can be recognised. One without a good handle is in the free list,
  * in a magazine (cache.h), in a hold, or with the one thread that works on it.
  */
 #include <stdlib.h>
@@ -41,11 +41,10 @@ hd_status hdi_buffers_create(hd_runtime *rt)
 
 static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
 {
-    slab *s = aligned_alloc(HDI_SELF_ALIGN, sizeof *s);
+    slab *s = hdi_ground_take(rt->ground, sizeof *s);
     if (!s) {
         return;
     }
-    memset(s, 0, sizeof *s);
     s->next = list->slabs;
     list->slabs = s;
     for (int i = SLAB_BUFFERS - 1; i >= 0; i--) {
@@ -227,6 +226,17 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
     pthread_mutex_unlock(&rt->buffers->lock);
 }
 
+void hdi_buffers_close(hd_runtime *rt)
+{
+    pthread_mutex_lock(&rt->buffers->lock);
+    for (slab *s = rt->buffers->slabs; s; s = s->next) {
+        for (int i = 0; i < SLAB_BUFFERS; i++) {
+            hdi_self_close(&s->places[i].buffer.self);
+        }
+    }
+    pthread_mutex_unlock(&rt->buffers->lock);
+}
+
 void hdi_buffers_release(hd_runtime *rt)
 {
     struct hdi_buffers *list = rt->buffers;
@@ -243,7 +253,6 @@ void hdi_buffers_release(hd_runtime *rt)
                 hdi_kept_forget(b->kept); /* its copies are among these buffers */
             }
         }
-        free(s);
     }
     pthread_mutex_destroy(&list->lock);
     free(list);

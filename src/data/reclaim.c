@@ -210,7 +210,7 @@ bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, uns
 hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, void *context)
 {
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_on_reclaim: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_memory_on_reclaim");
     }
     if (inside) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_reclaim: called from the callback itself");

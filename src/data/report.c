@@ -105,7 +105,7 @@ static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
 static hd_status check(hd_runtime *rt, int device, const char *who)
 {
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: not an open runtime", who);
+        return hdi_runtime_refused(rt, who);
     }
     if (device != HD_DEVICE_HOST && (device < 0 || device >= rt->n_devices)) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
@@ -259,7 +259,7 @@ hd_status hd_memory_report(hd_runtime *rt, hd_report_format format, char *out, s
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_report: %s", !out && room ? "out is null" : "no such format");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_memory_report: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_memory_report");
     }
     hdi_report *report = calloc(1, sizeof *report);
     hd_status status =

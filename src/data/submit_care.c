@@ -243,6 +243,10 @@ static bool refuses(const hd_lane *lane)
 /* What may have changed since the operation was checked. Where something has, this gives up. Also looks whether records have several segments. */
 static hd_status look_again(submission *s)
 {
+    if (hdi_lane_is_past(s->lane)) {
+        give_up(s);
+        return hdi_fail(HD_ERROR_HANDLE, "%s: the lane was destroyed meanwhile", s->who);
+    }
     if (refuses(s->lane) || hdi_device_lost(s->lane->device)) {
         give_up(s);
         return hdi_lane_refuses(s->lane, s->who);

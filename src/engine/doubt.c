@@ -69,7 +69,8 @@ void hdi_device_check(hdi_device *device, int64_t now)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hd_lane *lane = device->lanes[i];
-        if (!positions_can_be(lane) || !log_can_be(lane, now)) {
+        /* A lane that has gone on in another structure meanwhile says nothing. */
+        if ((!positions_can_be(lane) || !log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
             hdi_device_doubt(device);
         }
     }

@@ -151,19 +151,36 @@ static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
     return lane && hdi_handle_fits(handle, &lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
 }
 
+static inline hd_status hdi_lane_refused(const hd_lane *handle, const char *who)
+{
+    return hdi_handle_refused(handle, who, "lane", "it was destroyed, or its runtime closed");
+}
+
 static inline hd_lane *hdi_lane_handle(hd_lane *lane)
 {
     return (hd_lane *)hdi_handle_make(lane, hdi_handle_head_generation(&lane->handle));
 }
 
+/* The lane has gone on in another structure. Order lock held. */
+static inline bool hdi_lane_is_past(const hd_lane *lane)
+{
+    return lane->device->lanes[lane->number] != lane;
+}
+
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out);
-void hdi_lane_release_all(hdi_device *device); /* hd_close: application-side memory of lanes */
+/* hd_close: no handle and no ticket fits any more; and application-side memory of lanes. */
+void hdi_lanes_close(hdi_device *device);
+void hdi_lane_release_all(hdi_device *device);
 /* The scratch of a lane's submissions. False: no memory; to be released all the same. */
 bool hdi_waits_make(hdi_waits *waits, size_t n_lanes);
 void hdi_waits_release(hdi_waits *waits);
 void hdi_lane_push(hd_lane *lane, const hdi_command *command); /* a one-slot command; order lock held, space checked */
 
 /* registry.c: which runtimes are open. */
+static inline hd_status hdi_runtime_refused(const hd_runtime *rt, const char *who)
+{
+    return hdi_handle_refused(rt, who, "runtime", "it was closed");
+}
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
 bool hdi_runtime_remove(hd_runtime *rt); /* false: it is not open. Of several calls at once one returns true */

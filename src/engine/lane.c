@@ -37,12 +37,11 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
-    hd_lane *lane = calloc(1, sizeof *lane);
+    hd_lane *lane = hdi_ground_take(rt->ground, sizeof *lane);
     uint64_t *seen = calloc(2 * n_lanes, sizeof *seen);
     hdi_archive *archive = hdi_archive_make();
     hdi_waits waits;
     if (!hdi_waits_make(&waits, n_lanes) || !lane || !seen || !archive) {
-        free(lane);
         free(seen);
         hdi_archive_free(archive);
         hdi_waits_release(&waits);
@@ -51,7 +50,6 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
     hdi_answer answer = device->port->calls->lane(device->port, number, keeps_failure);
     hd_status status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, who);
     if (status) {
-        free(lane);
         free(seen);
         hdi_archive_free(archive);
         hdi_waits_release(&waits);
@@ -71,7 +69,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
         .archive = archive,
         .failures_known = rt->on_launched ? HDI_FAILURES_UNKNOWN : 0,
     };
-    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, 0, 0);
+    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     /* Who ends the lanes of a lost device goes through them under this lock. */
     hdi_lock_take(&device->order);
     device->lanes[number] = lane;
@@ -109,6 +107,23 @@ static bool has_room(const hd_lane *lane)
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask;
 }
 
+/* The lane goes on in another structure, since the handles of this one have run out; tickets of the old one stay valid. What was about to be
+ * submitted by way of the old one is refused (hdi_lane_is_past). False: no memory. Order lock held. */
+static bool renew(hd_lane **slot)
+{
+    hd_lane *old = *slot;
+    hd_lane *lane = hdi_ground_take(old->device->runtime->ground, sizeof *lane);
+    if (!lane) {
+        return false;
+    }
+    *lane = *old;
+    lane->before = old;
+    hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+    old->keeps_failure = false;                     /* no submission takes the short way */
+    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* looked at without the lock, too */
+    return true;
+}
+
 /* A lane to give out, a new one if need be; *out: NULL where all are in use. lanes_lock held. */
 static hd_status find_lane(hdi_device *device, bool keeps_failure, const char *who, hd_lane **out)
 {
@@ -120,7 +135,12 @@ static hd_status find_lane(hdi_device *device, bool keeps_failure, const char *w
             return new_lane(device, i, keeps_failure, who, out);
         }
         hdi_lock_take(&device->order);
-        if (!hdi_handle_head_live(&candidate->handle) && candidate->keeps_failure == keeps_failure) {
+        bool exhausted = hdi_handle_head_generation(&candidate->handle) == 0;
+        if (exhausted && renew(&device->lanes[i])) {
+            candidate = device->lanes[i];
+            exhausted = false;
+        }
+        if (!exhausted && !hdi_handle_head_live(&candidate->handle) && candidate->keeps_failure == keeps_failure) {
             if (is_drained(candidate)) {
                 lane = candidate;
             } else if (!busy && has_room(candidate)) {
@@ -210,9 +230,20 @@ static void give_back(const hd_lane *handle)
     hdi_lock_take(&lane->device->order);
     /* Looked at again: of two threads that give the same one back, one does. */
     if (hdi_lane_from_handle(handle) == lane && --lane->owners == 0) {
-        hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, (uint16_t)(hdi_handle_head_generation(&lane->handle) + 1), 0);
+        hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
     }
     hdi_lock_release(&lane->device->order);
+}
+
+void hdi_lanes_close(hdi_device *device)
+{
+    hdi_lock_take(&device->order);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        for (hd_lane *lane = device->lanes[i]; lane; lane = lane->before) {
+            hdi_handle_close(&lane->handle);
+        }
+    }
+    hdi_lock_release(&device->order);
 }
 
 void hdi_lane_release_all(hdi_device *device)
@@ -223,7 +254,6 @@ void hdi_lane_release_all(hdi_device *device)
             free(lane->seen);
             hdi_waits_release(&lane->waits);
             hdi_archive_free(lane->archive);
-            free(lane);
             device->lanes[i] = NULL;
         }
     }
@@ -318,8 +348,8 @@ static hd_lane *make_default_lane(hdi_device *device)
 
 hd_lane *hd_default_lane(hd_runtime *rt, int device)
 {
-    if (!rt || rt->magic != HDI_RUNTIME_MAGIC) {
-        hdi_fail(HD_ERROR_HANDLE, "hd_default_lane: not an open runtime");
+    if (!rt || hdi_handle_object(rt) != rt || !hdi_handle_head_is(&rt->head, HDI_RUNTIME_MAGIC)) {
+        hdi_runtime_refused(rt, "hd_default_lane");
         return NULL;
     }
     if (device < 0 || device >= rt->n_devices) {
@@ -344,7 +374,7 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_create: out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_lane_create: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_lane_create");
     }
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "hd_lane_create: device %d of %d", device, rt->n_devices);
@@ -392,7 +422,7 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_lane_wait: not a lane");
+        return hdi_lane_refused(handle, "hd_lane_wait");
     }
     hd_runtime *rt = lane->device->runtime;
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
@@ -420,7 +450,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_lane_reset: not a lane");
+        return hdi_lane_refused(handle, "hd_lane_reset");
     }
     hd_runtime *rt = lane->device->runtime;
     int64_t deadline = hdi_deadline(timeout_ns);
@@ -430,6 +460,10 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         /* Not drained: another thread's commands came in before it could see the failure. Then they are waited for first. */
         hdi_lock_take(&lane->device->order);
         bool lost = hdi_device_lost(lane->device) != 0; /* under the lock, as in hdi_lane_make */
+        if (hdi_lane_is_past(lane)) {
+            hdi_lock_release(&lane->device->order);
+            return hdi_lane_refused(handle, "hd_lane_reset");
+        }
         if (!lost && is_drained(lane)) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
         }

@@ -453,7 +453,7 @@ static hd_status check(hd_runtime *rt, const void *out, const char *who)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
     }
-    return hdi_runtime_is_open(rt) ? HD_OK : hdi_fail(HD_ERROR_HANDLE, "%s: not an open runtime", who);
+    return hdi_runtime_is_open(rt) ? HD_OK : hdi_runtime_refused(rt, who);
 }
 
 hd_status hd_loss_descriptor(hd_runtime *rt, int *out)

@@ -28,7 +28,7 @@ static void in_child(void)
 {
     for (int i = 0; i < RUNTIMES_MAX; i++) {
         if (open_runtimes[i]) {
-            open_runtimes[i]->magic = 0;
+            hdi_handle_close(&open_runtimes[i]->head);
             open_runtimes[i] = NULL;
         }
     }
@@ -60,6 +60,7 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     for (int i = 0; status && i < RUNTIMES_MAX; i++) {
         if (!open_runtimes[i]) {
             rt->id = next_id++;
+            hdi_handle_set(&rt->head, HDI_RUNTIME_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_LIVE);
             open_runtimes[i] = rt;
             status = HD_OK;
         }
@@ -74,6 +75,7 @@ bool hdi_runtime_remove(hd_runtime *rt)
     pthread_mutex_lock(&lock);
     for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
         if (open_runtimes[i] == rt) {
+            hdi_handle_close(&rt->head);
             open_runtimes[i] = NULL;
             found = true;
         }

@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <string.h>
 #include "base/clock.h"
+#include "base/ground.h"
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/options.h"
@@ -43,8 +44,6 @@
 typedef struct hdi_device hdi_device;
 
 #define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: for good, so that no operation takes the short way */
-#define HDI_LANE_MAGIC 0x4c414e45u
-#define HDI_RUNTIME_MAGIC 0x52554e54u
 
 /* One dependency on another lane, gathered while a command is being ordered. */
 typedef struct hdi_wait_entry {
@@ -96,6 +95,7 @@ struct hd_lane {
     hdi_waits waits;                    /* scratch of the submission under way */
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
     hdi_archive *archive;                    /* failures that have left the log */
+    hd_lane *before;                         /* that the lane was in until its handles ran out; NULL: none */
     _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
 };
 
@@ -203,8 +203,9 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNKS 256
 
 struct hd_runtime {
-    uint32_t magic;
-    uint64_t id; /* never used again in this process */
+    hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
+    hdi_ground *ground;   /* this structure, and all others that handles lead to */
+    uint64_t id;          /* never used again in this process */
     hdi_options options;
     const hdi_driver *driver; /* NULL: in the worker processes */
     const char *provider;     /* "nvidia" or "host"; static */

@@ -147,7 +147,7 @@ hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
 {
     hd_lane *lane = hdi_lane_any(ticket.lane);
     if (!lane) {
-        return ticket.lane ? hdi_fail(HD_ERROR_HANDLE, "hd_wait: not a ticket") : HD_OK;
+        return ticket.lane ? hdi_handle_refused(ticket.lane, "hd_wait", "ticket", "its runtime was closed") : HD_OK;
     }
     /* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);

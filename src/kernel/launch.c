@@ -309,12 +309,14 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
 {
     hd_lane *lane = hdi_lane_from_handle(lane_handle);
     if (__builtin_expect(!lane, 0)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: not a lane");
+        return hdi_lane_refused(lane_handle, "hd_launch");
     }
     struct hd_kernel *kernel = hdi_kernel_from_handle(kernel_handle);
     hdi_device *device = lane->device;
     if (__builtin_expect(!kernel || kernel->runtime != device->runtime, 0)) {
-        return hdi_kernel_refused("hd_launch");
+        return kernel ? hdi_fail(HD_ERROR_HANDLE, "hd_launch: the kernel is of another runtime than the lane")
+                      : hdi_handle_refused(kernel_handle, "hd_launch", "kernel",
+                                           "its module was unloaded, or its runtime closed");
     }
     uint64_t kernel_word = hdi_kernel_word(kernel_handle);
     if (__builtin_expect(!args && n_args, 0)) {

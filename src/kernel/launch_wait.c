@@ -49,7 +49,8 @@ static int name_value(const hdi_param *param, const unsigned char *block, char *
 /* The launch with its grid and arguments, as many as there is room for. */
 static void name_launch(hd_runtime *rt, const hdi_command *c, char *out)
 {
-    const struct hd_kernel *k = &rt->modules->blocks[c->kernel / HDI_KERNEL_CHUNK][c->kernel % HDI_KERNEL_CHUNK];
+    const hdi_kernel_place *places = rt->modules->blocks[c->kernel / HDI_KERNEL_CHUNK];
+    const struct hd_kernel *k = &places[c->kernel % HDI_KERNEL_CHUNK].kernel;
     const hdi_params *params =
         hdi_kernel_params(k); /* another kernel's, where this one's module was unloaded meanwhile */
     char name[HDI_KERNEL_NAME_BYTES];

@@ -18,20 +18,20 @@ static bool add_kernels(hd_runtime *rt)
         return false;
     }
     hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
-    struct hd_kernel *kernels = calloc(HDI_KERNEL_CHUNK, sizeof *kernels);
-    if (!entries || !kernels) {
+    hdi_kernel_place *places = hdi_ground_take(rt->ground, HDI_KERNEL_CHUNK * sizeof *places);
+    if (!entries || !places) {
         free(entries);
-        free(kernels);
         return false;
     }
     for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
-        hdi_handle_set(&kernels[i].head, HDI_KERNEL_MAGIC, 0, 0);
-        kernels[i].number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
-        kernels[i].runtime = rt;
-        kernels[i].next = reg->free_kernels;
-        reg->free_kernels = &kernels[i];
+        struct hd_kernel *k = &places[i].kernel;
+        hdi_handle_set(&k->head, HDI_KERNEL_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+        k->number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
+        k->runtime = rt;
+        k->next = reg->free_kernels;
+        reg->free_kernels = k;
     }
-    reg->blocks[chunk] = kernels;
+    reg->blocks[chunk] = places;
     rt->n_kernels += HDI_KERNEL_CHUNK;
     /* pairs with the acquire load in hdi_kernel_at */
     atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
@@ -57,6 +57,9 @@ void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k)
     hdi_params_give(k);
     k->module = NULL;
     hdi_set_live(&k->head, HDI_KERNEL_MAGIC, 0);
+    if (hdi_handle_head_generation(&k->head) == 0) {
+        return; /* its handles have run out */
+    }
     pthread_mutex_lock(&rt->modules->lock);
     k->next = rt->modules->free_kernels;
     rt->modules->free_kernels = k;
@@ -141,9 +144,9 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
     return HD_OK;
 }
 
-static hd_status no_module(void)
+static hd_status no_module(const hd_module *handle)
 {
-    return hdi_fail(HD_ERROR_HANDLE, "hd_kernel_get: not a module, or it was unloaded");
+    return hdi_handle_refused(handle, "hd_kernel_get", "module", "it was unloaded, or its runtime closed");
 }
 
 hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
@@ -153,7 +156,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     }
     struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
-        return no_module();
+        return no_module(handle);
     }
     hd_runtime *rt = m->runtime;
     if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
@@ -169,7 +172,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
             k = k->next;
         }
     } else {
-        status = no_module();
+        status = no_module(handle);
     }
     if (!k && !status) {
         status = make_kernel(m, name, &k);

@@ -24,7 +24,7 @@ hd_status hdi_modules_create(hd_runtime *rt)
 
 static void end_handles(hdi_handle_head *head, uint32_t magic)
 {
-    hdi_handle_set(head, magic, (uint16_t)(hdi_handle_head_generation(head) + 1), 0);
+    hdi_handle_end(head, magic);
 }
 
 static struct hd_module *take_module(hd_runtime *rt)
@@ -36,11 +36,10 @@ static struct hd_module *take_module(hd_runtime *rt)
         reg->free_modules = m->next;
     }
     pthread_mutex_unlock(&reg->lock);
-    if (!m) {
-        m = calloc(1, sizeof *m);
+    if (!m && (m = hdi_ground_take(rt->ground, sizeof *m))) {
+        hdi_handle_set(&m->head, HDI_MODULE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     }
     if (m) {
-        hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
         m->runtime = rt;
         m->next = NULL;
     }
@@ -69,6 +68,9 @@ static void give_module(struct hd_module *m, bool driver_usable)
     m->marks = NULL;
     m->n_marks = 0;
     hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
+    if (hdi_handle_head_generation(&m->head) == 0) {
+        return; /* its handles have run out */
+    }
     pthread_mutex_lock(&rt->modules->lock);
     m->next = rt->modules->free_modules;
     rt->modules->free_modules = m;
@@ -106,6 +108,22 @@ static void reap(hd_runtime *rt)
     hdi_error_restore(&before);
 }
 
+void hdi_modules_close(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    pthread_mutex_lock(&reg->lock);
+    struct hd_module *lists[] = {reg->loaded, reg->unloaded};
+    for (int i = 0; i < 2; i++) {
+        for (struct hd_module *m = lists[i]; m; m = m->next) {
+            hdi_handle_close(&m->head);
+            for (struct hd_kernel *k = m->kernels; k; k = k->next) {
+                hdi_handle_close(&k->head);
+            }
+        }
+    }
+    pthread_mutex_unlock(&reg->lock);
+}
+
 void hdi_modules_release(hd_runtime *rt, bool driver_usable)
 {
     struct hdi_modules *reg = rt->modules;
@@ -118,14 +136,6 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
             next = m->next;
             give_module(m, driver_usable);
         }
-    }
-    while (reg->free_modules) {
-        struct hd_module *m = reg->free_modules;
-        reg->free_modules = m->next;
-        free(m);
-    }
-    for (int i = 0; i < HDI_KERNEL_CHUNKS; i++) {
-        free(reg->blocks[i]);
     }
     hdi_params_release(reg);
     pthread_mutex_destroy(&reg->lock);
@@ -226,7 +236,7 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
                                  : "bytes is 0");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_module_load: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_module_load");
     }
     struct hd_module *m;
     pthread_mutex_lock(&rt->restarting);
@@ -280,7 +290,7 @@ hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_builtin_module: out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_builtin_module: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_builtin_module");
     }
     return hdi_builtin_get(rt, HDI_BUILTIN_BASIC, out);
 }

@@ -7,9 +7,6 @@
 #include "engine/runtime.h"
 #include "kernel/describe_image.h"
 
-#define HDI_MODULE_MAGIC 0x4d4f4455u
-#define HDI_KERNEL_MAGIC 0x4b45524eu
-
 /* What is known of a kernel's parameters. hd_launch reads it before it looks at the kernel's handle again, when it may be another kernel's
  * already: such memory is used for nothing else until hd_close, and whatever is read in it lies inside an argument block, with at most `n`
  * parameters (params.c). */
@@ -111,6 +108,7 @@ typedef enum hdi_builtin {
 hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out);
 
 hd_status hdi_modules_create(hd_runtime *rt);
+void hdi_modules_close(hd_runtime *rt); /* hd_close: no handle fits any more */
 void hdi_modules_release(hd_runtime *rt, bool driver_usable);
 
 /* The device has a fresh worker process: loads everything there again. Errors: as hd_module_load and hd_kernel_get. */

@@ -14,13 +14,18 @@
 #define HDI_PARAMS_CLASSES 13 /* room for 1, 2, 4, ... parameters, up to as many as an argument block has bytes */
 _Static_assert(1 << (HDI_PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
 
+/* Structures of kernels, each where a handle can lead. */
+typedef struct hdi_kernel_place {
+    _Alignas(HDI_SELF_ALIGN) struct hd_kernel kernel;
+} hdi_kernel_place;
+
 struct hdi_modules {
     pthread_mutex_t lock;
     struct hd_module *loaded;
     struct hd_module *unloaded; /* still in use by submitted work */
     struct hd_module *free_modules;
     struct hd_kernel *free_kernels;
-    struct hd_kernel *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
+    hdi_kernel_place *blocks[HDI_KERNEL_CHUNKS]; /* all structures, HDI_KERNEL_CHUNK at a time */
     hdi_lock params_lock;
     hdi_params *free_params[HDI_PARAMS_CLASSES]; /* by room */
     hdi_params *all_params;

@@ -509,7 +509,7 @@ hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out
         return status;
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_peer_check: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_peer_check");
     }
     status = check_pair(rt, device, owner);
     if (!status) {
@@ -544,7 +544,7 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
                         (unsigned)HD_PEERS_AGAIN);
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_peers_check: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_peers_check");
     }
     int total = rt->n_devices * (rt->n_devices - 1);
     hdi_pair *pairs = malloc(((size_t)total + 1) * sizeof *pairs);

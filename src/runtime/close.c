@@ -111,7 +111,7 @@ static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
 /* What was given up in this process runs on, if it can, and the driver would wait for it without a limit. True: it ended. */
 static bool await_given_up(hdi_device *device, int64_t deadline, hd_error *left)
 {
-    while (hdi_device_lost(device) && hdi_engine_is_busy(device)) {
+    while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
         if (hdi_clock_ns() >= deadline) {
             if (left && left->status == HD_OK) {
                 tell_running(device, left);
@@ -198,8 +198,20 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     pthread_mutex_destroy(&rt->cold);
     pthread_mutex_destroy(&rt->linking);
     hdi_options_release(&rt->options);
-    rt->magic = 0;
-    free(rt);
+    hdi_ground_clear(rt->ground); /* with the runtime's own structure */
+}
+
+/* ---- handles ---- */
+
+/* From here on every call on anything of the runtime is refused. */
+static void end_handles(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_lanes_close(rt->devices[i]);
+    }
+    hdi_modules_close(rt);
+    hdi_holds_close(rt);
+    hdi_buffers_close(rt);
 }
 
 /* ---- the closer ---- */
@@ -218,6 +230,7 @@ static void *close_runtime(void *argument)
     if (c->runtime->driver) {
         hdi_captures_ignore(c->runtime->driver);
     }
+    end_handles(c->runtime);
     hdi_runtime_tear_down(c->runtime, &c->left);
     /* pairs with the acquire of hd_close: `left` is complete. The last of the two frees it. */
     if (atomic_exchange_explicit(&c->state, ENDED, memory_order_acq_rel) == ABANDONED) {
@@ -251,6 +264,7 @@ static void close_here(hd_runtime *rt, hd_error *left)
 {
     const hdi_driver *driver = rt->driver;
     int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
+    end_handles(rt);
     hdi_runtime_tear_down(rt, left);
     if (driver) {
         hdi_captures_mind(driver, captures);
@@ -261,7 +275,7 @@ void hd_close(hd_runtime *rt)
 {
     if (!hdi_runtime_remove(rt)) {
         if (rt) {
-            hdi_fail(HD_ERROR_HANDLE, "hd_close: not an open runtime");
+            hdi_runtime_refused(rt, "hd_close");
         }
         return;
     }

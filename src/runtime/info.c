@@ -21,7 +21,7 @@ static hd_status check(const hd_runtime *rt, int device, const void *out, const 
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: not an open runtime", who);
+        return hdi_runtime_refused(rt, who);
     }
     if (device < 0 || device >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
@@ -150,7 +150,7 @@ hd_status hd_option_get(const hd_runtime *rt, int index, hd_option_info *out)
         return status;
     }
     if (rt && !hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_option_get: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_option_get");
     }
     const hdi_option_row *row = index < 0 ? NULL : hdi_option_row_at(index);
     if (!row) {

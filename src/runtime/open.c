@@ -214,14 +214,16 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     if (options && !(options = HDI_SIZED_IN("hd_open", hd_options, options, &room))) {
         return HD_ERROR_ARGUMENT;
     }
-    hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    hdi_ground *ground = hdi_ground_create();
+    hd_runtime *rt = ground ? hdi_ground_take(ground, sizeof *rt) : NULL;
     if (!rt) {
+        hdi_ground_clear(ground);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    *rt = (hd_runtime){.magic = HDI_RUNTIME_MAGIC};
+    rt->ground = ground;
     hd_status status = hdi_options_parse(options ? options->settings : NULL, &rt->options);
     if (status) {
-        free(rt);
+        hdi_ground_clear(ground);
         return status;
     }
     hdi_keep_loaded(); /* with the first runtime, which may outlive the program's interest in this library */

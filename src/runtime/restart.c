@@ -154,7 +154,7 @@ static bool is_lost(hdi_device *device)
 hd_status hd_device_restart(hd_runtime *rt, int index)
 {
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_device_restart: not an open runtime");
+        return hdi_runtime_refused(rt, "hd_device_restart");
     }
     if (index < 0 || index >= rt->n_devices) {
         return hdi_fail(HD_ERROR_NO_DEVICE, "hd_device_restart: device %d of %d", index, rt->n_devices);

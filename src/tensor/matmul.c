@@ -241,7 +241,7 @@ hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor 
 {
     product p = {.lane = hdi_lane_from_handle(handle), .alpha = alpha, .beta = beta};
     if (!p.lane) {
-        return hdi_fail(HD_ERROR_HANDLE, WHO ": not a lane");
+        return hdi_lane_refused(handle, WHO);
     }
     if (!c || !a || !b) {
         return hdi_fail(HD_ERROR_ARGUMENT, WHO ": %s is null", !c ? "c" : !a ? "a" : "b");
@@ -264,7 +264,7 @@ hd_status hd_matmul_library(hd_lane *handle, char *name, size_t name_bytes, char
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_matmul_library: not a lane");
+        return hdi_lane_refused(handle, "hd_matmul_library");
     }
     if (!name || name_bytes == 0 || (why && why_bytes == 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_matmul_library: %s", !name ? "name is null" : "no room for the text");

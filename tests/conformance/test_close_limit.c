@@ -112,7 +112,7 @@ static void a_driver_that_does_not_return(void **state)
 static void *closes(void *runtime)
 {
     hd_close(runtime);
-    return strstr(hd_message(), "not an open runtime") != NULL ? runtime : NULL;
+    return strstr(hd_message(), "it was closed") != NULL ? runtime : NULL;
 }
 
 /* Of two that close at once one does it, the other is refused. */

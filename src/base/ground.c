@@ -1,0 +1,128 @@
+/* ground.c - see ground.h for threads, locks and what always holds. */
+#include "base/ground.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "base/handle.h"
+
+#define CHUNK_BYTES ((size_t)64 << 10) /* more, where more is asked for at once */
+
+typedef struct chunk {
+    struct chunk *next;
+    char *base;
+    size_t bytes, taken;
+} chunk;
+
+struct hdi_ground {
+    chunk *chunks; /* the newest first: what is taken comes from that one */
+    struct hdi_ground *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hdi_ground *all;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void guard_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+hdi_ground *hdi_ground_create(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, guard_forks);
+    hdi_ground *ground = calloc(1, sizeof *ground);
+    if (ground != NULL) {
+        pthread_mutex_lock(&lock);
+        ground->next = all;
+        all = ground;
+        pthread_mutex_unlock(&lock);
+    }
+    return ground;
+}
+
+/* A chunk with room for so many bytes, in front of the others. Lock held. */
+static bool add_chunk(hdi_ground *ground, size_t bytes)
+{
+    chunk *c = malloc(sizeof *c);
+    if (c == NULL) {
+        return false;
+    }
+    bytes = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        free(c);
+        return false;
+    }
+    *c = (chunk){.next = ground->chunks, .base = base, .bytes = bytes};
+    ground->chunks = c;
+    return true;
+}
+
+void *hdi_ground_take(hdi_ground *ground, size_t bytes)
+{
+    void *taken = NULL;
+    bytes = (bytes + HDI_SELF_ALIGN - 1) / HDI_SELF_ALIGN * HDI_SELF_ALIGN;
+    pthread_mutex_lock(&lock);
+    chunk *c = ground->chunks;
+    if ((c != NULL && c->bytes - c->taken >= bytes) || add_chunk(ground, bytes)) {
+        c = ground->chunks;
+        taken = c->base + c->taken;
+        c->taken += bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return taken;
+}
+
+/* The memory goes, the addresses stay. Where the system does not even have room to note that, the memory stays, too, without its content. */
+static void bury(const chunk *c)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(c->base, c->bytes, PROT_READ, flags, -1, 0) == MAP_FAILED) {
+        madvise(c->base, c->bytes, MADV_DONTNEED);
+    }
+}
+
+void hdi_ground_clear(hdi_ground *ground)
+{
+    if (ground == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    struct hdi_ground **link = &all;
+    while (*link != ground) {
+        link = &(*link)->next;
+    }
+    *link = ground->next;
+    pthread_mutex_unlock(&lock);
+    for (chunk *c = ground->chunks, *next; c != NULL; c = next) {
+        next = c->next;
+        bury(c);
+        free(c);
+    }
+    free(ground);
+}
+
+bool hdi_ground_has(const void *address)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (const struct hdi_ground *g = all; g != NULL && !found; g = g->next) {
+        for (const chunk *c = g->chunks; c != NULL && !found; c = c->next) {
+            found = (uintptr_t)address - (uintptr_t)c->base < c->taken;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
