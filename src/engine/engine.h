@@ -183,8 +183,9 @@ static inline hd_status hdi_runtime_refused(const hd_runtime *rt, const char *wh
 }
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
-bool hdi_runtime_remove(hd_runtime *rt); /* false: it is not open. Of several calls at once one returns true */
-/* Runs `visit` on the open runtime with this id, under the registry's lock; false when there is none. */
+/* Waits for visitors (hdi_runtime_with). False: it is not open; of several calls at once one returns true. */
+bool hdi_runtime_remove(hd_runtime *rt);
+/* Runs `visit` on the open runtime with this id, which is not removed meanwhile; false when there is none. No lock is held. */
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context);
 
 /* The device's context current on this thread for the length of a few driver calls, and what was current before. */

@@ -1,7 +1,7 @@
 /* registry.c - which runtimes are open, so that a null or closed runtime is refused and a thread that ends can give its lanes back.
  *
- * Threads: any. Locks: one process-wide mutex, held for a walk over a short list, and across fork(). Always: in a child made by
- * fork() no runtime is open that its parent opened.
+ * Threads: any. Locks: one process-wide mutex, held for a walk over a short list, and across fork(); never while a runtime is visited.
+ * Always: in a child made by fork() no runtime is open that its parent opened; a runtime is removed when its last visitor has left.
  */
 #include "engine/engine.h"
 
@@ -10,7 +10,13 @@
 #define RUNTIMES_MAX 256
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static hd_runtime *open_runtimes[RUNTIMES_MAX];
+static pthread_cond_t last_left =
+    PTHREAD_COND_INITIALIZER; /* a runtime that is being removed has no visitors any more */
+static struct {
+    hd_runtime *runtime; /* NULL: free */
+    uint32_t visitors;
+    bool leaving; /* nobody finds it */
+} places[RUNTIMES_MAX];
 static uint64_t next_id = 1;
 
 /* The list is not being changed while the process is copied, and the copy has no runtimes. */
@@ -27,10 +33,12 @@ static void in_parent(void)
 static void in_child(void)
 {
     for (int i = 0; i < RUNTIMES_MAX; i++) {
-        if (open_runtimes[i]) {
-            hdi_handle_close(&open_runtimes[i]->head);
-            open_runtimes[i] = NULL;
+        if (places[i].runtime) {
+            hdi_handle_close(&places[i].runtime->head);
         }
+        places[i].runtime = NULL;
+        places[i].visitors = 0; /* threads that there are not here */
+        places[i].leaving = false;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -40,13 +48,21 @@ static void guard_forks(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
+/* Its place, or -1: it is not open. The mutex is held. */
+static int place_of(const hd_runtime *rt)
+{
+    for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
+        if (places[i].runtime == rt && !places[i].leaving) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 bool hdi_runtime_is_open(const hd_runtime *rt)
 {
-    bool found = false;
     pthread_mutex_lock(&lock);
-    for (int i = 0; rt && !found && i < RUNTIMES_MAX; i++) {
-        found = open_runtimes[i] == rt;
-    }
+    bool found = place_of(rt) >= 0;
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -58,10 +74,10 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     hd_status status = HD_ERROR_LIMIT;
     pthread_mutex_lock(&lock);
     for (int i = 0; status && i < RUNTIMES_MAX; i++) {
-        if (!open_runtimes[i]) {
+        if (!places[i].runtime) {
             rt->id = next_id++;
             hdi_handle_set(&rt->head, HDI_RUNTIME_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_LIVE);
-            open_runtimes[i] = rt;
+            places[i].runtime = rt;
             status = HD_OK;
         }
     }
@@ -71,29 +87,46 @@ hd_status hdi_runtime_add(hd_runtime *rt)
 
 bool hdi_runtime_remove(hd_runtime *rt)
 {
-    bool found = false;
     pthread_mutex_lock(&lock);
-    for (int i = 0; rt && i < RUNTIMES_MAX; i++) {
-        if (open_runtimes[i] == rt) {
-            hdi_handle_close(&rt->head);
-            open_runtimes[i] = NULL;
-            found = true;
+    int place = place_of(rt);
+    if (place >= 0) {
+        hdi_handle_close(&rt->head);
+        places[place].leaving = true;
+        while (places[place].visitors != 0) {
+            pthread_cond_wait(&last_left, &lock);
         }
+        places[place].runtime = NULL;
+        places[place].leaving = false;
     }
     pthread_mutex_unlock(&lock);
-    return found;
+    return place >= 0;
+}
+
+/* The mutex is held. */
+static int place_with_id(uint64_t id)
+{
+    for (int i = 0; i < RUNTIMES_MAX; i++) {
+        if (places[i].runtime && !places[i].leaving && places[i].runtime->id == id) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context)
 {
-    bool found = false;
     pthread_mutex_lock(&lock);
-    for (int i = 0; !found && i < RUNTIMES_MAX; i++) {
-        if (open_runtimes[i] && open_runtimes[i]->id == id) {
-            found = true;
-            visit(open_runtimes[i], context);
+    int place = place_with_id(id);
+    if (place >= 0) {
+        hd_runtime *rt = places[place].runtime;
+        places[place].visitors++;
+        pthread_mutex_unlock(&lock);
+        visit(rt, context);
+        pthread_mutex_lock(&lock);
+        if (--places[place].visitors == 0 && places[place].leaving) {
+            pthread_cond_broadcast(&last_left);
         }
     }
     pthread_mutex_unlock(&lock);
-    return found;
+    return place >= 0;
 }
