@@ -60,7 +60,8 @@ typedef struct hdi_lane_shared {
 
     /* Engine: changes with every command. */
     _Alignas(HDI_LINE) _Atomic uint64_t issued; /* slots given to the driver */
-    _Atomic uint64_t begun; /* when the engine lost the device: what is behind this had not begun; 0: not known */
+    _Atomic uint64_t
+        begun; /* no work behind this had begun, exactly once the engine has lost the device; 0: not known */
 
     /* Engine: changes when work is seen finished. */
     _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */

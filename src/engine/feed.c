@@ -59,7 +59,7 @@ static void record_loss(hdi_engine *engine, hdi_feed *feed, int code)
 static void settle(hdi_engine *engine, hdi_feed *feed)
 {
     hdi_feed_read_word(engine, feed);
-    uint64_t begun = feed->passed < feed->published ? feed->published : feed->issued;
+    uint64_t begun = feed->passed < feed->published ? feed->published : feed->issued + feed->in_call;
     atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, begun, memory_order_release);
 }
 
@@ -93,7 +93,10 @@ void hdi_engine_lose(hdi_engine *engine, int code)
 static void command_failed(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, uint64_t begin, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
+        /* A library for products makes several calls, so that some of its work may be why. */
+        feed->in_call = c->op == HDI_OP_MATMUL ? c->slots : 0;
         hdi_engine_lose(engine, code);
+        feed->in_call = 0;
         return;
     }
     uint64_t end = begin + c->slots;
@@ -177,6 +180,9 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         own = *c;
         return hdi_feed_sources(engine, feed, &own);
     default:
+        /* Where this process ends in the call, or before `issued` passes the command, its work may have begun. */
+        atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, feed->issued + c->slots,
+                              memory_order_release);
         r = hdi_issue(engine, feed, c);
         break;
     }

@@ -128,6 +128,7 @@ typedef struct hdi_feed {
     int64_t front_since;
     int64_t idle_since;              /* clock when the lane ran empty, 0: not empty */
     int64_t checked;                 /* clock of the last progress, or of the last look at the stream's status */
+    uint64_t in_call;                /* slots of a command whose call has failed, and may have begun */
     uint64_t passed;                 /* the device is known to be this far; `done` follows once the dependencies are */
     bool loss_recorded;              /* of the device */
     bool word_missing;               /* the word could not be asked for: look at the stream's status instead */

@@ -47,7 +47,7 @@ static stretch stretch_of(const hdi_device *device, uint32_t number)
     uint32_t further = low - (uint32_t)done;
     uint64_t from = further <= issued - done ? done + further : done;
     uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);
-    return (stretch){from, begun > from && begun < issued ? begun : issued, head};
+    return (stretch){from, begun > from && begun <= head ? begun : issued, head};
 }
 
 uint64_t hdi_suspects_begun(const hdi_device *device, uint32_t number)
