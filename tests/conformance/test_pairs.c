@@ -184,7 +184,7 @@ static bool may_say(const char *name, hd_status status)
 
 /* ---- one pair ---- */
 
-#define LEAST_ENDS 12
+#define LEAST_ENDS 8
 #define MOST_ENDS 400
 
 typedef struct pair {
@@ -258,7 +258,7 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     uint64_t live = pool_stats(base->runtime, 0).live_count,
              pinned = pool_stats(base->runtime, HD_DEVICE_HOST).live_count;
     int64_t until =
-        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_TSAN || CONF_ASAN ? 120 : 30) * CONF_MILLISECOND;
+        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_TSAN || CONF_ASAN ? 100 : 20) * CONF_MILLISECOND;
     pthread_t thread;
     int i = 0;
     for (; i < MOST_ENDS && (i < LEAST_ENDS || conf_now() < until); i++) {
@@ -307,13 +307,11 @@ static void equip(things *t, hd_runtime *runtime)
     make_module(t, 0);
 }
 
-static void calls_cross_ends(void **state)
+/* `ended`: kinds of objects that are ended, as bits. */
+static void run_pairs(const char *settings, uint32_t ended)
 {
-    (void)state;
-    if (CONF_TSAN) {
-        skip(); /* what is read of an object before its handle is looked at again is not read atomically */
-    }
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=256M pinned_limit=128M copy_threads=0");
+    hd_runtime *runtime =
+        conf_open_with("host_devices=1 host_memory=256M pinned_limit=128M copy_threads=0 %s", settings);
     size_t bytes = 0;
     if (wk_image(runtime, &bytes) == NULL) {
         conf_close(runtime);
@@ -323,18 +321,106 @@ static void calls_cross_ends(void **state)
     equip(&base, runtime);
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
     const char *only = getenv("HEDDLE_ONLY_PAIR");
-    int pairs = 0;
     for (int e = 0; e < ENDS; e++) {
         for (int c = 0; c < CALLS; c++) {
-            if ((ends[e].types >> calls[c].of & 1) && (!only || !only[0] || strcmp(only, calls[c].name) == 0)) {
+            if ((ends[e].types & ended) && (ends[e].types >> calls[c].of & 1) &&
+                (!only || !only[0] || strcmp(only, calls[c].name) == 0)) {
                 conf_watch(calls[c].name, 60);
                 run_pair(&calls[c], &ends[e], &base, &random);
-                pairs++;
             }
         }
     }
     conf_watch("test_pairs", 120);
-    print_message("%d pairs\n", pairs);
+    conf_close(runtime);
+}
+
+static void calls_cross_ends(void **state)
+{
+    (void)state;
+    if (CONF_TSAN) {
+        skip(); /* what is read of an object before its handle is looked at again is not read atomically */
+    }
+    run_pairs("", ~0u);
+}
+
+/* hd_free looks at guards, and stale handles are told about. */
+static void calls_cross_ends_with_guards(void **state)
+{
+    (void)state;
+    if (CONF_TSAN) {
+        skip(); /* as above */
+    }
+    run_pairs("memory_debug=on", 1u << T_hd_buffer);
+}
+
+/* ---- hd_device_restart ---- */
+
+/* Of objects of a device that is lost, or was. */
+static bool may_say_lost(const char *name, hd_status status)
+{
+    return may_say(name, status) || status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_LANE_FAILED ||
+           status == HD_ERROR_FAILED || status == HD_ERROR_TIMEOUT;
+}
+
+/* All calls in turn, but those that end what others need, and hd_loss_next, whose answer the main thread waits for. */
+static void *calls_all(void *context)
+{
+    pair *p = context;
+    for (unsigned turn = 0;; turn++) {
+        const struct pair_call *c = &calls[turn % CALLS];
+        things *t = atomic_load(&p->now);
+        if (!t) {
+            return NULL;
+        }
+        if (is_in(c->name, look_like_ends, sizeof look_like_ends / sizeof look_like_ends[0]) ||
+            c->call == recipe_hd_loss_next) {
+            continue;
+        }
+        things mine = *t;
+        hd_status status = c->call(&mine);
+        if (!may_say_lost(c->name, status)) {
+            conf_fail_at(__FILE__, __LINE__, "%s crossing hd_device_restart: %s: %s", c->name, hd_status_name(status),
+                         hd_message());
+        }
+        atomic_fetch_add(&p->made_calls, 1);
+    }
+}
+
+/* The device goes, comes back, and what was lost with it is freed, while all other calls are made. */
+static void calls_cross_restarts(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 4 };
+    static pair p;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=256M copy_threads=0 watchdog=0");
+    size_t bytes = 0;
+    if (!conf_is_process(runtime) || wk_image(runtime, &bytes) == NULL) {
+        conf_close(runtime);
+        skip();
+    }
+    equip(&p.made[0], runtime);
+    atomic_store(&p.made_calls, 0);
+    atomic_store(&p.now, &p.made[0]);
+    pthread_t thread;
+    CONF_EQUAL(pthread_create(&thread, NULL, calls_all, &p), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        things *t = &p.made[i], *next = &p.made[i + 1];
+        await_calls(&p, CALLS / 2);
+        wk_lose_now(runtime, 0);
+        await_calls(&p, CALLS / 2);
+        CONF_OK(hd_device_restart(runtime, 0));
+        *next = *t;
+        make_kept_buffer(next, 0);
+        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), PAIR_BYTES, &next->other));
+        CONF_OK(hd_fill(next->other, 0, 0, PAIR_BYTES, NULL));
+        atomic_store(&p.now, next);
+        hd_free(t->buffer);
+        hd_free(t->other);
+    }
+    await_calls(&p, CALLS);
+    atomic_store(&p.now, NULL);
+    CONF_EQUAL(pthread_join(thread, NULL), 0);
+    wk_works(runtime, 0);
     conf_close(runtime);
 }
 
@@ -373,9 +459,8 @@ int main(void)
 {
     conf_begin("test_pairs");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(every_end_is_known),
-        CONF_CASE(calls_cross_ends),
-        CONF_CASE(calls_cross_close),
+        CONF_CASE(every_end_is_known),   CONF_CASE(calls_cross_ends),  CONF_CASE(calls_cross_ends_with_guards),
+        CONF_CASE(calls_cross_restarts), CONF_CASE(calls_cross_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
