@@ -220,8 +220,8 @@ static hd_lane *share_default_lane(hdi_device *device)
     return best;
 }
 
-/* Back to the runtime with the last of its owners; its work goes on. */
-static void give_back(const hd_lane *handle)
+/* Back to the runtime with the last of its owners; its work goes on. `is_default`: what the caller gives back; the other kind is left alone. */
+static void give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
@@ -229,7 +229,7 @@ static void give_back(const hd_lane *handle)
     }
     hdi_lock_take(&lane->device->order);
     /* Looked at again: of two threads that give the same one back, one does. */
-    if (hdi_lane_from_handle(handle) == lane && --lane->owners == 0) {
+    if (hdi_lane_from_handle(handle) == lane && lane->is_default == is_default && --lane->owners == 0) {
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
     }
     hdi_lock_release(&lane->device->order);
@@ -277,7 +277,7 @@ static void give_all_back(hd_runtime *rt, void *context)
     thread_lanes *lanes = context;
     atomic_fetch_sub_explicit(&rt->threads, 1, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
-        give_back(lanes->lane[i]);
+        give_back(lanes->lane[i], true);
     }
 }
 
@@ -389,10 +389,7 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
 
 void hd_lane_destroy(hd_lane *handle)
 {
-    hd_lane *lane = hdi_lane_from_handle(handle);
-    if (lane && !lane->is_default) {
-        give_back(handle);
-    }
+    give_back(handle, false);
 }
 
 int hd_lane_device(const hd_lane *handle)
