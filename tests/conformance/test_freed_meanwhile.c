@@ -181,7 +181,7 @@ static void make_busy(hd_buffer *x)
 /* Its record is the next owner's then. */
 static void waiting_for_a_buffer_that_is_freed(void **state)
 {
-    CONF_BEGIN("transfer_timeout=20");
+    CONF_BEGIN("transfer_timeout=10000"); /* so that waiting for the next owner's work ends, if it is waited for */
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(now.lane, SIZE, &x));
     make_busy(x);

@@ -14,6 +14,19 @@
 #include <sched.h>
 #include "pool.h"
 
+#if CONF_TSAN
+/* A call reads what an object is before it looks at the handle again, and is refused where that was the next owner's already. Who gives a
+ * structure to its next owner is not to be reported, whoever reads it. Products: as in the library's own list, which this replaces. */
+extern const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:take_cached\nrace:settle_in\nrace:hdi_buffer_take\nrace:hdi_unified_create\nrace:hdi_kept_create\n"
+           "race:set_label\nrace:look_back\nrace:take_module\nrace:hd_hold_create\nrace:hdi_params_set\nrace:make_"
+           "kernel\n"
+           "race:libopenblas\nrace:libblis\nrace:libmkl\n";
+}
+#endif
+
 /* With hd_close, too: calls during and after it. */
 #define PAIRS_WITH_CLOSE 0
 
@@ -91,6 +104,7 @@ static void make_kept_buffer(things *t, uint64_t turn)
 {
     const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
     CONF_OK(hd_alloc_with(hd_default_lane(t->runtime, 0), PAIR_BYTES, &keep, &t->buffer));
+    CONF_OK(hd_fill(t->buffer, 0, 0, PAIR_BYTES, NULL)); /* else a save reads what a former owner's work still writes */
     if (turn % 2 == 0) {
         CONF_OK(hd_buffer_save(t->buffer, NULL));
     }
@@ -193,7 +207,7 @@ typedef struct pair {
     things made[MOST_ENDS];
     _Atomic(things *) now; /* NULL: it is over */
     atomic_ullong made_calls;
-    uint64_t good;
+    uint64_t good; /* calls that did not say HANDLE */
 } pair;
 
 static void *caller(void *context)
@@ -206,7 +220,7 @@ static void *caller(void *context)
             conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): %s: %s", p->call->name, p->end->name, p->end->object,
                          hd_status_name(status), hd_message());
         }
-        p->good += status == HD_OK;
+        p->good += status != HD_ERROR_HANDLE;
         atomic_fetch_add(&p->made_calls, 1);
     }
     return NULL;
@@ -269,7 +283,7 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
         if (i == 0) {
             CONF_EQUAL(pthread_create(&thread, NULL, caller, &p), 0);
         }
-        await_calls(&p, (unsigned)conf_below(random, 3));
+        await_calls(&p, i == 0 ? 2 : (unsigned)conf_below(random, 3));
         a_moment(random);
         end->end(t);
         if (i % 16 == 0) {
@@ -278,10 +292,9 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     }
     atomic_store(&p.now, NULL);
     CONF_EQUAL(pthread_join(thread, NULL), 0);
-    if (p.good == 0 && strcmp(call->name, "hd_map") != 0 && strcmp(call->name, "hd_element") != 0 &&
-        strcmp(call->name, "hd_buffer_save") != 0) {
-        conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): never good: %s", call->name, end->name, end->object,
-                     hd_message());
+    if (p.good == 0) { /* at least the first object was there during a whole call */
+        conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): only stale handles: %s", call->name, end->name,
+                     end->object, hd_message());
     }
     CONF_OK(hd_lane_wait(base->lane, 60 * CONF_SECOND));
     hd_hold_destroy(base->hold); /* what calls have added to it */
@@ -338,7 +351,7 @@ static void calls_cross_ends(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* what is read of an object before its handle is looked at again is not read atomically */
+        skip(); /* a report of bytes of a fill and a copy is not understood yet */
     }
     run_pairs("", ~0u);
 }
@@ -348,7 +361,7 @@ static void calls_cross_ends_with_guards(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* as above */
+        skip(); /* a report of bytes of a fill and a copy is not understood yet */
     }
     run_pairs("memory_debug=on", 1u << T_hd_buffer);
 }
