@@ -27,7 +27,7 @@ const char *__tsan_default_suppressions(void)
 }
 #endif
 
-/* With hd_close, too: calls during and after it. */
+/* With hd_close, too: calls during it. */
 #define PAIRS_WITH_CLOSE 0
 
 typedef enum type { T_hd_runtime, T_hd_lane, T_hd_buffer, T_hd_module, T_hd_kernel, T_hd_hold } type;
@@ -439,6 +439,30 @@ static void calls_cross_restarts(void **state)
 
 /* ---- hd_close ---- */
 
+static void calls_after_close_are_refused(void **state)
+{
+    (void)state;
+    things t;
+    size_t bytes = 0;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=64M copy_threads=0");
+    if (wk_image(runtime, &bytes) == NULL) {
+        conf_close(runtime);
+        skip();
+    }
+    equip(&t, runtime);
+    conf_close(runtime);
+    for (int c = 0; c < CALLS; c++) {
+        things mine = t;
+        hd_status status = calls[c].call(&mine);
+        if (status != HD_OK && status != HD_ERROR_HANDLE) {
+            conf_fail_at(__FILE__, __LINE__, "%s after hd_close: %s: %s", calls[c].name, hd_status_name(status),
+                         hd_message());
+        }
+    }
+    CONF_FAILS(hd_fill(t.buffer, 0, 1, 512, NULL), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_wait(t.lane, 0), HD_ERROR_HANDLE);
+}
+
 /* Everything at once is what hd_close ends. */
 static void calls_cross_close(void **state)
 {
@@ -472,8 +496,12 @@ int main(void)
 {
     conf_begin("test_pairs");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(every_end_is_known),   CONF_CASE(calls_cross_ends),  CONF_CASE(calls_cross_ends_with_guards),
-        CONF_CASE(calls_cross_restarts), CONF_CASE(calls_cross_close),
+        CONF_CASE(every_end_is_known),
+        CONF_CASE(calls_cross_ends),
+        CONF_CASE(calls_cross_ends_with_guards),
+        CONF_CASE(calls_cross_restarts),
+        CONF_CASE(calls_after_close_are_refused),
+        CONF_CASE(calls_cross_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
