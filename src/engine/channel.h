@@ -5,9 +5,9 @@
  * device itself writes), asks, rings, logs of failures (failures.h).
  * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
  *
- * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled, how much of
- * a log is archived, whether the device is lost) it keeps in memory of its own (hd_lane, hdi_device), and never reads from here. What
- * the engine reports is compared with that (doubt.c): what cannot be costs the worker its life.
+ * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled,
+ * how much of a log is archived, whether the device is lost) it keeps in memory of its own (hd_lane, hdi_device), and never reads from
+ * here. What the engine reports is compared with that (doubt.c): what cannot be costs the worker its life.
  * Areas are whole pages, and a worker process maps those that it does not write only to read them.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
@@ -157,8 +157,9 @@ static inline unsigned hdi_asked(const hdi_channel *channel, uint32_t lane, uint
 
 /* Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
-/* Maps the channel that another process made; takes the descriptor over, also on failure. What this side never writes it cannot write: the rings,
- * and where the device is a `peer`, which another process drives, all but the engine's and the lanes' state. Errors: SYSTEM, HOST_MEMORY. */
+/* Maps the channel that another process made; takes the descriptor over, also on failure. What this side never writes it cannot write:
+ * the rings, and where the device is a `peer`, which another process drives, all but the engine's and the lanes' state.
+ * Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out);
 void hdi_channel_release(hdi_channel *channel);
 

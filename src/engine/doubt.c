@@ -1,8 +1,8 @@
 /* doubt.c - what a worker process reports about its lanes is compared with what the application knows itself.
  *
- * A worker shares memory with the application, and may write anything there: by a stray write of a kernel on the CPU or of its driver, or
- * because it is not the worker that it should be. What cannot be makes its device doubted. The thread that watches the workers sees that, and
- * kills the process; then the device is lost like any other whose worker has ended.
+ * A worker shares memory with the application, and may write anything there: by a stray write of a kernel on the CPU or of its driver,
+ * or because it is not the worker that it should be. What cannot be makes its device doubted. The thread that watches the workers
+ * sees that, and kills the process; then the device is lost like any other whose worker has ended.
  *
  * Threads: hdi_device_check on the one that watches the workers, the rest on any. Locks: none.
  * Always: an honest worker is never doubted, however slow it is: a count is taken before what it may not pass. A worker that says in

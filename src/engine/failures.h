@@ -61,8 +61,8 @@ typedef struct hdi_archive hdi_archive;
 hdi_archive *hdi_archive_make(void); /* NULL: no memory */
 void hdi_archive_free(hdi_archive *archive);
 
-/* The failure that covers `position` of a lane (global number), or false. Any thread; as hdi_failure_logged. Where a worker process leaves its log
- * half written for a second, the device counts as lost. */
+/* The failure that covers `position` of a lane (global number), or false. Any thread; as hdi_failure_logged. Where a worker process
+ * leaves its log half written for a second, the device counts as lost. */
 bool hdi_failure_find(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_failure *out);
 
 /* Whether the log has room for the failure of everything that can be in the lane's ring at once. A submission that finds none makes room first. */

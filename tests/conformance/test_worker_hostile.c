@@ -514,8 +514,8 @@ static void anything_is_written_anywhere(void **state)
 
 /* --------------------------------------------------------------------------------------------------------------- lies -- */
 
-/* This program as a worker, which has no device. Where HEDDLE_TEST_LIE is not in this list, it says yes to everything, and fills what it says
- * with whatever. */
+/* This program as a worker, which has no device. Where HEDDLE_TEST_LIE is not in this list, it says yes to everything, and fills
+ * what it says with whatever. */
 enum {
     LIE_NO_GRANULE,
     LIE_ODD_GRANULE,

@@ -1,9 +1,11 @@
-/* test_worker_scribbles.c - a worker that writes bytes all over the memory that it shares, while it works, costs its device and nothing else.
+/* test_worker_scribbles.c - a worker that writes bytes all over the memory that it shares, while it works, costs its device and
+ * nothing else.
  *
  * This program is also the worker: the real one, with one more thread, which writes wherever the worker can.
  *
  * Threads: one; of the worker its own, and that one. Locks: none.
- * Always: every wait has a limit; afterwards the other device works and was never lost, and a restart with a worker that keeps to the rules works.
+ * Always: every wait has a limit; afterwards the other device works and was never lost, and a restart with a worker that keeps to
+ * the rules works.
  */
 #include "workers.h"
 
