@@ -33,6 +33,39 @@ static bool register_process(void)
            barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
 }
 
+_Atomic int hdi_bias_how;
+
+/* Once for a process: who fences and who does not have to agree with who comes to look. A forked child has to register itself. */
+static void in_child(void)
+{
+    if (atomic_load_explicit(&hdi_bias_how, memory_order_relaxed) == 1 && !register_process()) {
+        atomic_store_explicit(&hdi_bias_how, 2, memory_order_relaxed);
+    }
+}
+
+static void look(void)
+{
+    pthread_atfork(NULL, NULL, in_child);
+    atomic_store_explicit(&hdi_bias_how, register_process() ? 1 : 2, memory_order_relaxed);
+}
+
+int hdi_bias_look(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look);
+    return atomic_load_explicit(&hdi_bias_how, memory_order_relaxed);
+}
+
+void hdi_bias_barrier(void)
+{
+    if (hdi_bias_fenced()) {
+        static _Atomic int word;
+        atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
+    } else {
+        barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
+    }
+}
+
 void hdi_bias_init(hdi_bias *bias)
 {
     atomic_init(&bias->busy, false);

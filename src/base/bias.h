@@ -7,6 +7,8 @@
  * Without it a pair of hd_alloc and hd_free would take two locked exchanges more; what the pair costs, `heddle bench alloc` says. The idea
  * is that of biased locks, see also membarrier(2).
  *
+ * The barrier alone serves presence.h.
+ *
  * Threads: one owner, any number of visitors. Not recursive. The owner leaves soon, usually within some tens of nanoseconds; visitors may stay
  * as long as they like.
  */
@@ -23,6 +25,17 @@ typedef struct hdi_bias {
     bool fenced;         /* the owner fences */
     pthread_mutex_t visit;
 } hdi_bias;
+
+/* Whether owners fence, in this process: since the first look. */
+extern _Atomic int hdi_bias_how; /* 0: not looked at yet; 1: membarrier; 2: fences */
+int hdi_bias_look(void);
+static inline bool hdi_bias_fenced(void)
+{
+    int how = atomic_load_explicit(&hdi_bias_how, memory_order_relaxed);
+    return __builtin_expect(how != 1, 0) && (how ? how : hdi_bias_look()) == 2;
+}
+/* Every processor that runs this process sees what this thread did before. A fence, where owners fence. */
+void hdi_bias_barrier(void);
 
 void hdi_bias_init(hdi_bias *bias);
 void hdi_bias_destroy(hdi_bias *bias);

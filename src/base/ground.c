@@ -85,7 +85,7 @@ void *hdi_ground_take(hdi_ground *ground, size_t bytes)
     return taken;
 }
 
-/* The memory goes, the addresses stay. Where the system does not even have room to note that, the memory stays, too, without its content. */
+/* The memory goes, the addresses stay. Where the system has no room to note that, the memory stays, too, without its content. */
 static void bury(const chunk *c)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;

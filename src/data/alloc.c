@@ -333,6 +333,7 @@ static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigne
 static hd_status __attribute__((noinline))
 alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const void *call_site, hd_buffer **out)
 {
+    HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle, "hd_alloc");

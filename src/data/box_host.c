@@ -184,6 +184,7 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
 
 hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const hd_box *shape)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     static const char who[] = "hd_write_box";
     hdi_box box;
     struct hd_buffer *b = NULL;
@@ -320,6 +321,7 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
 
 hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box *shape)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     static const char who[] = "hd_read_box";
     hdi_box box;
     struct hd_buffer *b = NULL;

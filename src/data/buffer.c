@@ -214,6 +214,7 @@ hd_status hdi_access_check(hd_access access, const char *who)
 
 hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_wait", &b);
     status = status ? status : hdi_access_check(access, "hd_buffer_wait");

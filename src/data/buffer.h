@@ -63,6 +63,13 @@ struct hd_buffer {
 };
 _Static_assert(sizeof(struct hd_buffer) <= HDI_SELF_ALIGN, "a buffer's structure has one place");
 
+/* For HDI_INSIDE, before anybody looks whether it is a buffer: only to be compared. */
+static inline const void *hdi_buffer_runtime(const hd_buffer *handle)
+{
+    const struct hd_buffer *b = (const struct hd_buffer *)hdi_self_object(handle);
+    return b ? b->runtime : NULL;
+}
+
 /* The buffer behind a live handle, NULL for any other value. */
 static inline struct hd_buffer *hdi_buffer_from_handle(const hd_buffer *handle)
 {

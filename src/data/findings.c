@@ -236,6 +236,7 @@ void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
 
 hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, void *context)
 {
+    HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt, "hd_memory_on_finding");
     }

@@ -60,6 +60,13 @@ void hdi_holds_close(hd_runtime *rt)
     pthread_mutex_unlock(&rt->holds->lock);
 }
 
+/* For HDI_INSIDE, before anybody looks whether it is a hold: only to be compared. */
+static const void *hold_runtime(const hd_hold *handle)
+{
+    const struct hd_hold *h = hdi_handle_object(handle);
+    return h ? h->runtime : NULL;
+}
+
 static struct hd_hold *from_handle(const hd_hold *handle)
 {
     struct hd_hold *h = hdi_handle_object(handle);
@@ -73,6 +80,7 @@ static void set_live(struct hd_hold *h, uint16_t generation, int state)
 
 hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
 {
+    HDI_INSIDE(rt);
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_hold_create: out is null");
     }
@@ -137,6 +145,7 @@ static bool make_room(struct hd_hold *h)
 
 hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
 {
+    HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = from_handle(handle);
     if (!h) {
         return hdi_handle_refused(handle, "hd_hold_add", "hold", "it was destroyed, or its runtime closed");
@@ -228,6 +237,7 @@ void hdi_hold_end(struct hd_buffer *b)
 
 void hd_hold_destroy(hd_hold *handle)
 {
+    HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = from_handle(handle);
     if (!h) {
         return;

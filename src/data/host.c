@@ -249,6 +249,7 @@ hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const
 
 hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
 {
+    HDI_INSIDE(rt);
     if (!out || bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_host: %s", out ? "bytes is 0" : "out is null");
     }

@@ -119,8 +119,8 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
     hd_status status;
     while (!(status = save(b, &wait, out)) && wait.position) {
         if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
-            return hdi_fail(HD_ERROR_TIMEOUT,
-                            "hd_buffer_save: the save before this one is not finished (option transfer_timeout)");
+            return hdi_wait_failed(b->runtime, "hd_buffer_save",
+                                   "the save before this one is not finished (option transfer_timeout)");
         }
     }
     return status;
@@ -128,6 +128,7 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
 
 hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_save", &b);
     if (!status && !b->kept) {

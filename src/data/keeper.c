@@ -235,6 +235,7 @@ void hdi_keeper_wake(hd_runtime *rt, hdi_device *device)
 
 hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *freed)
 {
+    HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt, "hd_memory_trim");
     }

@@ -12,6 +12,7 @@
 
 hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (!b) {
         return hdi_buffer_refused(handle, "hd_buffer_set_label");
@@ -66,6 +67,7 @@ static bool add_block(void *context, struct hd_buffer *b)
 
 hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_memory_block *block), void *context)
 {
+    HDI_INSIDE(rt);
     if (!visit) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_each: visit is null");
     }

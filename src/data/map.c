@@ -38,6 +38,7 @@ static int64_t deadline_of(const struct hd_buffer *b)
 
 hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_map", &b);
     status = status ? status : hdi_access_check(access, "hd_map");
@@ -67,6 +68,7 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
 
 void hd_unmap(hd_buffer *handle)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = hdi_buffer_from_any_handle(handle);
     if (b && (b->special & HDI_BUFFER_UNIFIED) && hdi_hold_begin(b, hdi_self_word(handle))) {
         hdi_unified_unmap(b);
@@ -125,6 +127,7 @@ static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uin
 static void *__attribute__((noinline))
 element_with_care(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_element", &b);
     status = status ? status : hdi_access_check(access, "hd_element");

@@ -92,7 +92,7 @@ static hd_status begin_small(hdi_pageable *t, hdi_crate **crate)
     }
     hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, t->deadline, t->who, crate);
     if (!status && !*crate) {
-        status = hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", t->who);
+        status = hdi_wait_failed(t->rt, t->who, "all pinned chunks are in use (option transfer_timeout)");
     }
     return status;
 }
@@ -168,6 +168,7 @@ static hd_status begin(hdi_pageable *t)
 
 hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t bytes)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_write", &b);
     if (status || bytes == 0) {
@@ -192,6 +193,7 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
 
 hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
 {
+    HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_read", &b);
     if (status || bytes == 0) {

@@ -209,6 +209,7 @@ bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, uns
 
 hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, void *context)
 {
+    HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt, "hd_memory_on_reclaim");
     }

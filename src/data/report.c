@@ -115,6 +115,7 @@ static hd_status check(hd_runtime *rt, int device, const char *who)
 
 hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
 {
+    HDI_INSIDE(rt);
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_get_stats: out is null");
     }
@@ -148,6 +149,7 @@ static size_t list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t
 
 hd_status hd_memory_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room, size_t *count)
 {
+    HDI_INSIDE(rt);
     if (!count || (!out && room)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_lanes: %s is null", count ? "out" : "count");
     }
@@ -255,6 +257,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
 
 hd_status hd_memory_report(hd_runtime *rt, hd_report_format format, char *out, size_t room, size_t *needed)
 {
+    HDI_INSIDE(rt);
     if ((format != HD_REPORT_TEXT && format != HD_REPORT_JSON) || (!out && room)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_report: %s", !out && room ? "out is null" : "no such format");
     }

@@ -119,7 +119,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         c = pick(rt, r, route->chunks, may_make || !has_chunk(r, route->chunks));
         if (!c) {
             if (!hdi_cond_wait(&rings->given, &rings->lock, deadline)) {
-                status = hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+                status = hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
             }
             continue;
         }

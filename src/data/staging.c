@@ -93,7 +93,7 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
         return HD_OK;
     }
     if (status) {
-        return hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+        return hdi_wait_failed(c->buffer->runtime, who, "all pinned chunks are in use (option transfer_timeout)");
     }
     hdi_failure failure;
     if (hdi_failure_find(rt, c->last.lane, c->last.position, &failure) && failure.lost) {
@@ -137,10 +137,9 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
             break;
         }
         if (!c) {
-            status =
-                hdi_cond_wait(&pool->given, &pool->lock, deadline)
-                    ? HD_OK
-                    : hdi_fail(HD_ERROR_TIMEOUT, "%s: all pinned chunks are in use (option transfer_timeout)", who);
+            status = hdi_cond_wait(&pool->given, &pool->lock, deadline)
+                         ? HD_OK
+                         : hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
             continue;
         }
         bool first = !has_chunk(chunks, n);

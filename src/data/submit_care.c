@@ -346,8 +346,8 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 static hd_status not_in_time(submission *s, const char *what)
 {
     give_up(s);
-    return hdi_fail(HD_ERROR_TIMEOUT, "%s: lane %u of device %d %s (option submit_timeout)", s->who, s->lane->number,
-                    s->lane->device->index, what);
+    return hdi_wait_failed(s->rt, s->who, "lane %u of device %d %s (option submit_timeout)", s->lane->number,
+                           s->lane->device->index, what);
 }
 
 static void begin_waiting(submission *s)
@@ -440,7 +440,8 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
 hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                                hdi_among among, uint64_t locks, const char *who, hd_ticket *out)
 {
-    submission s; /* member by member: most of it is for who has to wait */
+    HDI_INSIDE(lane->runtime); /* it may wait for room, which hd_close then waits for */
+    submission s;              /* member by member: most of it is for who has to wait */
     s.rt = lane->device->runtime;
     s.lane = lane;
     s.uses = uses;

@@ -164,6 +164,10 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (hdi_is_closing(rt)) {
+        text[strcspn(text, ":")] = 0; /* "hd_wait" */
+        return hdi_wait_failed(rt, text, "%s", "");
+    }
     hdi_suspects awaited;
     hdi_suspect own;
     if (!hdi_suspects_awaited(rt, lane, position, &awaited, &own)) {

@@ -5,6 +5,7 @@
 #ifndef HDI_ENGINE_ENGINE_H
 #define HDI_ENGINE_ENGINE_H
 
+#include "base/presence.h"
 #include "driver/current.h"
 #include "engine/runtime.h"
 #include "engine/suspects.h"
@@ -116,6 +117,11 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 /* ticket.c: waiting for positions. */
 /* Raises a wish to at least `position`. */
 void hdi_want(_Atomic uint64_t *wish, uint64_t position);
+/* Wakes all that wait for a lane, so that they see `closing`. */
+void hdi_wake_sleepers(hdi_device *device);
+/* The status of a call whose wait came to nothing: TIMEOUT with this message, or that the runtime is being closed. */
+hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Until `position` of the lane is done, or the deadline (hdi_clock_ns time). False: the deadline passed. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* The same for waits that the program asks for: before it sleeps, the time is used (hd_runtime.on_block). No lock is held. */
@@ -142,6 +148,13 @@ static inline hd_lane *hdi_lane_any(const hd_lane *handle)
 {
     hd_lane *lane = (hd_lane *)hdi_handle_object(handle);
     return lane && hdi_handle_head_is(&lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
+}
+
+/* For HDI_INSIDE, before anybody looks whether it is a lane: only to be compared. */
+static inline const void *hdi_lane_runtime(const hd_lane *handle)
+{
+    const hd_lane *lane = (const hd_lane *)hdi_handle_object(handle);
+    return lane ? lane->runtime : NULL;
 }
 
 /* NULL: not a live lane. */

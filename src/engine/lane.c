@@ -59,6 +59,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
         .number = number,
         .global = (uint32_t)device->index * HDI_LANES_MAX + number,
         .keeps_failure = keeps_failure,
+        .runtime = rt,
         .device = device,
         .shared = &device->channel.lanes[number],
         .ring = &device->channel.rings[(size_t)number * device->channel.slots],
@@ -370,6 +371,7 @@ hd_lane *hd_default_lane(hd_runtime *rt, int device)
 
 hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
 {
+    HDI_INSIDE(rt);
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_create: out is null");
     }
@@ -389,13 +391,14 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
 
 void hd_lane_destroy(hd_lane *handle)
 {
+    HDI_INSIDE(hdi_lane_runtime(handle));
     give_back(handle, false);
 }
 
 int hd_lane_device(const hd_lane *handle)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
-    return lane ? lane->device->index : -1;
+    return lane ? (int)(lane->global / HDI_LANES_MAX) : -1; /* the device may be gone with its runtime */
 }
 
 int hd_lane_number(const hd_lane *handle)
@@ -417,6 +420,7 @@ hd_ticket hd_lane_ticket(hd_lane *handle)
 
 hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
 {
+    HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle, "hd_lane_wait");
@@ -445,6 +449,7 @@ static bool is_stuck(const hd_lane *lane, uint64_t head)
 
 hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
 {
+    HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle, "hd_lane_reset");

@@ -480,6 +480,7 @@ static hd_loss_cause cause_of(int code)
 
 hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
 {
+    HDI_INSIDE(rt);
     hd_status status = check(rt, out, "hd_loss_next");
     if (status) {
         return status;

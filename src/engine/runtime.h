@@ -75,6 +75,7 @@ struct hd_lane {
         keeps_failure; /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
     bool is_default;
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
+    hd_runtime *runtime;
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
@@ -205,6 +206,7 @@ typedef struct hdi_kernel_code {
 
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
+    _Atomic bool closing; /* calls that wait come back */
     hdi_ground *ground;   /* this structure, and all others that handles lead to */
     uint64_t id;          /* never used again in this process */
     hdi_options options;
@@ -262,6 +264,12 @@ struct hd_runtime {
 static inline int64_t hdi_option_deadline(int64_t milliseconds)
 {
     return hdi_deadline(milliseconds < 0 ? -1 : milliseconds * 1000000);
+}
+
+/* hd_close waits for this call to come back. */
+static inline bool hdi_is_closing(hd_runtime *rt)
+{
+    return atomic_load_explicit(&rt->closing, memory_order_relaxed);
 }
 
 /* The entry of a kernel's number. */

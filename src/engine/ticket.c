@@ -5,6 +5,9 @@
  */
 #include "engine/engine.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -38,7 +41,7 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
             return true;
         }
         int64_t now = hdi_clock_ns();
-        if (now >= deadline) {
+        if (now >= deadline || hdi_is_closing(rt)) {
             return false;
         }
         if (now - start > rt->spin_ns) {
@@ -49,7 +52,7 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
     }
 }
 
-static bool wait_asleep(hdi_lane_shared *shared, uint64_t position, int64_t deadline)
+static bool wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t position, int64_t deadline)
 {
     uint32_t bit = hdi_awaited_bit(position);
     bool in_time = true;
@@ -62,7 +65,7 @@ static bool wait_asleep(hdi_lane_shared *shared, uint64_t position, int64_t dead
         if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
             break;
         }
-        if (!in_time) {
+        if (!in_time || hdi_is_closing(rt)) {
             break;
         }
         in_time = hdi_futex_wait_bits(&shared->wake, wake, bit, deadline);
@@ -95,11 +98,11 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     }
     for (;;) {
         int64_t look = rt->is_process && deadline - LOOK_NS > hdi_clock_ns() ? hdi_clock_ns() + LOOK_NS : deadline;
-        if (wait_asleep(shared, position, look) ||
+        if (wait_asleep(rt, shared, position, look) ||
             (rt->is_process && hdi_lane_has_ended(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
             return true;
         }
-        if (look == deadline) {
+        if (look == deadline || hdi_is_closing(rt)) {
             return false;
         }
         hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
@@ -137,27 +140,45 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
     return hdi_wait_position(rt, lane, position, deadline);
 }
 
+void hdi_wake_sleepers(hdi_device *device)
+{
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_lane_shared *shared = &device->channel.lanes[i];
+        atomic_fetch_add_explicit(&shared->wake, 1, memory_order_seq_cst);
+        if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
+            hdi_futex_wake(&shared->wake, INT32_MAX);
+        }
+    }
+}
+
+hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, ...)
+{
+    if (hdi_is_closing(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who);
+    }
+    char text[200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return hdi_fail(HD_ERROR_TIMEOUT, "%s: %s", who, text);
+}
+
 bool hd_done(hd_ticket ticket)
 {
     hd_lane *lane = hdi_lane_any(ticket.lane);
     return !lane || is_done(lane->shared, ticket.sequence);
 }
 
-hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
+/* The work is not done, or did not go well. */
+static __attribute__((noinline)) hd_status wait_with_care(hd_ticket ticket, int64_t timeout_ns)
 {
+    HDI_INSIDE(hdi_lane_runtime(ticket.lane));
     hd_lane *lane = hdi_lane_any(ticket.lane);
     if (!lane) {
         return ticket.lane ? hdi_handle_refused(ticket.lane, "hd_wait", "ticket", "its runtime was closed") : HD_OK;
     }
-    /* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
-    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
-    if (__builtin_expect(done >= ticket.sequence &&
-                             done <= atomic_load_explicit(&lane->submitted, memory_order_acquire) &&
-                             atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire) == 0,
-                         1)) {
-        return HD_OK;
-    }
-    hd_runtime *rt = lane->device->runtime;
+    hd_runtime *rt = lane->runtime;
     if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
         /* Who only looks may do so often. */
         return hdi_not_done(rt, lane->global, timeout_ns ? ticket.sequence : 0,
@@ -166,4 +187,20 @@ hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
                             (long long)timeout_ns);
     }
     return hdi_position_status(rt, lane->global, ticket.sequence, "hd_wait");
+}
+
+hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
+{
+    const hd_lane *lane = hdi_lane_any(ticket.lane);
+    if (lane) {
+        /* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
+        uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+        if (__builtin_expect(done >= ticket.sequence &&
+                                 done <= atomic_load_explicit(&lane->submitted, memory_order_acquire) &&
+                                 atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire) == 0,
+                             1)) {
+            return HD_OK;
+        }
+    }
+    return wait_with_care(ticket, timeout_ns);
 }

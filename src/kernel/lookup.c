@@ -151,6 +151,7 @@ static hd_status no_module(const hd_module *handle)
 
 hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
 {
+    HDI_INSIDE(hdi_module_runtime(handle));
     if (!name || !out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_get: %s is null", name ? "out" : "name");
     }

@@ -229,6 +229,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
 
 hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_module **out)
 {
+    HDI_INSIDE(rt);
     if (!image || !out || !bytes) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_load: %s",
                         !out     ? "out is null"
@@ -286,6 +287,7 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
 
 hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
 {
+    HDI_INSIDE(rt);
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_builtin_module: out is null");
     }
@@ -371,6 +373,7 @@ static void unload(struct hd_module *m)
 
 void hd_module_unload(hd_module *handle)
 {
+    HDI_INSIDE(hdi_module_runtime(handle));
     struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
         return;

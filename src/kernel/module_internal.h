@@ -32,6 +32,13 @@ struct hdi_modules {
     struct hd_module *builtin[HDI_BUILTINS]; /* NULL: not asked for yet */
 };
 
+/* For HDI_INSIDE, before anybody looks whether it is a module: only to be compared. */
+static inline const void *hdi_module_runtime(const hd_module *handle)
+{
+    const struct hd_module *m = hdi_handle_object(handle);
+    return m ? m->runtime : NULL;
+}
+
 static inline struct hd_module *hdi_module_from_handle(const hd_module *handle)
 {
     struct hd_module *m = hdi_handle_object(handle);

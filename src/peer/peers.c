@@ -501,6 +501,7 @@ static hd_status check_pair(const hd_runtime *rt, int device, int owner)
 
 hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
+    HDI_INSIDE(rt);
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: out is null");
     }
@@ -539,6 +540,7 @@ static void report(void *context, int device, int owner, const hd_peer_info *inf
 
 hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, void *context)
 {
+    HDI_INSIDE(rt);
     if (flags & ~(unsigned)HD_PEERS_AGAIN) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: flags 0x%x, of which only 0x%x is known", flags,
                         (unsigned)HD_PEERS_AGAIN);

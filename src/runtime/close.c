@@ -1,10 +1,11 @@
 /* close.c - hd_close: everything back within its limit, and a message that says what had to be left behind.
  *
- * Work in flight has the option close_timeout. Giving everything back means calls of the driver, joins and answers of workers, each of which
- * may never come. So a thread of the library's does it, the closer, and hd_close waits for that with a limit of its own.
+ * Work in flight has the option close_timeout. Giving everything back means calls of the driver, joins and answers of workers, each of
+ * which may never come. So a thread of the library's does it, the closer, and hd_close waits for that with a limit of its own.
  *
  * Threads: hd_close on any; the closer, which ends with hd_close or, where that gave up, once it is through. Locks: none.
- * Always: what unended work may still use is neither freed nor unmapped. Of two calls that close a runtime one does it.
+ * Always: what unended work may still use is neither freed nor unmapped, and so is everything while a call on the runtime is under way
+ * (presence.h). Of two calls that close a runtime one does it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -224,14 +225,36 @@ typedef struct closer {
     _Atomic uint32_t state; /* futex word */
 } closer;
 
+/* Everybody out. False: a call on the runtime does not come back, and everything that it can reach must stay. */
+static bool empty(hd_runtime *rt, hd_error *left)
+{
+    end_handles(rt);
+    atomic_store_explicit(&rt->closing, true, memory_order_seq_cst);
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_wake_sleepers(rt->devices[i]);
+    }
+    bool out = hdi_presence_await(rt, hdi_option_deadline(rt->options.close_timeout));
+    /* The work that is still in flight is waited for by those who close. */
+    atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
+    if (!out) {
+        *left = hdi_error_blank(HD_ERROR_TIMEOUT);
+        snprintf(left->message, sizeof left->message,
+                 "hd_close: a call of another thread did not come back within close_timeout=%" PRId64
+                 " ms; everything is left as it is",
+                 rt->options.close_timeout);
+    }
+    return out;
+}
+
 static void *close_runtime(void *argument)
 {
     closer *c = argument;
     if (c->runtime->driver) {
         hdi_captures_ignore(c->runtime->driver);
     }
-    end_handles(c->runtime);
-    hdi_runtime_tear_down(c->runtime, &c->left);
+    if (empty(c->runtime, &c->left)) {
+        hdi_runtime_tear_down(c->runtime, &c->left);
+    }
     /* pairs with the acquire of hd_close: `left` is complete. The last of the two frees it. */
     if (atomic_exchange_explicit(&c->state, ENDED, memory_order_acq_rel) == ABANDONED) {
         free(c);
@@ -264,8 +287,9 @@ static void close_here(hd_runtime *rt, hd_error *left)
 {
     const hdi_driver *driver = rt->driver;
     int captures = driver ? hdi_captures_ignore(driver) : HDI_MODE_UNKNOWN;
-    end_handles(rt);
-    hdi_runtime_tear_down(rt, left);
+    if (empty(rt, left)) {
+        hdi_runtime_tear_down(rt, left);
+    }
     if (driver) {
         hdi_captures_mind(driver, captures);
     }
@@ -273,6 +297,10 @@ static void close_here(hd_runtime *rt, hd_error *left)
 
 void hd_close(hd_runtime *rt)
 {
+    if (rt && hdi_presence_is_inside(rt)) {
+        hdi_fail(HD_ERROR_HANDLE, "hd_close: this thread is inside a call on the runtime (a callback cannot close it)");
+        return;
+    }
     if (!hdi_runtime_remove(rt)) {
         if (rt) {
             hdi_runtime_refused(rt, "hd_close");

@@ -36,6 +36,7 @@ int hd_device_count(const hd_runtime *rt)
 
 hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 {
+    HDI_INSIDE(rt);
     const char *who = "hd_runtime_get_info";
     hd_status status = check(rt, 0, out, who);
     status = status ? status : HDI_SIZED_CHECK(who, hd_runtime_info, out);
@@ -57,6 +58,7 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 
 hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 {
+    HDI_INSIDE(rt);
     hd_status status = check(rt, index, out, "hd_device_info");
     status = status ? status : HDI_SIZED_CHECK("hd_device_info", hd_device_info_t, out);
     if (status) {
@@ -106,6 +108,7 @@ hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
 
 hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
 {
+    HDI_INSIDE(rt);
     hd_status status = check(rt, index, out, "hd_device_get_stats");
     status = status ? status : HDI_SIZED_CHECK("hd_device_get_stats", hd_device_stats, out);
     if (status) {

@@ -153,6 +153,7 @@ static bool is_lost(hdi_device *device)
 
 hd_status hd_device_restart(hd_runtime *rt, int index)
 {
+    HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt, "hd_device_restart");
     }

@@ -89,6 +89,7 @@ static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t b
 
 hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
 {
+    HDI_INSIDE(dst ? hdi_buffer_runtime(dst->buffer) : NULL);
     static const char who[] = "hd_tensor_write";
     hdi_extent to;
     hd_status status = hdi_tensor_check(dst, who, "dst", &to);
@@ -131,6 +132,7 @@ hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
 
 hd_status hd_tensor_read(const hd_tensor *src, void *dst)
 {
+    HDI_INSIDE(src ? hdi_buffer_runtime(src->buffer) : NULL);
     static const char who[] = "hd_tensor_read";
     hdi_extent from;
     hd_status status = hdi_tensor_check(src, who, "src", &from);

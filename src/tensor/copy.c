@@ -275,6 +275,7 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
 
 hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out)
 {
+    HDI_INSIDE(dst ? hdi_buffer_runtime(dst->buffer) : NULL);
     return hdi_tensor_copy(dst, src, NULL, "hd_tensor_copy", out);
 }
 

@@ -239,6 +239,7 @@ static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
 hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b, double alpha,
                            double beta, hd_ticket *out)
 {
+    HDI_INSIDE(hdi_lane_runtime(handle));
     product p = {.lane = hdi_lane_from_handle(handle), .alpha = alpha, .beta = beta};
     if (!p.lane) {
         return hdi_lane_refused(handle, WHO);
@@ -262,6 +263,7 @@ hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor 
 
 hd_status hd_matmul_library(hd_lane *handle, char *name, size_t name_bytes, char *why, size_t why_bytes)
 {
+    HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle, "hd_matmul_library");

@@ -1,5 +1,5 @@
-/* test_handles.c - handles that are not good: of another kind, destroyed, of a runtime that was closed. Every call refuses them with HANDLE, or,
- * where it returns no status, with what its header says for a bad handle.
+/* test_handles.c - handles that are not good: of another kind, destroyed, of a runtime that was closed. Every call refuses them with HANDLE,
+ * or, where it returns no status, with what its header says for a bad handle.
  *
  * Threads: one. Locks: none. Always: nothing that was given back is looked at, which the address sanitizer would see.
  */

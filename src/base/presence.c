@@ -1,0 +1,124 @@
+/* presence.c - see presence.h for threads, locks and what always holds. */
+#include "base/presence.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/thread.h"
+#include "base/wait.h"
+
+#define NAP_NS 100000
+
+_Thread_local hdi_presence *hdi_presence_own;
+static _Thread_local hdi_presence *fenced_own; /* the same, also where owners fence */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_presence *all;
+static hdi_presence nobodys; /* in no list */
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int key_error;
+
+static void thread_ends(void *value)
+{
+    hdi_presence *own = value;
+    hdi_presence_own = fenced_own = NULL;
+    pthread_mutex_lock(&lock);
+    own->taken = false;
+    pthread_mutex_unlock(&lock);
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* Of the threads only this one is here. */
+static void in_child(void)
+{
+    for (hdi_presence *p = all; p; p = p->next) {
+        atomic_store_explicit(&p->inside, NULL, memory_order_relaxed);
+        p->taken = p == fenced_own;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void begin(void)
+{
+    key_error = hdi_thread_key(&key, thread_ends);
+    pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static hdi_presence *take(void)
+{
+    hdi_presence *p;
+    pthread_mutex_lock(&lock);
+    for (p = all; p && p->taken; p = p->next) {
+    }
+    if (!p && (p = calloc(1, sizeof *p)) != NULL) {
+        p->next = all;
+        all = p;
+    }
+    if (p) {
+        p->taken = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+static hdi_presence *make(void)
+{
+    pthread_once(&once, begin);
+    hdi_presence *own = take();
+    if (own && !key_error && pthread_setspecific(key, own) != 0) {
+        thread_ends(own); /* nobody would give it back */
+        own = NULL;
+    }
+    return own ? own : &nobodys;
+}
+
+hdi_inside hdi_presence_enter_slow(const void *runtime)
+{
+    if (!fenced_own) {
+        fenced_own = make();
+    }
+    if (!hdi_bias_fenced()) {
+        hdi_presence_own = fenced_own;
+    }
+    /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread sees that the handle is stale */
+    return (hdi_inside){fenced_own, atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst)};
+}
+
+bool hdi_presence_is_inside(const void *runtime)
+{
+    const hdi_presence *own = fenced_own;
+    return own && own != &nobodys && atomic_load_explicit(&own->inside, memory_order_relaxed) == runtime;
+}
+
+static bool is_somebody_inside(const void *runtime)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (hdi_presence *p = all; p && !found; p = p->next) {
+        found = p != fenced_own && atomic_load_explicit(&p->inside, memory_order_acquire) == runtime;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool hdi_presence_await(const void *runtime, int64_t deadline)
+{
+    hdi_bias_barrier();
+    while (is_somebody_inside(runtime)) {
+        if (hdi_clock_ns() >= deadline) {
+            return false;
+        }
+        hdi_nap(NAP_NS);
+    }
+    return true;
+}

@@ -1,0 +1,65 @@
+/* presence.h - which calls are under way: each thread says of which runtime it is inside a call, and hd_close waits until none is.
+ *
+ * A thread enters before it looks at a handle, with a plain store. Who closes makes the handles stale and has every processor that runs this
+ * process see that (hdi_bias_barrier). Then it looks at all threads: who is not seen inside finds the handle stale.
+ *
+ * Threads: any; a thread's record is written by that thread alone. Locks: one for the list of records, taken at a thread's first call, at
+ * its end, and by who closes.
+ * Always: records are never freed; one whose thread has ended serves another. Calls may be nested.
+ */
+#ifndef HDI_BASE_PRESENCE_H
+#define HDI_BASE_PRESENCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/bias.h"
+
+typedef struct hdi_presence {
+    _Atomic(const void *) inside; /* a runtime, only to be compared; NULL: none */
+    struct hdi_presence *next;
+    bool taken; /* under the lock */
+} hdi_presence;
+
+/* NULL: there is none yet, or this process has no membarrier: then a call pays for a fence. */
+extern _Thread_local hdi_presence *hdi_presence_own;
+
+typedef struct hdi_inside {
+    hdi_presence *own;
+    const void *before;
+} hdi_inside;
+
+/* Where hdi_presence_own is NULL. Without memory for a record it is one for all threads that have none, which nobody waits for. */
+hdi_inside hdi_presence_enter_slow(const void *runtime);
+
+/* Inside a call on a runtime from here on. */
+static inline hdi_inside hdi_presence_enter(const void *runtime)
+{
+    hdi_presence *own = hdi_presence_own;
+    if (__builtin_expect(!own, 0)) {
+        return hdi_presence_enter_slow(runtime);
+    }
+    hdi_inside inside = {own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
+    atomic_store_explicit(&own->inside, runtime, memory_order_relaxed);
+    atomic_signal_fence(
+        memory_order_seq_cst); /* the compiler keeps the order, the closer's barrier makes the processor */
+    return inside;
+}
+
+static inline void hdi_presence_leave(const hdi_inside *inside)
+{
+    /* pairs with the acquire load in hdi_presence_await: what the call did is over */
+    atomic_store_explicit(&inside->own->inside, inside->before, memory_order_release);
+}
+
+/* For the rest of the block the thread is inside a call on this runtime. */
+#define HDI_INSIDE(runtime)                                                                                            \
+    const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) = hdi_presence_enter(runtime)
+
+/* Waits until no other thread is inside a call on the runtime, whose handles are stale by now. False: some are, at the deadline. */
+bool hdi_presence_await(const void *runtime, int64_t deadline);
+
+/* Whether the calling thread is inside a call on it. */
+bool hdi_presence_is_inside(const void *runtime);
+
+#endif

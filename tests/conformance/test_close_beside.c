@@ -1,0 +1,220 @@
+/* test_close_beside.c - hd_close while other threads are inside calls: these come back with a status, nothing that they use is freed before,
+ * and what comes later is refused.
+ *
+ * Threads: up to 6 that call, and the main one, which closes. Locks: none; each says when it is about to call.
+ * Always: a call says HD_OK, HANDLE, or that its work failed; hd_close is within its limit.
+ */
+#include "workers.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { bytes = 1 << 16, callers = 6 };
+
+/* Work that does not end is left behind in this process: not a leak to report. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "report_thread_leaks=0";
+}
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "detect_leaks=0";
+}
+
+typedef struct shared {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_buffer *x, *y;
+    atomic_int inside;
+} shared;
+
+typedef struct caller {
+    shared *all;
+    int way;
+} caller;
+
+static hd_status call(const shared *all, int way, uint32_t *mine)
+{
+    hd_buffer *buffer = NULL;
+    hd_lane *lane = NULL;
+    hd_status status;
+    switch (way) {
+    case 0:
+        return hd_buffer_wait(all->x, HD_READ_WRITE, HD_FOREVER);
+    case 1:
+        return hd_alloc_host(all->runtime, 4096, &buffer); /* which hd_close gives back */
+    case 2:
+        return hd_lane_wait(all->lane, HD_FOREVER);
+    case 3:
+        return hd_write(all->y, 0, mine, bytes);
+    case 4:
+        status = hd_lane_create(all->runtime, 0, &lane);
+        if (status == HD_OK) {
+            hd_lane_destroy(lane);
+        }
+        return status;
+    default:
+        return hd_read(all->y, 0, mine, bytes);
+    }
+}
+
+/* Calls until it is refused. */
+static void *goes_on(void *argument)
+{
+    const caller *me = argument;
+    uint32_t *mine = conf_memory(bytes);
+    memset(mine, 0, bytes);
+    hd_status status;
+    atomic_fetch_add(&me->all->inside, 1);
+    do {
+        status = call(me->all, me->way, mine);
+    } while (status == HD_OK);
+    if (status != HD_ERROR_HANDLE) {
+        conf_fail_at(__FILE__, __LINE__, "way %d: %s: %s", me->way, hd_status_name(status), hd_message());
+    }
+    CONF_FAILS(call(me->all, me->way, mine), HD_ERROR_HANDLE);
+    free(mine);
+    return NULL;
+}
+
+static void while_others_go_on(void **state)
+{
+    (void)state;
+    for (int round = 0; round < (CONF_SLOWNESS > 1 ? 3 : 10); round++) {
+        shared all = {.runtime = conf_open(NULL)};
+        CONF_OK(hd_lane_create(all.runtime, 0, &all.lane));
+        CONF_OK(hd_alloc(all.lane, bytes, &all.x));
+        CONF_OK(hd_alloc(all.lane, bytes, &all.y));
+        CONF_OK(hd_fill(all.x, 0, 0, bytes, NULL));
+        CONF_OK(hd_fill(all.y, 0, 0, bytes, NULL));
+        pthread_t threads[callers];
+        caller each[callers];
+        for (int i = 0; i < callers; i++) {
+            each[i] = (caller){&all, i};
+            CONF_EQUAL(pthread_create(&threads[i], NULL, goes_on, &each[i]), 0);
+        }
+        while (atomic_load(&all.inside) < callers) {
+            conf_nap_ms(1);
+        }
+        conf_nap_ms(round);
+        conf_close(all.runtime);
+        for (int i = 0; i < callers; i++) {
+            pthread_join(threads[i], NULL);
+        }
+    }
+}
+
+typedef struct waiter {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_buffer *x;
+    hd_kernel *kernel;
+    hd_ticket ticket;
+    int way;
+    atomic_bool about_to;
+    hd_status status;
+} waiter;
+
+static void *waits(void *argument)
+{
+    waiter *w = argument;
+    uint32_t word = 0;
+    atomic_store(&w->about_to, w->way != 3);
+    switch (w->way) {
+    case 0:
+        w->status = hd_wait(w->ticket, HD_FOREVER);
+        break;
+    case 1:
+        w->status = hd_lane_wait(w->lane, HD_FOREVER);
+        break;
+    case 2:
+        w->status = hd_buffer_wait(w->x, HD_READ, HD_FOREVER);
+        break;
+    case 3:
+        do { /* until the lane is full, and then it waits for room */
+            w->status = hd_launch(w->lane, w->kernel, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0,
+                                  (hd_arg[]){hd_inout(w->x)}, 1, NULL);
+            atomic_store(&w->about_to, true);
+        } while (w->status == HD_OK);
+        break;
+    default:
+        w->status = hd_read(w->x, 0, &word, sizeof word);
+        break;
+    }
+    return NULL;
+}
+
+/* What waits for work that does not end is woken. */
+static void while_others_wait(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 5; way++) {
+        waiter w = {.runtime = conf_open("close_timeout=2000"), .way = way};
+        wk_kernels k = wk_load(w.runtime);
+        WK_NEED_KERNELS(w.runtime, k);
+        bool is_process = conf_is_process(w.runtime);
+        CONF_OK(hd_lane_create(w.runtime, 0, &w.lane));
+        CONF_OK(hd_alloc(w.lane, bytes, &w.x));
+        CONF_OK(hd_fill(w.x, 0, 0, bytes, NULL));
+        wk_gate gate;
+        wk_gate_shut(&gate, w.runtime, w.lane, k);
+        CONF_OK(wk_launch_one(w.lane, k.hello, w.x, &w.ticket));
+        w.kernel = k.hello;
+        pthread_t thread;
+        CONF_EQUAL(pthread_create(&thread, NULL, waits, &w), 0);
+        while (!atomic_load(&w.about_to)) {
+            conf_nap_ms(1);
+        }
+        conf_nap_ms(way * 10);
+        hd_device_stats stats = {.size = sizeof stats};
+        while (way == 3 && stats.ring_full_stalls == 0) { /* it waits for room */
+            CONF_OK(hd_device_get_stats(w.runtime, 0, &stats));
+            conf_nap_ms(1);
+        }
+        conf_close(w.runtime);
+        pthread_join(thread, NULL); /* before the gate opens */
+        CONF_EQUAL(w.status, HD_ERROR_HANDLE);
+        if (!is_process) {
+            wk_gate_open(&gate);
+        }
+    }
+}
+
+static bool closes(void *runtime)
+{
+    hd_close(runtime);
+    CONF_TRUE(strstr(hd_message(), "inside a call") != NULL);
+    return false;
+}
+
+static bool closes_it(void *context, const hd_memory_block *block)
+{
+    (void)block;
+    return closes(context);
+}
+
+/* A callback cannot close the runtime whose call it is in. */
+static void from_a_callback(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_buffer *x = NULL;
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_memory_each(runtime, closes_it, runtime));
+    CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
+    CONF_FILLED(x, 0, 1, bytes);
+    conf_close(runtime);
+}
+
+int main(void)
+{
+    conf_begin("test_close_beside");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(while_others_go_on),
+        CONF_CASE(while_others_wait),
+        CONF_CASE(from_a_callback),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
