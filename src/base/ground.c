@@ -8,6 +8,8 @@
 #include "base/handle.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10) /* more, where more is asked for at once */
+#define YARD_BYTES                                                                                                     \
+    ((size_t)32 << 20) /* addresses that chunks are cut from: cleared ones are neighbours, and one mapping */
 
 typedef struct chunk {
     struct chunk *next;
@@ -22,6 +24,8 @@ struct hdi_ground {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hdi_ground *all;
+static char *yard; /* what is left of it */
+static size_t yard_bytes;
 
 static void before_fork(void)
 {
@@ -52,6 +56,32 @@ hdi_ground *hdi_ground_create(void)
     return ground;
 }
 
+/* Addresses that nobody has; NULL: none. Lock held. */
+static void *cut(size_t bytes)
+{
+    if (bytes > yard_bytes) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        size_t wanted = bytes > YARD_BYTES ? bytes : YARD_BYTES;
+        void *more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
+        if (more == MAP_FAILED && wanted > bytes) { /* the system limits addresses */
+            wanted = bytes;
+            more = mmap(NULL, wanted, PROT_NONE, flags, -1, 0);
+        }
+        if (more == MAP_FAILED) {
+            return NULL;
+        }
+        yard = more;
+        yard_bytes = wanted;
+    }
+    if (mprotect(yard, bytes, PROT_READ | PROT_WRITE) != 0) {
+        return NULL;
+    }
+    void *base = yard;
+    yard += bytes;
+    yard_bytes -= bytes;
+    return base;
+}
+
 /* A chunk with room for so many bytes, in front of the others. Lock held. */
 static bool add_chunk(hdi_ground *ground, size_t bytes)
 {
@@ -60,8 +90,8 @@ static bool add_chunk(hdi_ground *ground, size_t bytes)
         return false;
     }
     bytes = (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES * CHUNK_BYTES;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED) {
+    void *base = cut(bytes);
+    if (base == NULL) {
         free(c);
         return false;
     }
