@@ -237,8 +237,9 @@ static void await_calls(pair *p, unsigned n)
 
 static void a_moment(conf_random *r)
 {
-    for (uint64_t i = conf_below(r, conf_chance(r, 50) ? 50 : 3000); i > 0; i--) {
-        atomic_thread_fence(memory_order_seq_cst);
+    volatile uint64_t turns = conf_below(r, conf_chance(r, 50) ? 50 : 3000);
+    while (turns > 0) {
+        turns = turns - 1;
     }
 }
 
