@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,23 +51,32 @@ static int look(struct dl_phdr_info *object, size_t bytes, void *context)
     return s->name != NULL;
 }
 
-static search look_for_self(void)
+static search self;
+
+static void look_for_it(void)
 {
-    search s = {.address = (uintptr_t)look_for_self};
-    dl_iterate_phdr(look, &s);
-    return s;
+    self.address = (uintptr_t)look_for_it;
+    dl_iterate_phdr(look, &self);
+}
+
+/* Once: the library stays where it is. And a child of fork() must not ask the loader, whose lock a thread of its parent may have had. */
+static const search *look_for_self(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, look_for_it);
+    return &self;
 }
 
 const char *hdi_self_object(void)
 {
-    search s = look_for_self();
-    return s.name != NULL && s.name[0] != '\0' ? s.name : NULL; /* the program has an empty name */
+    const search *s = look_for_self();
+    return s->name != NULL && s->name[0] != '\0' ? s->name : NULL; /* the program has an empty name */
 }
 
 bool hdi_self_runpath(char *out, size_t bytes)
 {
-    search s = look_for_self();
-    int n = snprintf(out, bytes, "%s", s.runpath != NULL ? s.runpath : "");
+    const search *s = look_for_self();
+    int n = snprintf(out, bytes, "%s", s->runpath != NULL ? s->runpath : "");
     return n >= 0 && (size_t)n < bytes;
 }
 
