@@ -32,11 +32,10 @@ typedef struct submission {
     int64_t deadline; /* for room; 0: not waited yet */
     int archivings;   /* how often the log of failures had to be made room in */
     bool archived;    /* failures of the lane, as far as that was possible at once */
-    bool queued;      /* `turn` is in the lane's queue for room */
     bool in_parts;    /* a record has several segments */
-    bool claims;      /* the records of the uses in `claimed` are ours */
-    /* Set only where the line above says so. */
+    bool queued;      /* `turn` is set, and in the lane's queue for room */
     hdi_room_waiter turn;
+    bool claims; /* `claimed` and `apart` are set; the records of the uses in `claimed` are ours */
     bool claimed[HDI_USES_OF_ONE];
     hdi_waits apart; /* what their uses wait for */
 } submission;

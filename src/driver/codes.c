@@ -18,8 +18,7 @@ static const char *gone_name(hdcu_result code)
     case HDI_GONE_CLOSED:
         return "it has no worker process";
     case HDI_GONE_NONSENSE:
-        return "what it shares with its worker process was damaged (by a stray write, or a worker that does not keep "
-               "to the "
+        return "what it shares with its worker process was damaged (by a stray write, or by a worker that breaks the "
                "rules)";
     default:
         if (code <= HDI_GONE_SIGNAL) {
@@ -45,34 +44,6 @@ const char *hdi_driver_code_name(hdcu_result code)
     }
 }
 
-bool hdi_driver_code_is_fatal(hdcu_result code)
-{
-    if (code < 0) {
-        return true;
-    }
-    switch (code) {
-    case HDCU_ERROR_DEINITIALIZED:
-    case HDCU_ERROR_ECC_UNCORRECTABLE:
-    case HDCU_ERROR_NVLINK_UNCORRECTABLE:
-    case 226: /* CUDA_ERROR_CONTAINED: an ECC error that hit this context only */
-    case HDCU_ERROR_ILLEGAL_ADDRESS:
-    case HDCU_ERROR_LAUNCH_TIMEOUT:
-    case HDCU_ERROR_CONTEXT_IS_DESTROYED:
-    case HDCU_ERROR_ASSERT:
-    case HDCU_ERROR_HARDWARE_STACK_ERROR:
-    case HDCU_ERROR_ILLEGAL_INSTRUCTION:
-    case HDCU_ERROR_MISALIGNED_ADDRESS:
-    case HDCU_ERROR_INVALID_ADDRESS_SPACE:
-    case HDCU_ERROR_INVALID_PC:
-    case HDCU_ERROR_LAUNCH_FAILED:
-    case 810: /* CUDA_ERROR_MPS_CLIENT_TERMINATED */
-    case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK */
-        return true;
-    default:
-        return false;
-    }
-}
-
 bool hdi_driver_code_is_of_kernel(hdcu_result code)
 {
     switch (code) {
@@ -85,6 +56,25 @@ bool hdi_driver_code_is_of_kernel(hdcu_result code)
     case HDCU_ERROR_INVALID_ADDRESS_SPACE:
     case HDCU_ERROR_INVALID_PC:
     case HDCU_ERROR_LAUNCH_FAILED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool hdi_driver_code_is_fatal(hdcu_result code)
+{
+    if (code < 0 || hdi_driver_code_is_of_kernel(code)) {
+        return true;
+    }
+    switch (code) {
+    case HDCU_ERROR_DEINITIALIZED:
+    case HDCU_ERROR_ECC_UNCORRECTABLE:
+    case HDCU_ERROR_NVLINK_UNCORRECTABLE:
+    case 226: /* CUDA_ERROR_CONTAINED: an ECC error that hit this context only */
+    case HDCU_ERROR_CONTEXT_IS_DESTROYED:
+    case 810: /* CUDA_ERROR_MPS_CLIENT_TERMINATED */
+    case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK */
         return true;
     default:
         return false;
