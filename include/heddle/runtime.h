@@ -50,9 +50,7 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message says so. NULL is ignored; what is no open
  * runtime any more is refused (hd_message, HANDLE): of two threads that close at once one does.
  * Calls of other threads that are under way come back, with HANDLE where they wait for work; they have close_timeout for that, and else everything
- * is left as it is. The short ones may not be called meanwhile: hd_launch, hd_copy, hd_fill, hd_alloc, hd_free, hd_default_lane,
- * hd_lane_ticket, hd_done, and hd_wait on what is done; one of them that waits, for room or memory, comes back. Calls afterwards are refused: HANDLE. Not from
- * a callback of this runtime: refused. */
+ * is left as it is. Calls afterwards are refused: HANDLE. Not from a callback of this runtime: refused. */
 HD_API void hd_close(hd_runtime *runtime);
 
 /* Number of devices, 0 for NULL. Devices are numbered from 0 in the driver's order. */

@@ -11,6 +11,7 @@
 
 _Thread_local hdi_presence *hdi_presence_own;
 static _Thread_local hdi_presence *fenced_own; /* the same, also where owners fence */
+static _Thread_local bool covered;             /* in a callback without a record of its own */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static hdi_presence *all;
@@ -19,13 +20,18 @@ static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int key_error;
 
+static void give(hdi_presence *p)
+{
+    pthread_mutex_lock(&lock);
+    p->taken = false;
+    pthread_mutex_unlock(&lock);
+}
+
 static void thread_ends(void *value)
 {
     hdi_presence *own = value;
     hdi_presence_own = fenced_own = NULL;
-    pthread_mutex_lock(&lock);
-    own->taken = false;
-    pthread_mutex_unlock(&lock);
+    give(own);
 }
 
 static void before_fork(void)
@@ -43,7 +49,10 @@ static void in_child(void)
 {
     for (hdi_presence *p = all; p; p = p->next) {
         atomic_store_explicit(&p->inside, NULL, memory_order_relaxed);
-        p->taken = p == fenced_own;
+        p->taken = false;
+    }
+    for (hdi_presence *p = fenced_own; p; p = p->outer) {
+        p->taken = true;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -66,6 +75,7 @@ static hdi_presence *take(void)
     }
     if (p) {
         p->taken = true;
+        p->outer = NULL;
     }
     pthread_mutex_unlock(&lock);
     return p;
@@ -87,6 +97,9 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     if (!fenced_own) {
         fenced_own = make();
     }
+    if (covered) {
+        return (hdi_inside){&nobodys, NULL};
+    }
     if (!hdi_bias_fenced()) {
         hdi_presence_own = fenced_own;
     }
@@ -94,10 +107,47 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     return (hdi_inside){fenced_own, atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst)};
 }
 
-bool hdi_presence_is_inside(const void *runtime)
+hdi_apart hdi_presence_apart(void)
+{
+    hdi_apart apart = {fenced_own, hdi_presence_own != NULL, covered};
+    hdi_presence *within = take();
+    if (within) {
+        within->outer = fenced_own;
+        fenced_own = within;
+    } else { /* no memory: what made the callback is inside for all of it */
+        covered = true;
+    }
+    hdi_presence_own = within && apart.was_fast ? within : NULL;
+    return apart;
+}
+
+void hdi_presence_together(hdi_apart apart)
+{
+    if (fenced_own != apart.own) {
+        give(fenced_own);
+    }
+    fenced_own = apart.own;
+    hdi_presence_own = apart.was_fast ? apart.own : NULL;
+    covered = apart.was_covered;
+}
+
+/* The calling thread's own records are those from fenced_own outwards. */
+static bool is_own(const hdi_presence *p)
 {
     const hdi_presence *own = fenced_own;
-    return own && own != &nobodys && atomic_load_explicit(&own->inside, memory_order_relaxed) == runtime;
+    while (own && own != p) {
+        own = own->outer;
+    }
+    return own != NULL;
+}
+
+bool hdi_presence_is_inside(const void *runtime)
+{
+    bool found = false;
+    for (const hdi_presence *p = fenced_own; p && !found; p = p->outer) {
+        found = p != &nobodys && atomic_load_explicit(&p->inside, memory_order_relaxed) == runtime;
+    }
+    return found;
 }
 
 static bool is_somebody_inside(const void *runtime)
@@ -105,7 +155,7 @@ static bool is_somebody_inside(const void *runtime)
     bool found = false;
     pthread_mutex_lock(&lock);
     for (hdi_presence *p = all; p && !found; p = p->next) {
-        found = p != fenced_own && atomic_load_explicit(&p->inside, memory_order_acquire) == runtime;
+        found = atomic_load_explicit(&p->inside, memory_order_acquire) == runtime && !is_own(p);
     }
     pthread_mutex_unlock(&lock);
     return found;

@@ -3,9 +3,12 @@
  * A thread enters before it looks at a handle, with a plain store. Who closes makes the handles stale and has every processor that runs this
  * process see that (hdi_bias_barrier). Then it looks at all threads: who is not seen inside finds the handle stale.
  *
+ * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that are made by the million: it costs two plain stores, and
+ * may have HDI_INSIDE within, but is not within anything itself. What the program does in a callback counts apart (hdi_presence_apart).
+ *
  * Threads: any; a thread's record is written by that thread alone. Locks: one for the list of records, taken at a thread's first call, at
- * its end, and by who closes.
- * Always: records are never freed; one whose thread has ended serves another. Calls may be nested.
+ * its end, around a callback, and by who closes.
+ * Always: records are never freed; one whose thread has ended serves another.
  */
 #ifndef HDI_BASE_PRESENCE_H
 #define HDI_BASE_PRESENCE_H
@@ -15,10 +18,15 @@
 #include <stdint.h>
 #include "base/bias.h"
 
+#if HDI_DEBUG
+#include <assert.h>
+#endif
+
 typedef struct hdi_presence {
     _Atomic(const void *) inside; /* a runtime, only to be compared; NULL: none */
     struct hdi_presence *next;
-    bool taken; /* under the lock */
+    struct hdi_presence *outer; /* of a callback: the record of the call that made it */
+    bool taken;                 /* under the lock */
 } hdi_presence;
 
 /* NULL: there is none yet, or this process has no membarrier: then a call pays for a fence. */
@@ -55,6 +63,39 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
 /* For the rest of the block the thread is inside a call on this runtime. */
 #define HDI_INSIDE(runtime)                                                                                            \
     const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) = hdi_presence_enter(runtime)
+
+/* The same for a call that no other public call contains: what was before is nothing. */
+static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime)
+{
+    hdi_presence *own = hdi_presence_own;
+    if (__builtin_expect(!own, 0)) {
+        return hdi_presence_enter_slow(runtime).own;
+    }
+#if HDI_DEBUG
+    assert(!atomic_load_explicit(&own->inside, memory_order_relaxed) && "a brief call within a call");
+#endif
+    atomic_store_explicit(&own->inside, runtime, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* as above */
+    return own;
+}
+
+static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
+{
+    atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
+}
+
+#define HDI_INSIDE_BRIEFLY(runtime)                                                                                    \
+    hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
+        hdi_presence_enter_briefly(runtime)
+
+/* Around a callback of the program's, so that what it calls does not end the announcement of the call that made it. The result goes to
+ * the end. */
+typedef struct hdi_apart {
+    hdi_presence *own;
+    bool was_fast, was_covered;
+} hdi_apart;
+hdi_apart hdi_presence_apart(void);
+void hdi_presence_together(hdi_apart apart);
 
 /* Waits until no other thread is inside a call on the runtime, whose handles are stale by now. False: some are, at the deadline. */
 bool hdi_presence_await(const void *runtime, int64_t deadline);

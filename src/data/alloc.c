@@ -333,7 +333,6 @@ static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigne
 static hd_status __attribute__((noinline))
 alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const void *call_site, hd_buffer **out)
 {
-    HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
         return hdi_lane_refused(handle, "hd_alloc");
@@ -374,6 +373,7 @@ alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const vo
 
 hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
 {
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     const void *call_site = __builtin_return_address(0);
     if (__builtin_expect((lane != NULL) & (out != NULL) & (bytes != 0), 1)) {
@@ -386,9 +386,9 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
     return alloc(handle, bytes, 0, NULL, call_site, out);
 }
 
-hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
+hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                         hd_buffer **out)
 {
-    const void *call_site = __builtin_return_address(0);
     hd_alloc_options room;
     if (options && !(options = HDI_SIZED_IN("hd_alloc_with", hd_alloc_options, options, &room))) {
         return HD_ERROR_ARGUMENT;
@@ -409,8 +409,15 @@ hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *o
     return alloc(handle, bytes, flags, label, call_site, out);
 }
 
+hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
+{
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
+    return hdi_alloc_with(handle, bytes, options, __builtin_return_address(0), out);
+}
+
 hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
 {
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
     return alloc(handle, bytes, FLAG_UNIFIED, NULL, __builtin_return_address(0), out);
 }
 
@@ -589,22 +596,34 @@ static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buf
     }
 }
 
-void hd_free(hd_buffer *handle)
+static inline void free_buffer(struct hd_buffer *b, hd_buffer *handle, const void *call_site)
 {
-    struct hd_buffer *b = hdi_self_object(handle);
-    if (!b) {
-        return;
-    }
     uint64_t word = hdi_self_word(handle);
     /* Looked at first, since a compare-and-swap writes even where it fails, and what is no buffer may be memory that cannot be written. Of two
      * frees of one handle, by whichever threads, one wins. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
-        free_odd(b, handle, __builtin_return_address(0));
+        free_odd(b, handle, call_site);
         return;
     }
     await_submitters(b);
     if (__builtin_expect(!put_cached(b), 0)) {
         end_buffer(b);
+    }
+}
+
+void hdi_free(hd_buffer *handle)
+{
+    if (handle) {
+        free_buffer(hdi_self_object(handle), handle, __builtin_return_address(0));
+    }
+}
+
+void hd_free(hd_buffer *handle)
+{
+    struct hd_buffer *b = hdi_self_object(handle);
+    if (b) {
+        HDI_INSIDE_BRIEFLY(b->runtime);
+        free_buffer(b, handle, __builtin_return_address(0));
     }
 }

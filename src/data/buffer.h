@@ -150,6 +150,11 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
 /* Gives a buffer's memory back, with the marks of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
 
+/* hd_alloc_with and hd_free for who is inside a call on the runtime, or is a thread of the library's. */
+hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                         hd_buffer **out);
+void hdi_free(hd_buffer *handle);
+
 /* For hdi_arena_config; `device` is an hdi_device. */
 bool hdi_buffers_relieve(void *device);
 /* For hdi_caches_config. */

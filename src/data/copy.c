@@ -185,6 +185,7 @@ static hd_status check_both(hd_buffer *dst_handle, size_t dst_offset, size_t dst
 
 hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes, hd_ticket *out)
 {
+    HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(dst));
     hdi_box box = hdi_box_of_bytes(bytes);
     hdi_transfer t = {.box = &box, .who = "hd_copy"};
     hd_status status = check_both(dst, dst_offset, bytes, src, src_offset, bytes, "hd_copy: dst", "hd_copy: src", &t);
@@ -206,6 +207,7 @@ hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_
 hd_status hd_copy_box(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, const hd_box *shape,
                       hd_ticket *out)
 {
+    HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(dst));
     hdi_box box;
     hdi_transfer t = {.box = &box, .who = "hd_copy_box"};
     hd_status status = hdi_box_make(shape, "hd_copy_box", &box);
@@ -229,6 +231,7 @@ hd_status hd_copy_box(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t 
 
 hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out)
 {
+    HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_fill", &b);
     if (status) {

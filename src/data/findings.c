@@ -171,7 +171,9 @@ static void tell(struct hdi_findings *f, const hd_finding *what)
         hdi_error_save(&before);
         HDI_SIZED_TOLD(hd_finding) told = {.known = *what};
         inside = true;
+        hdi_apart apart = hdi_presence_apart();
         ((hd_finding_callback)now->function)(now->context, &told.known);
+        hdi_presence_together(apart);
         inside = false;
         hdi_hook_leave(&f->hook, now);
         hdi_error_restore(&before);

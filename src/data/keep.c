@@ -53,7 +53,7 @@ void hdi_kept_release(struct hdi_kept *kept)
 {
     for (int i = 0; kept && i < 2; i++) {
         if (kept->copy[i]) {
-            hd_free(hdi_buffer_handle(kept->copy[i]));
+            hdi_free(hdi_buffer_handle(kept->copy[i]));
         }
     }
     hdi_kept_forget(kept);

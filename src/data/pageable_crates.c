@@ -270,7 +270,7 @@ bool hdi_crates_relieve(hd_runtime *rt)
         hdi_crates *ring = all ? &all->rings[i % RINGS] : NULL;
         hdi_awaited busy_until;
         for (hdi_crate *crate; ring && (crate = take_idle(ring, &busy_until));) {
-            hd_free(hdi_buffer_handle(crate->buffer));
+            hdi_free(hdi_buffer_handle(crate->buffer));
             give_place(ring, crate);
             any = true;
         }

@@ -131,7 +131,9 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
         inside = true;
+        hdi_apart apart = hdi_presence_apart();
         freed = ((hd_reclaim_callback)now->function)(now->context, &what.known);
+        hdi_presence_together(apart);
         inside = false;
         hdi_hook_leave(&r->hook, now);
     }

@@ -194,7 +194,7 @@ bool hdi_rings_trim(hd_runtime *rt)
                 buffer = take_idle(rt, rings->pairs[i][j], &left);
                 pthread_mutex_unlock(&rings->lock);
                 if (buffer) {
-                    hd_free(hdi_buffer_handle(buffer)); /* with the marks of what its record still names */
+                    hdi_free(hdi_buffer_handle(buffer)); /* with the marks of what its record still names */
                 }
             } while (buffer);
             in_use |= left;

@@ -222,7 +222,7 @@ bool hdi_staging_trim(hd_runtime *rt)
         pthread_mutex_unlock(&pool->lock);
         if (buffer) {
             /* With the marks of what its record still names: what a lost device may go on writing is not given out again. */
-            hd_free(hdi_buffer_handle(buffer));
+            hdi_free(hdi_buffer_handle(buffer));
         }
     } while (buffer);
     return hdi_rings_trim(rt) || in_use;

@@ -62,7 +62,8 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
                         command->slots, (unsigned)lane->mask + 1);
     }
     hdi_submit_lock(rt, locks);
-    if (__builtin_expect(hdi_device_lost(device) != 0, 0) || among.after.position || among.ours || among.kernel ||
+    if (__builtin_expect(hdi_device_lost(device) != 0, 0) || among.after.position || among.ours ||
+        (among.same && (among.same->kernel || !hdi_lane_is_same(lane, among.same))) ||
         __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
         return hdi_submit_with_care(lane, uses, n_uses, command, among, locks, who, out);
     }
@@ -97,36 +98,37 @@ static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_stat
 
 /* Launches that are not usual, before and after the locks were taken. */
 static hd_status __attribute__((noinline))
-launch_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-             const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out)
+launch_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const hdi_same *same,
+             hd_ticket *out)
 {
-    const hdi_among among = {.kernel = kernel, .kernel_word = kernel_word};
+    const hdi_among among = {.same = same};
     hd_ticket ticket = {NULL, 0};
     hd_status status = hdi_submit_among(lane, uses, n_uses, command, among, "hd_launch", &ticket);
     return await_launch(lane, command, status, ticket, out);
 }
 
 static hd_status __attribute__((noinline))
-launch_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                 const hdi_handle_head *kernel, uint64_t kernel_word, uint64_t locks, hd_ticket *out)
+launch_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const hdi_same *same,
+                 uint64_t locks, hd_ticket *out)
 {
-    const hdi_among among = {.kernel = kernel, .kernel_word = kernel_word};
+    const hdi_among among = {.same = same};
     hd_ticket ticket = {NULL, 0};
     hd_status status = hdi_submit_with_care(lane, uses, n_uses, command, among, locks, "hd_launch", &ticket);
     return await_launch(lane, command, status, ticket, out);
 }
 
 hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                            const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out)
+                            const hdi_same *same, hd_ticket *out)
 {
     uint64_t locks = gather_locks(lane, uses, n_uses);
     if (__builtin_expect(((locks & HDI_UNIFIED_BIT) != 0) | (command->slots > lane->mask / 2), 0)) {
-        return launch_among(lane, uses, n_uses, command, kernel, kernel_word, out);
+        return launch_among(lane, uses, n_uses, command, same, out);
     }
     hdi_submit_lock(lane->device->runtime, locks);
-    if (__builtin_expect(!hdi_kernel_is_same(kernel, kernel_word) || hdi_device_lost(lane->device) != 0, 0) ||
+    if (__builtin_expect(
+            !hdi_kernel_is_same(same) || !hdi_lane_is_same(lane, same) || hdi_device_lost(lane->device) != 0, 0) ||
         __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
-        return launch_with_care(lane, uses, n_uses, command, kernel, kernel_word, locks, out);
+        return launch_with_care(lane, uses, n_uses, command, same, locks, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);
     return HD_OK;

@@ -21,6 +21,13 @@ typedef struct hdi_use {
     bool whole; /* low and high are all of it */
 } hdi_use;
 
+/* The words of the handles that an operation was made with, looked at again under the order locks. */
+typedef struct hdi_same {
+    uint64_t lane;                 /* 0: the library's own, which nobody destroys */
+    const hdi_handle_head *kernel; /* NULL: nobody unloads it */
+    uint64_t kernel_word;
+} hdi_same;
+
 /* What one of several operations that are one to the program has to do with the others. */
 typedef struct hdi_among {
     hdi_mark
@@ -28,10 +35,7 @@ typedef struct hdi_among {
     unsigned
         ours; /* bit per use: what is read there, one of the others has made. That it has failed, the operation says then, not its
                        submission */
-    /* The kernel that is launched, and its handle's word when the handle was good, looked at again under the order locks; NULL: nobody unloads
-     * it. */
-    const hdi_handle_head *kernel;
-    uint64_t kernel_word;
+    const hdi_same *same; /* NULL: no handles but the buffers' */
 } hdi_among;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.
@@ -43,9 +47,9 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_among among, const char *who, hd_ticket *out);
 
-/* The same of the program's kernel, as hd_launch does it. Errors: also HANDLE (unloaded meanwhile). */
+/* The same of the program's kernel in the program's lane, as hd_launch does it. Errors: also HANDLE (unloaded or destroyed meanwhile). */
 hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                            const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out);
+                            const hdi_same *same, hd_ticket *out);
 
 /* The same without moving the bytes of unified buffers. */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

@@ -242,7 +242,8 @@ static bool refuses(const hd_lane *lane)
 /* What may have changed since the operation was checked. Where something has, this gives up. Also looks whether records have several segments. */
 static hd_status look_again(submission *s)
 {
-    if (hdi_lane_is_past(s->lane)) {
+    const hdi_same *same = s->among.same;
+    if (hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same))) {
         give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "%s: the lane was destroyed meanwhile", s->who);
     }
@@ -250,7 +251,7 @@ static hd_status look_again(submission *s)
         give_up(s);
         return hdi_lane_refuses(s->lane, s->who);
     }
-    if (s->among.kernel && !hdi_kernel_is_same(s->among.kernel, s->among.kernel_word)) {
+    if (same && same->kernel && !hdi_kernel_is_same(same)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "%s: the kernel's module was unloaded meanwhile", s->who);
     }

@@ -35,9 +35,15 @@ static inline bool hdi_use_is_same(const hdi_use *use)
 }
 
 /* Likewise for a kernel: hd_module_unload makes its handle stale before it waits for those who have the lock. */
-static inline bool hdi_kernel_is_same(const hdi_handle_head *kernel, uint64_t word)
+static inline bool hdi_kernel_is_same(const hdi_same *same)
 {
-    return atomic_load_explicit(&kernel->word, memory_order_acquire) == word;
+    return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
+}
+
+/* And for a lane, whose handle hd_lane_destroy makes stale under the order lock; after that it may be somebody else's. */
+static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
+{
+    return atomic_load_explicit(&lane->handle.word, memory_order_relaxed) == same->lane;
 }
 
 /* Slots that the waits and the command take from `head` on, the gap at the ring's end included. The lane's lock is held. */

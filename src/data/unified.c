@@ -387,7 +387,7 @@ void hdi_unified_release(struct hd_buffer *b)
 {
     struct hd_buffer *pinned = b->mirror->pinned;
     hdi_unified_forget(b);
-    hd_free(hdi_buffer_handle(pinned));
+    hdi_free(hdi_buffer_handle(pinned));
 }
 
 void hdi_unified_forget(struct hd_buffer *b)

@@ -157,6 +157,12 @@ static inline const void *hdi_lane_runtime(const hd_lane *handle)
     return lane ? lane->runtime : NULL;
 }
 
+/* What the word of a good handle's lane is. */
+static inline uint64_t hdi_lane_word(const hd_lane *handle)
+{
+    return hdi_handle_word(HDI_LANE_MAGIC, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
+}
+
 /* NULL: not a live lane. */
 static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
 {

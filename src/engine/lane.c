@@ -349,6 +349,7 @@ static hd_lane *make_default_lane(hdi_device *device)
 
 hd_lane *hd_default_lane(hd_runtime *rt, int device)
 {
+    HDI_INSIDE_BRIEFLY(rt);
     if (!rt || hdi_handle_object(rt) != rt || !hdi_handle_head_is(&rt->head, HDI_RUNTIME_MAGIC)) {
         hdi_runtime_refused(rt, "hd_default_lane");
         return NULL;

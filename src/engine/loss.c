@@ -458,6 +458,7 @@ static hd_status check(hd_runtime *rt, const void *out, const char *who)
 
 hd_status hd_loss_descriptor(hd_runtime *rt, int *out)
 {
+    HDI_INSIDE(rt);
     hd_status status = check(rt, out, "hd_loss_descriptor");
     if (!status) {
         *out = rt->losses->descriptor;

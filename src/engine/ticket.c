@@ -166,6 +166,7 @@ hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, .
 
 bool hd_done(hd_ticket ticket)
 {
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(ticket.lane));
     hd_lane *lane = hdi_lane_any(ticket.lane);
     return !lane || is_done(lane->shared, ticket.sequence);
 }
@@ -189,18 +190,20 @@ static __attribute__((noinline)) hd_status wait_with_care(hd_ticket ticket, int6
     return hdi_position_status(rt, lane->global, ticket.sequence, "hd_wait");
 }
 
+/* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
+static inline bool is_done_and_well(hd_ticket ticket)
+{
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(ticket.lane));
+    const hd_lane *lane = hdi_lane_any(ticket.lane);
+    if (!lane) {
+        return false;
+    }
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    return done >= ticket.sequence && done <= atomic_load_explicit(&lane->submitted, memory_order_acquire) &&
+           atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire) == 0;
+}
+
 hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
 {
-    const hd_lane *lane = hdi_lane_any(ticket.lane);
-    if (lane) {
-        /* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
-        uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
-        if (__builtin_expect(done >= ticket.sequence &&
-                                 done <= atomic_load_explicit(&lane->submitted, memory_order_acquire) &&
-                                 atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire) == 0,
-                             1)) {
-            return HD_OK;
-        }
-    }
-    return wait_with_care(ticket, timeout_ns);
+    return __builtin_expect(is_done_and_well(ticket), 1) ? HD_OK : wait_with_care(ticket, timeout_ns);
 }

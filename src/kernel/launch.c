@@ -307,6 +307,7 @@ _Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_comman
 hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid, hd_dims block, size_t shared_bytes,
                     const hd_arg *args, size_t n_args, hd_ticket *out)
 {
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane_handle));
     hd_lane *lane = hdi_lane_from_handle(lane_handle);
     if (__builtin_expect(!lane, 0)) {
         return hdi_lane_refused(lane_handle, "hd_launch");
@@ -318,7 +319,7 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
                       : hdi_handle_refused(kernel_handle, "hd_launch", "kernel",
                                            "its module was unloaded, or its runtime closed");
     }
-    uint64_t kernel_word = hdi_kernel_word(kernel_handle);
+    hdi_same same = {hdi_lane_word(lane_handle), &kernel->head, hdi_kernel_word(kernel_handle)};
     if (__builtin_expect(!args && n_args, 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: args is null");
     }
@@ -327,12 +328,12 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
                                              : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     const hdi_params *params = hdi_kernel_params(kernel);
     if (__builtin_expect(n_args != params->n, 0)) {
-        return unless_unloaded(kernel, kernel_word, count_failed(params, kernel->name, n_args));
+        return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, n_args));
     }
     if (__builtin_expect(!shape_is_plain(&device->limits, kernel, device->index, grid, block, shared_bytes), 0)) {
-        hd_status status = check_shape(lane, kernel, kernel_word, grid, block, shared_bytes);
+        hd_status status = check_shape(lane, kernel, same.kernel_word, grid, block, shared_bytes);
         if (status) {
-            return unless_unloaded(kernel, kernel_word, status);
+            return unless_unloaded(kernel, same.kernel_word, status);
         }
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
@@ -343,8 +344,8 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
                 .uses = uses};
     hd_status status = pack_arguments(&p, params, args, n_args);
     if (__builtin_expect(status != HD_OK, 0)) {
-        return unless_unloaded(kernel, kernel_word, status);
+        return unless_unloaded(kernel, same.kernel_word, status);
     }
     write_launch(command, kernel, params->argument_bytes, grid, block, shared_bytes);
-    return hdi_submit_launch(lane, uses, p.n_uses, command, &kernel->head, kernel_word, out);
+    return hdi_submit_launch(lane, uses, p.n_uses, command, &same, out);
 }

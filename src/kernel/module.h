@@ -84,14 +84,6 @@ hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t gri
                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_among among, const char *who,
                            hd_ticket *out);
 
-static inline hd_status hdi_launch_own(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block,
-                                       size_t shared_bytes, const void *arguments, const hdi_use *uses, size_t n_uses,
-                                       const char *who, hd_ticket *out)
-{
-    return hdi_launch_among(lane, kernel, grid, block, shared_bytes, arguments, uses, n_uses, (hdi_among){.ours = 0},
-                            who, out);
-}
-
 /* launch_wait.c: hd_runtime.on_launched with the option launch_wait. Waits until the launch, whose command this is, has ended: its status, with
  * grid and arguments in the message. */
 hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t position);

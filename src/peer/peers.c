@@ -534,7 +534,9 @@ static void report(void *context, int device, int owner, const hd_peer_info *inf
     if (p->call) {
         HDI_SIZED_TOLD(hd_peer_info) told = {.known = *info};
         told.known.size = sizeof told.known;
+        hdi_apart apart = hdi_presence_apart();
         p->call(p->context, device, owner, &told.known, p->done, p->total);
+        hdi_presence_together(apart);
     }
 }
 

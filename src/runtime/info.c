@@ -31,6 +31,7 @@ static hd_status check(const hd_runtime *rt, int device, const void *out, const 
 
 int hd_device_count(const hd_runtime *rt)
 {
+    HDI_INSIDE(rt);
     return hdi_runtime_is_open(rt) ? rt->n_devices : 0;
 }
 
@@ -145,6 +146,7 @@ static const char *value_in_force(const hd_runtime *rt, int index, const char *n
 
 hd_status hd_option_get(const hd_runtime *rt, int index, hd_option_info *out)
 {
+    HDI_INSIDE(rt);
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get: out is null");
     }

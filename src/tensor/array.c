@@ -125,7 +125,7 @@ hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
         status = status ? status : hdi_tensor_copy(&part, &packed, NULL, who, NULL);
     }
     for (int i = 0; i < TURNS; i++) {
-        hd_free(memory[i]);
+        hdi_free(memory[i]);
     }
     return status;
 }
@@ -176,7 +176,7 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
         }
     }
     for (int i = 0; i < TURNS; i++) {
-        hd_free(memory[i]);
+        hdi_free(memory[i]);
     }
     return status;
 }

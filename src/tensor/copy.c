@@ -159,7 +159,8 @@ hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, const char *who
 {
     hd_status status = hdi_copy_alive(device->lane_on, who);
     const hd_alloc_options options = {.size = sizeof options, .label = who};
-    return status ? status : hd_alloc_with(hdi_lane_handle(device->lane_on), bytes, &options, out);
+    return status ? status
+                  : hdi_alloc_with(hdi_lane_handle(device->lane_on), bytes, &options, __builtin_return_address(0), out);
 }
 
 /* ---- which way ---- */

@@ -20,6 +20,7 @@
 /* A product whose operands have been looked at. */
 typedef struct product {
     hd_lane *lane;
+    hdi_same same; /* of the lane */
     hd_tensor tensor[HDI_OPERANDS];
     double alpha, beta;
     hdi_extent extent[HDI_OPERANDS];
@@ -111,7 +112,7 @@ static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_
         command[0].op = HDI_OP_MATMUL;
         command[0].slots = HDI_MATMUL_SLOTS;
         command[0].kind = 0;
-        status = hdi_submit(p->lane, uses, n_uses, command, WHO, out);
+        status = hdi_submit_among(p->lane, uses, n_uses, command, (hdi_among){.same = &p->same}, WHO, out);
     }
     return status;
 }
@@ -143,8 +144,9 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
     size_t n_uses = uses_of(p, plan, uses);
     bool gpu = strcmp(device->runtime->provider, "host") != 0;
     uint32_t most = device->limits.grid[0];
-    return hdi_launch_own(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
-                          gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, WHO, out);
+    return hdi_launch_among(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
+                            gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_among){.same = &p->same}, WHO,
+                            out);
 }
 
 /* ---- operands that have to be dense for a library ---- */
@@ -199,7 +201,7 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
     hdi_error_save(&cause);
     for (int i = 0; i < HDI_OPERANDS; i++) {
         if (pack[i] && dense.tensor[i].buffer != p->tensor[i].buffer) {
-            hd_free(dense.tensor[i].buffer); /* what was submitted keeps it */
+            hdi_free(dense.tensor[i].buffer); /* what was submitted keeps it */
         }
     }
     hdi_error_restore(&cause);
@@ -240,7 +242,8 @@ hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor 
                            double beta, hd_ticket *out)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
-    product p = {.lane = hdi_lane_from_handle(handle), .alpha = alpha, .beta = beta};
+    product p = {
+        .lane = hdi_lane_from_handle(handle), .same = {.lane = hdi_lane_word(handle)}, .alpha = alpha, .beta = beta};
     if (!p.lane) {
         return hdi_lane_refused(handle, WHO);
     }

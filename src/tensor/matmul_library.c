@@ -113,7 +113,7 @@ static void discard(opened *o)
 {
     hd_error cause;
     hdi_error_save(&cause);
-    hd_free(o->workspace);
+    hdi_free(o->workspace);
     hdi_error_restore(&cause);
     free(o);
 }
@@ -153,11 +153,11 @@ static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *pla
         status = open_with(lane, who, o, address, bytes);
         if (!status) {
             if (before && before->workspace) {
-                hd_free(before->workspace); /* lost with the device */
+                hdi_free(before->workspace); /* lost with the device */
                 before->workspace = NULL;
             }
             if (o->facts.types == 0) {
-                hd_free(o->workspace); /* nobody uses it */
+                hdi_free(o->workspace); /* nobody uses it */
                 o->workspace = NULL;
             }
             o->before = before;

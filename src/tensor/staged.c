@@ -148,8 +148,8 @@ hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, in
     s.from_lane = hdi_tensor_lane(s.from, s.bytes);
     hd_status status = move_parts(&s, layout);
     for (int i = 0; i < TURNS; i++) {
-        hd_free(s.packed[i]);
-        hd_free(s.arrived[i]);
+        hdi_free(s.packed[i]);
+        hdi_free(s.arrived[i]);
     }
     return status;
 }

@@ -6,6 +6,7 @@
  * Threads: the main one. Locks: none. Always: a call is done, or refused with HANDLE; nothing that was submitted is forgotten.
  */
 #include "workers.h"
+#include "base/presence.h"
 #include "data/copiers.h"
 #include "data/submit.h"
 #include "engine/engine.h"
@@ -31,7 +32,9 @@ static bool happens(void (**what)(void))
     void (*happening)(void) = conf_on_main() ? *what : NULL;
     if (happening) {
         *what = NULL;
+        hdi_apart apart = hdi_presence_apart(); /* as another thread, it is not inside the call */
         happening();
+        hdi_presence_together(apart);
     }
     return happening != NULL;
 }
@@ -63,14 +66,14 @@ hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_u
 }
 
 hd_status __real_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                   const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out);
+                                   const hdi_same *same, hd_ticket *out);
 hd_status __wrap_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                   const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out);
+                                   const hdi_same *same, hd_ticket *out);
 hd_status __wrap_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                   const hdi_handle_head *kernel, uint64_t kernel_word, hd_ticket *out)
+                                   const hdi_same *same, hd_ticket *out)
 {
     happens(&at_launch);
-    return __real_hdi_submit_launch(lane, uses, n_uses, command, kernel, kernel_word, out);
+    return __real_hdi_submit_launch(lane, uses, n_uses, command, same, out);
 }
 
 /* ---- what may happen meanwhile ---- */
@@ -316,6 +319,37 @@ static void launching_what_is_unloaded(void **state)
     end();
 }
 
+static hd_lane *passing, *elses;
+
+static void is_destroyed_and_somebody_elses(void)
+{
+    hd_lane_destroy(passing);
+    CONF_OK(hd_lane_create(now.runtime, 0, &elses));
+}
+
+/* A launch into a lane that is destroyed meanwhile does not land in the lane of who gets it next: neither the usual launch nor one that
+ * waits for others. */
+static void launching_into_a_lane_that_is_destroyed(void **state)
+{
+    CONF_BEGIN(NULL);
+    for (int i = 0; i < 4; i++) {
+        hd_buffer *x = NULL;
+        CONF_OK(hd_lane_create(now.runtime, 0, &passing));
+        CONF_OK(hd_alloc(passing, SIZE, &x));
+        int number = hd_lane_number(passing);
+        uint64_t before = hd_lane_ticket(passing).sequence;
+        hd_ticket ticket = {NULL, 7};
+        at_launch = is_destroyed_and_somebody_elses;
+        CONF_FAILS(wk_add_one(passing, now.kernels, i % 2 ? x : now.behind, 16, &ticket), HD_ERROR_HANDLE);
+        CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
+        CONF_EQUAL(hd_lane_number(elses), number);
+        CONF_EQUAL(hd_lane_ticket(elses).sequence, before);
+        hd_free(x);
+        hd_lane_destroy(elses);
+    }
+    end();
+}
+
 int main(void)
 {
     conf_begin("test_freed_meanwhile");
@@ -323,6 +357,7 @@ int main(void)
         CONF_CASE(waiting_for_a_buffer_that_is_freed),           CONF_CASE(copying_to_and_from_what_is_freed),
         CONF_CASE(what_is_submitted_meanwhile_is_not_forgotten), CONF_CASE(what_belongs_to_a_buffer_stays_meanwhile),
         CONF_CASE(mapping_a_unified_buffer_that_is_freed),       CONF_CASE(launching_what_is_unloaded),
+        CONF_CASE(launching_into_a_lane_that_is_destroyed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
