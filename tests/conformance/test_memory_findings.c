@@ -88,6 +88,39 @@ static void what_is_found_is_told(void **state)
     CONF_TRUE(t.findings[3].number > numbers);
 }
 
+/* Bytes beside a buffer that a kernel wrote: told when the buffer is freed, with what it was and which bytes. */
+static void an_overrun_is_told(void **state)
+{
+    (void)state;
+    static told t;
+    memset(&t, 0, sizeof t);
+    t.runtime = conf_open("host_devices=2 host_memory=64M stats=0 " DEBUG);
+    conf_kernels k = conf_builtins(t.runtime);
+    hd_lane *lane = hd_default_lane(t.runtime, 1);
+    hd_buffer *stale = labelled(lane, 64, "stale"), *good = labelled(lane, 400, "good"),
+              *bad = labelled(lane, 400, "too short");
+    hd_free(stale);
+    t.stale = stale;
+    CONF_OK(hd_memory_on_finding(t.runtime, tells, &t));
+    hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* says 400 bytes, writes 412 */
+    CONF_OK(hd_launch(lane, k.fill, conf_grid(103, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
+    CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
+    CONF_EQUAL(t.count, 0);
+    hd_free(good);
+    CONF_EQUAL(t.count, 0);
+    hd_free(bad);
+    CONF_EQUAL(t.count, 1);
+    is(&t.findings[0], HD_FINDING_OVERRUN, 1, 400, "too short");
+    CONF_EQUAL(t.findings[0].count, 1);
+    CONF_TRUE(t.findings[0].found_at == NULL && t.same_message);
+    CONF_TRUE(strstr(t.findings[0].message, "12 from offset 400 to 411") != NULL);
+    CONF_TRUE(strstr(t.findings[0].message, "'too short'") != NULL);
+    CONF_EQUAL(stats_of(t.runtime, 1).overruns, 1);
+    t.closing = true;
+    conf_close(t.runtime);
+    CONF_EQUAL(t.count, 1);
+}
+
 static void without_the_option_nobody_is_called(void **state)
 {
     (void)state;
@@ -228,6 +261,7 @@ int main(void)
     conf_begin("test_memory_findings");
     const struct CMUnitTest tests[] = {
         CONF_CASE(what_is_found_is_told),
+        CONF_CASE(an_overrun_is_told),
         CONF_CASE(without_the_option_nobody_is_called),
         CONF_CASE(replacing_waits_for_calls),
         CONF_CASE(lines_go_to_a_file),
