@@ -49,8 +49,9 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
  * goes back to the system when the process ends, and hd_message names the operation and what was left. Giving things back has 5
  * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message says so. NULL is ignored; what is no open
  * runtime any more is refused (hd_message, HANDLE): of two threads that close at once one does.
- * Calls of other threads that are under way come back, with HANDLE where they wait for work; they have close_timeout for that, and else everything
- * is left as it is. Calls afterwards are refused: HANDLE. Not from a callback of this runtime: refused. */
+ * Calls of other threads that are under way come back, with HANDLE where they wait for work, memory or a pinned chunk; they have
+ * close_timeout for that, and else everything is left as it is. Calls afterwards are refused: HANDLE. Not from a callback of this runtime:
+ * refused. */
 HD_API void hd_close(hd_runtime *runtime);
 
 /* Number of devices, 0 for NULL. Devices are numbered from 0 in the driver's order. */

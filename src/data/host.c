@@ -171,6 +171,9 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
 /* The pool's failure, in the name of the call, with what can be done, and who holds the memory. */
 static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_patience *p)
 {
+    if (p->end == HDI_PATIENCE_CLOSED) {
+        return hdi_closed_meanwhile(who);
+    }
     hdi_device *device = hdi_any_device(rt);
     int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
     hd_error error;

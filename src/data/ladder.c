@@ -186,7 +186,8 @@ hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu
     if (status == HD_ERROR_MEMORY && c.possible) {
         status = wait_for(&c, false);
     }
-    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST; attempt++) {
+    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime);
+         attempt++) {
         if (!hdi_reclaim_at_limit(device->runtime, device, bytes, attempt)) {
             break;
         }
@@ -197,6 +198,9 @@ hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu
     }
     if (status == HD_ERROR_MEMORY && c.possible) {
         status = wait_for(&c, true);
+    }
+    if (status == HD_ERROR_MEMORY && hdi_is_closing(device->runtime)) {
+        return hdi_closed_meanwhile("hd_alloc");
     }
     return status == HD_ERROR_MEMORY ? fail_full(&c) : status;
 }

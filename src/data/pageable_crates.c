@@ -278,6 +278,17 @@ bool hdi_crates_relieve(hd_runtime *rt)
     return any;
 }
 
+void hdi_crates_wake(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices * RINGS; i++) {
+        device_crates *all = atomic_load_explicit(&rt->crates->devices[i / RINGS], memory_order_acquire);
+        if (all) { /* who has looked at `closing` has looked at `given` before */
+            atomic_fetch_add_explicit(&all->rings[i % RINGS].given, 1, memory_order_seq_cst);
+            hdi_futex_wake(&all->rings[i % RINGS].given, INT32_MAX);
+        }
+    }
+}
+
 bool hdi_crates_in_use(const hd_runtime *rt)
 {
     return atomic_load_explicit(&rt->crates->filled, memory_order_relaxed) != 0;
@@ -341,7 +352,7 @@ static hd_status take_with_care(hdi_crates *ring, hdi_crate_wish wish, int64_t d
             status = HD_OK; /* one of the others comes back */
             continue;
         }
-        if (!waits || !in_time) {
+        if (!waits || !in_time || hdi_is_closing(ring->runtime)) {
             break;
         }
         in_time = wait_for_one(ring, &busy_until, given, deadline);

@@ -70,6 +70,9 @@ hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline
 /* Gives it back; the device uses it until `last` (0: not at all), which is `published` or not. */
 void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool published);
 
+/* hd_close has begun: all that wait for crates see that. */
+void hdi_crates_wake(hd_runtime *rt);
+
 /* Pinned memory is short: gives that of idle crates back, of all rings. False: there was none. */
 bool hdi_crates_relieve(hd_runtime *rt);
 /* Whether crates have memory: after hdi_crates_relieve those in use. */

@@ -12,10 +12,10 @@
 #define NAP_SHARE 64          /* of the time without anything that moves */
 #define ASK_AGAIN_NS 10000000 /* a look at the process's threads reads a file */
 
-hdi_patience hdi_patience_begin(const hd_runtime *rt)
+hdi_patience hdi_patience_begin(hd_runtime *rt)
 {
     int64_t now = hdi_clock_ns(), allowed = rt->options.memory_patience * 1000000;
-    return (hdi_patience){.allowed = allowed, .begin = now, .moved = now, .asked = now - ASK_AGAIN_NS};
+    return (hdi_patience){.runtime = rt, .allowed = allowed, .begin = now, .moved = now, .asked = now - ASK_AGAIN_NS};
 }
 
 void hdi_patience_moved(hdi_patience *p)
@@ -25,13 +25,15 @@ void hdi_patience_moved(hdi_patience *p)
 
 bool hdi_patience_too_long(const hdi_patience *p)
 {
-    return hdi_clock_ns() - p->begin >= HDI_PATIENCE_TIMES * p->allowed;
+    return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_PATIENCE_TIMES * p->allowed;
 }
 
 bool hdi_patience_over(hdi_patience *p, bool quiet)
 {
     int64_t now = hdi_clock_ns();
-    if (now - p->moved >= p->allowed) {
+    if (hdi_is_closing(p->runtime)) {
+        p->end = HDI_PATIENCE_CLOSED;
+    } else if (now - p->moved >= p->allowed) {
         p->end = HDI_PATIENCE_STILL;
     } else if (hdi_patience_too_long(p)) {
         p->end = HDI_PATIENCE_LONG;
@@ -55,6 +57,7 @@ const char *hdi_patience_text(const hdi_patience *p, char out[HDI_PATIENCE_TEXT]
     out[0] = 0;
     switch (p->end) {
     case HDI_PATIENCE_NONE:
+    case HDI_PATIENCE_CLOSED: /* the call says so itself */
         break;
     case HDI_PATIENCE_STILL:
         if (allowed == 0) {

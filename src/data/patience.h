@@ -17,17 +17,19 @@ typedef enum hdi_patience_end {
     HDI_PATIENCE_NONE,  /* it was not waited */
     HDI_PATIENCE_STILL, /* nothing has moved */
     HDI_PATIENCE_LONG,  /* something has, again and again */
-    HDI_PATIENCE_ALONE  /* nobody is there who could free anything */
+    HDI_PATIENCE_ALONE, /* nobody is there who could free anything */
+    HDI_PATIENCE_CLOSED /* the runtime is being closed */
 } hdi_patience_end;
 
 typedef struct hdi_patience {
+    hd_runtime *runtime;
     int64_t allowed; /* ns without anything that moves */
     int64_t begin, moved, asked;
     hdi_patience_end end;
 } hdi_patience;
 
 /* Begins to wait. */
-hdi_patience hdi_patience_begin(const hd_runtime *rt);
+hdi_patience hdi_patience_begin(hd_runtime *rt);
 
 /* Something has been freed or finished. */
 void hdi_patience_moved(hdi_patience *p);
@@ -35,7 +37,7 @@ void hdi_patience_moved(hdi_patience *p);
 /* Whether it is time to give up, and why (p->end). `quiet`: nothing is unfinished whose end could free anything. */
 bool hdi_patience_over(hdi_patience *p, bool quiet);
 
-/* Whether it has been waited for as long as it is in all. */
+/* Whether it has been waited for as long as it is in all, or the runtime is being closed. */
 bool hdi_patience_too_long(const hdi_patience *p);
 
 /* Sleeps until it makes sense to look again: a small part of the time without anything that moves. */

@@ -118,7 +118,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         bool may_make = !r->refused || hdi_clock_ns() - r->refused > REFUSED_NS;
         c = pick(rt, r, route->chunks, may_make || !has_chunk(r, route->chunks));
         if (!c) {
-            if (!hdi_cond_wait(&rings->given, &rings->lock, deadline)) {
+            if (hdi_is_closing(rt) || !hdi_cond_wait(&rings->given, &rings->lock, deadline)) {
                 status = hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
             }
             continue;
@@ -159,6 +159,14 @@ void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_mark last)
     pthread_mutex_lock(&rings->lock);
     chunk->last = last.position ? last : chunk->last;
     chunk->taken = false;
+    pthread_cond_broadcast(&rings->given);
+    pthread_mutex_unlock(&rings->lock);
+}
+
+void hdi_rings_wake(hd_runtime *rt)
+{
+    struct hdi_rings *rings = rt->rings;
+    pthread_mutex_lock(&rings->lock); /* who has looked at `closing` sleeps by now */
     pthread_cond_broadcast(&rings->given);
     pthread_mutex_unlock(&rings->lock);
 }

@@ -32,6 +32,9 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
 /* `last`: the last operation submitted with it ({0, 0}: none). */
 void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_mark last);
 
+/* hd_close has begun: all that wait for chunks see that. */
+void hdi_rings_wake(hd_runtime *rt);
+
 /* Pinned memory is scarce: gives up the chunks that nothing uses. Whether there are some that are in use. */
 bool hdi_rings_trim(hd_runtime *rt);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/wait.h"
+#include "data/pageable_crates.h"
 #include "data/ring.h"
 #include "engine/engine.h"
 
@@ -137,9 +138,9 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
             break;
         }
         if (!c) {
-            status = hdi_cond_wait(&pool->given, &pool->lock, deadline)
-                         ? HD_OK
-                         : hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
+            bool goes_on = !hdi_is_closing(rt) && hdi_cond_wait(&pool->given, &pool->lock, deadline);
+            status =
+                goes_on ? HD_OK : hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
             continue;
         }
         bool first = !has_chunk(chunks, n);
@@ -192,6 +193,16 @@ void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last)
     chunk->taken = false;
     pthread_cond_broadcast(&pool->given); /* some wait for large ones, some for small ones */
     pthread_mutex_unlock(&pool->lock);
+}
+
+void hdi_staging_wake(hd_runtime *rt)
+{
+    struct hdi_staging *pool = rt->staging;
+    pthread_mutex_lock(&pool->lock); /* who has looked at `closing` sleeps by now */
+    pthread_cond_broadcast(&pool->given);
+    pthread_mutex_unlock(&pool->lock);
+    hdi_rings_wake(rt);
+    hdi_crates_wake(rt);
 }
 
 /* One chunk that nobody uses, taken out of the pool; NULL: there is none. *in_use: there are others. Lock held. */

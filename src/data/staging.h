@@ -34,6 +34,9 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
 /* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */
 void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last);
 
+/* hd_close has begun: all that wait for chunks see that, also those of ring.h and pageable_crates.h. */
+void hdi_staging_wake(hd_runtime *rt);
+
 /* Pinned memory is scarce: gives up the chunks that nobody uses, those of ring.h included. Whether there are some that are in use. */
 bool hdi_staging_trim(hd_runtime *rt);
 

@@ -166,7 +166,7 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     va_end(arguments);
     if (hdi_is_closing(rt)) {
         text[strcspn(text, ":")] = 0; /* "hd_wait" */
-        return hdi_wait_failed(rt, text, "%s", "");
+        return hdi_closed_meanwhile(text);
     }
     hdi_suspects awaited;
     hdi_suspect own;

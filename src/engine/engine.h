@@ -117,8 +117,10 @@ void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 /* ticket.c: waiting for positions. */
 /* Raises a wish to at least `position`. */
 void hdi_want(_Atomic uint64_t *wish, uint64_t position);
-/* Wakes all that wait for a lane, so that they see `closing`. */
+/* Wakes all that wait for a lane, or for anything of the runtime's, so that they see `closing`. */
 void hdi_wake_sleepers(hdi_device *device);
+/* The status of a call that hd_close does not let wait any longer. */
+hd_status hdi_closed_meanwhile(const char *who);
 /* The status of a call whose wait came to nothing: TIMEOUT with this message, or that the runtime is being closed. */
 hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

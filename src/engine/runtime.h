@@ -258,6 +258,8 @@ struct hd_runtime {
     hd_status (*on_launched)(hd_lane *lane, const hdi_command *command, uint64_t position);
     /* After a device was lost, by whoever noticed; marks its buffers. */
     void (*on_loss)(hd_runtime *rt, hdi_device *device);
+    /* hd_close waits for calls from here on: wakes those that wait for something else than a lane, so that they see `closing`. */
+    void (*on_closing)(hd_runtime *rt);
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */

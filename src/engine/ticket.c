@@ -149,12 +149,20 @@ void hdi_wake_sleepers(hdi_device *device)
             hdi_futex_wake(&shared->wake, INT32_MAX);
         }
     }
+    if (device->runtime->on_closing) {
+        device->runtime->on_closing(device->runtime);
+    }
+}
+
+hd_status hdi_closed_meanwhile(const char *who)
+{
+    return hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who);
 }
 
 hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, ...)
 {
     if (hdi_is_closing(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who);
+        return hdi_closed_meanwhile(who);
     }
     char text[200];
     va_list arguments;

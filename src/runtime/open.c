@@ -159,6 +159,7 @@ static hd_status build(hd_runtime *rt)
     rt->is_process = strcmp(rt->options.placement, "process") == 0;
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     rt->on_loss = hdi_buffers_lose;
+    rt->on_closing = hdi_staging_wake;
     int count = 0;
     hd_status status = hdi_losses_create(rt);
     if (!status) {

@@ -87,6 +87,9 @@ static hd_status await_end(hdi_device *device)
 {
     int64_t deadline = hdi_deadline(END_TIMES * device->runtime->options.worker_timeout * 1000000);
     while (!hdi_device_ended(device)) {
+        if (hdi_is_closing(device->runtime)) {
+            return hdi_closed_meanwhile("hd_device_restart");
+        }
         if (hdi_clock_ns() > deadline) {
             return hdi_fail(HD_ERROR_TIMEOUT,
                             "hd_device_restart: work of other devices, for which work of device %d had to "

@@ -1,0 +1,180 @@
+/* test_close_waits.c - hd_close while another thread waits for what nobody gives back: a pinned chunk, or memory at its limit. Both return.
+ *
+ * Threads: one that waits, and the main one, which has taken all there is and closes. Locks: none.
+ * Always: the limits of the waits are longer than any test may take, so a call comes back because its runtime is closed, or not at all.
+ */
+#include "pool.h"
+
+#include <pthread.h>
+#include "data/pageable_crates.h"
+#include "data/ring.h"
+#include "data/staging.h"
+
+enum { bytes = 4096 };
+
+#define SETTINGS                                                                                                       \
+    "close_timeout=300 transfer_timeout=600000 memory_patience=600000 host_devices=2 host_peers=none peers=trust "     \
+    "host_memory=128M memory_limit=16M pinned_limit=64M"
+
+typedef struct waiter {
+    hd_runtime *runtime;
+    hd_lane *lane;
+    hd_buffer *x, *there; /* on the first device, and on the second one */
+    hd_status (*call)(struct waiter *w);
+    hd_buffer *got;
+    uint8_t memory[bytes];
+    atomic_bool about_to;
+    hd_status status;
+    char message[512];
+} waiter;
+
+/* ---- what is taken, and a call that waits for it ---- */
+
+static void take_chunks(waiter *w)
+{
+    for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
+        hdi_chunk *chunk;
+        CONF_OK(hdi_staging_take(w->runtime, bytes, INT64_MAX, "test", &chunk));
+    }
+}
+
+static const hd_box rows = {
+    .size = sizeof rows, .row = 8, .dims = 1, .count = {16}, .dst_stride = {16}, .src_stride = {24}};
+
+static hd_status read_rows(waiter *w)
+{
+    return hd_read_box(w->x, 0, w->memory, &rows);
+}
+
+static hd_status write_rows(waiter *w)
+{
+    return hd_write_box(w->x, 0, w->memory, &rows);
+}
+
+static void take_ring(waiter *w)
+{
+    const hdi_route route = {.chunk = HDI_STAGED_SMALL, .chunks = HDI_STAGED_SMALL_CHUNKS};
+    for (int i = 0; i < HDI_STAGED_SMALL_CHUNKS; i++) {
+        hdi_ring_chunk *chunk;
+        CONF_OK(hdi_ring_take(w->runtime, 0, 1, &route, INT64_MAX, "test", &chunk));
+    }
+}
+
+static hd_status copy_there(waiter *w)
+{
+    const uint64_t shape[] = {bytes};
+    hd_tensor from, to;
+    CONF_OK(hd_tensor_make(w->x, 0, HD_TYPE_U8, 1, shape, &from));
+    CONF_OK(hd_tensor_make(w->there, 0, HD_TYPE_U8, 1, shape, &to));
+    return hd_tensor_copy(&to, &from, NULL);
+}
+
+static void take_crates(waiter *w)
+{
+    for (int to_device = 0; to_device < 2; to_device++) {
+        hdi_crates *ring = hdi_crates_of(w->runtime->devices[0], to_device, false, "test");
+        CONF_TRUE(ring != NULL);
+        for (uint32_t i = 0; i < ring->most; i++) {
+            hdi_crate *crate = NULL;
+            CONF_OK(hdi_crate_take(ring, HDI_CRATE_WAIT, INT64_MAX, "test", &crate));
+            CONF_TRUE(crate != NULL);
+        }
+    }
+}
+
+static hd_status write_bytes(waiter *w)
+{
+    return hd_write(w->x, 0, w->memory, bytes);
+}
+
+static hd_status read_bytes(waiter *w)
+{
+    return hd_read(w->x, 0, w->memory, bytes);
+}
+
+static void take_memory(waiter *w)
+{
+    hd_buffer *most = NULL;
+    CONF_OK(hd_alloc(w->lane, 12 * POOL_MIB, &most));
+    CONF_OK(hd_alloc_host(w->runtime, 40 * POOL_MIB, &most));
+}
+
+static hd_status allocate(waiter *w)
+{
+    return hd_alloc(w->lane, 12 * POOL_MIB, &w->got);
+}
+
+static hd_status allocate_pinned(waiter *w)
+{
+    return hd_alloc_host(w->runtime, 40 * POOL_MIB, &w->got);
+}
+
+static const struct {
+    const char *name;
+    void (*take)(waiter *w);
+    hd_status (*call)(waiter *w);
+} waits[] = {
+    {"hd_read_box", take_chunks, read_rows},
+    {"hd_write_box", take_chunks, write_rows},
+    {"hd_tensor_copy", take_ring, copy_there},
+    {"hd_write", take_crates, write_bytes},
+    {"hd_read", take_crates, read_bytes},
+    {"hd_alloc", take_memory, allocate},
+    {"hd_alloc_host", take_memory, allocate_pinned},
+};
+
+static void *begins(void *argument)
+{
+    waiter *w = argument;
+    atomic_store(&w->about_to, true);
+    w->status = w->call(w);
+    snprintf(w->message, sizeof w->message, "%s", hd_message());
+    return NULL;
+}
+
+static void what_nobody_gives_back(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        static waiter w;
+        memset(&w, 0, sizeof w);
+        w.runtime = conf_open(SETTINGS);
+        if (hd_device_count(w.runtime) < 2) {
+            conf_close(w.runtime);
+            skip();
+        }
+        w.call = waits[i].call;
+        w.lane = hd_default_lane(w.runtime, 0);
+        CONF_OK(hd_alloc(w.lane, bytes, &w.x));
+        CONF_OK(hd_alloc(hd_default_lane(w.runtime, 1), bytes, &w.there));
+        CONF_OK(w.call(&w)); /* what it needs at first is there */
+        hd_free(w.got);
+        CONF_OK(hd_lane_wait(w.lane, POOL_WAIT));
+        waits[i].take(&w);
+        pthread_t thread;
+        conf_failure_ends_program = true;
+        CONF_EQUAL(pthread_create(&thread, NULL, begins, &w), 0);
+        while (!atomic_load(&w.about_to)) {
+            conf_nap_ms(1);
+        }
+        conf_nap_ms(20); /* it waits by now, on a machine that is not too busy; and must come back on any */
+        hd_close(w.runtime);
+        if (strstr(hd_message(), "did not come back") != NULL) {
+            conf_fail_at(__FILE__, __LINE__, "%s: %s", waits[i].name, hd_message());
+        }
+        pthread_join(thread, NULL);
+        if (w.status != HD_ERROR_HANDLE || strncmp(w.message, waits[i].name, strlen(waits[i].name)) != 0) {
+            conf_fail_at(__FILE__, __LINE__, "%s: %s: %s", waits[i].name, hd_status_name(w.status), w.message);
+        }
+        conf_failure_ends_program = false;
+    }
+}
+
+int main(void)
+{
+    conf_begin("test_close_waits");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(what_nobody_gives_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
