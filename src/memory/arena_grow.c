@@ -219,6 +219,7 @@ static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool w
     const size_t target = smaller(ceiling, larger(ever + slack(arena, ever), ALWAYS));
     const size_t loose = smaller(ceiling, ever + ever / 4 + SLACK);
     hdi_run place;
+    arena->pieces.needed = ever;
     if (span && many) {
         hd_status status = plan_batch(arena, lane, loose, out);
         if (status != HD_ERROR_NOT_FOUND) {

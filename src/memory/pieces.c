@@ -114,15 +114,25 @@ static hdi_trouble map_piece(hdi_pieces *p, size_t first, size_t count)
 
 /* ---- areas ------------------------------------------------------------------------------------------------------ */
 
-/* Granules per piece where so many bytes are missing. Each piece costs the same whatever its size, so they are a quarter of that; but
- * only whole pieces can move, and each hole between a program's blocks has parts of two that cannot. So where the limit is near they are a
- * 512th of it, or a thirty-second of what is missing, and once memory was moved no more than a 128th of what is mapped. */
+/* Most for a piece where so many bytes are missing and memory moves. A piece that is partly used stays where it is, so what cannot move
+ * grows with the pieces: a 256th of what was ever needed, while a hundredth more than that is mapped; less the more there is; nothing where
+ * it is a twentieth more. */
+static size_t movable_piece(const hdi_pieces *p, size_t missing)
+{
+    size_t mapped = p->mapped + missing, few = p->needed / 100, many = p->needed / 20;
+    size_t excess = mapped > p->needed ? mapped - p->needed : 0;
+    double part = excess <= few ? 1 : excess >= many ? 0 : (double)(many - excess) / (double)(many - few);
+    return (size_t)(part * (double)(p->needed / 256)) / p->granule * p->granule;
+}
+
+/* Granules per piece where so many bytes are missing. Each piece costs a request whatever its size, so at first they are a thirty-second of
+ * that. Only whole pieces can move, and each hole between a program's blocks has parts of two that cannot. So once memory was moved they are
+ * an eighth, but no more than movable_piece allows; nor than a 512th of the limit, since near it a part of a piece may be what is lacking. */
 static size_t piece_granules(const hdi_pieces *p, size_t missing)
 {
-    size_t fine = p->config.limit / 512;
-    size_t bytes = larger(missing / 32, smaller(missing / 4, fine));
+    size_t bytes = missing / 32;
     if (p->unmapped_total != 0) {
-        bytes = smaller(bytes, smaller(p->mapped / 128, fine) / p->granule * p->granule);
+        bytes = smaller(smaller(missing / 8, p->config.limit / 512), movable_piece(p, missing));
     }
     bytes = smaller(bytes, HDI_PIECE_MOST);
     return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;

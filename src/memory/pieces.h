@@ -48,6 +48,7 @@ typedef struct hdi_pieces {
     size_t end;            /* no granule from here on is mapped */
     _Atomic size_t mapped; /* bytes; this and mapped_total are read by anybody */
     size_t peak;
+    size_t needed;    /* most that blocks ever took, as far as the arena says */
     uint64_t granted; /* bit per device */
     _Atomic uint64_t mapped_total;
     uint64_t calls, unmapped_total;

@@ -1,18 +1,25 @@
 /* test_memory_logs.c - what the recorded programs in bench/logs cost in calls of the driver, and how much more memory than they need is held.
  *
- * The two are traded for each other (arena_grow.c, pieces.c). With placement=inline there is no thread that maps ahead, so a replay always
- * does the same. Threads: the main one. Locks: none.
+ * The two are traded for each other (arena_grow.c, pieces.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
+ * cannot move adds up. With placement=inline there is no thread that maps ahead, so a replay always does the same.
+ * Threads: the main one. Locks: none.
  */
 #include <inttypes.h>
 #include "pool.h"
+#include "support/sanitizers.h"
 
-enum { BLOCKS = 32768, STREAMS = 8 };
+enum { BLOCKS = 32768, STREAMS = 8, TIMES = 6 };
 
-/* Half of what each cost while the pool held up to 1.02 of what was live. */
+/* Calls for all six times. With pieces of 2 to 6 MiB for everybody they were 20698, 2026, 5085 and 4783. */
 static const struct {
     const char *name;
     uint64_t calls;
-} programs[] = {{"convnet", 3080}, {"mlp", 676}, {"server", 1434}, {"transformer", 1207}};
+} programs[] = {{"convnet", 13000}, {"mlp", 2025}, {"server", 4200}, {"transformer", 4700}};
+
+/* A device that has little more than a program needs, and one of 139 GiB: the limit may change what is done near it, and nothing else.
+ * The thread sanitizer has no room for as many addresses. */
+static const char *const devices[] = {"host_devices=1 host_memory=4G",
+                                      TEST_TSAN ? "host_devices=1 host_memory=16G" : "host_devices=1 host_memory=139G"};
 
 #define HELD_MOST 1.05
 
@@ -39,38 +46,64 @@ static void one_line(replay *r, const char *line)
         r->peak = r->live > r->peak ? r->live : r->peak;
     } else if (sscanf(line, "f %" SCNu64, &id) == 1) {
         hd_free(r->blocks[id]);
+        r->blocks[id] = NULL;
         r->live -= r->bytes[id];
     }
+}
+
+static void run_once(replay *r, FILE *log)
+{
+    char line[256];
+    rewind(log);
+    while (fgets(line, sizeof line, log) != NULL) {
+        one_line(r, line);
+    }
+    for (int id = 0; id < BLOCKS; id++) {
+        hd_free(r->blocks[id]);
+        r->blocks[id] = NULL;
+    }
+    r->live = 0;
+}
+
+/* False: nothing can be said here. */
+static bool look_at(const char *device, size_t program, const char *folder)
+{
+    static replay r;
+    char path[1024];
+    memset(&r, 0, sizeof r);
+    r.runtime = conf_open(device);
+    if (conf_on_gpus || !conf_is_inline(r.runtime)) {
+        conf_close(r.runtime);
+        return false;
+    }
+    snprintf(path, sizeof path, "%s/%s.hdlog", folder, programs[program].name);
+    FILE *log = fopen(path, "re");
+    CONF_TRUE(log != NULL);
+    for (int i = 0; i < TIMES; i++) {
+        run_once(&r, log);
+    }
+    fclose(log);
+    hd_memory_stats s = pool_stats(r.runtime, 0);
+    double held = (double)s.reserved_peak_bytes / (double)r.peak;
+    if (r.peak == 0 || s.driver_calls > programs[program].calls || held > HELD_MOST) {
+        conf_fail_at(__FILE__, __LINE__,
+                     "%s, %s: %" PRIu64 " calls of the driver (at most %" PRIu64 "), %.4f held (at most %.2f)",
+                     programs[program].name, device, s.driver_calls, programs[program].calls, held, HELD_MOST);
+    }
+    conf_close(r.runtime);
+    return true;
 }
 
 static void recorded_programs_cost_little(void **state)
 {
     (void)state;
     const char *folder = getenv("HEDDLE_TEST_LOGS");
-    for (size_t i = 0; folder != NULL && i < sizeof programs / sizeof programs[0]; i++) {
-        static replay r;
-        char path[1024], line[256];
-        memset(&r, 0, sizeof r);
-        r.runtime = conf_open("host_devices=1 host_memory=16G");
-        if (conf_on_gpus || !conf_is_inline(r.runtime)) {
-            conf_close(r.runtime);
-            return;
+    for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++) {
+        for (size_t i = 0; folder != NULL && i < sizeof programs / sizeof programs[0]; i++) {
+            if (!look_at(devices[d], i, folder)) {
+                return;
+            }
         }
-        snprintf(path, sizeof path, "%s/%s.hdlog", folder, programs[i].name);
-        FILE *log = fopen(path, "re");
-        CONF_TRUE(log != NULL);
-        while (fgets(line, sizeof line, log) != NULL) {
-            one_line(&r, line);
-        }
-        fclose(log);
-        hd_memory_stats s = pool_stats(r.runtime, 0);
-        double held = (double)s.reserved_peak_bytes / (double)r.peak;
-        if (r.peak == 0 || s.driver_calls > programs[i].calls || held > HELD_MOST) {
-            conf_fail_at(__FILE__, __LINE__,
-                         "%s: %" PRIu64 " calls of the driver (at most %" PRIu64 "), %.4f held (at most %.2f)",
-                         programs[i].name, s.driver_calls, programs[i].calls, held, HELD_MOST);
-        }
-        conf_close(r.runtime);
     }
 }
 
