@@ -31,14 +31,16 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
          .word = from->place.word,
          .low = from->low,
          .high = from->high,
-         .read = true},
+         .read = true,
+         .whole = from->high - from->low == src->bytes},
         {.buffer = dst,
          .losses = to->place.losses,
          .word = to->place.word,
          .low = to->low,
          .high = to->high,
          .read = to->keeps,
-         .write = true},
+         .write = true,
+         .whole = to->high - to->low == dst->bytes},
     };
     if (to->place.losses == HDI_LOST || from->place.losses == HDI_LOST) {
         struct hd_buffer *lost = to->place.losses == HDI_LOST ? dst : src;
@@ -249,7 +251,8 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
                        .word = hdi_self_word(handle),
                        .low = offset,
                        .high = offset + bytes,
-                       .write = true};
+                       .write = true,
+                       .whole = bytes == b->bytes};
         if (use.losses == HDI_LOST) {
             return hdi_buffer_refused(handle, "hd_fill");
         }

@@ -79,7 +79,8 @@ hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *crate, const hd
          .low = low,
          .high = low + part->bytes,
          .read = !in,
-         .write = in},
+         .write = in,
+         .whole = part->bytes == t->place.buffer->bytes},
     };
     hdi_command command = {.op = HDI_OP_COPY, .kind = in ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST, .slots = 1};
     command.copy.src = in ? here : there;

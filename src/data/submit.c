@@ -18,15 +18,29 @@
 #include "data/unified.h"
 #include "engine/engine.h"
 
-/* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
- * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. */
-static inline bool submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command)
+/* Whether nothing that is known of the lane's failures keeps operations from the usual way. One that does not keep its failures may see many, and
+ * then makes room for them in the careful way. */
+static inline bool failures_are_settled(const hd_lane *lane)
 {
-    bool alone = lane->keeps_failure &
-                 (atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire) == lane->failures_known);
+    uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
+    return changes == lane->failures_known && (lane->keeps_failure || changes == 0 || !hdi_failures_are_many(lane));
+}
+
+/* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
+ * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. `keeps`: the lane is known to
+ * keep its failures; else it may be one where each result that is read has to be waited for. */
+static inline __attribute__((always_inline)) bool submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                               const hdi_command *command, bool keeps)
+{
+    bool alone = keeps ? lane->keeps_failure & (atomic_load_explicit(&lane->shared->failure_changes,
+                                                                     memory_order_acquire) == lane->failures_known)
+                       : failures_are_settled(lane);
+    keeps = keeps || lane->keeps_failure;
     for (size_t i = 0; i < n_uses; i++) {
+        const hdi_uses *u = &uses[i].buffer->uses;
         alone &= uses[i].whole & hdi_use_is_same(&uses[i]) & (hdi_buffer_losses(uses[i].buffer) == uses[i].losses) &&
-                 hdi_uses_only_in(&uses[i].buffer->uses, lane->global, lane->failed_to);
+                 hdi_uses_only_in(u, lane->global, lane->failed_to) &&
+                 (keeps || !uses[i].read || u->whole.writer.position == 0);
     }
     if (!alone || lane->head + 2 * (uint64_t)command->slots - lane->done_seen > lane->mask + 1) {
         return false;
@@ -64,7 +78,7 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
     hdi_submit_lock(rt, locks);
     if (__builtin_expect(hdi_device_lost(device) != 0, 0) || among.after.position || among.ours ||
         (among.same && (among.same->kernel || !hdi_lane_is_same(lane, among.same))) ||
-        __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
+        __builtin_expect(!submit_alone(lane, uses, n_uses, command, false), 0)) {
         return hdi_submit_with_care(lane, uses, n_uses, command, among, locks, who, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);
@@ -127,7 +141,7 @@ hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, c
     hdi_submit_lock(lane->device->runtime, locks);
     if (__builtin_expect(
             !hdi_kernel_is_same(same) || !hdi_lane_is_same(lane, same) || hdi_device_lost(lane->device) != 0, 0) ||
-        __builtin_expect(!submit_alone(lane, uses, n_uses, command), 0)) {
+        __builtin_expect(!submit_alone(lane, uses, n_uses, command, true), 0)) {
         return launch_with_care(lane, uses, n_uses, command, same, locks, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);

@@ -120,7 +120,7 @@ static bool renew(hd_lane **slot)
     *lane = *old;
     lane->before = old;
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-    old->keeps_failure = false;                     /* no submission takes the short way */
+    old->failures_known = HDI_FAILURES_UNKNOWN;     /* no submission takes the short way */
     __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* looked at without the lock, too */
     return true;
 }

@@ -90,6 +90,38 @@ static void a_wait_for_order_hides_no_failure(void **state)
     conf_close(runtime);
 }
 
+/* Copies share lanes that do not keep failures: there each one fails by what it reads, and one that replaces what failed is good. */
+static void a_copy_fails_by_what_it_reads(void **state)
+{
+    (void)state;
+    /* the delayed first launch keeps the engine busy while the others are submitted */
+    hd_runtime *runtime = conf_open("fault=cuLaunchKernel:2=1 delay=cuLaunchKernel:1=200000");
+    conf_kernels k = conf_builtins(runtime);
+    hd_lane *busy = NULL, *a = NULL;
+    hd_buffer *x[4] = {NULL};
+    CONF_OK(hd_lane_create(runtime, 0, &busy));
+    CONF_OK(hd_lane_create(runtime, 0, &a));
+    for (int i = 0; i < 4; i++) {
+        CONF_OK(hd_alloc(a, bytes, &x[i]));
+    }
+    CONF_OK(conf_fill(busy, k, x[3], 0, words, 1, NULL));
+    CONF_OK(conf_fill(a, k, x[0], 0, words, 7, NULL)); /* fails */
+    hd_ticket first = {NULL, 0}, second = {NULL, 0}, third = {NULL, 0};
+    hd_status status = hd_copy(x[1], 0, x[0], 0, bytes, &first);
+    hd_status of_copy = hd_copy(x[2], 0, x[1], 0, bytes, &second);
+    hd_status replaced = hd_fill(x[1], 0, 5, bytes, &third);
+    CONF_FAILS(status ? status : hd_wait(first, 60 * CONF_SECOND), HD_ERROR_FAILED);
+    /* where the first copy was refused at once, the buffer was never written */
+    CONF_TRUE(status || (of_copy ? of_copy : hd_wait(second, 60 * CONF_SECOND)) == HD_ERROR_FAILED);
+    CONF_OK(replaced);
+    CONF_OK(hd_wait(third, 60 * CONF_SECOND));
+    CONF_FILLED(x[1], 0, 5, bytes);
+    CONF_OK(hd_copy(x[2], 0, x[1], 0, bytes, &third));
+    CONF_OK(hd_wait(third, 60 * CONF_SECOND));
+    CONF_FILLED(x[2], 0, 5, bytes);
+    conf_close(runtime);
+}
+
 /* The completion word is refused by the driver: a waiter still hears when work on two devices is done. */
 static void completion_without_words(void **state)
 {
@@ -194,13 +226,10 @@ int main(void)
 {
     conf_begin("test_failures");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(no_failure_is_forgotten),
-        CONF_CASE(a_refused_wait_keeps_the_order),
-        CONF_CASE(a_wait_for_order_hides_no_failure),
-        CONF_CASE(completion_without_words),
-        CONF_CASE(many_threads_read_much),
-        CONF_CASE(a_thread_ends_after_its_runtime),
-        CONF_CASE(stale_handles_stay_stale),
+        CONF_CASE(no_failure_is_forgotten),           CONF_CASE(a_refused_wait_keeps_the_order),
+        CONF_CASE(a_wait_for_order_hides_no_failure), CONF_CASE(a_copy_fails_by_what_it_reads),
+        CONF_CASE(completion_without_words),          CONF_CASE(many_threads_read_much),
+        CONF_CASE(a_thread_ends_after_its_runtime),   CONF_CASE(stale_handles_stay_stale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
