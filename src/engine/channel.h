@@ -46,7 +46,9 @@ _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied 
 typedef struct hdi_engine_shared {
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    _Atomic uint32_t asleep;                  /* the engine sleeps, or is about to: ring the bell */
+    _Atomic uint32_t asleep; /* the engine sleeps, or is about to: ring the bell */
+    /* Bit per lane: somebody waits for it, or did. Set by who waits, cleared by the engine. */
+    _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
     _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
     _Alignas(HDI_LINE) _Atomic uint64_t beat; /* engine: moves with every pass, so that others see that it lives */
     _Atomic int32_t ending; /* worker process: the code for which it ends itself; the device is lost when it is gone */

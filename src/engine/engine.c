@@ -30,24 +30,6 @@ void hdi_engine_ring(hdi_engine_shared *engine)
     hdi_futex_wake(&engine->bell, 1);
 }
 
-/* One round over the lanes that have anything. */
-static hdi_pass run_pass(hdi_engine *engine)
-{
-    hdi_pass pass = {.now = hdi_clock_ns()};
-    /* one writer; relaxed: who looks at it waits far longer than a store takes to be seen */
-    atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
-    for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
-        uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
-        while (bits) {
-            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            bits &= bits - 1;
-            hdi_feed_visit(engine, &engine->feeds[lane], &pass);
-        }
-    }
-    return pass;
-}
-
 /* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a nap. */
 static bool has_new_work(hdi_engine *engine)
 {
@@ -140,7 +122,7 @@ static void *engine_thread(void *argument)
     bool first = true;                            /* nap since something happened */
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* of this thread: its naps are shorter than the usual slack */
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
-        hdi_pass pass = run_pass(engine);
+        hdi_pass pass = hdi_engine_pass(engine);
         if (pass.progress) {
             quiet_since = 0;
             first = true;
@@ -199,7 +181,7 @@ void hdi_engine_run_inline(hdi_device *device)
             pthread_mutex_unlock(&engine->running);
             return; /* whoever waits tries again */
         }
-        while (run_pass(engine).progress) {
+        while (hdi_engine_pass(engine).progress) {
         }
         hdi_scope_leave(&scope);
         pthread_mutex_unlock(&engine->running);

@@ -37,6 +37,17 @@ static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
     }
 }
 
+/* Likewise, and somebody begins to wait for the lane (wanted_host): a lane that has much to do comes sooner then. */
+static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
+{
+    uint64_t bit = (uint64_t)1 << (lane % 64);
+    if (!(atomic_load_explicit(&engine->awaited[lane / 64], memory_order_relaxed) & bit)) {
+        /* Sequentially consistent with the engine's clear of the bit followed by its look at the wish. */
+        atomic_fetch_or_explicit(&engine->awaited[lane / 64], bit, memory_order_seq_cst);
+    }
+    hdi_engine_notify(engine, lane);
+}
+
 /* feed.c: one lane's commands into the driver. Only whoever runs the engine. */
 typedef struct hdi_pass {
     int64_t now;
@@ -44,7 +55,10 @@ typedef struct hdi_pass {
     bool in_flight; /* some lane has unfinished work */
 } hdi_pass;
 
-void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
+/* Issues some of what there is, and sees what is finished. True: the lane is full, there is more that could be issued now. */
+bool hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
+/* turns.c: one round over the lanes that have anything. */
+hdi_pass hdi_engine_pass(hdi_engine *engine);
 void hdi_engine_lose(hdi_engine *engine,
                      int driver_code); /* the device is dead: fails everything that is not finished */
 

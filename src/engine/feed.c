@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/wait.h"
 
-#define COMMANDS_PER_VISIT 64
+#define VISIT_NS 8000 /* of a visit: a call may take a microsecond, or ten */
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
 #define LINGER_NS 10000 /* an empty lane is published this long after it ran empty, sooner if somebody waits */
 
@@ -236,7 +236,8 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
     atomic_store_explicit(&feed->blocked, false, memory_order_relaxed);
     uint64_t events =
         0; /* not all in one visit: who waits for the first of them comes by before it is recorded again */
-    for (int i = 0; i < COMMANDS_PER_VISIT && feed->issued != head && events < EVENTS_PER_VISIT; i++) {
+    int64_t until = hdi_clock_ns() + VISIT_NS;
+    for (int i = 0; i < HDI_COMMANDS_PER_VISIT && feed->issued != head && events < EVENTS_PER_VISIT; i++) {
         uint64_t event_before = feed->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
@@ -270,6 +271,9 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         ask |= (asked & HDI_ASK_WORD) && feed->published != feed->issued;
         if (__builtin_expect(ask || feed->issued - feed->published >= publish_every, 0)) {
             hdi_feed_publish(engine, feed);
+        }
+        if (hdi_clock_ns() >= until) {
+            break;
         }
     }
     return any;
@@ -305,10 +309,10 @@ static void check_feed(hdi_engine *engine, const hdi_feed *feed, uint64_t head)
 }
 #endif
 
-void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+bool hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
     if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
-        return; /* never: pairs with the release store in hdi_feed_make, which is before the lane's first command */
+        return false; /* never: pairs with the release store in hdi_feed_make, which is before the lane's first command */
     }
     hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
@@ -367,6 +371,7 @@ void hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     } else {
         pass->in_flight = true;
     }
+    return feed->issued != head && !atomic_load_explicit(&feed->blocked, memory_order_relaxed);
 }
 
 hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure)

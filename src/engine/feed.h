@@ -15,6 +15,9 @@ enum {
 };
 #define HDI_SENT_ALONG_MOST ((uint64_t)16 << 10) /* bytes: copies to the device up to this size end like kernels */
 
+/* What a visit issues at most: so much is what another lane waits for. */
+#define HDI_COMMANDS_PER_VISIT 8
+
 /* ---- progress.c ---- */
 
 /* Has the device write how far the lane is when it has finished everything issued so far. */

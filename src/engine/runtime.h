@@ -153,8 +153,10 @@ typedef struct hdi_engine {
     int start_code;           /* what the driver said at the start */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t running; /* placement inline: who runs the engine */
-    uint32_t bad_entries;    /* placement inline: refusals of the context in a row */
+    pthread_mutex_t running;                 /* placement inline: who runs the engine */
+    uint32_t bad_entries;                    /* placement inline: refusals of the context in a row */
+    uint64_t full[HDI_LANES_MAX / 64];       /* turns.c: lanes that had more to issue when they were visited last */
+    uint32_t turns, full_turn, awaited_turn; /* turns.c: of full lanes: how many, and whose the last ones were */
 } hdi_engine;
 
 struct hdi_arena;

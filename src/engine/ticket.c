@@ -85,7 +85,7 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     if (rt->is_inline) {
         return wait_inline(rt, shared, position, deadline);
     }
-    hdi_engine_notify(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
+    hdi_engine_hurry(hdi_lane_owner(rt, lane)->channel.engine, lane % HDI_LANES_MAX);
     int64_t start = hdi_clock_ns();
     int64_t spin_end = start + rt->spin_ns < deadline ? start + rt->spin_ns : deadline;
     for (int64_t now = start; now < spin_end; now = hdi_clock_ns()) {

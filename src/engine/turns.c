@@ -1,0 +1,142 @@
+/* turns.c - in which order an engine visits its lanes.
+ *
+ * A lane that has more to issue than a visit takes is *full*. A pass visits all other lanes, then one or a few of the full ones; so what a
+ * lane with little to do waits for is one short visit, however many lanes are full. Full lanes take turns, and every second turn is of those
+ * that somebody waits for.
+ *
+ * Threads: whoever runs the device's engine, with the device's context current. Locks: none.
+ * Always: a full lane gets its turn after at most twice as many visits as there are full lanes; a lane that is not active is not full.
+ */
+#include "engine/feed.h"
+
+#include "base/clock.h"
+
+#define WORDS (HDI_LANES_MAX / 64)
+#define LIGHT_PER_TURN                                                                                                 \
+    32 /* visits of lanes with little to do for each turn of a full one, so that many of the former leave time for it */
+
+static void put(uint64_t *bits, uint32_t lane, bool value)
+{
+    uint64_t bit = (uint64_t)1 << lane % 64;
+    bits[lane / 64] = value ? bits[lane / 64] | bit : bits[lane / 64] & ~bit;
+}
+
+/* Whether somebody waits for the lane. Who begins to wait sets the bit behind the wish; it is cleared before the last look at that, and only where
+ * it matters: one that stays costs who waits the next time nothing. */
+static bool is_awaited(hdi_engine *engine, uint32_t lane)
+{
+    _Atomic uint64_t *word = &engine->shared->awaited[lane / 64];
+    uint64_t bit = (uint64_t)1 << lane % 64;
+    if (!(atomic_load_explicit(word, memory_order_acquire) & bit)) {
+        return false;
+    }
+    const hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
+    uint64_t done = engine->feeds[lane].done;
+    if (atomic_load_explicit(&shared->wanted_host, memory_order_relaxed) > done) {
+        return true;
+    }
+    atomic_fetch_and_explicit(word, ~bit, memory_order_seq_cst);
+    if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > done) {
+        atomic_fetch_or_explicit(word, bit, memory_order_seq_cst);
+        return true;
+    }
+    return false;
+}
+
+static void visit(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
+{
+    put(engine->full, lane, hdi_feed_visit(engine, &engine->feeds[lane], pass));
+}
+
+/* The next full lane behind `last`; HDI_LANES_MAX: there is none. */
+static uint32_t next_full(hdi_engine *engine, uint32_t last, bool awaited)
+{
+    for (uint32_t i = 1; i <= HDI_LANES_MAX; i++) {
+        uint32_t lane = (last + i) % HDI_LANES_MAX;
+        uint64_t left = engine->full[lane / 64] >> lane % 64;
+        if (!left) {
+            i += 63 - lane % 64;
+        } else if (left & 1 && (!awaited || is_awaited(engine, lane))) {
+            return lane;
+        }
+    }
+    return HDI_LANES_MAX;
+}
+
+/* A turn of a full lane. False: there is none. */
+static bool turn(hdi_engine *engine, hdi_pass *pass)
+{
+    uint32_t lane = HDI_LANES_MAX;
+    engine->turns++;
+    if (engine->turns % 2) {
+        lane = next_full(engine, engine->awaited_turn, true);
+        engine->awaited_turn = lane < HDI_LANES_MAX ? lane : engine->awaited_turn;
+    }
+    if (lane == HDI_LANES_MAX) {
+        lane = next_full(engine, engine->full_turn, false);
+        engine->full_turn = lane < HDI_LANES_MAX ? lane : engine->full_turn;
+    }
+    if (lane == HDI_LANES_MAX) {
+        return false;
+    }
+    visit(engine, lane, pass);
+    return true;
+}
+
+/* Whether a lane that was not full has become so; it gets its first turn like the others. */
+static bool has_filled(const hdi_engine *engine, uint32_t lane)
+{
+    const hdi_feed *feed = &engine->feeds[lane];
+    const hdi_channel *channel = &engine->device->channel;
+    if (!atomic_load_explicit(&feed->made, memory_order_acquire) ||
+        atomic_load_explicit(&feed->blocked, memory_order_relaxed)) {
+        return false;
+    }
+    uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
+    uint64_t at = feed->issued;
+    if (head - at <= HDI_COMMANDS_PER_VISIT || head - at > channel->slots) {
+        return false; /* the visit finds out what cannot be */
+    }
+    for (int i = 0; i < HDI_COMMANDS_PER_VISIT && at < head; i++) {
+        at += *(const volatile uint8_t *)&hdi_command_at(channel, lane, at)->slots;
+    }
+    return at < head;
+}
+
+/* Lanes that have little to do. Returns how many there are. */
+static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
+{
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < WORDS; w++) {
+        for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (has_filled(engine, lane)) {
+                put(engine->full, lane, true);
+            } else {
+                visit(engine, lane, pass);
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+hdi_pass hdi_engine_pass(hdi_engine *engine)
+{
+    hdi_pass pass = {.now = hdi_clock_ns()};
+    /* one writer; relaxed: who looks at it waits far longer than a store takes to be seen */
+    atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    uint64_t active[WORDS];
+    for (uint32_t w = 0; w < WORDS; w++) {
+        active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
+    }
+    uint32_t light = visit_light(engine, active, &pass);
+    for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
+    }
+    for (uint32_t w = 0; w < WORDS; w++) {
+        pass.progress |= engine->full[w] != 0;
+        pass.in_flight |= engine->full[w] != 0;
+    }
+    return pass;
+}

@@ -1,0 +1,201 @@
+/* test_turns.c - lanes with little to do come before lanes with much: how many launches of flooding lanes are given to the driver between a launch
+ * of another lane and its own turn; and no lane starves.
+ *
+ * Threads: the main one, the device's engine, one that always waits. Locks: `gate`, which the engine is held up at inside the driver.
+ * Always: nothing is timed; what is counted is what the engine does while it is known to be busy.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "conformance/work.h"
+#include "driver/driver.h"
+
+enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BOUND = 16 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool closed, reached;
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
+
+static _Atomic uint64_t floods, bystanders,
+    floods_before; /* given to the driver; of the former, before the last of the latter */
+
+static void set_gate(bool closed)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.closed = closed;
+    gate.reached = false;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void await_engine_at_gate(void)
+{
+    pthread_mutex_lock(&gate.mutex);
+    while (!gate.reached) {
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    }
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+/* A kernel is about to be given to the driver: the size of its grid says whose it is. */
+static void given(unsigned grid)
+{
+    if (grid == BYSTANDER) {
+        atomic_store(&floods_before, atomic_load(&floods));
+        atomic_fetch_add(&bystanders, 1);
+        return;
+    }
+    atomic_fetch_add(&floods, 1);
+    pthread_mutex_lock(&gate.mutex);
+    gate.reached = true;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.closed) {
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    }
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+hdcu_result __real_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                           hdcu_stream stream, void **parameters, void **extra);
+hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                           hdcu_stream stream, void **parameters, void **extra);
+hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                           hdcu_stream stream, void **parameters, void **extra)
+{
+    given(grid_x);
+    return __real_hdi_host_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
+                                          stream, parameters, extra);
+}
+
+typedef struct lane {
+    hd_lane *lane;
+    hd_buffer *y;
+} lane;
+
+static hd_runtime *runtime;
+static conf_kernels kernels;
+static lane bystander, flooding[MOST_LANES];
+
+static void make(lane *l)
+{
+    assert_ok(hd_lane_create(runtime, 0, &l->lane));
+    assert_ok(hd_alloc(l->lane, 64, &l->y));
+}
+
+static hd_ticket launch(const lane *l, uint32_t grid)
+{
+    hd_ticket ticket;
+    hd_arg args[] = {hd_out(l->y), hd_u64(16), hd_u32(1)};
+    assert_ok(hd_launch(l->lane, kernels.fill, conf_dims(grid, 1, 1), conf_dims(1, 1, 1), 0, args, 3, &ticket));
+    return ticket;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    hd_options options = {sizeof options, "driver=host placement=thread host_devices=1 lane_slots=64"};
+    assert_ok(hd_open(&options, &runtime));
+    kernels = conf_builtins(runtime);
+    make(&bystander);
+    for (int i = 0; i < MOST_LANES; i++) {
+        make(&flooding[i]);
+    }
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    hd_close(runtime);
+    return 0;
+}
+
+/* `n` lanes have more than a visit's worth each, and the engine is held up in the first launch of one of them. Then comes the other lane. */
+static uint64_t floods_between(int n)
+{
+    set_gate(true);
+    for (int k = 0; k < BACKLOG; k++) {
+        for (int i = 0; i < n; i++) {
+            launch(&flooding[i], 1);
+        }
+    }
+    await_engine_at_gate();
+    uint64_t before = atomic_load(&floods);
+    hd_ticket ticket = launch(&bystander, BYSTANDER);
+    set_gate(false);
+    assert_ok(hd_wait(ticket, HD_FOREVER));
+    uint64_t between = atomic_load(&floods_before) - before;
+    for (int i = 0; i < n; i++) {
+        assert_ok(hd_lane_wait(flooding[i].lane, HD_FOREVER));
+    }
+    return between;
+}
+
+static void a_lane_with_little_to_do_waits_for_one_visit(void **state)
+{
+    (void)state;
+    const int counts[] = {1, 4, 8, MOST_LANES};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        for (int round = 0; round < ROUNDS; round++) {
+            uint64_t between = floods_between(counts[c]);
+            if (between > BOUND) {
+                fail_msg("%d flooding lanes: %llu launches of theirs before the other lane's", counts[c],
+                         (unsigned long long)between);
+            }
+        }
+    }
+}
+
+static _Atomic bool enough;
+
+static void *wait_for_ever(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&enough)) {
+        assert_ok(hd_wait(launch(&bystander, BYSTANDER), HD_FOREVER));
+    }
+    return NULL;
+}
+
+/* Full lanes, of which somebody waits for one all the time, and a lane that always has one launch and somebody who waits for it. */
+static void no_lane_starves(void **state)
+{
+    (void)state;
+    enum { LANES = 8, ALWAYS = 60 };
+    pthread_t thread;
+    atomic_store(&enough, false);
+    uint64_t before = atomic_load(&bystanders);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
+    for (int k = 0; k < 20 * SLOTS; k++) {
+        hd_ticket first = launch(&flooding[0], 1);
+        for (int i = 1; i < LANES; i++) {
+            launch(&flooding[i], 1);
+        }
+        if (k % SLOTS == ALWAYS) {
+            assert_ok(hd_wait(first, HD_FOREVER));
+        }
+    }
+    for (int i = 0; i < LANES; i++) {
+        assert_ok(hd_lane_wait(flooding[i].lane, HD_FOREVER));
+    }
+    while (atomic_load(&bystanders) == before) {
+        sched_yield();
+    }
+    atomic_store(&enough, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lane_with_little_to_do_waits_for_one_visit),
+        cmocka_unit_test(no_lane_starves),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
