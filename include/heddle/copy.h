@@ -30,8 +30,8 @@ HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t byt
 /* Copies between any two buffers of a runtime, wherever they are: on the device, from device to device (directly with peer
  * access, through pinned memory without), and to and from pinned host memory. Asynchronous; *out (may be NULL) is
  * the ticket of the last part: it is done when all parts are, and fails when one does. A large copy is several operations: what another thread
- * submits at the same time may come in between, and on failure `dst` may be partly written. The first copy between two devices tests that
- * pair (heddle/peer.h).
+ * submits at the same time may come in between, and on failure `dst` may be partly written. The first copy between two devices has that
+ * pair tested (heddle/peer.h), and does not wait for it: until there is a verdict, copies go through pinned memory.
  * Errors: ARGUMENT (the ranges overlap in one buffer), HANDLE, RANGE, TIMEOUT, FAILED (the source's content was made
  * by a failed operation), DEVICE_LOST, HOST_MEMORY, DRIVER, SYSTEM. */
 HD_API hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes,

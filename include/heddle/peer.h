@@ -10,9 +10,15 @@
  * kernel's command line. The option peers=trust goes by the driver's word instead, peers=off never uses peer access; peer_timeout
  * limits a test.
  *
+ * A copy between two devices does not wait for the test. The first one has it begun, on a thread of the library's, and copies go through pinned
+ * memory until there is a verdict; from there on they go directly where it is good. With placement=inline, which starts no threads, the
+ * first copy makes the test itself. What needs an answer waits for it: hd_peer_check, hd_peers_check, and a kernel or a matrix product that is
+ * given a buffer of another device. So a program that wants the direct way from its first copy on asks before it copies.
+ *
  * Threads: any; two threads that ask for the same pair wait for one test, and so do two processes, while the one that tests has findings.
  * Blocking: for the test, mostly a second or so; a pair may take as long as the option peer_timeout, and so may opening the devices for
- * it. Both directions of a pair are tested together. Work that is running or submitted meanwhile is not held up.
+ * it. Both directions of a pair are tested together. Work that is running or submitted meanwhile is not held up. hd_close ends a test that
+ * is under way: nothing is found then, and who waits for it gets HANDLE.
  */
 #ifndef HEDDLE_PEER_H
 #define HEDDLE_PEER_H

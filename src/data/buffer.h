@@ -226,10 +226,14 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
 /* hdi_uses_state of a part of a buffer that nobody frees meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 
-/* Whether kernels of device `from` can use memory that `owner` owns; asks the driver and maps the owner's memory for it on first need. */
+/* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
+ * the owner's memory for it. */
 bool hdi_reach(hd_runtime *rt, int from, int owner);
-/* The same for copies: false also where a copy through pinned memory is faster. */
-bool hdi_reach_for_copies(hd_runtime *rt, int from, int owner);
+/* Which of two devices copies from one to the other, by using the other's memory. -1: neither, since a copy through pinned memory is faster, or
+ * the only one, or the right one until the seeker has found out. Waits for a test only where there is no such thread. */
+int hdi_reach_between(hd_runtime *rt, int src, int dst);
+/* The seeker: finds out about a pair of devices, and maps memory for it. */
+void hdi_reach_settle(hd_runtime *rt, int from, int owner);
 
 /* A device was lost: who reaches whom is found out again. */
 void hdi_reach_forget(hd_runtime *rt, int device);

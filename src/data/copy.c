@@ -143,20 +143,15 @@ static hd_status run_straight(const hdi_transfer *t, const hdi_route *route, hd_
     return status;
 }
 
-static hdi_link link_of(hd_runtime *rt, int from, int owner)
-{
-    return hdi_reach_for_copies(rt, from, owner) ? HDI_LINK_GOOD : HDI_LINK_NONE;
-}
-
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
     hd_runtime *rt = t->to.buffer->runtime;
     /* Once: the structures may change hands, which submitting finds out. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
     if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
-        facts.src_to_dst = link_of(rt, facts.src, facts.dst);
-        /* Not asked for in vain: the first question costs. */
-        facts.dst_to_src = facts.src_to_dst == HDI_LINK_GOOD ? HDI_LINK_NONE : link_of(rt, facts.dst, facts.src);
+        int by = hdi_reach_between(rt, facts.src, facts.dst);
+        facts.src_to_dst = by == facts.src ? HDI_LINK_GOOD : HDI_LINK_NONE;
+        facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }
     hdi_route route = hdi_route_plan(&facts);
     return route.kind == HDI_ROUTE_STAGED ? hdi_transfer_staged(t, &route, out) : run_straight(t, &route, out);

@@ -1,7 +1,9 @@
 /* reach.c - which devices use which devices' memory.
  *
- * Threads: any; the first question about a pair looks for a finding (src/peer), which may mean a test of a second or so, and then maps memory, on
- * the asking thread. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
+ * The first question about a pair looks for a finding (src/peer), which may mean a test of a second or so, and then maps memory. A kernel that needs
+ * the answer waits for it. A copy does not: it goes through pinned memory until the seeker has found out.
+ *
+ * Threads: any; what a kernel needs is found out on the asking thread, what copies need on the seeker's. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
  * a test. Nobody who submits needs it for an answer that is established: that is one load.
  * Always: a yes changes only when one of the two devices was lost and restarted, or a test that was asked for finds the pair corrupt. What is
  * mapped for a peer stays mapped: work in flight may use it.
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include "base/error.h"
 #include "data/buffer.h"
+#include "data/seeker.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "peer/peers.h"
@@ -64,12 +67,37 @@ static uint8_t decide(hd_runtime *rt, int from, int owner, bool for_copies)
 
 static bool is_open_question(uint8_t answer, bool for_copies)
 {
-    return answer == HDI_PEERS_UNKNOWN || (answer == HDI_PEERS_SLOW_ASK && !for_copies);
+    return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
+}
+
+/* Leaves the question to the seeker. False: somebody knows the finding already, or it is not to be had that way. */
+static bool leave_it(hd_runtime *rt, int from, int owner)
+{
+    hd_peer_info info;
+    uint8_t before = HDI_PEERS_UNKNOWN;
+    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
+    if (hdi_peers_known(rt, from, owner, &info)) {
+        return false;
+    }
+    /* relaxed: it says nothing about memory. First, so that the seeker finds it */
+    bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
+                                                        memory_order_relaxed);
+    if (!ours || hdi_seeker_ask(rt, from, owner)) {
+        return true;
+    }
+    before = HDI_PEERS_SOUGHT;
+    atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_UNKNOWN, memory_order_relaxed,
+                                            memory_order_relaxed);
+    return false;
 }
 
 /* The first time. */
 static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
 {
+    HDI_INSIDE(rt); /* it may wait for a test, and hd_close then for this */
+    if (!hdi_runtime_is_open(rt)) {
+        return HDI_PEERS_NO;
+    }
     _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
     bool verify = rt->options.peers[0] == 'v', off = rt->options.peers[0] == 'o';
     if (off || !hdi_peers_offered(rt, from, owner)) {
@@ -79,9 +107,12 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
     if (any_lost(rt, from, owner)) {
         return HDI_PEERS_UNKNOWN;
     }
+    if (verify && for_copies && leave_it(rt, from, owner)) {
+        return HDI_PEERS_SOUGHT;
+    }
     if (verify) {
         hd_peer_info info;
-        hdi_peers_ask(rt, from, owner, &info);
+        hdi_peers_ask(rt, from, owner, false, &info);
     }
     pthread_mutex_lock(&rt->linking);
     uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
@@ -91,6 +122,21 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
     }
     pthread_mutex_unlock(&rt->linking);
     return answer;
+}
+
+void hdi_reach_settle(hd_runtime *rt, int from, int owner)
+{
+    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
+    if (!any_lost(rt, from, owner)) {
+        hd_peer_info info;
+        hdi_peers_ask(rt, from, owner, true, &info);
+    }
+    pthread_mutex_lock(&rt->linking);
+    /* Else a kernel needed the answer first, or it is not wanted any more: a device was lost. */
+    if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
+        atomic_store_explicit(known, decide(rt, from, owner, true), memory_order_release);
+    }
+    pthread_mutex_unlock(&rt->linking);
 }
 
 bool hdi_reach(hd_runtime *rt, int from, int owner)
@@ -106,17 +152,25 @@ bool hdi_reach(hd_runtime *rt, int from, int owner)
     return answer == HDI_PEERS_YES || answer == HDI_PEERS_SLOW;
 }
 
-bool hdi_reach_for_copies(hd_runtime *rt, int from, int owner)
+static uint8_t reach_for_copies(hd_runtime *rt, int from, int owner)
 {
-    if (owner < 0 || owner == from) {
-        return true;
-    }
     /* as above */
     uint8_t answer = atomic_load_explicit(&rt->devices[from]->reach[owner], memory_order_acquire);
     if (__builtin_expect(is_open_question(answer, true), 0)) {
         answer = find_out(rt, from, owner, true);
     }
-    return answer == HDI_PEERS_YES;
+    return answer;
+}
+
+int hdi_reach_between(hd_runtime *rt, int src, int dst)
+{
+    /* Writing to a peer is posted and reading is not, so the source does it where it can. The other way is not asked for in vain: it takes
+     * one of the few places for peers. */
+    uint8_t answer = reach_for_copies(rt, src, dst);
+    if (answer == HDI_PEERS_YES || answer == HDI_PEERS_SOUGHT) {
+        return answer == HDI_PEERS_YES ? src : -1;
+    }
+    return reach_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
 }
 
 /* Why not, in words that follow a colon. */
@@ -143,6 +197,10 @@ static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes
 
 hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
 {
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt, who);
+    }
     if (hdi_device_lost(rt->devices[from])) {
         return hdi_loss_fail(rt, from, who, "the lane's device does no work");
     }

@@ -40,6 +40,8 @@
 #define HDI_PEERS_NO 2
 #define HDI_PEERS_SLOW 3     /* kernels only: copies are faster through pinned memory */
 #define HDI_PEERS_SLOW_ASK 4 /* the same, and not granted yet */
+#define HDI_PEERS_SOUGHT                                                                                               \
+    5 /* unknown, and a thread finds out for the copies, which go through pinned memory meanwhile */
 
 typedef struct hdi_device hdi_device;
 
@@ -234,6 +236,7 @@ struct hd_runtime {
     struct hdi_copiers *copiers;                  /* src/data */
     struct hdi_all_crates *crates;                /* src/data */
     struct hdi_peers *peers;                      /* src/peer */
+    struct hdi_seeker *seeker;                    /* src/data: the thread that finds out about peers for copies */
     struct hdi_modules *modules;                  /* src/kernel */
     struct hdi_products *products;                /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor: handles; NULL: not asked for yet */

@@ -315,7 +315,8 @@ static int64_t time_of(int fd)
 }
 
 /* Waits for the lock. True: it is ours. */
-static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context), void *context)
+static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context), void *context,
+                      const _Atomic bool *ended)
 {
     int64_t begun = hdi_clock_ns(), since = begun, seen = time_of(fd);
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
@@ -328,7 +329,8 @@ static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context)
                 return false;
             }
         }
-        if (!taken || now - since > patience_ns || (now - begun) / LOCK_TIMES_MOST > patience_ns) {
+        bool over = ended && atomic_load_explicit(ended, memory_order_relaxed);
+        if (over || !taken || now - since > patience_ns || (now - begun) / LOCK_TIMES_MOST > patience_ns) {
             return false;
         }
         hdi_nap(LOCK_NAP_NS);
@@ -344,7 +346,8 @@ static bool is_own_lock(int fd)
            !(facts.st_mode & (S_IRWXG | S_IRWXO));
 }
 
-int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context)
+int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
+                   const _Atomic bool *ended)
 {
     char path[PATH_MAX];
     int fd = -1;
@@ -355,7 +358,7 @@ int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void 
         close(fd);
         fd = -1;
     }
-    if (fd >= 0 && !lock_file(fd, patience_ns, enough, context)) {
+    if (fd >= 0 && !lock_file(fd, patience_ns, enough, context, ended)) {
         hdi_cache_unlock(fd);
         fd = -1;
     }

@@ -14,6 +14,7 @@
 
 #include <heddle/peer.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,9 +49,10 @@ bool hdi_cache_load(const char *folder, const hdi_finding_key *key, hd_peer_info
 void hdi_cache_save(const char *folder, const hdi_finding_key *key, const hd_peer_info *info);
 
 /* Waits for whoever tests on this machine, as long as it comes on (hdi_cache_come_on): not without that for `patience_ns`, nor ten times
- * as long in all. Each time that it has, and when it is done, `enough` is asked (NULL: nobody is); true ends the waiting. Returns a
- * descriptor for hdi_cache_unlock, -1: nobody is kept out, also where others could take the lock. */
-int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context);
+ * as long in all. Each time that it has, and when it is done, `enough` is asked (NULL: nobody is); true ends the waiting, and so does *ended
+ * (NULL: nothing does). Returns a descriptor for hdi_cache_unlock, -1: nobody is kept out, also where others could take the lock. */
+int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
+                   const _Atomic bool *ended);
 /* Whoever has the lock has another finding. -1: nothing. */
 void hdi_cache_come_on(int descriptor);
 void hdi_cache_unlock(int descriptor);

@@ -14,11 +14,12 @@ typedef struct hdi_pair {
 } hdi_pair;
 
 typedef enum hdi_ending {
-    HDI_ENDING_EXIT,   /* `detail`: the status */
-    HDI_ENDING_SIGNAL, /* `detail`: the signal */
-    HDI_ENDING_SILENT, /* it was killed after `detail` milliseconds */
-    HDI_ENDING_GONE,   /* it is not known how */
-    HDI_ENDING_BABBLE  /* it was killed, since it said something that makes no sense */
+    HDI_ENDING_EXIT,    /* `detail`: the status */
+    HDI_ENDING_SIGNAL,  /* `detail`: the signal */
+    HDI_ENDING_SILENT,  /* it was killed after `detail` milliseconds */
+    HDI_ENDING_GONE,    /* it is not known how */
+    HDI_ENDING_BABBLE,  /* it was killed, since it said something that makes no sense */
+    HDI_ENDING_UNWANTED /* it was killed, since nobody wants to know any more: says nothing */
 } hdi_ending;
 
 typedef struct hdi_hearing {

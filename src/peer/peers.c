@@ -41,6 +41,8 @@ struct hdi_peers {
     pthread_cond_t changed; /* an entry, or the turn */
     bool turn_taken;
     pthread_t turn_owner;
+    int n_waiting;      /* for the turn, while somebody needs the answer */
+    _Atomic bool ended; /* hd_close: no test begins or goes on, and nobody waits for one */
     /* Constant from here on, and paths absolute: the application may go elsewhere. */
     char program[PATH_MAX];                     /* "": there is none */
     char why_none[sizeof(hd_error)];            /* the message */
@@ -93,6 +95,20 @@ void hdi_peers_release(hd_runtime *rt)
         free(rt->peers);
         rt->peers = NULL;
     }
+}
+
+void hdi_peers_end(hd_runtime *rt)
+{
+    struct hdi_peers *peers = rt->peers;
+    pthread_mutex_lock(&peers->lock);
+    atomic_store_explicit(&peers->ended, true, memory_order_relaxed);
+    pthread_cond_broadcast(&peers->changed);
+    pthread_mutex_unlock(&peers->lock);
+}
+
+static bool is_ended(const struct hdi_peers *peers)
+{
+    return atomic_load_explicit(&peers->ended, memory_order_relaxed);
 }
 
 const char *hdi_peers_program(const hd_runtime *rt)
@@ -172,7 +188,9 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     } else if (verdict == HD_PEER_USABLE && before == HDI_PEERS_SLOW_ASK) {
         after = HDI_PEERS_UNKNOWN;
     }
-    atomic_store_explicit(reach, after, memory_order_release);
+    if (after != before) { /* else it may have become HDI_PEERS_SOUGHT meanwhile, which goes on */
+        atomic_store_explicit(reach, after, memory_order_release);
+    }
     pthread_mutex_unlock(&rt->linking);
 }
 
@@ -366,7 +384,8 @@ static void test(inquiry *q)
                             .limit_ms = rt->options.peer_timeout,
                             .slow_margin = strcmp(rt->provider, "host") == 0 ? SLOW_MARGIN_ON_HOST : SLOW_MARGIN,
                             .settled = tested,
-                            .context = q};
+                            .context = q,
+                            .ended = &rt->peers->ended};
         hdi_test_pairs(&t, pairs, n);
         n = 0;
     }
@@ -401,9 +420,9 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     prepare(q);
     if (again || !recall(q)) {
         /* Whoever has the lock may be about to find them out. */
-        q->lock = !q->has_folder
-                      ? -1
-                      : hdi_cache_lock(q->folder, rt->options.peer_timeout * 1000000, again ? NULL : recall, q);
+        q->lock = !q->has_folder ? -1
+                                 : hdi_cache_lock(q->folder, rt->options.peer_timeout * 1000000, again ? NULL : recall,
+                                                  q, &rt->peers->ended);
         if (q->n_left > 0) {
             test(q);
         }
@@ -422,14 +441,20 @@ static bool is_wanted(const hd_runtime *rt, int device, int owner, bool inconclu
            ((inconclusive_too || e->fleeting) && e->info.verdict == HD_PEER_INCONCLUSIVE);
 }
 
-/* The lock is held, and let go of meanwhile. */
-static void take_turn(struct hdi_peers *peers)
+/* The lock is held, and let go of meanwhile. `later`: whoever needs an answer now goes first. False: the runtime is being closed. */
+static bool take_turn(struct hdi_peers *peers, bool later)
 {
-    while (peers->turn_taken) {
+    peers->n_waiting += !later;
+    while ((peers->turn_taken || (later && peers->n_waiting > 0)) && !is_ended(peers)) {
         pthread_cond_wait(&peers->changed, &peers->lock);
+    }
+    peers->n_waiting -= !later;
+    if (is_ended(peers)) {
+        return false;
     }
     peers->turn_taken = true;
     peers->turn_owner = pthread_self();
+    return true;
 }
 
 /* Whether this very thread is finding out: a progress callback asks. The lock is held. */
@@ -446,7 +471,7 @@ static void give_turn(struct hdi_peers *peers)
     pthread_mutex_unlock(&peers->lock);
 }
 
-static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, hd_peer_info *out)
+static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bool later, hd_peer_info *out)
 {
     if (driver_decides(rt, device, owner, out)) {
         return;
@@ -455,12 +480,11 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, hd
     entry *e = &peers->of[device][owner];
     pthread_mutex_lock(&peers->lock);
     bool waited = has_turn(peers), own = waited;
-    while (e->asked && !own) { /* its finding is as good as one of our own */
+    while (e->asked && !own && !is_ended(peers)) { /* its finding is as good as one of our own */
         waited = true;
         pthread_cond_wait(&peers->changed, &peers->lock);
     }
-    if (!own && is_wanted(rt, device, owner, inconclusive_too && !waited)) {
-        take_turn(peers);
+    if (!own && is_wanted(rt, device, owner, inconclusive_too && !waited) && take_turn(peers, later)) {
         hdi_pair pairs[2];
         int n = 0;
         if (is_wanted(rt, device, owner, inconclusive_too && !waited)) {
@@ -483,12 +507,18 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, hd
     pthread_mutex_unlock(&peers->lock);
 }
 
-void hdi_peers_ask(hd_runtime *rt, int device, int owner, hd_peer_info *out)
+void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out)
 {
-    ask(rt, device, owner, false, out);
+    ask(rt, device, owner, false, later, out);
 }
 
 /* ---- the program's questions ---- */
+
+/* What a call returns that waited for a test, or made one, and came back since the runtime is being closed. */
+static hd_status check_end(const hd_runtime *rt, const char *who)
+{
+    return is_ended(rt->peers) ? hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who) : HD_OK;
+}
 
 static hd_status check_pair(const hd_runtime *rt, int device, int owner)
 {
@@ -515,8 +545,11 @@ hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out
     status = check_pair(rt, device, owner);
     if (!status) {
         hd_peer_info info;
-        ask(rt, device, owner, true, &info);
-        HDI_SIZED_OUT(hd_peer_info, out, &info);
+        ask(rt, device, owner, true, false, &info);
+        status = check_end(rt, "hd_peer_check");
+        if (!status) {
+            HDI_SIZED_OUT(hd_peer_info, out, &info);
+        }
     }
     return status;
 }
@@ -561,13 +594,12 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     int n = 0;
     pthread_mutex_lock(&peers->lock);
     bool nested = has_turn(peers);
-    if (!nested) {
-        take_turn(peers);
-    }
+    bool ours = !nested && take_turn(peers, false);
     pthread_mutex_unlock(&peers->lock);
-    if (nested) {
+    if (!ours) {
         free(pairs);
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: called from its own progress callback");
+        return nested ? hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: called from its own progress callback")
+                      : check_end(rt, "hd_peers_check");
     }
     for (int i = 0; i < rt->n_devices; i++) {
         for (int j = 0; j < rt->n_devices; j++) {
@@ -595,5 +627,5 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     }
     give_turn(peers);
     free(pairs);
-    return HD_OK;
+    return check_end(rt, "hd_peers_check");
 }

@@ -14,6 +14,8 @@
 /* hd_open and hd_close. Errors: HOST_MEMORY. */
 hd_status hdi_peers_create(hd_runtime *rt);
 void hdi_peers_release(hd_runtime *rt);
+/* hd_close: a test under way ends soon, with nothing found, and so does the waiting for one. */
+void hdi_peers_end(hd_runtime *rt);
 
 /* The path of the program that tests, "": there is none. */
 const char *hdi_peers_program(const hd_runtime *rt);
@@ -26,8 +28,9 @@ static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner
 }
 
 /* What is known of `device` using memory of `owner`. Where nothing is, looks into the files of findings and tests the pair (and the other
- * direction, too), whatever the option peers says. Blocks for the test. Never fails: what goes wrong is INCONCLUSIVE, which is known, too. */
-void hdi_peers_ask(hd_runtime *rt, int device, int owner, hd_peer_info *out);
+ * direction, too), whatever the option peers says. Blocks for the test. `later`: whoever waits for another pair's test goes first. Never fails: what
+ * goes wrong is INCONCLUSIVE, which is known, too; UNKNOWN where the runtime is being closed. */
+void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out);
 
 /* What is known now; asks nobody. False: nothing, or nothing that will stay so. */
 bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out);

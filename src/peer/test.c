@@ -14,9 +14,10 @@
 #include "base/wait.h"
 #include "worker/spawn.h"
 
-#define END_NS 5000000000  /* a process that has said everything, or was killed, gets this long to end */
-#define END_NAP_NS 1000000 /* between looks whether it has, on kernels that do not tell */
-#define LOOK_MS 100        /* between looks whether this process was held up */
+#define END_NS 5000000000   /* a process that has said everything, or was killed, gets this long to end */
+#define LEAVE_NS 2000000000 /* the same where nobody wants to know any more: hd_close waits for that */
+#define END_NAP_NS 1000000  /* between looks whether it has, on kernels that do not tell */
+#define LOOK_MS 25          /* between looks whether this process was held up, or nobody wants to know any more */
 #define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 
@@ -96,16 +97,36 @@ static void settle(run *r, int index)
     r->test->settled(r->test->context, &r->pairs[index], &info, false);
 }
 
-static void give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, int error)
+static bool is_ended(const hdi_test *test)
 {
-    bool fleeting = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
-    hd_peer_info info = hdi_peer_inconclusive("the program " HDI_PROBE_NAME " cannot be started: %s", strerror(error));
+    return atomic_load_explicit(test->ended, memory_order_relaxed);
+}
+
+/* All that are not settled are inconclusive. `is_settled` may be NULL. */
+static void give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, const hd_peer_info *info,
+                    bool fleeting)
+{
     for (int i = 0; i < n; i++) {
-        test->settled(test->context, &pairs[i], &info, fleeting);
+        if (!is_settled || !is_settled[i]) {
+            test->settled(test->context, &pairs[i], info, fleeting);
+        }
         if (is_settled) {
             is_settled[i] = true;
         }
     }
+}
+
+static void not_started(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, int error)
+{
+    bool fleeting = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
+    hd_peer_info info = hdi_peer_inconclusive("the program " HDI_PROBE_NAME " cannot be started: %s", strerror(error));
+    give_up(test, pairs, n, is_settled, &info, fleeting);
+}
+
+static void not_wanted(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled)
+{
+    hd_peer_info info = hdi_peer_inconclusive("the runtime was closed before the test was over");
+    give_up(test, pairs, n, is_settled, &info, true);
 }
 
 /* Who the devices are. */
@@ -200,6 +221,9 @@ static hdi_ending listen_all(run *r)
     for (;;) {
         /* In this order: what an ended program has written is all there. */
         struct pollfd polled[2] = {{.fd = r->pipe, .events = POLLIN}, {.fd = r->process.pidfd, .events = POLLIN}};
+        if (is_ended(r->test)) {
+            return HDI_ENDING_UNWANTED;
+        }
         int64_t left = deadline - hdi_clock_ns();
         int64_t ms = left <= 0 ? 0 : left / 1000000 + 1;
         int ready = poll(polled, 2, ms > LOOK_MS ? LOOK_MS : (int)ms);
@@ -240,14 +264,16 @@ static void finish(run *r, hdi_ending ending)
     }
     if (!ended) {
         hdi_process_kill(&r->process);
-        ended = await_end(&r->process, hdi_deadline(END_NS), &info);
+        ended = await_end(&r->process, hdi_deadline(ending == HDI_ENDING_UNWANTED ? LEAVE_NS : END_NS), &info);
     }
     if (!ended) {
         reap_lingering(&r->process);
     }
     close_process(&r->process);
     close(r->pipe);
-    if (hdi_hearing_end(&r->hearing, ending, detail)) {
+    if (ending == HDI_ENDING_UNWANTED) {
+        not_wanted(r->test, r->pairs, r->hearing.n, r->is_settled);
+    } else if (hdi_hearing_end(&r->hearing, ending, detail)) {
         for (int i = 0; i < r->hearing.n; i++) {
             if (!r->is_settled[i] && (r->hearing.current == i || r->hearing.current < 0)) {
                 settle(r, i);
@@ -268,11 +294,11 @@ static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *de
                 ? start(&r, settings, list, names)
                 : E2BIG;
     if (e) {
-        give_up(test, pairs, n, is_settled, e);
+        not_started(test, pairs, n, is_settled, e);
         return true;
     }
     hdi_ending ending = listen_all(&r);
-    if (together && r.hearing.current < 0) {
+    if (together && r.hearing.current < 0 && ending != HDI_ENDING_UNWANTED) {
         r.hearing.n = 0; /* nothing is said about anybody */
         finish(&r, ending);
         return false;
@@ -326,10 +352,14 @@ void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n)
         int devices[HDI_TEST_DEVICES], n_devices;
         int now = gather(pairs, n, most, devices, &n_devices);
         if (!is_settled) {
-            give_up(test, pairs, n, NULL, ENOMEM);
+            not_started(test, pairs, n, NULL, ENOMEM);
             return;
         }
         memset(is_settled, 0, (size_t)n * sizeof *is_settled);
+        if (is_ended(test)) {
+            not_wanted(test, pairs, n, is_settled);
+            break;
+        }
         if (!run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
             most = 2; /* one of the devices keeps the others from being opened: two at a time then */
             continue;

@@ -7,6 +7,7 @@
 #ifndef HDI_PEER_TEST_H
 #define HDI_PEER_TEST_H
 
+#include <stdatomic.h>
 #include "peer/hearing.h"
 
 #define HDI_TEST_DEVICES 8 /* in one process, which then has no more peers than every driver allows */
@@ -22,9 +23,11 @@ typedef struct hdi_test {
      * test, which costs nothing to try again. */
     void (*settled)(void *context, const hdi_pair *pair, const hd_peer_info *info, bool fleeting);
     void *context;
+    const _Atomic bool *ended; /* true: nobody wants to know any more, and the program is killed */
 } hdi_test;
 
-/* Tests the pairs, of which `device` and `owner` are set. Their order is changed. */
+/* Tests the pairs, of which `device` and `owner` are set. Their order is changed. What is not over when it is ended is inconclusive, and
+ * fleeting. */
 void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n);
 
 #endif

@@ -24,6 +24,7 @@
 #include "data/reclaim.h"
 #include "data/report.h"
 #include "data/ring.h"
+#include "data/seeker.h"
 #include "data/staging.h"
 #include "kernel/module.h"
 #include "memory/pinned.h"
@@ -153,6 +154,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
     bool hung = false;
     hd_error report = {.status = HD_OK};
+    hdi_seeker_stop(rt);
     hdi_keeper_stop(rt);
     hdi_copiers_release(rt);
     bool stopped = stop_engines(rt, &hung, left);
@@ -175,6 +177,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_staging_release(rt);
     hdi_rings_release(rt);
     hdi_crates_release(rt);
+    hdi_seeker_release(rt);
     hdi_peers_release(rt);
     hdi_caches_destroy(rt);
     hdi_reclaim_release(rt);
@@ -233,6 +236,7 @@ static bool empty(hd_runtime *rt, hd_error *left)
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_wake_sleepers(rt->devices[i]);
     }
+    hdi_peers_end(rt); /* whoever waits for a test comes back, too */
     bool out = hdi_presence_await(rt, hdi_option_deadline(rt->options.close_timeout));
     /* The work that is still in flight is waited for by those who close. */
     atomic_store_explicit(&rt->closing, false, memory_order_relaxed);

@@ -165,8 +165,7 @@ hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, const char *who
 
 /* ---- which way ---- */
 
-/* A device that reaches both buffers, and faster than through pinned memory: writes to a peer are posted and reads are not, so the source's before
- * the destination's. NULL: none. */
+/* A device that reaches both buffers, and faster than through pinned memory. NULL: none. */
 static hdi_device *device_for(hd_runtime *rt, int dst, int src)
 {
     if (src < 0 && dst < 0) {
@@ -175,10 +174,8 @@ static hdi_device *device_for(hd_runtime *rt, int dst, int src)
     if (src < 0 || dst < 0 || src == dst) {
         return rt->devices[src < 0 ? dst : src];
     }
-    if (hdi_reach_for_copies(rt, src, dst)) {
-        return rt->devices[src];
-    }
-    return hdi_reach_for_copies(rt, dst, src) ? rt->devices[dst] : NULL;
+    int by = hdi_reach_between(rt, src, dst);
+    return by < 0 ? NULL : rt->devices[by];
 }
 
 /* ---- checks ---- */

@@ -345,13 +345,13 @@ static void a_place_that_takes_nothing_is_no_failure(void **state)
     hd_peer_info info = info_now(), got;
     hdi_cache_save("/proc/nothing/here", &key, &info);
     assert_false(hdi_cache_load("/proc/nothing/here", &key, &got));
-    assert_int_equal(hdi_cache_lock("/proc/nothing/here", 0, NULL, NULL), -1);
+    assert_int_equal(hdi_cache_lock("/proc/nothing/here", 0, NULL, NULL, NULL), -1);
     hdi_cache_unlock(-1);
     if (geteuid() != 0) {
         assert_int_equal(chmod(folder, 0500), 0);
         hdi_cache_save(folder, &key, &info);
         assert_false(hdi_cache_load(folder, &key, &got));
-        assert_int_equal(hdi_cache_lock(folder, 0, NULL, NULL), -1);
+        assert_int_equal(hdi_cache_lock(folder, 0, NULL, NULL, NULL), -1);
         assert_int_equal(chmod(folder, 0700), 0);
     }
     /* A disk that is full in the middle, and a limit that sends a signal: in a child, whose limit it is. What was there before stays. */

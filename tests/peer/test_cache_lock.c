@@ -38,7 +38,7 @@ static void many_may_write_at_once(void **state)
 
 static int lock_now(void)
 {
-    int fd = hdi_cache_lock(folder, 0, NULL, NULL);
+    int fd = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
     hdi_cache_unlock(fd);
     return fd;
 }
@@ -75,10 +75,10 @@ static void locks_of_others_are_none(void **state)
 static void one_tests_at_a_time(void **state)
 {
     (void)state;
-    int a = hdi_cache_lock(folder, 0, NULL, NULL);
+    int a = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
     assert_true(a >= 0);
     assert_true(fcntl(a, F_GETFD) & FD_CLOEXEC);
-    assert_int_equal(hdi_cache_lock(folder, 30000000, NULL, NULL), -1);
+    assert_int_equal(hdi_cache_lock(folder, 30000000, NULL, NULL, NULL), -1);
     /* a child that has a copy does not keep it */
     pid_t child = fork();
     assert_true(child >= 0);
@@ -87,7 +87,7 @@ static void one_tests_at_a_time(void **state)
         _exit(0);
     }
     hdi_cache_unlock(a);
-    int b = hdi_cache_lock(folder, 60000000000, NULL, NULL);
+    int b = hdi_cache_lock(folder, 60000000000, NULL, NULL, NULL);
     assert_true(b >= 0);
     hdi_cache_unlock(b);
     kill(child, SIGKILL);
@@ -100,7 +100,7 @@ static _Atomic bool holding;
 
 static void *hold(void *argument)
 {
-    int fd = hdi_cache_lock(folder, 0, NULL, NULL);
+    int fd = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
     atomic_store(&holding, true);
     const int64_t naps = *(const int64_t *)argument;
     while (atomic_load(&holding)) {
@@ -138,17 +138,17 @@ static void who_comes_on_is_waited_for(void **state)
         hdi_nap(1000000);
     }
     asked = 0;
-    assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL), -1);
+    assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL, NULL), -1);
     assert_int_equal(asked, 3);
     /* it ends some day, however the other one goes on */
-    assert_int_equal(hdi_cache_lock(folder, 100000000, never_enough, NULL), -1);
+    assert_int_equal(hdi_cache_lock(folder, 100000000, never_enough, NULL, NULL), -1);
     atomic_store(&holding, false);
     assert_int_equal(pthread_join(holder, NULL), 0);
     /* nothing is in the way, and it is asked all the same: what was waited for may have been found meanwhile */
     asked = 2;
-    assert_int_equal(hdi_cache_lock(folder, 0, not_before_the_third, NULL), -1);
+    assert_int_equal(hdi_cache_lock(folder, 0, not_before_the_third, NULL, NULL), -1);
     asked = 0;
-    int fd = hdi_cache_lock(folder, 0, never_enough, NULL);
+    int fd = hdi_cache_lock(folder, 0, never_enough, NULL, NULL);
     assert_true(fd >= 0 && asked == 1);
     hdi_cache_unlock(fd);
     hdi_cache_come_on(-1);

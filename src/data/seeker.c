@@ -1,0 +1,107 @@
+/* seeker.c - see seeker.h. */
+#include "data/seeker.h"
+
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/thread.h"
+#include "data/buffer.h"
+#include "peer/peers.h"
+
+struct hdi_seeker {
+    pthread_mutex_t lock;
+    pthread_cond_t wish;
+    bool started, stop;
+    pthread_t thread;
+    bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
+};
+
+hd_status hdi_seeker_create(hd_runtime *rt)
+{
+    rt->seeker = calloc(1, sizeof *rt->seeker);
+    if (!rt->seeker) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    }
+    pthread_mutex_init(&rt->seeker->lock, NULL);
+    pthread_cond_init(&rt->seeker->wish, NULL);
+    return HD_OK;
+}
+
+void hdi_seeker_stop(hd_runtime *rt)
+{
+    struct hdi_seeker *s = rt->seeker;
+    if (!s) {
+        return;
+    }
+    hdi_peers_end(rt);
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->wish);
+    bool join = s->started;
+    s->started = false;
+    pthread_mutex_unlock(&s->lock);
+    if (join) {
+        pthread_join(s->thread, NULL);
+    }
+}
+
+void hdi_seeker_release(hd_runtime *rt)
+{
+    if (rt->seeker) {
+        pthread_cond_destroy(&rt->seeker->wish);
+        pthread_mutex_destroy(&rt->seeker->lock);
+        free(rt->seeker);
+        rt->seeker = NULL;
+    }
+}
+
+/* Takes a pair out of the list. False: there is none. The lock is held. */
+static bool take(struct hdi_seeker *s, int n, int *from, int *owner)
+{
+    for (int i = 0; i < n * n; i++) {
+        if (s->wanted[i / n][i % n]) {
+            *from = i / n;
+            *owner = i % n;
+            s->wanted[*from][*owner] = false;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void *run(void *context)
+{
+    hd_runtime *rt = context;
+    struct hdi_seeker *s = rt->seeker;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop) {
+        int from, owner;
+        if (take(s, rt->n_devices, &from, &owner)) {
+            pthread_mutex_unlock(&s->lock);
+            hdi_reach_settle(rt, from, owner);
+            pthread_mutex_lock(&s->lock);
+        } else {
+            pthread_cond_wait(&s->wish, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+bool hdi_seeker_ask(hd_runtime *rt, int from, int owner)
+{
+    struct hdi_seeker *s = rt->seeker;
+    if (rt->is_inline) {
+        return false; /* no thread may be started */
+    }
+    pthread_mutex_lock(&s->lock);
+    if (!s->started && !s->stop) {
+        s->started = hdi_thread_start(&s->thread, run, rt) == 0;
+    }
+    bool asked = s->started;
+    if (asked) {
+        s->wanted[from][owner] = true;
+        pthread_cond_signal(&s->wish);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return asked;
+}
