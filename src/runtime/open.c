@@ -2,6 +2,7 @@
  *
  * Threads: any. Locks: none. Always: an hd_open that fails leaves nothing behind.
  */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
@@ -78,13 +79,73 @@ static hd_status start_local(hd_runtime *rt, int *count)
                                                "hd_open: cuDeviceGetCount: %s", hdi_driver_code_name(r));
 }
 
+static int count_entries(const char *folder)
+{
+    int n = 0;
+    DIR *entries = opendir(folder);
+    for (struct dirent *e; entries && (e = readdir(entries));) {
+        n += e->d_name[0] != '.';
+    }
+    if (entries) {
+        closedir(entries);
+    }
+    return n;
+}
+
+static int count_parts(const char *list)
+{
+    int n = *list != 0;
+    for (const char *p = list; *p; p++) {
+        n += strchr(",: ", *p) != NULL;
+    }
+    return n;
+}
+
+/* How many devices there will be, as far as can be seen without the driver: 1 at least. Being wrong costs time, or processes that are ended. */
+static int expected_devices(const hd_runtime *rt)
+{
+    bool host = strcmp(rt->options.driver, "host") == 0;
+    int n = host ? 0 : count_entries("/proc/driver/nvidia/gpus");
+    const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+    if (n > 0 && visible && count_parts(visible) < n) {
+        n = count_parts(visible);
+    }
+    if (n == 0 && strcmp(rt->options.driver, "nvidia") != 0) {
+        n = (int)rt->options.host_devices;
+    }
+    if (strcmp(rt->options.devices, "all") != 0 && count_parts(rt->options.devices) < n) {
+        n = count_parts(rt->options.devices);
+    }
+    return n < 1 ? 1 : n > HDI_DEVICES_MAX ? HDI_DEVICES_MAX : n;
+}
+
+/* As many workers as there will most likely be devices, each starting the driver, which takes long. What goes wrong with another one than the
+ * first is found out when it is clear that its device is wanted. */
+static hd_status begin_workers(hd_runtime *rt)
+{
+    hd_error before;
+    hdi_error_save(&before);
+    int n = expected_devices(rt);
+    for (int i = 0; i < n; i++) {
+        hd_status status = hdi_worker_spawn(rt, i, "hd_open");
+        status = status ? status : hdi_worker_ask(rt, i, "hd_open");
+        if (status && i > 0) {
+            hdi_error_restore(&before);
+        }
+        if (status) {
+            return i > 0 ? HD_OK : status;
+        }
+    }
+    return HD_OK;
+}
+
 /* The driver in worker processes. The first one, which will be that of device 0, says what there is. */
 static hd_status start_remote(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_workers_create(rt);
-    status = status ? status : hdi_worker_spawn(rt, 0, "hd_open");
+    status = status ? status : begin_workers(rt);
     hdi_probe probe;
-    status = status ? status : hdi_worker_probe(rt, 0, &probe);
+    status = status ? status : hdi_worker_probe(rt, 0, "hd_open", &probe);
     if (!status) {
         rt->provider = probe.provider;
         rt->driver_version = probe.driver_version;
@@ -97,11 +158,16 @@ static hd_status start_remote(hd_runtime *rt, int *count)
 static hd_status make_remote_devices(hd_runtime *rt)
 {
     hd_status status = HD_OK;
+    for (int i = rt->n_devices; i < HDI_DEVICES_MAX; i++) {
+        if (hdi_worker_is_begun(rt, i)) {
+            hdi_worker_drop(rt, i);
+        }
+    }
     for (int i = 0; i < rt->n_devices && !status; i++) {
         status = hdi_device_make_remote(rt->devices[i]);
     }
     for (int i = 1; i < rt->n_devices && !status; i++) {
-        status = hdi_worker_spawn(rt, i, "hd_open");
+        status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i, "hd_open");
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
         status = hdi_worker_greet(rt, i, "hd_open");

@@ -1,6 +1,6 @@
 /* children.h - what the files that start, greet and watch worker processes share.
  *
- * Fields of hdi_child are under the workers' mutex, except `ours`: whoever starts the worker has them to itself, until the port takes
+ * Fields of hdi_child are under the workers' mutex, except `ours` and `asked`: whoever starts the worker has them to itself, until the port takes
  * them over or it hangs up. (Should the worker end meanwhile, the other ends close.)
  */
 #ifndef HDI_WORKER_CHILDREN_H
@@ -30,6 +30,7 @@ typedef struct hdi_child {
     hdi_child_state state;
     hdi_process process;    /* pid 0: none */
     int ours[2], theirs[2]; /* ends of the memory and the code line, -1 once handed on */
+    bool asked;             /* what the driver shows, and the answer is not taken yet; goes with `ours` */
     int spawn_error;        /* errno */
     int code;               /* why the last one ended: HDI_GONE_* or the driver's */
     int condemned;          /* why it was killed, 0: it was not */
@@ -43,6 +44,12 @@ typedef struct hdi_child {
 
 /* With the mutex: waits until there is no process, at most until the deadline. */
 bool hdi_child_await_none(hdi_workers *workers, hdi_child *c, int64_t deadline);
+
+/* Whether it was started, and not taken over or given up yet. By whoever starts it. */
+static inline bool hdi_child_is_begun(const hdi_child *c)
+{
+    return c->ours[0] >= 0;
+}
 
 /* Closes what is left of `ours`. */
 void hdi_child_hang_up(hdi_child *c);

@@ -92,7 +92,12 @@ static hd_status hear(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, 
     error.device = index;
     memcpy(error.operation, m->header.call, sizeof m->header.call);
     error.operation[sizeof m->header.call - 1] = 0;
-    snprintf(error.message, sizeof error.message, "%s", w->text);
+    const char *text = strchr(w->text, ':'); /* behind the name of the call */
+    if (kind == HDI_MESSAGE_PROBE && rt->devices[index] && text) {
+        snprintf(error.message, sizeof error.message, "%s: the worker process of device %d%s", who, index, text);
+    } else {
+        snprintf(error.message, sizeof error.message, "%s", w->text);
+    }
     return hdi_fail_error(&error);
 }
 
@@ -108,17 +113,29 @@ static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, si
                : hdi_fail(HD_ERROR_OPTION, "hd_open: placement=process: the options are too long");
 }
 
-hd_status hdi_worker_probe(hd_runtime *rt, int index, hdi_probe *out)
+hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
     hdi_message_begin(m, HDI_MESSAGE_PROBE, 1);
     m->payload.probe.protocol = HDI_MESSAGE_PROTOCOL;
     hd_status status = settings_of(rt, rt->options.driver, m->payload.probe.settings, sizeof m->payload.probe.settings);
-    status = status ? status : say(rt, index, m, NULL, 0, "hd_open");
-    status = status ? status : hear(rt, index, HDI_MESSAGE_PROBE, m, "hd_open");
+    status = status ? status : say(rt, index, m, NULL, 0, who);
+    rt->workers->of[index].asked = !status;
+    free(m);
+    return status;
+}
+
+hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe *out)
+{
+    hdi_message *m = malloc(sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+    }
+    rt->workers->of[index].asked = false;
+    hd_status status = hear(rt, index, HDI_MESSAGE_PROBE, m, who);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
         *out = (hdi_probe){
@@ -177,6 +194,13 @@ static bool facts_can_be(const hdi_facts *f)
 
 hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
 {
+    hdi_probe unused;
+    if (rt->workers->of[index].asked) {
+        hd_status status = hdi_worker_probe(rt, index, who, &unused);
+        if (status) {
+            return status;
+        }
+    }
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);

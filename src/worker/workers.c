@@ -85,6 +85,7 @@ static hd_status make_sockets(hdi_child *c)
         if (!status) {
             c->ours[i] = ends[0];
             c->theirs[i] = ends[1];
+            c->asked = false;
             if (!hdi_spawn_lift(&c->theirs[i])) {
                 status = hdi_fail(HD_ERROR_SYSTEM, "placement=process: no descriptor is left: %s", strerror(errno));
             }
@@ -159,6 +160,17 @@ void hdi_worker_end_device(hd_runtime *rt, int index)
     workers->of[index].ending = true;
     wake(workers);
     pthread_mutex_unlock(&workers->lock);
+}
+
+void hdi_worker_drop(hd_runtime *rt, int index)
+{
+    hdi_worker_condemn(rt, index, 0, HDI_GONE_CLOSED);
+    hdi_child_hang_up(&rt->workers->of[index]);
+}
+
+bool hdi_worker_is_begun(const hd_runtime *rt, int index)
+{
+    return hdi_child_is_begun(&rt->workers->of[index]);
 }
 
 bool hdi_worker_drives(hd_runtime *rt, int index)
@@ -435,6 +447,9 @@ void hdi_workers_release(hd_runtime *rt)
     workers->closing_at = hdi_clock_ns();
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         hdi_child_hang_up(&workers->of[i]);
+        if (workers->of[i].state == HDI_CHILD_FRESH) {
+            condemn(&workers->of[i], HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
+        }
     }
     wake(workers);
     pthread_mutex_unlock(&workers->lock);

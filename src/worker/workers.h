@@ -24,14 +24,18 @@ void hdi_workers_release(hd_runtime *rt);
 
 /* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
 hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who);
+/* Whether there is one that was started and is not connected to its device yet. By whoever starts it, as the following. */
+bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
 typedef struct hdi_probe {
     const char *provider; /* static */
     int driver_version, device_count;
 } hdi_probe;
 
-/* Asks a fresh process what the driver shows. Errors: what hdi_driver_open fails with over there; SYSTEM. */
-hd_status hdi_worker_probe(hd_runtime *rt, int index, hdi_probe *out);
+/* Has a fresh process start the driver, and say what it shows. Errors: SYSTEM, OPTION. */
+hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who);
+/* Waits for what it says. Errors: what hdi_driver_open fails with over there; SYSTEM. */
+hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe *out);
 
 /* Tells a fresh process which device it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
 hd_status hdi_worker_greet(hd_runtime *rt, int index, const char *who);
@@ -46,6 +50,9 @@ void hdi_worker_condemn(hd_runtime *rt, int index, uint64_t connection, int code
 
 /* Ends the process of a device that is not wanted after all, and waits until it is gone. */
 void hdi_worker_dismiss(hd_runtime *rt, int index);
+
+/* The same for one that need not be gone yet: hd_close sees to that. */
+void hdi_worker_drop(hd_runtime *rt, int index);
 
 /* A device was declared lost by somebody else than the watcher, which sees to the rest of it (hdi_device_end). */
 void hdi_worker_end_device(hd_runtime *rt, int index);
