@@ -55,6 +55,9 @@
       "each; slow")                                                                                                    \
     X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
       "file that memory_debug=report appends to; empty: stderr")                                                       \
+    X(spare_workers, "HEDDLE_SPARE_WORKERS", INTEGER, "0", 0, 8,                                                       \
+      "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
+      "memory, and none of a device's")                                                                                \
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", "verify|trust|off", 0,                                                  \
       "access to other devices' memory: where a test moved bytes there and back, where the driver says so, or never")  \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \

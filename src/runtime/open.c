@@ -271,6 +271,7 @@ static hd_status build(hd_runtime *rt)
     if (!status) {
         hdi_page_create(rt); /* without it other processes just do not see the figures */
     }
+    status = status ? status : hdi_spares_want(rt);
     return status ? status : hdi_runtime_add(rt);
 }
 

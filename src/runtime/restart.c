@@ -101,6 +101,26 @@ static hd_status await_end(hdi_device *device)
     return HD_OK;
 }
 
+/* A process that drives the device: a spare one, which has started the driver, or a fresh one. */
+static hd_status start_worker(hd_runtime *rt, int index)
+{
+    hd_status status;
+    if (hdi_spare_take(rt, index)) {
+        hd_error before;
+        hdi_error_save(&before);
+        status = hdi_worker_greet(rt, index, "hd_device_restart");
+        status = status ? status : hdi_worker_await(rt, index, "hd_device_restart");
+        if (!status) {
+            return HD_OK;
+        }
+        hdi_worker_dismiss(rt, index); /* it was of no use */
+        hdi_error_restore(&before);
+    }
+    status = hdi_worker_spawn(rt, index, "hd_device_restart");
+    status = status ? status : hdi_worker_greet(rt, index, "hd_device_restart");
+    return status ? status : hdi_worker_await(rt, index, "hd_device_restart");
+}
+
 static hd_status restart(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
@@ -115,12 +135,7 @@ static hd_status restart(hdi_device *device)
     hdi_reach_forget(rt, index);
     hdi_shares_retire(rt, index);
     hdi_shares_reap(rt);
-    status = hdi_worker_spawn(rt, index, "hd_device_restart");
-    if (status) {
-        return status;
-    }
-    status = hdi_worker_greet(rt, index, "hd_device_restart");
-    status = status ? status : hdi_worker_await(rt, index, "hd_device_restart");
+    status = start_worker(rt, index);
     atomic_store_explicit(&device->returning, true, memory_order_release);
     status = status ? status : refill(device);
     if (!status) {
@@ -173,7 +188,12 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
         return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, "hd_device_restart", what);
     }
     pthread_mutex_lock(&rt->restarting);
-    hd_status status = is_lost(rt->devices[index]) ? restart(rt->devices[index]) : HD_OK;
+    hd_status status = HD_OK;
+    if (is_lost(rt->devices[index])) {
+        hdi_spares_hold(rt);
+        status = restart(rt->devices[index]);
+        hdi_spares_want(rt);
+    }
     pthread_mutex_unlock(&rt->restarting);
     return status;
 }

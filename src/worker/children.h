@@ -17,6 +17,10 @@
 #include "worker/workers.h"
 
 #define HDI_LINGERING_MAX 64
+#define HDI_SPARES_MAX 8
+#define HDI_CHILDREN (HDI_DEVICES_MAX + HDI_SPARES_MAX) /* by device, and the spares behind them */
+
+struct hdi_message;
 
 typedef enum hdi_child_state {
     HDI_CHILD_NONE,
@@ -51,6 +55,21 @@ static inline bool hdi_child_is_begun(const hdi_child *c)
     return c->ours[0] >= 0;
 }
 
+/* The ends of its sockets. Errors: SYSTEM. */
+hd_status hdi_child_make_sockets(hdi_child *c);
+
+/* The watcher's: starts the process. The mutex is held. */
+void hdi_child_spawn(hdi_workers *workers, int index);
+
+/* greet.c: what a process is told that is to start the driver; to be freed. */
+hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const char *who, struct hdi_message **out);
+
+/* spare.c. The watcher's: starts the spares that are missing, and notices the ones that have gone. The mutex is held. */
+void hdi_spares_watch(hdi_workers *workers);
+
+/* Wakes the watcher. */
+void hdi_watcher_wake(hdi_workers *workers);
+
 /* Closes what is left of `ours`. */
 void hdi_child_hang_up(hdi_child *c);
 
@@ -63,7 +82,10 @@ struct hdi_workers {
     int bell;               /* eventfd that wakes the watcher */
     bool closing;
     int64_t closing_at;
-    hdi_child of[HDI_DEVICES_MAX];
+    hdi_child of[HDI_CHILDREN];
+    struct hdi_message *spare_request;  /* what spares are told, NULL: there are to be none. Constant once it is set */
+    bool spares_held;                   /* none is started now: a restart has the machine */
+    int spares_gone;                    /* that have ended by themselves since the last one was of use */
     pid_t lingering[HDI_LINGERING_MAX]; /* killed, but not gone in time */
     int n_lingering;
 };

@@ -113,7 +113,7 @@ static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, si
                : hdi_fail(HD_ERROR_OPTION, "hd_open: placement=process: the options are too long");
 }
 
-hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
+hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const char *who, struct hdi_message **out)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
@@ -121,7 +121,19 @@ hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
     }
     hdi_message_begin(m, HDI_MESSAGE_PROBE, 1);
     m->payload.probe.protocol = HDI_MESSAGE_PROTOCOL;
-    hd_status status = settings_of(rt, rt->options.driver, m->payload.probe.settings, sizeof m->payload.probe.settings);
+    hd_status status = settings_of(rt, provider, m->payload.probe.settings, sizeof m->payload.probe.settings);
+    if (status) {
+        free(m);
+        return status;
+    }
+    *out = m;
+    return HD_OK;
+}
+
+hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
+{
+    hdi_message *m = NULL;
+    hd_status status = hdi_worker_make_request(rt, rt->options.driver, who, &m);
     status = status ? status : say(rt, index, m, NULL, 0, who);
     rt->workers->of[index].asked = !status;
     free(m);

@@ -31,7 +31,7 @@
 #define IN_FLIGHT_MANY 256 /* operations, from which on that may be */
 #define DRIVER_CODES 1000  /* the driver's own are below */
 
-static void wake(hdi_workers *workers)
+void hdi_watcher_wake(hdi_workers *workers)
 {
     uint64_t one = 1;
     ssize_t n = write(workers->bell, &one, sizeof one);
@@ -42,15 +42,16 @@ static void wake(hdi_workers *workers)
 
 static int spawn(const char *program, int index, const int sockets[2], hdi_process *out)
 {
-    char device[32];
-    snprintf(device, sizeof device, "device=%d", index);
+    char device[32] = "spare";
+    if (index < HDI_DEVICES_MAX) {
+        snprintf(device, sizeof device, "device=%d", index);
+    }
     char name[] = "heddle-worker";
     char *arguments[] = {name, device, NULL};
     return hdi_spawn(program, arguments, sockets, 2, out);
 }
 
-/* The watcher's: one worker that was asked for. The mutex is held. */
-static void watch_spawn(hdi_workers *workers, int index)
+void hdi_child_spawn(hdi_workers *workers, int index)
 {
     hdi_child *c = &workers->of[index];
     int e = spawn(workers->program, index, c->theirs, &c->process);
@@ -77,7 +78,7 @@ void hdi_child_hang_up(hdi_child *c)
     c->ours[0] = c->ours[1] = -1;
 }
 
-static hd_status make_sockets(hdi_child *c)
+hd_status hdi_child_make_sockets(hdi_child *c)
 {
     for (int i = 0; i < 2; i++) {
         int ends[2];
@@ -114,11 +115,11 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
     pthread_mutex_lock(&workers->lock);
     /* The one before may still be on its way out: waits return before its device's loss is settled in all its parts. */
     hd_status status = hdi_child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
-                           ? make_sockets(c)
+                           ? hdi_child_make_sockets(c)
                            : hdi_fail(HD_ERROR_SYSTEM, "%s: the worker process of device %d does not end", who, index);
     if (!status) {
         c->state = HDI_CHILD_WANTED;
-        wake(workers);
+        hdi_watcher_wake(workers);
         while (c->state == HDI_CHILD_WANTED) {
             pthread_cond_wait(&workers->changed, &workers->lock);
         }
@@ -158,7 +159,7 @@ void hdi_worker_end_device(hd_runtime *rt, int index)
     hdi_workers *workers = rt->workers;
     pthread_mutex_lock(&workers->lock);
     workers->of[index].ending = true;
-    wake(workers);
+    hdi_watcher_wake(workers);
     pthread_mutex_unlock(&workers->lock);
 }
 
@@ -317,7 +318,7 @@ static void watch_child(hdi_workers *workers, int index, int64_t now)
 {
     hdi_child *c = &workers->of[index];
     if (c->state == HDI_CHILD_WANTED) {
-        watch_spawn(workers, index);
+        hdi_child_spawn(workers, index);
     }
     siginfo_t info;
     if (c->process.pid > 0 && watch_ended(workers, c, &info)) {
@@ -346,10 +347,10 @@ static bool watch_ends(hdi_workers *workers)
 
 static void watch_sleep(hdi_workers *workers, bool ending)
 {
-    struct pollfd polled[1 + HDI_DEVICES_MAX] = {{.fd = workers->bell, .events = POLLIN}};
+    struct pollfd polled[1 + HDI_CHILDREN] = {{.fd = workers->bell, .events = POLLIN}};
     nfds_t n = 1;
     bool any = false;
-    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+    for (int i = 0; i < HDI_CHILDREN; i++) {
         if (workers->of[i].process.pid > 0) {
             any = true;
             if (workers->of[i].process.pidfd >= 0) {
@@ -369,7 +370,7 @@ static void watch_sleep(hdi_workers *workers, bool ending)
 
 static bool watch_all_gone(const hdi_workers *workers)
 {
-    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+    for (int i = 0; i < HDI_CHILDREN; i++) {
         if (workers->of[i].state != HDI_CHILD_NONE) {
             return false;
         }
@@ -383,9 +384,10 @@ static void *watch(void *argument)
     pthread_mutex_lock(&workers->lock);
     while (!workers->closing || !watch_all_gone(workers)) {
         int64_t now = hdi_clock_ns();
-        for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        for (int i = 0; i < HDI_CHILDREN; i++) {
             watch_child(workers, i, now);
         }
+        hdi_spares_watch(workers);
         watch_lingering(workers);
         bool ending = watch_ends(workers);
         if (!workers->closing || !watch_all_gone(workers)) {
@@ -411,7 +413,7 @@ hd_status hdi_workers_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     workers->rt = rt;
-    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+    for (int i = 0; i < HDI_CHILDREN; i++) {
         workers->of[i] = (hdi_child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
     }
     hd_status status = hdi_program_find("heddle-worker", "worker", rt->options.worker, "placement=process",
@@ -445,13 +447,13 @@ void hdi_workers_release(hd_runtime *rt)
     pthread_mutex_lock(&workers->lock);
     workers->closing = true;
     workers->closing_at = hdi_clock_ns();
-    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+    for (int i = 0; i < HDI_CHILDREN; i++) {
         hdi_child_hang_up(&workers->of[i]);
         if (workers->of[i].state == HDI_CHILD_FRESH) {
             condemn(&workers->of[i], HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
         }
     }
-    wake(workers);
+    hdi_watcher_wake(workers);
     pthread_mutex_unlock(&workers->lock);
     /* A worker ends when its sockets close. */
     for (int i = 0; i < rt->n_devices; i++) {
@@ -463,6 +465,7 @@ void hdi_workers_release(hd_runtime *rt)
     close(workers->bell);
     pthread_cond_destroy(&workers->changed);
     pthread_mutex_destroy(&workers->lock);
+    free(workers->spare_request);
     free(workers);
     rt->workers = NULL;
 }

@@ -24,6 +24,14 @@ void hdi_workers_release(hd_runtime *rt);
 
 /* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
 hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who);
+/* spare.c: workers that have started the driver and drive no device yet, as many as the option spare_workers says. */
+/* Has them started, in the background, from here on, or again after a restart (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
+hd_status hdi_spares_want(hd_runtime *rt);
+/* None is started from here on: that would slow a restart down. */
+void hdi_spares_hold(hd_runtime *rt);
+/* One of them becomes the process for device `index`, as hdi_worker_spawn makes one. False: there is none. It may be about to end. */
+bool hdi_spare_take(hd_runtime *rt, int index);
+
 /* Whether there is one that was started and is not connected to its device yet. By whoever starts it, as the following. */
 bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
