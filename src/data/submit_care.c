@@ -258,7 +258,6 @@ static hd_status look_again(submission *s)
     s->in_parts = false;
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
-        s->in_parts |= use->buffer->uses.parts != NULL;
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
         if (use->word && (word & ~HDI_SELF_LOST) != use->word) {
             give_up(s);
@@ -269,6 +268,7 @@ static hd_status look_again(submission *s)
             give_up(s);
             return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
         }
+        s->in_parts |= use->buffer->uses.parts != NULL; /* not before: another buffer's record has another lock */
     }
     return HD_OK;
 }
