@@ -47,6 +47,7 @@ struct hd_buffer {
     uint8_t order;           /* number of the order lock, see hdi_order_lock */
     _Atomic uint8_t special; /* HDI_BUFFER_*, 0 for most */
     bool restoring;          /* under the list's lock: hd_free waits until the restart is over */
+    bool making;             /* under the list's lock, with memory_debug: taken, and there is no handle of it yet */
     hdi_uses uses;           /* under the order lock */
     hdi_item
         item; /* while it is freed and cached: with its memory in a magazine. `class` is that of its memory always */

@@ -85,11 +85,13 @@ static past look_back(const hd_buffer *handle, struct hd_buffer *was)
         return PAST_UNKNOWN;
     }
     hdi_buffers_lock(b->runtime); /* under which structures are given out */
+    bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && !b->making && b->call_site;
     was->owner = b->owner;
-    was->bytes = b->bytes;
-    was->call_site = b->call_site;
-    memcpy(was->label, b->label, sizeof was->label);
-    bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && b->call_site;
+    if (there) {
+        was->bytes = b->bytes;
+        was->call_site = b->call_site;
+        memcpy(was->label, b->label, sizeof was->label);
+    }
     hdi_buffers_unlock(b->runtime);
     return there ? PAST_THERE : PAST_REUSED;
 }

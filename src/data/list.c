@@ -67,21 +67,22 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
     if (b) {
         list->free_list = b->next;
         b->next = NULL;
+        b->making = true;
         b->order = (uint8_t)(HDI_DEVICES_MAX + list->made++ % HDI_HOST_LOCKS);
         b->locks = (uint64_t)1 << b->order;
         b->special = 0;
-        b->item = (hdi_item){.class = HDI_CLASS_LARGE};
-        b->maker = 0;
-        b->holds = 0;
-        b->handed = false;
         b->host = NULL;
         b->chunk_shift = HDI_CHUNK_SHIFT_ONE;
-        atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
-        atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
         b->kept = NULL;
         b->mirror = NULL;
         b->call_site = NULL;
         b->label[0] = 0;
+        b->item = (hdi_item){.class = HDI_CLASS_LARGE};
+        b->maker = 0;
+        b->holds = 0;
+        b->handed = false;
+        atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
+        atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
         memset(&b->pinned, 0, sizeof b->pinned);
     }
     pthread_mutex_unlock(&list->lock);
@@ -113,6 +114,7 @@ void hdi_buffer_make_live(struct hd_buffer *b)
     bool lost = b->owner != HDI_OWNER_HOST && (hdi_device_lost(b->runtime->devices[b->owner]) || !hdi_buffer_of_now(b));
     uint64_t word = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     hdi_self_set(&b->self, lost ? word | HDI_SELF_LOST : word);
+    b->making = false;
     pthread_mutex_unlock(&b->runtime->buffers->lock);
 }
 
