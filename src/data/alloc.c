@@ -12,6 +12,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/handover.h"
 #include "base/sized.h"
 #include "data/copy_lanes.h"
 #include "data/counts.h"
@@ -126,7 +127,9 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     }
     struct hd_buffer *b = buffer_of(item);
     renew_uses(&b->uses, bytes);
+    HDI_HANDOVER_BEGIN();
     b->bytes = bytes;
+    HDI_HANDOVER_END();
     b->call_site = call_site;
     set_label(b, label);
     b->maker = cache->number;
@@ -210,6 +213,7 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
             return false;
         }
     }
+    HDI_HANDOVER_BEGIN();
     b->owner = device->index;
     b->order = (uint8_t)device->index;
     b->locks = (uint64_t)1 << device->index;
@@ -217,6 +221,7 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
     b->block = address;
     b->bytes = bytes;
     b->host = NULL;
+    HDI_HANDOVER_END();
     b->item.class = class;
     b->item.bytes = class == HDI_CLASS_LARGE ? block_bytes(bytes) : hdi_class_bytes(class);
     b->item.lane = lane->global;
@@ -482,7 +487,9 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     }
     if (b->special & HDI_BUFFER_KEPT) {
         hdi_kept_release(b->kept);
+        HDI_HANDOVER_BEGIN();
         b->kept = NULL;
+        HDI_HANDOVER_END();
     }
     if (b->special & HDI_BUFFER_UNIFIED) {
         hdi_unified_release(b);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/amount.h"
 #include "base/error.h"
+#include "base/handover.h"
 #include "data/counts.h"
 #include "data/findings.h"
 #include "data/list.h"
@@ -207,8 +208,10 @@ hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
         hdi_error_restore(&cause);
         return status;
     }
+    HDI_HANDOVER_BEGIN();
     b->address = b->block + HDI_GUARD_BYTES;
     b->bytes = bytes;
+    HDI_HANDOVER_END();
     b->special |= HDI_BUFFER_GUARDED;
     set_uses(b, mark_of(ticket));
     return HD_OK;

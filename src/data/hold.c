@@ -96,12 +96,12 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
         h = hdi_ground_take(rt->ground, sizeof *h);
         if (h) {
             set_live(h, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+            h->runtime = rt; /* for ever: whoever has a handle of an earlier hold may look */
             h->next = holds->all;
             holds->all = h;
         }
     }
     if (h) {
-        h->runtime = rt;
         h->count = 0;
         set_live(h, hdi_handle_head_generation(&h->head), HDI_HANDLE_LIVE);
         *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/amount.h"
 #include "base/error.h"
+#include "base/handover.h"
 #include "data/buffer.h"
 #include "data/pageable_crates.h"
 #include "data/patience.h"
@@ -157,6 +158,7 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
             return false;
         }
     }
+    HDI_HANDOVER_BEGIN();
     b->owner = HDI_OWNER_HOST;
     b->address = block->device;
     b->bytes = bytes;
@@ -164,6 +166,7 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
     b->pinned = *block;
     b->special = HDI_BUFFER_PINNED | (block->own ? HDI_BUFFER_OWN : 0);
     b->locks = (uint64_t)1 << b->order | (block->own ? 0 : HDI_DIRECT_BIT);
+    HDI_HANDOVER_END();
     atomic_store_explicit(&b->losses, 0, memory_order_release);
     return true;
 }

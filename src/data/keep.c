@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/handover.h"
 #include "data/hold.h"
 #include "engine/engine.h"
 
@@ -37,7 +38,9 @@ hd_status hdi_kept_create(struct hd_buffer *b)
             return status;
         }
     }
+    HDI_HANDOVER_BEGIN();
     b->kept = kept;
+    HDI_HANDOVER_END();
     return HD_OK;
 }
 

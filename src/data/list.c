@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/handover.h"
 #include "data/counts.h"
 #include "data/list.h"
 #include "data/unified.h"
@@ -68,6 +69,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
         list->free_list = b->next;
         b->next = NULL;
         b->making = true;
+        HDI_HANDOVER_BEGIN();
         b->order = (uint8_t)(HDI_DEVICES_MAX + list->made++ % HDI_HOST_LOCKS);
         b->locks = (uint64_t)1 << b->order;
         b->special = 0;
@@ -75,6 +77,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
         b->chunk_shift = HDI_CHUNK_SHIFT_ONE;
         b->kept = NULL;
         b->mirror = NULL;
+        HDI_HANDOVER_END();
         b->call_site = NULL;
         b->label[0] = 0;
         b->item = (hdi_item){.class = HDI_CLASS_LARGE};

@@ -6,6 +6,7 @@
 #include <time.h>
 #include "base/amount.h"
 #include "base/error.h"
+#include "base/handover.h"
 #include "data/hold.h"
 #include "engine/engine.h"
 
@@ -376,10 +377,12 @@ hd_status hdi_unified_create(struct hd_buffer *b)
     while ((b->bytes - 1) >> shift >= CHUNKS_MOST) {
         shift++;
     }
+    HDI_HANDOVER_BEGIN();
     b->chunk_shift = (uint8_t)shift;
     b->host = m->pinned->host;
     b->locks |= HDI_UNIFIED_BIT;
     b->mirror = m;
+    HDI_HANDOVER_END();
     return HD_OK;
 }
 
@@ -395,6 +398,8 @@ void hdi_unified_forget(struct hd_buffer *b)
     if (b->mirror) {
         pthread_mutex_destroy(&b->mirror->lock);
         free(b->mirror);
+        HDI_HANDOVER_BEGIN();
         b->mirror = NULL;
+        HDI_HANDOVER_END();
     }
 }

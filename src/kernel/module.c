@@ -38,9 +38,9 @@ static struct hd_module *take_module(hd_runtime *rt)
     pthread_mutex_unlock(&reg->lock);
     if (!m && (m = hdi_ground_take(rt->ground, sizeof *m))) {
         hdi_handle_set(&m->head, HDI_MODULE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+        m->runtime = rt; /* for ever: whoever has a handle of an earlier module may look */
     }
     if (m) {
-        m->runtime = rt;
         m->next = NULL;
     }
     return m;
