@@ -195,6 +195,15 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
     }
 }
 
+hdi_mark hdi_buffer_awaited(struct hd_buffer *b)
+{
+    hdi_mark mark = {0, 0};
+    hdi_record_lock(b);
+    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, &mark, 1);
+    hdi_record_unlock(b);
+    return n ? mark : (hdi_mark){0, 0};
+}
+
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
 {
     hdi_record_lock(b);

@@ -177,6 +177,8 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
 
 /* A pinned buffer for the library's own use, which nothing uses any more. `patient`: at the limit this waits for memory that work still uses.
  * Errors: as hd_alloc_host, and TIMEOUT. */
+/* What the wait for a pinned chunk says when it came to nothing. */
+#define HDI_CHUNKS_IN_USE "%s: all pinned chunks are in use (option transfer_timeout)"
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out);
 /* A buffer's pinned memory goes back to the pool; the marks are of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_mark *marks, size_t n_marks);
@@ -224,6 +226,8 @@ hd_status hdi_access_check(hd_access access, const char *who);
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
                             int64_t deadline, const char *who);
 
+/* One of what is unfinished of its uses; position 0: nothing is. Takes the record's lock. */
+hdi_mark hdi_buffer_awaited(struct hd_buffer *b);
 /* hdi_uses_state of a part of a buffer that nobody frees meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 

@@ -122,8 +122,8 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
     hd_status status;
     while (!(status = save(b, &wait, out)) && wait.position) {
         if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
-            return hdi_wait_failed(b->runtime, "hd_buffer_save",
-                                   "the save before this one is not finished (option transfer_timeout)");
+            return hdi_not_done(b->runtime, wait.lane, wait.position,
+                                "hd_buffer_save: the save before this one is not finished (option transfer_timeout)");
         }
     }
     return status;

@@ -92,7 +92,7 @@ static hd_status begin_small(hdi_pageable *t, hdi_crate **crate)
     }
     hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, t->deadline, t->who, crate);
     if (!status && !*crate) {
-        status = hdi_wait_failed(t->rt, t->who, "all pinned chunks are in use (option transfer_timeout)");
+        status = hdi_crates_not_given(t->ring, t->who);
     }
     return status;
 }

@@ -278,6 +278,17 @@ bool hdi_crates_relieve(hd_runtime *rt)
     return any;
 }
 
+hd_status hdi_crates_not_given(hdi_crates *ring, const char *who)
+{
+    hd_lane *lane = hdi_crates_lane(ring);
+    hdi_lock_take(&ring->lock);
+    uint64_t last = ring->count ? ring->queue[ring->first]->last : 0;
+    hdi_lock_release(&ring->lock);
+    /* Where all are in some thread's hands: it waits for something of this lane, since crates are used in no other. */
+    last = last ? last : atomic_load_explicit(&lane->submitted, memory_order_acquire);
+    return hdi_not_done(ring->runtime, lane->global, last, HDI_CHUNKS_IN_USE, who);
+}
+
 void hdi_crates_wake(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices * RINGS; i++) {

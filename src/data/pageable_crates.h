@@ -73,6 +73,9 @@ void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool publ
 /* hd_close has begun: all that wait for crates see that. */
 void hdi_crates_wake(hd_runtime *rt);
 
+/* Fails with what the ring's crates are used for. */
+hd_status hdi_crates_not_given(hdi_crates *ring, const char *who);
+
 /* Pinned memory is short: gives that of idle crates back, of all rings. False: there was none. */
 bool hdi_crates_relieve(hd_runtime *rt);
 /* Whether crates have memory: after hdi_crates_relieve those in use. */

@@ -76,7 +76,7 @@ static bool send_another(reading *r, hdi_crate_wish wish, int64_t deadline)
     }
     hd_status status = hdi_crate_take(t->ring, wish, deadline, t->who, &crate);
     if (!status && !crate && wish == HDI_CRATE_WAIT) {
-        status = hdi_wait_failed(t->rt, t->who, "all pinned chunks are in use (option transfer_timeout)");
+        status = hdi_crates_not_given(t->ring, t->who);
     }
     if (status) {
         hdi_pageable_fail(t, status);

@@ -17,7 +17,7 @@ static hdi_turn fill(void *context, bool caller)
         return HDI_TURN_WAITS;
     }
     if (!status && !crate) {
-        status = hdi_wait_failed(t->rt, t->who, "all pinned chunks are in use (option transfer_timeout)");
+        status = hdi_crates_not_given(t->ring, t->who);
     }
     if (status) {
         hdi_pageable_fail(t, status);

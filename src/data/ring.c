@@ -96,6 +96,16 @@ static bool has_chunk(const ring *r, unsigned chunks)
     return any;
 }
 
+/* What a chunk that somebody has taken is used for; position 0: nothing is under way with any. Lock held. */
+static hdi_mark any_use(const ring *r, unsigned chunks)
+{
+    hdi_mark use = {0, 0};
+    for (unsigned i = 0; i < chunks && !use.position; i++) {
+        use = r->chunk[i].buffer ? hdi_buffer_awaited(r->chunk[i].buffer) : use;
+    }
+    return use;
+}
+
 /* The pair's ring for chunks of this size; NULL: no memory. Lock held. */
 static ring *ring_of(struct hdi_rings *rings, int src, int dst, uint64_t chunk)
 {
@@ -119,7 +129,8 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         c = pick(rt, r, route->chunks, may_make || !has_chunk(r, route->chunks));
         if (!c) {
             if (hdi_is_closing(rt) || !hdi_cond_wait(&rings->given, &rings->lock, deadline)) {
-                status = hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
+                hdi_mark use = any_use(r, route->chunks);
+                status = hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE, who);
             }
             continue;
         }

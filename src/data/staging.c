@@ -58,6 +58,18 @@ static bool has_chunk(const hdi_chunk *chunks, size_t n)
     return any;
 }
 
+/* Lock held. What a chunk that somebody has taken is used for; position 0: nothing is under way with any. */
+static hdi_mark any_use(const hdi_chunk *chunks, size_t n)
+{
+    hdi_mark use = {0, 0};
+    for (size_t i = 0; i < n && !use.position; i++) {
+        if (chunks[i].made && chunks[i].buffer && !chunks[i].making) {
+            use = hdi_buffer_awaited(chunks[i].buffer);
+        }
+    }
+    return use;
+}
+
 /* The best chunk that is not taken: one that is made and idle, else one not made yet (`may_make`), else the first whose use will end. */
 static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n, bool may_make)
 {
@@ -94,7 +106,7 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
         return HD_OK;
     }
     if (status) {
-        return hdi_wait_failed(c->buffer->runtime, who, "all pinned chunks are in use (option transfer_timeout)");
+        return hdi_not_done(c->buffer->runtime, c->last.lane, c->last.position, HDI_CHUNKS_IN_USE, who);
     }
     hdi_failure failure;
     if (hdi_failure_find(rt, c->last.lane, c->last.position, &failure) && failure.lost) {
@@ -139,8 +151,8 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
         }
         if (!c) {
             bool goes_on = !hdi_is_closing(rt) && hdi_cond_wait(&pool->given, &pool->lock, deadline);
-            status =
-                goes_on ? HD_OK : hdi_wait_failed(rt, who, "all pinned chunks are in use (option transfer_timeout)");
+            hdi_mark use = goes_on ? (hdi_mark){0, 0} : any_use(chunks, n);
+            status = goes_on ? HD_OK : hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE, who);
             continue;
         }
         bool first = !has_chunk(chunks, n);

@@ -30,6 +30,7 @@ typedef struct submission {
     uint64_t locks;
     const char *who;
     int64_t deadline; /* for room; 0: not waited yet */
+    hdi_mark awaited; /* what is waited for in place of room in the lane; position 0: nothing */
     int archivings;   /* how often the log of failures had to be made room in */
     bool archived;    /* failures of the lane, as far as that was possible at once */
     bool in_parts;    /* a record has several segments */
@@ -105,9 +106,11 @@ static bool wait_for_room(submission *s, uint64_t need)
     uint64_t slots = lane->mask + 1;
     if (need > slots) {
         hdi_wait_entry first = lane->waits.entries[0];
+        s->awaited = (hdi_mark){first.lane, first.position};
         hdi_submit_unlock(s->rt, s->locks);
         return hdi_wait_position(s->rt, first.lane, first.position, s->deadline);
     }
+    s->awaited = (hdi_mark){0, 0};
     if (!s->queued) {
         queue_up(s);
     }
@@ -345,9 +348,14 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 
 static hd_status not_in_time(submission *s, const char *what)
 {
+    hdi_mark held_up = s->awaited;
+    if (!held_up.position) { /* by what the lane is at */
+        held_up.lane = s->lane->global;
+        held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
+    }
     give_up(s);
-    return hdi_wait_failed(s->rt, s->who, "lane %u of device %d %s (option submit_timeout)", s->lane->number,
-                           s->lane->device->index, what);
+    return hdi_not_done(s->rt, held_up.lane, held_up.position, "%s: lane %u of device %d %s (option submit_timeout)",
+                        s->who, s->lane->number, s->lane->device->index, what);
 }
 
 static void begin_waiting(submission *s)
@@ -451,6 +459,7 @@ hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses
     s.locks = locks;
     s.who = who;
     s.deadline = 0;
+    s.awaited = (hdi_mark){0, 0};
     s.archivings = 0;
     s.archived = s.queued = s.in_parts = s.claims = false;
     hdi_leaf *garbage = NULL; /* freed when the locks are open */

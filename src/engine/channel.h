@@ -64,6 +64,8 @@ typedef struct hdi_lane_shared {
     _Alignas(HDI_LINE) _Atomic uint64_t issued; /* slots given to the driver */
     _Atomic uint64_t
         begun; /* no work behind this had begun, exactly once the engine has lost the device; 0: not known */
+    _Atomic int64_t
+        moved; /* clock of the engine's pass that saw `done` move, or gave the idle lane something; 0: none */
 
     /* Engine: changes when work is seen finished. */
     _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */

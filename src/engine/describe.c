@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/amount.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 enum { LIST_BYTES = 260 }; /* of the operations in a message */
@@ -157,9 +159,22 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
     *out = error;
 }
 
+/* For how long the lane has stood where it is; a worker that scribbles may say anything. */
+static void tell_standing(hd_runtime *rt, uint32_t lane, char *out, size_t bytes)
+{
+    char amount[HDI_AMOUNT_BYTES];
+    int64_t moved = atomic_load_explicit(&hdi_lane_shared_of(rt, lane)->moved, memory_order_relaxed);
+    int64_t now = hdi_clock_ns();
+    out[0] = 0;
+    if (moved > 0 && moved < now) {
+        snprintf(out, bytes, "; nothing has ended in lane %u for %s", (unsigned)(lane % HDI_LANES_MAX),
+                 hdi_duration_text((uint64_t)(now - moved), amount));
+    }
+}
+
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
 {
-    char text[160], list[LIST_BYTES], operation[LIST_BYTES] = "";
+    char text[140], list[LIST_BYTES], operation[LIST_BYTES] = "", standing[60] = "";
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -181,9 +196,12 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     if (own.count && (own.lane != s->lane || own.position != s->position)) {
         name_suspect(rt, &own, false, operation, sizeof operation);
     }
-    snprintf(error.message, sizeof error.message, "%s; %s%.90s%s%s on device %d: %.200s", text,
+    if (awaited.begun) {
+        tell_standing(rt, s->lane, standing, sizeof standing);
+    }
+    snprintf(error.message, sizeof error.message, "%s; %s%.80s%s%s on device %d: %.180s%s", text,
              operation[0] ? "awaited: " : "", operation, operation[0] ? "; " : "",
-             awaited.begun ? "unfinished" : "not seen to start", error.device, list);
+             awaited.begun ? "unfinished" : "not seen to start", error.device, list, standing);
     return hdi_fail_error(&error);
 }
 

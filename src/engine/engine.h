@@ -135,9 +135,6 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position);
 void hdi_wake_sleepers(hdi_device *device);
 /* The status of a call that hd_close does not let wait any longer. */
 hd_status hdi_closed_meanwhile(const char *who);
-/* The status of a call whose wait came to nothing: TIMEOUT with this message, or that the runtime is being closed. */
-hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* Until `position` of the lane is done, or the deadline (hdi_clock_ns time). False: the deadline passed. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
 /* The same for waits that the program asks for: before it sleeps, the time is used (hd_runtime.on_block). No lock is held. */
@@ -151,8 +148,8 @@ hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, 
 /* The line that says how a device was lost: `who`, cause, the operations that may be to blame, of which the failure names the likeliest. */
 void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, const char *who,
                        hd_error *out);
-/* Fails with TIMEOUT: the text, and what the position of the lane comes to wait for, which the fields name (0: only the text). No
- * order lock is held. */
+/* The status of a call whose wait came to nothing: that the runtime is being closed, or TIMEOUT with the text, and what the position of the lane
+ * comes to wait for, which the fields name (0: only the text), and since when nothing has ended there. No order lock is held. */
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* What is wrong with a lane or device that refuses work. */

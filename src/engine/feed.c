@@ -324,6 +324,9 @@ bool hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         if (feed->issued != head) {
             if (feed->issued == feed->done) {
                 feed->checked = pass->now;
+                if (!atomic_load_explicit(&feed->blocked, memory_order_relaxed)) {
+                    atomic_store_explicit(&shared->moved, pass->now, memory_order_relaxed); /* only to be told */
+                }
             }
             if (issue_some(engine, feed, shared, head)) {
                 feed->idle_since = 0;

@@ -63,6 +63,7 @@ void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
 #endif
     uint64_t before = feed->done;
     feed->done = position;
+    atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only to be told */
     /* Releases what the device wrote to whoever loads `done`; and is sequentially consistent with the sleeper's
      * registration followed by its last look at `done`. */
     atomic_store_explicit(&shared->done, position, memory_order_seq_cst);

@@ -150,6 +150,7 @@ typedef struct hdi_engine {
     hdi_engine_shared *shared; /* the channel's */
     hdi_feed feeds[HDI_LANES_MAX];
     int64_t watchdog_ns; /* 0: none */
+    int64_t now;         /* clock at the beginning of the pass */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* what the driver said at the start */

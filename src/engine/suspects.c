@@ -215,6 +215,11 @@ static hdi_mark look_for_awaited(const hdi_device *device, hdi_mark mark, hdi_su
 {
     walk w = {.device = device, .out = out, .across = true};
     out->begun = true;
+    if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may have to wait for others */
+        w.sort = SORTS;
+        go_through(&w, mark.lane % HDI_LANES_MAX, mark.position);
+        return w.elsewhere;
+    }
     for (int round = 0; round < 2 && !out->count && !w.elsewhere.position; round++) {
         w.next = round == 1;
         for (w.sort = 0; w.sort < SORTS && !out->count && !w.elsewhere.position; w.sort++) {

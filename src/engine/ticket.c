@@ -5,9 +5,6 @@
  */
 #include "engine/engine.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -157,19 +154,6 @@ void hdi_wake_sleepers(hdi_device *device)
 hd_status hdi_closed_meanwhile(const char *who)
 {
     return hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who);
-}
-
-hd_status hdi_wait_failed(hd_runtime *rt, const char *who, const char *format, ...)
-{
-    if (hdi_is_closing(rt)) {
-        return hdi_closed_meanwhile(who);
-    }
-    char text[200];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return hdi_fail(HD_ERROR_TIMEOUT, "%s: %s", who, text);
 }
 
 bool hd_done(hd_ticket ticket)

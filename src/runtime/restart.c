@@ -82,19 +82,27 @@ static hd_status refill(hdi_device *device)
     return status ? status : hdi_pinned_repin(rt->pinned, device->index);
 }
 
+/* Fails with what the first lane that has not ended waits for. */
+static hd_status not_ended(hdi_device *device)
+{
+    uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire), number = 0;
+    while (number + 1 < made && atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >=
+                                    hdi_lane_submitted(device, number)) {
+        number++;
+    }
+    return hdi_not_done(device->runtime, device->lanes[number]->global, hdi_lane_submitted(device, number),
+                        "hd_device_restart: work of other devices, for which work of device %d had to wait, is not "
+                        "finished: try again later",
+                        device->index);
+}
+
 /* What the lost device had still to do counts as finished when what it waited for on other devices is. */
 static hd_status await_end(hdi_device *device)
 {
     int64_t deadline = hdi_deadline(END_TIMES * device->runtime->options.worker_timeout * 1000000);
     while (!hdi_device_ended(device)) {
-        if (hdi_is_closing(device->runtime)) {
-            return hdi_closed_meanwhile("hd_device_restart");
-        }
-        if (hdi_clock_ns() > deadline) {
-            return hdi_fail(HD_ERROR_TIMEOUT,
-                            "hd_device_restart: work of other devices, for which work of device %d had to "
-                            "wait, is not finished: try again later",
-                            device->index);
+        if (hdi_is_closing(device->runtime) || hdi_clock_ns() > deadline) {
+            return not_ended(device);
         }
         hdi_nap(NAP_NS);
     }

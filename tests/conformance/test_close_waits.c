@@ -1,9 +1,11 @@
-/* test_close_waits.c - hd_close while another thread waits for what nobody gives back: a pinned chunk, or memory at its limit. Both return.
+/* test_close_waits.c - hd_close while another thread waits for what nobody gives back: a pinned chunk, memory at its
+ * limit, the end of another device's work. Both return.
  *
  * Threads: one that waits, and the main one, which has taken all there is and closes. Locks: none.
  * Always: the limits of the waits are longer than any test may take, so a call comes back because its runtime is closed, or not at all.
  */
 #include "pool.h"
+#include "workers.h"
 
 #include <pthread.h>
 #include "data/pageable_crates.h"
@@ -132,6 +134,27 @@ static void *begins(void *argument)
     return NULL;
 }
 
+/* Closes the runtime while the thread waits. */
+static void closes_while(waiter *w, const char *name)
+{
+    pthread_t thread;
+    conf_failure_ends_program = true;
+    CONF_EQUAL(pthread_create(&thread, NULL, begins, w), 0);
+    while (!atomic_load(&w->about_to)) {
+        conf_nap_ms(1);
+    }
+    conf_nap_ms(20); /* it waits by now, on a machine that is not too busy; and must come back on any */
+    hd_close(w->runtime);
+    if (strstr(hd_message(), "did not come back") != NULL) {
+        conf_fail_at(__FILE__, __LINE__, "%s: %s", name, hd_message());
+    }
+    pthread_join(thread, NULL);
+    if (w->status != HD_ERROR_HANDLE || strncmp(w->message, name, strlen(name)) != 0) {
+        conf_fail_at(__FILE__, __LINE__, "%s: %s: %s", name, hd_status_name(w->status), w->message);
+    }
+    conf_failure_ends_program = false;
+}
+
 static void what_nobody_gives_back(void **state)
 {
     (void)state;
@@ -151,23 +174,42 @@ static void what_nobody_gives_back(void **state)
         hd_free(w.got);
         CONF_OK(hd_lane_wait(w.lane, POOL_WAIT));
         waits[i].take(&w);
-        pthread_t thread;
-        conf_failure_ends_program = true;
-        CONF_EQUAL(pthread_create(&thread, NULL, begins, &w), 0);
-        while (!atomic_load(&w.about_to)) {
-            conf_nap_ms(1);
-        }
-        conf_nap_ms(20); /* it waits by now, on a machine that is not too busy; and must come back on any */
-        hd_close(w.runtime);
-        if (strstr(hd_message(), "did not come back") != NULL) {
-            conf_fail_at(__FILE__, __LINE__, "%s: %s", waits[i].name, hd_message());
-        }
-        pthread_join(thread, NULL);
-        if (w.status != HD_ERROR_HANDLE || strncmp(w.message, waits[i].name, strlen(waits[i].name)) != 0) {
-            conf_fail_at(__FILE__, __LINE__, "%s: %s: %s", waits[i].name, hd_status_name(w.status), w.message);
-        }
-        conf_failure_ends_program = false;
+        closes_while(&w, waits[i].name);
     }
+}
+
+static hd_status restart(waiter *w)
+{
+    return hd_device_restart(w->runtime, 0);
+}
+
+/* The lost device's work waits for a kernel of another device, which does not end. */
+static void a_device_that_comes_back(void **state)
+{
+    (void)state;
+    static waiter w;
+    memset(&w, 0, sizeof w);
+    w.runtime = conf_open("host_devices=2 close_timeout=300 worker_timeout=60000");
+    wk_kernels k = wk_load(w.runtime);
+    if (!conf_is_process(w.runtime) || !k.module || hd_device_count(w.runtime) < 2) {
+        conf_close(w.runtime);
+        skip();
+    }
+    hd_lane *second = hd_default_lane(w.runtime, 1);
+    w.call = restart;
+    w.lane = hd_default_lane(w.runtime, 0);
+    CONF_OK(hd_alloc(w.lane, bytes, &w.x));
+    CONF_OK(hd_alloc(second, bytes, &w.there));
+    CONF_OK(hd_fill(w.there, 0, 0, bytes, NULL));
+    CONF_OK(hd_copy(w.x, 0, w.there, 0, bytes, NULL)); /* the way between them is known */
+    CONF_FILLED(w.x, 0, 0, bytes);
+    wk_gate gate;
+    wk_gate_shut(&gate, w.runtime, second, k);
+    CONF_OK(wk_add_one(second, k, w.there, bytes / 4, NULL));
+    CONF_OK(hd_copy(w.x, 0, w.there, 0, bytes, NULL));
+    CONF_OK(wk_add_one(w.lane, k, w.x, bytes / 4, NULL));
+    wk_lose_now(w.runtime, 0);
+    closes_while(&w, "hd_device_restart");
 }
 
 int main(void)
@@ -175,6 +217,7 @@ int main(void)
     conf_begin("test_close_waits");
     const struct CMUnitTest tests[] = {
         CONF_CASE(what_nobody_gives_back),
+        CONF_CASE(a_device_that_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
