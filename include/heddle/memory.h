@@ -13,9 +13,10 @@
  * same lane freed; memory that another lane is still using, with a wait in the lane; idle granules, moved to where they are
  * needed; more physical memory, up to the limit; the magazines of all threads; waiting for the work in flight; the program's
  * reclaim callback; and waiting for other threads, as long as one of them frees something, or work is finished, within the option
- * memory_patience (in all no longer than 20 times that). Nobody is waited for where that is certain to be of no use: for more than
- * the limit, or where nothing is unfinished and the process has no thread but the calling one and the library's own. Pinned memory
- * at its limit is waited for in the same way. The message says why it was given up, what can be done, and lists the largest
+ * memory_patience (in all no longer than 20 times that). Nobody is waited for where that is of no use: for more than the limit, or
+ * where nothing is unfinished and no other thread uses the library. A thread uses it from its first call with a runtime or a handle,
+ * hd_open among them, until it ends. One whose first call would be hd_free is not known before: let it make a call when it starts,
+ * hd_default_lane say. Pinned memory at its limit is waited for in the same way. The message says why it was given up, what can be done, and lists the largest
  * holders by label.
  */
 #ifndef HEDDLE_MEMORY_H

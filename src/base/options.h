@@ -47,7 +47,7 @@
       "percent of the time that early calls of the reclaim callback may take; 0: only at the limit")                   \
     X(memory_patience, "HEDDLE_MEMORY_PATIENCE", INTEGER, "5000", 0, 86400000,                                         \
       "milliseconds without anything freed or finished after which an allocation at a limit gives up; at once where "  \
-      "it is certain that nobody can free anything")                                                                   \
+      "no other thread uses the library")                                                                              \
     X(memory_idle, "HEDDLE_MEMORY_IDLE", INTEGER, "10000", 0, 86400000,                                                \
       "milliseconds without growth after which idle granules are given back; 0: never, as with placement=inline")      \
     X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", "off|on|report", 0,                                          \

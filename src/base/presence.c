@@ -15,7 +15,8 @@ static _Thread_local bool covered;             /* in a callback without a record
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static hdi_presence *all;
-static hdi_presence nobodys; /* in no list */
+static hdi_presence nobodys;   /* in no list */
+static _Atomic bool some_lack; /* a record: there was no memory for it */
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int key_error;
@@ -76,6 +77,7 @@ static hdi_presence *take(void)
     if (p) {
         p->taken = true;
         p->outer = NULL;
+        p->library = hdi_thread_is_own();
     }
     pthread_mutex_unlock(&lock);
     return p;
@@ -88,6 +90,9 @@ static hdi_presence *make(void)
     if (own && !key_error && pthread_setspecific(key, own) != 0) {
         thread_ends(own); /* nobody would give it back */
         own = NULL;
+    }
+    if (!own) {
+        atomic_store(&some_lack, true);
     }
     return own ? own : &nobodys;
 }
@@ -139,6 +144,17 @@ static bool is_own(const hdi_presence *p)
         own = own->outer;
     }
     return own != NULL;
+}
+
+bool hdi_presence_has_others(void)
+{
+    bool found = atomic_load(&some_lack); /* of those it is not known whether they live */
+    pthread_mutex_lock(&lock);
+    for (const hdi_presence *p = all; p && !found; p = p->next) {
+        found = p->taken && !p->library && !is_own(p);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 bool hdi_presence_is_inside(const void *runtime)

@@ -26,7 +26,8 @@ typedef struct hdi_presence {
     _Atomic(const void *) inside; /* a runtime, only to be compared; NULL: none */
     struct hdi_presence *next;
     struct hdi_presence *outer; /* of a callback: the record of the call that made it */
-    bool taken;                 /* under the lock */
+    bool taken;                 /* under the lock, like */
+    bool library;               /* whether the thread is the library's own */
 } hdi_presence;
 
 /* NULL: there is none yet, or this process has no membarrier: then a call pays for a fence. */
@@ -99,6 +100,9 @@ void hdi_presence_together(hdi_apart apart);
 
 /* Waits until no other thread is inside a call on the runtime, whose handles are stale by now. False: some are, at the deadline. */
 bool hdi_presence_await(const void *runtime, int64_t deadline);
+
+/* Whether a thread is alive, other than the calling one and the library's own, that has made a call on any runtime. Takes the lock. */
+bool hdi_presence_has_others(void);
 
 /* Whether the calling thread is inside a call on it. */
 bool hdi_presence_is_inside(const void *runtime);

@@ -14,15 +14,14 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* pthread_create for a thread of the library's, which is counted as one; returns what it returns. */
+/* pthread_create for a thread of the library's, which is known as one; returns what it returns. */
 int hdi_thread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *context);
 
 /* The same with all signals blocked, since the program's signals are not for such a thread. */
 int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context);
 
-/* Whether the calling thread, which is not the library's, is certain to be the process's only one beside the library's. Reads a file of
- * the system's. False where there are threads of anybody else, a driver's own among them, or where it cannot be found out. */
-bool hdi_thread_is_alone(void);
+/* Whether the calling thread is one of those. */
+bool hdi_thread_is_own(void);
 
 /* pthread_key_create for a function of the library's, which stays loaded from here on; returns what it returns. */
 int hdi_thread_key(pthread_key_t *out, void (*ends)(void *));

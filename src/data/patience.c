@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include "base/amount.h"
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/presence.h"
 #include "base/wait.h"
 
 #define NAP_LEAST_NS 50000
 #define NAP_MOST_NS 1000000
 #define NAP_SHARE 64          /* of the time without anything that moves */
-#define ASK_AGAIN_NS 10000000 /* a look at the process's threads reads a file */
+#define ASK_AGAIN_NS 10000000 /* a look at all threads takes a lock */
 
 hdi_patience hdi_patience_begin(hd_runtime *rt)
 {
@@ -39,7 +39,7 @@ bool hdi_patience_over(hdi_patience *p, bool quiet)
         p->end = HDI_PATIENCE_LONG;
     } else if (quiet && now - p->asked >= ASK_AGAIN_NS) {
         p->asked = now;
-        p->end = hdi_thread_is_alone() ? HDI_PATIENCE_ALONE : HDI_PATIENCE_NONE;
+        p->end = hdi_presence_has_others() ? HDI_PATIENCE_NONE : HDI_PATIENCE_ALONE;
     }
     return p->end != HDI_PATIENCE_NONE;
 }
@@ -74,7 +74,7 @@ const char *hdi_patience_text(const hdi_patience *p, char out[HDI_PATIENCE_TEXT]
                  hdi_duration_text(HDI_PATIENCE_TIMES * allowed, amount), HDI_PATIENCE_TIMES);
         break;
     case HDI_PATIENCE_ALONE:
-        snprintf(out, HDI_PATIENCE_TEXT, "nothing is unfinished, and no other thread could free anything");
+        snprintf(out, HDI_PATIENCE_TEXT, "nothing is unfinished, and no other thread uses the library");
         break;
     }
     return out;

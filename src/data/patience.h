@@ -1,8 +1,8 @@
 /* patience.h - how long an allocation at a limit waits for others to free something (option memory_patience).
  *
  * It waits until nothing has moved for as long as the option says, and in all HDI_PATIENCE_TIMES as long, so that somebody whose
- * memory others take each time is told in the end. It gives up earlier where it is certain that nobody can free anything: nothing is unfinished,
- * and the process has no other thread than the library's. What moves is the caller's to say.
+ * memory others take each time is told in the end. It gives up earlier where nobody is there who could free anything: nothing is unfinished,
+ * and no other thread of the program's is alive that has made a call. What moves is the caller's to say.
  *
  * Threads: one per wait. Locks: none.
  */

@@ -313,6 +313,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_runtime_tear_down(rt, NULL);
         hdi_error_restore(&cause);
     } else {
+        HDI_INSIDE(rt); /* from now on this thread uses the library, whatever it calls next */
         *out = rt;
     }
     if (driver) {

@@ -1,55 +1,67 @@
-/* test_thread.c - whether the calling thread is the process's only one beside the library's. Threads of the system's own (ThreadSanitizer has one)
- * make that uncertain, so the test does not run there. */
+/* test_thread.c - which threads are the library's own, and which are known to use it. Threads: the main one, and a few that stay. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/presence.h"
 #include "base/thread.h"
-#include "base/wait.h"
 #include "support/check.h"
 #include "support/sanitizers.h"
 
-static sem_t go;
+static sem_t there, go;
+static const int a_runtime;
 
-static void *stays(void *unused)
+/* Makes a call where it is told to, then stays. */
+static void *stays(void *calls)
 {
-    sem_wait(&go);
-    return unused;
-}
-
-/* A thread that was joined may be the system's for a moment more. */
-static bool is_alone_soon(void)
-{
-    bool alone = hdi_thread_is_alone();
-    while (!alone) { /* else the test's time limit ends it */
-        hdi_nap(1000000);
-        alone = hdi_thread_is_alone();
+    if (calls) {
+        HDI_INSIDE(&a_runtime);
     }
-    return alone;
+    sem_post(&there);
+    sem_wait(&go);
+    return hdi_thread_is_own() ? &there : NULL;
 }
 
-static void end(pthread_t thread)
+static bool was_own(pthread_t thread)
 {
+    void *own = NULL;
     sem_post(&go);
-    pthread_join(thread, NULL);
+    pthread_join(thread, &own);
+    return own != NULL;
 }
 
-static void only_the_library_s_threads_do_not_count(void **unused)
+static pthread_t begin(bool own, bool calls)
+{
+    pthread_t thread;
+    void *argument = calls ? &go : NULL;
+    assert_int_equal(own ? hdi_thread_start(&thread, stays, argument) : pthread_create(&thread, NULL, stays, argument),
+                     0);
+    sem_wait(&there);
+    return thread;
+}
+
+static void only_the_program_s_threads_that_call_count(void **unused)
 {
     (void)unused;
-    if (TEST_TSAN) {
-        skip();
+    assert_false(hdi_thread_is_own());
+    assert_false(hdi_presence_has_others());
+    { /* the calling thread is none of the others */
+        HDI_INSIDE(&a_runtime);
+        assert_false(hdi_presence_has_others());
     }
-    pthread_t own, others;
-    assert_true(hdi_thread_is_alone());
-    assert_int_equal(hdi_thread_start(&own, stays, NULL), 0);
-    assert_true(is_alone_soon());
-    assert_int_equal(pthread_create(&others, NULL, stays, NULL), 0);
-    assert_false(hdi_thread_is_alone());
-    sem_post(&go); /* either may take it, so both end */
-    end(own);
-    pthread_join(others, NULL);
-    assert_true(is_alone_soon());
+    pthread_t thread = begin(true, true);
+    assert_false(hdi_presence_has_others());
+    assert_true(was_own(thread));
+    thread = begin(false, false);
+    assert_false(hdi_presence_has_others());
+    assert_false(was_own(thread));
+    thread = begin(false, true);
+    assert_true(hdi_presence_has_others());
+    assert_false(was_own(thread));
+    assert_false(hdi_presence_has_others());
+    thread = begin(true, true); /* in the record of the one before */
+    assert_false(hdi_presence_has_others());
+    assert_true(was_own(thread));
 }
 
 /* In a child there is one thread, whatever the parent had. */
@@ -57,28 +69,29 @@ static void forks_begin_anew(void **unused)
 {
     (void)unused;
     if (TEST_TSAN) {
-        skip();
+        skip(); /* which has no threads in the child of a process with threads */
     }
-    pthread_t own;
-    assert_int_equal(hdi_thread_start(&own, stays, NULL), 0);
-    assert_true(is_alone_soon());
+    pthread_t thread = begin(false, true);
+    assert_true(hdi_presence_has_others());
     pid_t child = fork();
     if (child == 0) {
-        pthread_t others;
-        bool good = hdi_thread_is_alone() && pthread_create(&others, NULL, stays, NULL) == 0 && !hdi_thread_is_alone();
+        bool good = !hdi_presence_has_others();
+        pthread_t other = begin(false, true);
+        good = good && hdi_presence_has_others() && !was_own(other);
         _exit(good ? 0 : 1);
     }
     int status = 1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    end(own);
+    was_own(thread);
 }
 
 int main(void)
 {
+    sem_init(&there, 0, 0);
     sem_init(&go, 0, 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_library_s_threads_do_not_count),
+        cmocka_unit_test(only_the_program_s_threads_that_call_count),
         cmocka_unit_test(forks_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,6 @@ static void says(const char *what)
 }
 
 typedef struct other {
-    hd_runtime *runtime;
     hd_buffer *read; /* NULL: the thread makes no call */
     pthread_barrier_t barrier;
     atomic_bool over;
@@ -36,44 +35,81 @@ static void *is_there(void *argument)
     return NULL;
 }
 
-/* A thread that frees nothing for now is waited for as long as the option says, whatever the library knows of it. */
-static void unknown_threads_are_waited_for(void **state)
+static pthread_t starts(other *o, void *(*run)(void *))
+{
+    pthread_t thread;
+    pthread_barrier_init(&o->barrier, NULL, 2);
+    conf_failure_ends_program = true;
+    CONF_EQUAL(pthread_create(&thread, NULL, run, o), 0);
+    pthread_barrier_wait(&o->barrier);
+    return thread;
+}
+
+static void ends(other *o, pthread_t thread)
+{
+    atomic_store(&o->over, true);
+    pthread_join(thread, NULL);
+    conf_failure_ends_program = false;
+    pthread_barrier_destroy(&o->barrier);
+}
+
+/* A thread that has made a call and frees nothing for now is waited for as long as the option says. */
+static void who_uses_the_library_is_waited_for(void **state)
 {
     (void)state;
-    for (int reads = 0; reads < 2; reads++) {
-        hd_runtime *runtime = conf_open_with(
-            "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M memory_patience=%d", PATIENCE_MS);
-        hd_lane *lane = hd_default_lane(runtime, 0);
-        hd_buffer *x = NULL, *none = NULL;
-        CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
-        CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
-        other o = {.runtime = runtime, .read = reads ? x : NULL};
-        pthread_t thread;
-        pthread_barrier_init(&o.barrier, NULL, 2);
-        conf_failure_ends_program = true;
-        CONF_EQUAL(pthread_create(&thread, NULL, is_there, &o), 0);
-        pthread_barrier_wait(&o.barrier);
-        int64_t begin = conf_now();
-        CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
-        CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
-        CONF_TRUE(pool_stats(runtime, 0).wait_ns >= (uint64_t)PATIENCE_MS * 1000000);
-        says("freed or finished for 300 ms (option memory_patience)");
+    hd_runtime *runtime = conf_open_with(
+        "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M memory_patience=%d", PATIENCE_MS);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *none = NULL;
+    CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
+    CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
+    other o = {.read = x};
+    pthread_t thread = starts(&o, is_there);
+    int64_t begin = conf_now();
+    CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
+    CONF_TRUE(pool_stats(runtime, 0).wait_ns >= (uint64_t)PATIENCE_MS * 1000000);
+    says("freed or finished for 300 ms (option memory_patience)");
 
-        hd_buffer *pinned = NULL;
-        CONF_OK(hd_alloc_host(runtime, 40 * POOL_MIB, &pinned));
-        begin = conf_now();
-        CONF_FAILS(hd_alloc_host(runtime, 40 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
-        CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
-        says("freed or finished for 300 ms (option memory_patience)");
-        atomic_store(&o.over, true);
-        pthread_join(thread, NULL);
-        conf_failure_ends_program = false;
-        pthread_barrier_destroy(&o.barrier);
-        hd_free(pinned);
-        hd_free(x);
-        pool_gives_all_back(runtime, 0);
-        conf_close(runtime);
-    }
+    hd_buffer *pinned = NULL;
+    CONF_OK(hd_alloc_host(runtime, 40 * POOL_MIB, &pinned));
+    begin = conf_now();
+    CONF_FAILS(hd_alloc_host(runtime, 40 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
+    CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
+    says("freed or finished for 300 ms (option memory_patience)");
+    ends(&o, thread);
+    hd_free(pinned);
+    hd_free(x);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+/* The thread that allocates has called nothing before: the one that opened the runtime is known all the same. */
+static void *allocates(void *argument)
+{
+    hd_lane *lane = argument;
+    hd_buffer *none = NULL;
+    CONF_FAILS(hd_alloc(lane, 4 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    says("freed or finished for 300 ms (option memory_patience)");
+    return NULL;
+}
+
+static void who_opened_the_runtime_is_waited_for(void **state)
+{
+    (void)state;
+    hd_runtime *runtime =
+        conf_open_with("host_devices=1 host_memory=8M memory_limit=4M memory_patience=%d", PATIENCE_MS);
+    hd_lane *lane = NULL;
+    hd_buffer *x = NULL;
+    pthread_t thread;
+    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    CONF_OK(hd_alloc(lane, 4 * POOL_MIB, &x));
+    conf_failure_ends_program = true;
+    CONF_EQUAL(pthread_create(&thread, NULL, allocates, lane), 0);
+    pthread_join(thread, NULL);
+    conf_failure_ends_program = false;
+    hd_free(x);
+    conf_close(runtime);
 }
 
 enum { PIECES = 8 };
@@ -84,10 +120,10 @@ typedef struct slow {
     int64_t longest; /* between two frees */
 } slow;
 
-/* Knows the library from hd_free alone. */
 static void *frees_slowly(void *argument)
 {
     slow *s = argument;
+    CONF_OK(hd_buffer_set_label(s->pieces[0], "first")); /* any call: from here on it is waited for */
     pthread_barrier_wait(&s->barrier);
     int64_t before = conf_now();
     for (int i = 0; i < PIECES; i++) {
@@ -137,13 +173,12 @@ static void whatever_moves_begins_it_anew(void **state)
     }
 }
 
-/* One thread, and nothing in flight: that nobody can free anything is certain, so nobody is waited for. */
-static void alone_is_certain(void **state)
+/* Nothing is in flight, and no other thread has made a call, though there is one: nobody is waited for. */
+static void who_never_called_is_not_waited_for(void **state)
 {
     (void)state;
-    if (CONF_TSAN || conf_on_gpus) {
-        return; /* which have threads of their own */
-    }
+    other o = {.read = NULL};
+    pthread_t thread = starts(&o, is_there);
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M " LONG);
     hd_lane *lane = hd_default_lane(runtime, 0);
     hd_buffer *x = NULL, *none = NULL;
@@ -153,7 +188,7 @@ static void alone_is_certain(void **state)
     CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
     says("8 MiB on device 0");
     says("12 MiB of at most 16 MiB");
-    says("no other thread could free");
+    says("no other thread uses the library");
     says("free buffers or raise memory_limit");
     says("'weights' 12 MiB in 1");
     CONF_FAILS(hd_alloc(lane, 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
@@ -162,12 +197,38 @@ static void alone_is_certain(void **state)
     CONF_OK(hd_alloc_host(runtime, 40 * POOL_MIB, &pinned));
     CONF_FAILS(hd_alloc_host(runtime, 40 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
     says("40 MiB");
-    says("no other thread could free");
+    says("no other thread uses the library");
     says("free buffers or raise pinned_limit");
     CONF_FAILS(hd_alloc_host(runtime, 65 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
     says("raise pinned_limit (64 MiB)");
     hd_free(pinned);
     hd_free(x);
+    ends(&o, thread);
+    pool_gives_all_back(runtime, 0);
+    conf_close(runtime);
+}
+
+static void *frees_and_ends(void *argument)
+{
+    hd_free(argument);
+    return NULL;
+}
+
+/* Who has ended is not waited for, either; what it freed is found. */
+static void who_has_ended_is_not_waited_for(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M " LONG);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_buffer *x = NULL, *y = NULL, *none = NULL;
+    pthread_t thread;
+    CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
+    CONF_EQUAL(pthread_create(&thread, NULL, frees_and_ends, x), 0);
+    pthread_join(thread, NULL);
+    CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &y));
+    CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    says("no other thread uses the library");
+    hd_free(y);
     pool_gives_all_back(runtime, 0);
     conf_close(runtime);
 }
@@ -192,10 +253,9 @@ int main(void)
 {
     conf_begin("test_memory_patience");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(unknown_threads_are_waited_for),
-        CONF_CASE(whatever_moves_begins_it_anew),
-        CONF_CASE(alone_is_certain),
-        CONF_CASE(nothing_to_free_is_not_asked_for),
+        CONF_CASE(who_uses_the_library_is_waited_for), CONF_CASE(who_opened_the_runtime_is_waited_for),
+        CONF_CASE(whatever_moves_begins_it_anew),      CONF_CASE(who_never_called_is_not_waited_for),
+        CONF_CASE(who_has_ended_is_not_waited_for),    CONF_CASE(nothing_to_free_is_not_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
