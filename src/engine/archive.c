@@ -1,6 +1,10 @@
 /* archive.c - failures that have left their lane's log, and how they come here. What it is for, threads, locks: see failures.h.
  *
- * Always: what is archived is complete before the log gives it up, so a reader that misses it in the log finds it here; positions rise.
+ * Tickets stay with the program, so nothing here is ever let go of. But what fails again and again does so at equal distances, mostly: such failures share an
+ * entry, so that a loop whose kernel fails a million times takes one.
+ *
+ * Always: what is archived is complete before the log gives it up, so a reader that misses it in the log finds it here; positions rise. Entries give
+ * exactly the records that went in: what lies between two of them has succeeded, also within an entry.
  */
 #include "engine/failures.h"
 
@@ -13,12 +17,16 @@
 #define UNSURE_NS 1000000000 /* nobody takes so long over a record, and lives */
 #define UNSURE_NAP_NS 20000
 
-/* A stretch of positions that failed for one reason: an hdi_failure in fewer bytes. */
+/* Stretches of positions that failed alike, each an hdi_failure: they have one length, begin at equal distances, and what is to blame moves on
+ * from one to the next by equal steps. */
 typedef struct entry {
-    uint64_t from, to;
-    uint64_t position;
+    uint64_t from, to; /* of the first, and of the last */
+    uint64_t position; /* to blame for the first */
+    uint64_t length;
     uint32_t lane;
     int32_t driver_code;
+    uint32_t distance; /* from one's first position to the next one's; 0: there is only one */
+    uint32_t step;     /* of the position to blame */
     uint16_t kernel;
     uint8_t op;
     uint8_t flags; /* LOST and so on */
@@ -54,7 +62,34 @@ void hdi_archive_free(hdi_archive *archive)
     }
 }
 
+size_t hdi_archive_entries(hdi_archive *archive)
+{
+    pthread_mutex_lock(&archive->lock);
+    size_t count = archive->count;
+    pthread_mutex_unlock(&archive->lock);
+    return count;
+}
+
 /* ---- finding ---- */
+
+/* The last stretch that begins at the position or before. */
+static hdi_failure stretch_with(const entry *e, uint64_t position)
+{
+    uint64_t number = e->distance ? (position - e->from) / e->distance : 0;
+    uint64_t from = e->from + number * e->distance;
+    return (hdi_failure){
+        .from = from,
+        .to = from + (e->length - 1),
+        .position = e->position + number * e->step,
+        .lane = e->lane,
+        .driver_code = e->driver_code,
+        .kernel = e->kernel,
+        .op = e->op,
+        .lost = (e->flags & LOST) != 0,
+        .inherited = (e->flags & INHERITED) != 0,
+        .waited = (e->flags & WAITED) != 0,
+    };
+}
 
 static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *out)
 {
@@ -70,20 +105,8 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
         }
     }
     if (low < archive->count && archive->entries[low].from <= position) {
-        const entry *e = &archive->entries[low];
-        *out = (hdi_failure){
-            .from = e->from,
-            .to = e->to,
-            .position = e->position,
-            .lane = e->lane,
-            .driver_code = e->driver_code,
-            .kernel = e->kernel,
-            .op = e->op,
-            .lost = (e->flags & LOST) != 0,
-            .inherited = (e->flags & INHERITED) != 0,
-            .waited = (e->flags & WAITED) != 0,
-        };
-        found = true;
+        *out = stretch_with(&archive->entries[low], position);
+        found = position <= out->to;
     }
     pthread_mutex_unlock(&archive->lock);
     return found;
@@ -200,18 +223,40 @@ static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *la
     return false;
 }
 
+/* Whether a stretch goes on where an entry ends, and by how much. */
+static bool goes_on(const entry *e, const entry *one, uint32_t *distance, uint32_t *step)
+{
+    const hdi_failure last = stretch_with(e, e->to);
+    uint64_t on = one->from - last.from, blamed = one->position - last.position;
+    *distance = (uint32_t)on;
+    *step = (uint32_t)blamed;
+    bool alike = e->lane == one->lane && e->driver_code == one->driver_code && e->kernel == one->kernel &&
+                 e->op == one->op && e->flags == one->flags && e->length == one->length;
+    return alike && on != 0 && on <= UINT32_MAX && blamed <= UINT32_MAX &&
+           (e->distance == 0 || (e->distance == on && e->step == blamed));
+}
+
 static bool append(hdi_archive *archive, const hdi_failure *f)
 {
     const entry e = {
         .from = f->from,
         .to = f->to,
         .position = f->position,
+        .length = f->to - f->from + 1,
         .lane = f->lane,
         .driver_code = f->driver_code,
         .kernel = (uint16_t)f->kernel,
         .op = f->op,
         .flags = (uint8_t)((f->lost ? LOST : 0) | (f->inherited ? INHERITED : 0) | (f->waited ? WAITED : 0)),
     };
+    entry *last = archive->count ? &archive->entries[archive->count - 1] : NULL;
+    uint32_t distance, step;
+    if (last && goes_on(last, &e, &distance, &step)) {
+        last->to = f->to;
+        last->distance = distance;
+        last->step = step;
+        return true;
+    }
     if (archive->count == archive->room) {
         size_t room = archive->room ? 2 * archive->room : ROOM_FIRST;
         entry *more = realloc(archive->entries, room * sizeof *more);

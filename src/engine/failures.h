@@ -8,6 +8,9 @@
  * A record may leave the log once no engine can look for it there: once every operation that was submitted before the lane was
  * seen to be done that far has finished. What is submitted later finds the failure itself, and writes no wait for it.
  *
+ * The archive grows by 48 bytes with each failure that breaks the rhythm of those before it: of another kind, or at another distance. Failures of one kind
+ * at equal distances take one entry, however many they are. It never gives one up, since a ticket of any age may be waited for.
+ *
  * Threads: the log has one writer, whoever runs the lane's engine (or nobody runs it any more); any thread reads. The archive: any.
  * Locks: the archive's mutex; above it nothing but `restarting`, below it order locks.
  */
@@ -60,6 +63,7 @@ void hdi_failure_drop_first(struct hd_lane *lane);
 typedef struct hdi_archive hdi_archive;
 hdi_archive *hdi_archive_make(void); /* NULL: no memory */
 void hdi_archive_free(hdi_archive *archive);
+size_t hdi_archive_entries(hdi_archive *archive); /* what it holds, for tests */
 
 /* The failure that covers `position` of a lane (global number), or false. Any thread; as hdi_failure_logged. Where a worker process
  * leaves its log half written for a second, the device counts as lost. */

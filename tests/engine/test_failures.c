@@ -172,6 +172,94 @@ static void no_failure_is_lost_and_none_is_made_up(void **state)
     assert_int_equal(end, 3 * FAILURES);
 }
 
+/* Everything that has failed, into the archive. */
+static void archive(fixture *f, uint64_t to)
+{
+    uint32_t lane;
+    uint64_t position;
+    reach(f, 0, to, to);
+    assert_int_equal(hdi_failures_archive(&f->lanes[0], &lane, &position), HDI_ARCHIVED);
+}
+
+static void what_fails_for_ever_takes_one_entry(void **state)
+{
+    fixture *f = *state;
+    enum { FAILURES = 100000, DISTANCE = 5 };
+    for (uint64_t i = 1; i <= FAILURES; i++) {
+        add(f, DISTANCE * i, DISTANCE * i + 1, 7);
+        if (!hdi_failures_have_room(&f->lanes[0]) || i == FAILURES) {
+            archive(f, DISTANCE * i + 1);
+        }
+    }
+    assert_int_equal(hdi_archive_entries(f->lanes[0].archive), 1);
+    for (uint64_t i = 1; i <= FAILURES; i++) {
+        hdi_failure found;
+        for (uint64_t k = 0; k < DISTANCE; k++) {
+            bool failed = hdi_failure_find(&f->runtime, 0, DISTANCE * i + k, &found);
+            assert_int_equal(failed, k < 2);
+            assert_true(!failed || (found.position == DISTANCE * i + 1 && found.from == DISTANCE * i));
+        }
+    }
+}
+
+/* Against a list of all records: lengths, distances, causes and what is to blame change now and then, each by itself. */
+static void an_entry_gives_exactly_what_went_in(void **state)
+{
+    fixture *f = *state;
+    enum { FAILURES = 20000 };
+    static hdi_failure all[FAILURES];
+    uint64_t next = 1, length = 1, distance = 1;
+    unsigned seed = 5;
+    hdi_failure one = {.op = HDI_OP_COPY};
+    for (int i = 0; i < FAILURES; i++) {
+        switch (rand_r(&seed) % 32) {
+        case 0:
+            length = 1 + (uint64_t)rand_r(&seed) % 3;
+            break;
+        case 1:
+            distance = (uint64_t)rand_r(&seed) % 4;
+            break;
+        case 2:
+            one.driver_code = rand_r(&seed) % 2;
+            break;
+        case 3:
+            one.inherited ^= 1;
+            break;
+        case 4:
+            one.position = (uint64_t)rand_r(&seed) << 20;
+            break;
+        case 5:
+            one.kernel = (uint32_t)rand_r(&seed) % 2;
+            break;
+        }
+        one.from = next;
+        one.to = next + length - 1;
+        one.position = one.inherited ? one.position : one.to;
+        all[i] = one;
+        hdi_failure_add(&f->device.channel, 0, &one);
+        next = one.to + 1 + distance;
+        if (i % 512 == 0 || i == FAILURES - 1) {
+            archive(f, next);
+        }
+    }
+    assert_true(hdi_archive_entries(f->lanes[0].archive) < FAILURES / 4);
+    uint64_t position = 1;
+    for (int i = 0; i < FAILURES; i++) {
+        hdi_failure found;
+        for (; position < all[i].from; position++) {
+            assert_false(hdi_failure_find(&f->runtime, 0, position, &found));
+        }
+        for (; position <= all[i].to; position++) {
+            assert_true(hdi_failure_find(&f->runtime, 0, position, &found));
+            /* neighbours of the same cause are one record already in the log */
+            assert_true(found.from <= all[i].from && found.to >= all[i].to);
+            assert_true(found.position == all[i].position && found.driver_code == all[i].driver_code &&
+                        found.kernel == all[i].kernel && found.inherited == all[i].inherited &&
+                        found.op == HDI_OP_COPY);
+        }
+    }
+}
+
 /* An engine that has not come to a wait yet may still look for the failure there. */
 static void the_log_keeps_what_somebody_may_look_for(void **state)
 {
@@ -246,6 +334,8 @@ int main(void)
         CASE(what_follows_at_once_becomes_part_of_a_record),
         CASE(a_record_without_end_is_closed),
         CASE(no_failure_is_lost_and_none_is_made_up),
+        CASE(what_fails_for_ever_takes_one_entry),
+        CASE(an_entry_gives_exactly_what_went_in),
         CASE(the_log_keeps_what_somebody_may_look_for),
         CASE(a_reader_never_misses_a_record_or_sees_half_of_one),
     };
