@@ -5,7 +5,7 @@
  * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the bell; a sleep with work in flight ends
  * by itself, since the device's completion words ring no bell.
  */
-#include "engine/engine.h"
+#include "engine/feed.h"
 
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -215,6 +215,7 @@ hd_status hdi_engine_create(hdi_device *device)
         .device = device,
         .shared = device->channel.engine,
         .watchdog_ns = device->runtime->options.watchdog * 1000000,
+        .entries_most = device->runtime->is_inline ? HDI_ENTRIES_MOST_INLINE : HDI_ENTRIES_MOST,
     };
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         engine->feeds[i].number = i;

@@ -153,6 +153,12 @@ static uint8_t tail_of(const hdi_command *c)
     return HDI_TAIL_COPY;
 }
 
+/* How many entries of the driver's queue an operation takes. What a library for products does is its own business, but these are few kernels. */
+static uint64_t entries_of(const hdi_command *c)
+{
+    return c->op == HDI_OP_MATMUL ? 8 : c->op == HDI_OP_COPY_BOX ? 4 : 1;
+}
+
 /* One command. False: the lane cannot go on yet. */
 static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
 {
@@ -187,6 +193,7 @@ static bool issue(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         break;
     }
     feed->tail = tail_of(c);
+    feed->entries += entries_of(c);
     hdi_engine_count(&engine->shared->operations);
     if (__builtin_expect(r != HDCU_SUCCESS, 0)) {
         command_failed(engine, feed, c, feed->issued, r);
@@ -238,6 +245,10 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         0; /* not all in one visit: who waits for the first of them comes by before it is recorded again */
     int64_t until = hdi_clock_ns() + VISIT_NS;
     for (int i = 0; i < HDI_COMMANDS_PER_VISIT && feed->issued != head && events < EVENTS_PER_VISIT; i++) {
+        if (feed->entries - feed->entries_done >= engine->entries_most) {
+            atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
+            break; /* one more call might wait for the device, and all lanes with it */
+        }
         uint64_t event_before = feed->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
@@ -269,7 +280,9 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         }
         events += feed->event_last != event_before;
         ask |= (asked & HDI_ASK_WORD) && feed->published != feed->issued;
-        if (__builtin_expect(ask || feed->issued - feed->published >= publish_every, 0)) {
+        if (__builtin_expect(ask || feed->issued - feed->published >= publish_every ||
+                                 feed->entries - feed->entries_marked >= engine->entries_most / 4,
+                             0)) {
             hdi_feed_publish(engine, feed);
         }
         if (hdi_clock_ns() >= until) {

@@ -145,6 +145,29 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
     }
 }
 
+/* What the device has passed takes no room in the driver's queue any more. */
+static void pass_marks(hdi_feed *feed)
+{
+    while (feed->n_marks && feed->marks[feed->first_mark].position <= feed->passed) {
+        feed->entries_done = feed->marks[feed->first_mark].entries;
+        feed->first_mark = (feed->first_mark + 1) % HDI_FEED_MARKS;
+        feed->n_marks--;
+    }
+    if (feed->passed == feed->issued) {
+        feed->entries_done = feed->entries; /* at most a mark is left, which says the same again */
+    }
+}
+
+/* A mark stands behind what was issued. */
+static void add_mark(hdi_feed *feed)
+{
+    feed->n_marks += feed->n_marks < HDI_FEED_MARKS;
+    uint32_t last = (feed->first_mark + feed->n_marks - 1) % HDI_FEED_MARKS;
+    feed->marks[last].position = feed->issued;
+    feed->marks[last].entries = feed->entries;
+    feed->entries_marked = feed->entries;
+}
+
 /* The device has passed `position`. True when `done` moved. */
 static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
 {
@@ -152,6 +175,7 @@ static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     if (position > feed->passed) {
         feed->passed = position;
     }
+    pass_marks(feed);
     finish(engine, feed, feed->passed, 0);
     return feed->done > before;
 }
@@ -189,6 +213,8 @@ void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed)
         r = driver->cuMemsetD32Async(word, position, 1, feed->stream);
     }
     feed->published = feed->issued;
+    feed->entries++;
+    add_mark(feed);
     if (r == HDCU_SUCCESS) {
         hdi_engine_count(&engine->shared->publishes);
     } else if (hdi_driver_code_is_fatal(r)) {
@@ -231,6 +257,7 @@ bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed)
 
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
+    pass_marks(feed); /* another lane may have shown that the device has passed them */
     if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }

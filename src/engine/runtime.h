@@ -112,12 +112,20 @@ typedef struct hdi_dependency {
     uint32_t lane;     /* the other one, global */
 } hdi_dependency;
 
+#define HDI_FEED_MARKS 8
+
 typedef struct hdi_feed {
     _Atomic bool made; /* the fields below are set; by the thread that makes the lane */
     hdcu_stream stream;
     uint32_t number;
     uint64_t issued, done;
-    uint64_t published;  /* the word for this position has been asked for */
+    uint64_t published; /* the word for this position has been asked for */
+    uint64_t entries, entries_done,
+        entries_marked; /* of the driver's queue: given to it, known to be finished, in front of the last mark */
+    struct {
+        uint64_t position, entries;
+    } marks[HDI_FEED_MARKS]; /* that the device has not passed; several may have become one */
+    uint32_t first_mark, n_marks;
     uint64_t event_last; /* the highest position that an event stands behind */
     uint8_t tail;        /* HDI_TAIL_*: what was issued last */
     hdcu_event event[HDI_EVENTS_PER_LANE];
@@ -149,8 +157,9 @@ typedef struct hdi_engine {
     hdi_device *device;
     hdi_engine_shared *shared; /* the channel's */
     hdi_feed feeds[HDI_LANES_MAX];
-    int64_t watchdog_ns; /* 0: none */
-    int64_t now;         /* clock at the beginning of the pass */
+    int64_t watchdog_ns;   /* 0: none */
+    int64_t now;           /* clock at the beginning of the pass */
+    uint64_t entries_most; /* of the driver's queue, for each lane */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* what the driver said at the start */

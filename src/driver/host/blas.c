@@ -125,7 +125,7 @@ hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op)
 static hdcu_result submit(const host_blas *h, const hdi_product *p)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter_stream(h->stream, &stream);
+    hdcu_result r = hdi_host_enter_work(h->stream, &stream);
     if (r == HDCU_SUCCESS) {
         hdi_host_op op = {.kind = HDI_HOST_OP_PRODUCT, .u.library = h->library};
         void *data = hdi_host_op_data(&op, sizeof *p);

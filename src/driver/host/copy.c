@@ -102,7 +102,7 @@ static hdcu_result copy_async(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr 
                               hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
         r = submit_copy(stream, dst, dst_side, src, src_side, bytes, false);
     }
@@ -179,7 +179,7 @@ hdcu_result hdi_host_cuMemcpyPeerAsync(hdcu_deviceptr dst, hdcu_context dst_cont
 hdcu_result hdi_host_cuMemcpy2DAsync(const hdcu_memcpy2d *rows, hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
         r = rows ? submit_rows(stream, rows) : HDCU_ERROR_INVALID_VALUE;
     }
@@ -190,7 +190,7 @@ static hdcu_result fill_async(hdcu_deviceptr dst, uint32_t value, unsigned width
                               hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r != HDCU_SUCCESS || count == 0) {
         return hdi_host_leave(r);
     }

@@ -184,7 +184,7 @@ static hdcu_result launch(executable *e, hdi_host_stream *stream)
 hdcu_result hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
         executable *e = hdi_host_handle_find(HDI_HOST_GRAPHEXEC, (uintptr_t)exec);
         r = e ? check_contexts(e->graph) : HDCU_ERROR_INVALID_VALUE;

@@ -334,6 +334,7 @@ struct hdi_host_stream {
     pthread_cond_t work;
     hdi_host_item *first, *last;
     uint64_t submitted, completed; /* items */
+    unsigned queued;               /* of them unfinished, without marks and waits */
     uint64_t operations;           /* submitted by entry points, without the marks and waits that order streams */
     uint64_t joined;               /* `operations` when the NULL stream last waited for this one */
     uint64_t null_seen;            /* the NULL stream's `operations` when this one last waited for it */
@@ -354,6 +355,8 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
 /* hdi_host_enter, and the same. */
 hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
+/* The same for a call that brings work: waits, without the lock, until the stream has room for it. */
+hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
 /* Appends to the stream's queue, or to the graph that it is capturing. Takes the operation over in any case. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
 /* Host waits for everything submitted to the stream so far. Releases the lock while it waits. */

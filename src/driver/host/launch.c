@@ -76,7 +76,7 @@ hdcu_result hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, uns
 {
     hdi_host_stream *stream;
     hdi_host_function *f = NULL;
-    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
         f = hdi_host_handle_find(HDI_HOST_FUNCTION, (uintptr_t)function);
         r = f && f->module->context == stream->context ? HDCU_SUCCESS : HDCU_ERROR_INVALID_HANDLE;
@@ -107,7 +107,7 @@ hdcu_result hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, uns
 hdcu_result hdi_host_cuLaunchHostFunc(hdcu_stream stream_handle, hdcu_host_fn function, void *user_data)
 {
     hdi_host_stream *stream;
-    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS && !function) {
         r = HDCU_ERROR_INVALID_VALUE;
     }

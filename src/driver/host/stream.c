@@ -13,6 +13,12 @@
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
+/* A stream takes so much work ahead, marks and waits apart, like a GPU's; who brings more waits until something has ended. */
+enum { QUEUE_MOST = 1021 };
+
+static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
+static unsigned queue_waiters;
+
 /* ---------------------------------------------------------------------------------------------------- operations -- */
 
 void *hdi_host_op_data(hdi_host_op *op, size_t bytes)
@@ -120,6 +126,20 @@ static hdi_host_item *pop(hdi_host_stream *s)
     return item;
 }
 
+static bool takes_room(const hdi_host_op *op)
+{
+    return op->kind != HDI_HOST_OP_RECORD && op->kind != HDI_HOST_OP_WAIT;
+}
+
+/* An operation of the stream has ended, or was dropped. */
+static void make_room(hdi_host_stream *s, const hdi_host_op *op)
+{
+    s->completed++;
+    if (takes_room(op) && s->queued-- >= QUEUE_MOST && queue_waiters > 0) {
+        pthread_cond_broadcast(&queue_has_room);
+    }
+}
+
 static void wait_for_mark(hdi_host_stream *s, hdi_host_mark *mark)
 {
     s->waiting = mark;
@@ -172,7 +192,7 @@ static void *stream_main(void *argument)
             return NULL; /* a host function forked and came back: this thread is all that the child has, and ends it */
         }
         hdi_host_op_release(&item->op, s->context->error);
-        s->completed++;
+        make_room(s, &item->op);
         give_item(item);
     }
     unlink_stream(s);
@@ -223,6 +243,7 @@ static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
     }
     s->last = item;
     s->submitted++;
+    s->queued += takes_room(op);
     return HDCU_SUCCESS;
 }
 
@@ -373,7 +394,7 @@ void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
         while (s->first) {
             hdi_host_item *item = pop(s);
             hdi_host_op_release(&item->op, error);
-            s->completed++;
+            make_room(s, &item->op);
             give_item(item);
         }
         if (s->waiting) {
@@ -443,6 +464,18 @@ hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream)
 {
     hdcu_result r = hdi_host_enter();
     return r == HDCU_SUCCESS ? hdi_host_stream_find(handle, stream) : r;
+}
+
+hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream)
+{
+    hdcu_result r = hdi_host_enter_stream(handle, stream);
+    while (r == HDCU_SUCCESS && !(*stream)->capture && (*stream)->queued >= QUEUE_MOST) {
+        queue_waiters++;
+        hdi_host_wait(&queue_has_room);
+        queue_waiters--;
+        r = hdi_host_stream_find(handle, stream); /* the lock was let go of */
+    }
+    return r;
 }
 
 /* ---------------------------------------------------------------------------------------------------- entry points
