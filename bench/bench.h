@@ -15,7 +15,8 @@ enum {
     ALLOC_ROUNDS_MAX = 20,
     ALLOC_REPLAYS_MAX = 32,
     COPY_ROUNDS_MAX = 50,
-    TENSOR_ROUNDS_MAX = 20
+    TENSOR_ROUNDS_MAX = 20,
+    START_ROUNDS_MAX = 50
 };
 
 /* Each benchmark looks at those that it takes. */
@@ -73,5 +74,14 @@ extern const char copy_help[], copy_parts[];
  * PyTorch and CuPy make of the same. */
 int tensor_run(const bench_options *options);
 extern const char tensor_help[], tensor_parts[];
+
+/* How long beginning takes: hd_open with all devices to the first kernels, and hd_close, in the placements thread and process; a restart, with
+ * and without a spare worker; the first copy between two devices. Beside a bare program that opens one device and runs one kernel. */
+int start_run(const bench_options *options);
+extern const char start_help[];
+
+/* A sample's side, in a process of its own: its command line is "heddle bench start", this word, and `arguments`. */
+#define START_SAMPLE "--sample"
+int start_sample(int count, char *const *arguments);
 
 #endif

@@ -116,6 +116,18 @@ static const benchmark benchmarks[] = {
                  "where memory is\n"
                  "too small, sizes are cut.\n",
     },
+    {
+        .name = "start",
+        .command = "bench start",
+        .summary = "until work can begin: hd_open, a restart, the first copy, beside a bare program of the driver",
+        .run = start_run,
+        .rounds_most = START_ROUNDS_MAX,
+        .about = start_help,
+        .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --rounds R     rounds (default: 5 with GPUs, 3 with host devices)\n"
+                   "  --quick        2 rounds\n",
+        .notes = "HEDDLE_DRIVER and HEDDLE_DEVICES are heeded.\n",
+    },
 };
 enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 
@@ -270,6 +282,9 @@ int cli_bench(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     if (argc > 2 && strcmp(what, "lanes") == 0 && strcmp(argv[2], LANES_WORKER) == 0) {
         return lanes_worker(argc - 3, argv + 3); /* the benchmark starts its worker processes so */
+    }
+    if (argc > 2 && strcmp(what, "start") == 0 && strcmp(argv[2], START_SAMPLE) == 0) {
+        return start_sample(argc - 3, argv + 3); /* likewise */
     }
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(what, benchmarks[i].name) == 0) {
