@@ -150,6 +150,12 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 
 /* ---- giving everything back ---- */
 
+static hd_status destroy(hdi_device *device, void *hung)
+{
+    hdi_device_destroy(device, *(bool *)hung);
+    return HD_OK;
+}
+
 void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
     bool hung = false;
@@ -189,10 +195,8 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
         hdi_pinned_pool_destroy(rt->pinned);
     }
     hdi_shares_release(rt);
-    for (int i = 0; i < rt->n_devices; i++) {
-        /* What hangs on one device may still use what the others own. */
-        hdi_device_destroy(rt->devices[i], hung);
-    }
+    /* What hangs on one device may still use what the others own. */
+    hdi_on_each(rt, destroy, &hung);
     release_kernels(rt);
     if (driver_usable) {
         hdi_driver_close(rt->driver);

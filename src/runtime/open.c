@@ -178,13 +178,22 @@ static hd_status make_remote_devices(hd_runtime *rt)
     return status;
 }
 
+static hd_status make_local(hdi_device *device, void *unused)
+{
+    (void)unused;
+    return hdi_device_make_local(device);
+}
+
 static hd_status make_local_devices(hd_runtime *rt, const int *ordinals)
 {
     hd_status status = hdi_attach_driver(rt, ordinals, rt->n_devices);
-    for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_device_make_local(rt->devices[i]);
-    }
-    return status;
+    return status ? status : hdi_on_each(rt, make_local, NULL);
+}
+
+static hd_status equip(hdi_device *device, void *unused)
+{
+    (void)unused;
+    return hdi_device_equip(device);
 }
 
 static hd_status create_devices(hd_runtime *rt, int count)
@@ -203,10 +212,13 @@ static hd_status create_devices(hd_runtime *rt, int count)
     if (!status) {
         status = rt->is_process ? make_remote_devices(rt) : make_local_devices(rt, ordinals);
     }
-    for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_device_equip(rt->devices[i]);
-    }
-    return status;
+    return status ? status : hdi_on_each(rt, equip, NULL);
+}
+
+static hd_status make_copy_lanes(hdi_device *device, void *unused)
+{
+    (void)unused;
+    return hdi_copy_lanes_create(device);
 }
 
 /* The port of a device, for pinned memory. */
@@ -265,9 +277,7 @@ static hd_status build(hd_runtime *rt)
         status = hdi_pinned_pool_create(&config, &rt->pinned);
         status = status ? status : hdi_host_create(rt);
     }
-    for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_copy_lanes_create(rt->devices[i]);
-    }
+    status = status ? status : hdi_on_each(rt, make_copy_lanes, NULL);
     if (!status) {
         hdi_page_create(rt); /* without it other processes just do not see the figures */
     }

@@ -18,6 +18,11 @@ uint64_t hdi_device_place_range(hdi_device *device);
  * called and what the device may still write to stays mapped. */
 void hdi_device_destroy(hdi_device *device, bool hung);
 
+/* each.c. A step on all devices at the same time, so of one device it may use only what is its own, and of the others what no such step
+ * changes. NULL devices are left out. Returns the failure of the first device that has one; after a failure some may not have been begun. */
+typedef hd_status (*hdi_device_step)(hdi_device *device, void *context);
+hd_status hdi_on_each(hd_runtime *rt, hdi_device_step step, void *context);
+
 /* close.c. Everything that hd_open made, in reverse; also of a runtime that is only half made, then without `left`. *left: what was left
  * behind, or else what there is to tell of the report; its status is HD_OK where there is nothing. */
 void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left);

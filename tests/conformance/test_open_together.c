@@ -1,0 +1,129 @@
+/* test_open_together.c - hd_open and hd_close have all devices' contexts made and given back at the same time, and one that fails leaves nothing
+ * behind.
+ *
+ * The steps of the devices meet here: none goes on before all have begun. Threads: the library's, in the wrapped functions.
+ */
+#include "workers.h"
+
+#include <stdatomic.h>
+#include "runtime/runtime_internal.h"
+
+enum { DEVICES = 3 };
+
+/* A step of all devices. */
+typedef struct meeting {
+    atomic_int begun;
+    bool wanted; /* they wait for each other */
+    int fails;   /* the device that fails; -1: none */
+} meeting;
+
+static meeting making = {.fails = -1}, equipping = {.fails = -1}, destroying = {.fails = -1};
+
+static void expect_all(meeting *m, bool wanted, int fails)
+{
+    atomic_store(&m->begun, 0);
+    m->wanted = wanted;
+    m->fails = fails;
+}
+
+/* True: this device is to fail. */
+static bool meet(meeting *m, const hdi_device *device)
+{
+    atomic_fetch_add(&m->begun, 1);
+    while (m->wanted && atomic_load(&m->begun) < DEVICES) {
+        conf_nap_ms(1);
+    }
+    return m->fails == device->index;
+}
+
+hd_status __real_hdi_device_make_local(hdi_device *device);
+hd_status __real_hdi_device_equip(hdi_device *device);
+void __real_hdi_device_destroy(hdi_device *device, bool hung);
+hd_status __wrap_hdi_device_make_local(hdi_device *device);
+hd_status __wrap_hdi_device_equip(hdi_device *device);
+void __wrap_hdi_device_destroy(hdi_device *device, bool hung);
+
+hd_status __wrap_hdi_device_make_local(hdi_device *device)
+{
+    bool fails = meet(&making, device);
+    return fails ? hdi_fail(HD_ERROR_DRIVER, "hd_open: device %d is not made", device->index)
+                 : __real_hdi_device_make_local(device);
+}
+
+hd_status __wrap_hdi_device_equip(hdi_device *device)
+{
+    bool fails = meet(&equipping, device);
+    hd_status status = __real_hdi_device_equip(device);
+    return fails ? hdi_fail(HD_ERROR_MEMORY, "hd_open: device %d is not equipped", device->index) : status;
+}
+
+void __wrap_hdi_device_destroy(hdi_device *device, bool hung)
+{
+    meet(&destroying, device);
+    __real_hdi_device_destroy(device, hung);
+}
+
+static void all_devices_at_the_same_time(void **state)
+{
+    (void)state;
+    if (conf_on_gpus) { /* there may be fewer of them */
+        skip();
+    }
+    const char *placement = getenv("HEDDLE_PLACEMENT");
+    bool threads = placement == NULL || strcmp(placement, "inline") != 0,
+         workers = threads && placement != NULL && strcmp(placement, "process") == 0;
+    expect_all(&making, threads, -1);
+    expect_all(&equipping, threads, -1);
+    expect_all(&destroying, false, -1);
+    hd_runtime *runtime = conf_open_with("host_devices=%d devices=0:1:2", DEVICES);
+    CONF_EQUAL(atomic_load(&making.begun), workers ? 0 : DEVICES);
+    CONF_EQUAL(atomic_load(&equipping.begun), DEVICES);
+    for (int d = 0; d < DEVICES; d++) {
+        wk_works(runtime, d);
+    }
+    expect_all(&destroying, threads, -1);
+    conf_close(runtime);
+    CONF_EQUAL(atomic_load(&destroying.begun), DEVICES);
+}
+
+/* Each device in turn, in each step: the message is that device's, and of several the first one's. */
+static void one_that_fails_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    if (conf_on_gpus) { /* there may be fewer of them */
+        skip();
+    }
+    const char *placement = getenv("HEDDLE_PLACEMENT");
+    bool workers = placement != NULL && strcmp(placement, "process") == 0;
+    wk_usage before = wk_use();
+    for (int fails = 0; fails < 2 * DEVICES + 1; fails++) {
+        int device = fails % DEVICES;
+        bool equips = workers || fails >= DEVICES;
+        char text[64], settings[64];
+        expect_all(&making, false, equips ? -1 : device);
+        expect_all(&equipping, false, equips ? device : -1);
+        snprintf(text, sizeof text, "device %d is not %s", device, equips ? "equipped" : "made");
+        snprintf(settings, sizeof settings, "host_devices=%d", DEVICES);
+        hd_runtime *runtime = NULL;
+        CONF_FAILS_WITH(conf_try_open(settings, &runtime), equips ? HD_ERROR_MEMORY : HD_ERROR_DRIVER, text);
+        wk_usage after = wk_use();
+        CONF_EQUAL(after.descriptors, before.descriptors);
+        CONF_EQUAL(after.children, before.children);
+        CONF_EQUAL(after.threads, before.threads);
+    }
+    expect_all(&making, false, -1);
+    expect_all(&equipping, false, -1);
+    hd_runtime *runtime = conf_open("");
+    wk_works(runtime, 0);
+    conf_close(runtime);
+}
+
+int main(void)
+{
+    conf_begin("test_open_together");
+    const struct CMUnitTest tests[] = {
+        CONF_CASE(all_devices_at_the_same_time),
+        CONF_CASE(one_that_fails_leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
