@@ -99,7 +99,7 @@ static void settle(run *r, int index)
 
 static bool is_ended(const hdi_test *test)
 {
-    return atomic_load_explicit(test->ended, memory_order_relaxed);
+    return test->ended && atomic_load_explicit(test->ended, memory_order_relaxed);
 }
 
 /* All that are not settled are inconclusive. `is_settled` may be NULL. */
