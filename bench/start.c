@@ -103,7 +103,7 @@ static bool take_sample(start_way way, start_result *out, char *error)
 
 static stats_spread spread_of(const experiment *x, start_way way, start_figure figure, int *count)
 {
-    double values[START_ROUNDS_MAX];
+    double values[START_ROUNDS_MAX] = {0};
     int n = 0;
     for (int i = 0; i < x->rounds; i++) {
         if (!isnan(x->results[way][i].ns[figure])) {
@@ -206,7 +206,7 @@ static void print_json(const void *results, FILE *out)
     hdi_json_key(j, "figures");
     hdi_json_object(j);
     for (int i = 0; i < ROWS; i++) {
-        double values[START_ROUNDS_MAX];
+        double values[START_ROUNDS_MAX] = {0};
         int n = 0;
         for (int r = 0; r < x->rounds; r++) {
             double value = x->results[rows[i].way][r].ns[rows[i].figure];
