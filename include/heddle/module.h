@@ -17,7 +17,8 @@ HD_BEGIN_DECLS
 typedef struct hd_module hd_module;
 typedef struct hd_kernel hd_kernel;
 
-/* Loads an image on every device of the runtime that is not lost. `image` may be released on return; PTX text must end with a zero byte
+/* Loads an image on the first device of the runtime that is not lost. Every other one gets the code with the first launch there, or now with the
+ * option modules=all. `image` may be released on return; PTX text must end with a zero byte
  * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver; can take
  * long, and on a busy GPU as long as the running kernel, but work in lanes goes on meanwhile.
  * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST,
@@ -138,7 +139,8 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
 }
 
 /* Submits a launch to a lane and returns at once, unless the lane is full, or two devices meet for the first time, or the
- * kernel first asks for more than the usual shared memory (then the driver is asked). `args` is read during the call. *out (may be NULL) is the
+ * kernel is launched for the first time on the device (its code may have to be loaded, see hd_module_load), or first asks for more than the usual
+ * shared memory (then the driver is asked). `args` is read during the call. *out (may be NULL) is the
  * launch's ticket. Errors, all before anything is submitted: ARGUMENT (zero grid or block, wrong number, size or kind of arguments, null args),
  * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's), LIMIT (grid, block, shared memory, argument bytes),
  * UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, DRIVER, UNSUPPORTED

@@ -111,7 +111,7 @@ HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
 HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
 
 /* Brings a lost device back, with a fresh worker process (placement process). Blocks until the device works: lanes accept work
- * again, modules and their kernels are loaded, pinned memory is known to the device, and buffers with a kept copy
+ * again, the modules and kernels that it had are loaded, pinned memory is known to the device, and buffers with a kept copy
  * (hd_alloc_with) have their content again. Peer mappings are made again when they are first needed.
  * What stays failed: tickets from before, and all other buffers of the device; using one says DEVICE_LOST, hd_free it.
  * Other devices go on working meanwhile. Calls from several threads take turns; a device that is not lost is left alone: HD_OK.

@@ -55,6 +55,8 @@
       "each; slow")                                                                                                    \
     X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
       "file that memory_debug=report appends to; empty: stderr")                                                       \
+    X(modules, "HEDDLE_MODULES", CHOICE, "used", "used|all", 0,                                                        \
+      "when a device gets a module's code: with the first launch of one of its kernels there, or with hd_module_load") \
     X(spare_workers, "HEDDLE_SPARE_WORKERS", INTEGER, "0", 0, 8,                                                       \
       "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
       "memory, and none of a device's")                                                                                \

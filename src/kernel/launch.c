@@ -211,9 +211,13 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
                         name, grid.x, grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
     }
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
-    uint32_t most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_relaxed);
-    if (most == 0) { /* it could not be looked up there: the device is about to be known as lost */
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", "hd_launch");
+    uint32_t most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire);
+    if (most == 0) { /* the first launch there */
+        hd_status status = hdi_kernel_prepare(kernel, kernel_word, device, "hd_launch");
+        if (status) {
+            return status;
+        }
+        most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire);
     }
     if (block.x > limits->block[0] || block.y > limits->block[1] || block.z > limits->block[2] || threads > most) {
         return hdi_fail(
@@ -234,7 +238,7 @@ static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k
     /* One test for what nearly every launch is: nothing zero, nothing over a limit. */
     return g.x - 1 < l->grid[0] && g.y - 1 < l->grid[1] && g.z - 1 < l->grid[2] && b.x - 1 < l->block[0] &&
            b.y - 1 < l->block[1] && b.z - 1 < l->block[2] &&
-           (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device], memory_order_relaxed) &&
+           (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device], memory_order_acquire) &&
            shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
 }
 
@@ -263,8 +267,11 @@ hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t gri
     if (hdi_device_lost(device)) {
         return hdi_lane_refuses(lane, who);
     }
-    if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_relaxed) == 0) {
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* as in check_shape */
+    if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire) == 0) {
+        hd_status status = hdi_kernel_prepare(kernel, 0, device, who); /* as in check_shape */
+        if (status) {
+            return status;
+        }
     }
     shared_bytes = (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     if (shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire)) {

@@ -1,7 +1,7 @@
-/* lookup.c - kernels by name: their structures, what each device knows of them, and how much shared memory they may have.
+/* lookup.c - kernels by name: their structures, and how much shared memory they may have.
  *
  * Threads: any. Locks: as in module.c; `cold` is held while a kernel is looked up.
- * Always: a kernel that is handed out is known on every device that is not lost; its number is its place in the runtime's table.
+ * Always: a kernel that is handed out is known on a device, unless all are lost (loading.c); its number is its place in the runtime's table.
  */
 #include "kernel/module_internal.h"
 
@@ -66,59 +66,11 @@ void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k)
     pthread_mutex_unlock(&rt->modules->lock);
 }
 
-static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
-{
-    if (answer.code == HDCU_ERROR_NOT_FOUND) {
-        char names[256] = "";
-        hdi_image_kernel_names(&m->image, names, sizeof names);
-        return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
-                               "hd_kernel_get: the module has no kernel '%.100s'%s%s", name,
-                               names[0] ? "; it has " : "", names);
-    }
-    return hdi_answer_failed(device, answer, "hd_kernel_get");
-}
-
-hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name,
-                             hdi_signature *signature)
-{
-    int d = device->index;
-    hdi_kernel_facts *facts = malloc(sizeof *facts);
-    if (!facts) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory");
-    }
-    hd_status status = HD_OK;
-    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], name, k->number, facts);
-    if (!hdi_answered(answer)) {
-        status = driver_said_no(m, device, answer, name);
-    } else if (!signature->described) {
-        status = hdi_image_describe_by_driver(facts, name, signature);
-    }
-    if (!status) {
-        uint32_t most = device->limits.threads_per_block;
-        k->max_threads[d] = facts->max_threads < most ? facts->max_threads : most;
-        k->static_shared[d] = facts->static_shared;
-        uint64_t usual = device->limits.shared_default;
-        uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
-        atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
-    }
-    free(facts);
-    return status;
-}
-
 /* Everything about a kernel whose structure was just taken. */
 static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, const char *name, hdi_signature *signature)
 {
-    hd_runtime *rt = m->runtime;
     hd_status status = hdi_image_describe(&m->image, name, signature);
-    for (int i = 0; i < rt->n_devices && !status; i++) {
-        /* Launches on a device that is lost are refused, so it needs no function. */
-        if (m->loaded[i] && !hdi_device_lost(rt->devices[i])) {
-            status = hdi_kernel_resolve(m, k, rt->devices[i], name, signature);
-            if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* a restart looks it up again */
-            }
-        }
-    }
+    status = status ? status : hdi_kernel_find(m, k, signature);
     return status ? status : hdi_params_set(k, signature);
 }
 

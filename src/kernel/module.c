@@ -1,7 +1,7 @@
-/* module.c - loading images on every device, and unloading when nobody uses them any more.
+/* module.c - loading images, and unloading when nobody uses them any more. How code comes to devices: loading.c.
  *
  * Threads: any. Locks, in this order: `restarting`, so that what is loaded reaches either a device or its restart; `cold` while a
- * kernel is looked up; the registry's mutex around its lists, held across requests only while a device is restarted.
+ * kernel is looked up; `loading` (loading.c); the registry's mutex around its lists, held across requests only while a device is restarted.
  * Always: a structure is used again only after every device has unloaded the module and all submitted launches are done; handles carry a
  * generation, so old ones are refused.
  */
@@ -17,6 +17,9 @@ hd_status hdi_modules_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     pthread_mutex_init(&rt->modules->lock, NULL);
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        pthread_mutex_init(&rt->modules->loading[i], NULL);
+    }
     return HD_OK;
 }
 
@@ -138,37 +141,15 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
         }
     }
     hdi_params_release(reg);
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        pthread_mutex_destroy(&reg->loading[i]);
+    }
     pthread_mutex_destroy(&reg->lock);
     free(reg);
     rt->modules = NULL;
 }
 
 /* ---- loading ---- */
-
-static hd_status load_on(struct hd_module *m, hdi_device *device)
-{
-    char log[HDI_CODE_LOG_BYTES] = "";
-    hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
-    if (hdi_answered(answer)) {
-        return HD_OK;
-    }
-    m->loaded[device->index] = 0;
-    log[sizeof log - 1] = 0;
-    switch (answer.code) {
-    case HDCU_ERROR_INVALID_IMAGE:
-    case HDCU_ERROR_NO_BINARY_FOR_GPU:
-    case HDCU_ERROR_INVALID_PTX:
-    case HDCU_ERROR_INVALID_SOURCE:
-    case HDCU_ERROR_INVALID_VALUE:
-    case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
-    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver's */
-        return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
-                               "hd_module_load: device %d cannot load the image: %s%s%.300s", device->index,
-                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
-    default:
-        return hdi_answer_failed(device, answer, "hd_module_load");
-    }
-}
 
 /* Opens the image and puts its code where all ports can have it. */
 static hd_status open_image(struct hd_module *m, const void *image, size_t bytes)
@@ -199,10 +180,10 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
     hd_status status = open_image(m, image, bytes);
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        if (!hdi_device_lost(rt->devices[i])) {
-            status = load_on(m, rt->devices[i]);
+        if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || hdi_modules_everywhere(rt))) {
+            status = hdi_module_load_on(m, rt->devices[i], "hd_module_load");
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* lost just now: the others go on, and a restart loads it */
+                status = HD_OK; /* lost just now: the others go on */
             } else {
                 alive++;
             }
@@ -307,6 +288,10 @@ static void await_users(hd_runtime *rt)
         hdi_lock_take(&rt->devices[i]->order);
         hdi_lock_release(&rt->devices[i]->order);
     }
+    for (int i = 0; i < rt->n_devices; i++) {
+        pthread_mutex_lock(&rt->modules->loading[i]);
+        pthread_mutex_unlock(&rt->modules->loading[i]);
+    }
     pthread_mutex_lock(&rt->cold);
     pthread_mutex_unlock(&rt->cold);
 }
@@ -384,40 +369,4 @@ void hd_module_unload(hd_module *handle)
         unload(m);
     }
     pthread_mutex_unlock(&rt->restarting);
-}
-
-/* ---- a device that comes back ---- */
-
-static hd_status restart_module(struct hd_module *m, hdi_device *device)
-{
-    m->loaded[device->index] = 0;
-    hd_status status = load_on(m, device);
-    for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
-        hdi_signature signature = {.described = hdi_kernel_params(k)->described};
-        bool was = signature.described;
-        status = hdi_kernel_resolve(m, k, device, k->name, &signature);
-        if (!status && !was && signature.described) {
-            status = hdi_params_set(k, &signature);
-        }
-        free(signature.params);
-    }
-    return status;
-}
-
-hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
-{
-    struct hdi_modules *reg = rt->modules;
-    hd_status status = HD_OK;
-    /* `cold` keeps kernels from being looked up, `lock` modules from going. Both are for what is rare, so waiting is no harm. */
-    pthread_mutex_lock(&rt->cold);
-    pthread_mutex_lock(&reg->lock);
-    for (struct hd_module *m = reg->unloaded; m; m = m->next) {
-        m->loaded[device->index] = 0; /* nothing of it runs there any more */
-    }
-    for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
-        status = restart_module(m, device);
-    }
-    pthread_mutex_unlock(&reg->lock);
-    pthread_mutex_unlock(&rt->cold);
-    return status;
 }

@@ -29,7 +29,7 @@ struct hd_kernel {
     struct hd_module *module;
     _Atomic(hdi_params *) params;
     char name[HDI_KERNEL_NAME_BYTES];
-    /* On each device; 0 threads: not looked up there, which a restart may do while others launch. */
+    /* On each device; 0 threads: not looked up there, which may be done while others launch. */
     _Atomic uint32_t max_threads[HDI_DEVICES_MAX]; /* per block */
     _Atomic uint32_t static_shared[HDI_DEVICES_MAX];
     _Atomic uint32_t dynamic_shared[HDI_DEVICES_MAX]; /* allowed so far without asking the driver */
@@ -69,6 +69,10 @@ static inline const hdi_params *hdi_kernel_params(const struct hd_kernel *kernel
     return atomic_load_explicit(&kernel->params, memory_order_acquire);
 }
 
+/* Loads a kernel's code on a device, and looks it up there, unless that was done. `word` as below. Errors: as hd_module_load and hd_kernel_get,
+ * HANDLE (unloaded meanwhile). */
+hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device *device, const char *who);
+
 /* Makes `bytes` of dynamic shared memory allowed for launches of the kernel on a device. `word`: of the kernel's handle (hdi_handle_head); 0: it
  * is never unloaded. Errors: LIMIT, DRIVER, DEVICE_LOST, HANDLE (unloaded meanwhile). */
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes);
@@ -103,7 +107,7 @@ hd_status hdi_modules_create(hd_runtime *rt);
 void hdi_modules_close(hd_runtime *rt); /* hd_close: no handle fits any more */
 void hdi_modules_release(hd_runtime *rt, bool driver_usable);
 
-/* The device has a fresh worker process: loads everything there again. Errors: as hd_module_load and hd_kernel_get. */
+/* The device has a fresh worker process: loads there what it had. Errors: as hd_module_load and hd_kernel_get. */
 hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device);
 
 /* "f32", "buffer"; "bytes" for structures. Static. */

@@ -1,6 +1,6 @@
 /* module_internal.h - what the files behind module.h share: the registry of modules and kernels.
  *
- * module.c: loading, unloading, what belongs to the runtime, devices that come back. lookup.c: kernels by name. params.c: their parameters.
+ * module.c: loading, unloading, what belongs to the runtime. loading.c: code on devices. lookup.c: kernels by name. params.c: their parameters.
  *
  * Threads, locks: see module.c.
  */
@@ -21,6 +21,7 @@ typedef struct hdi_kernel_place {
 
 struct hdi_modules {
     pthread_mutex_t lock;
+    pthread_mutex_t loading[HDI_DEVICES_MAX]; /* loading.c */
     struct hd_module *loaded;
     struct hd_module *unloaded; /* still in use by submitted work */
     struct hd_module *free_modules;
@@ -54,9 +55,16 @@ static inline void hdi_set_live(hdi_handle_head *head, uint32_t magic, int live)
 /* Releases what a kernel holds and puts its structure back. Nobody uses it any more. */
 void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k);
 
-/* Looks a kernel up on a device that has its module, and asks the driver for the signature if it is not described. Errors: as hd_kernel_get. */
-hd_status hdi_kernel_resolve(struct hd_module *m, struct hd_kernel *k, hdi_device *device, const char *name,
-                             hdi_signature *signature);
+/* loading.c. Whether devices get code before they use it. */
+static inline bool hdi_modules_everywhere(const hd_runtime *rt)
+{
+    return rt->options.modules[0] == 'a';
+}
+/* Loads a module that nobody else knows yet, or with the device's `loading`. Errors: as hd_module_load. */
+hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char *who);
+/* Looks a kernel up that nobody else knows yet, where it is to be known, and has the signature said by the driver if it is not described. A
+ * device that is lost does not count. Errors: as hd_kernel_get. */
+hd_status hdi_kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature);
 
 /* params.c: what hd_launch goes by, of a kernel that is not handed out yet, or that was not described so far. `cold` is held. Errors: LIMIT,
  * HOST_MEMORY. */

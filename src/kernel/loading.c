@@ -1,0 +1,192 @@
+/* loading.c - code on devices: modules and kernels come to a device when they are first used there.
+ *
+ * hd_module_load loads on one device, which says whether the image is any good, and hd_kernel_get looks up on one. Every other device gets both
+ * with the first launch there, on the launching thread; with the option modules=all it gets them at once. A device that comes back
+ * gets what it had.
+ *
+ * Threads: any. Locks: one per device, `loading`, around a module's number and a kernel's facts there, held while the driver is asked. In
+ * this order: `restarting`, `cold`, `loading`, the registry's.
+ * Always: a kernel's facts are complete when its threads are not 0, which is written last.
+ */
+#include <stdlib.h>
+#include "kernel/module_internal.h"
+
+hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char *who)
+{
+    char log[HDI_CODE_LOG_BYTES] = "";
+    hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
+    if (hdi_answered(answer)) {
+        return HD_OK;
+    }
+    m->loaded[device->index] = 0;
+    log[sizeof log - 1] = 0;
+    switch (answer.code) {
+    case HDCU_ERROR_INVALID_IMAGE:
+    case HDCU_ERROR_NO_BINARY_FOR_GPU:
+    case HDCU_ERROR_INVALID_PTX:
+    case HDCU_ERROR_INVALID_SOURCE:
+    case HDCU_ERROR_INVALID_VALUE:
+    case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
+    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver's */
+        return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
+                               "%s: device %d cannot load the image: %s%s%.300s", who, device->index,
+                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
+    default:
+        return hdi_answer_failed(device, answer, who);
+    }
+}
+
+static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name,
+                                const char *who)
+{
+    if (answer.code == HDCU_ERROR_NOT_FOUND) {
+        char names[256] = "";
+        hdi_image_kernel_names(&m->image, names, sizeof names);
+        return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
+                               "%s: the module has no kernel '%.100s'%s%s", who, name, names[0] ? "; it has " : "",
+                               names);
+    }
+    return hdi_answer_failed(device, answer, who);
+}
+
+/* Looks a kernel up on a device that has its module, and asks the driver for the signature if it is not described. */
+static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature,
+                         const char *who)
+{
+    int d = device->index;
+    hdi_kernel_facts *facts = malloc(sizeof *facts);
+    if (!facts) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+    }
+    hd_status status = HD_OK;
+    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->name, k->number, facts);
+    if (!hdi_answered(answer)) {
+        status = driver_said_no(m, device, answer, k->name, who);
+    } else if (!signature->described) {
+        status = hdi_image_describe_by_driver(facts, k->name, signature);
+    }
+    if (!status) {
+        uint32_t most = device->limits.threads_per_block;
+        atomic_store_explicit(&k->static_shared[d], facts->static_shared, memory_order_relaxed);
+        uint64_t usual = device->limits.shared_default;
+        uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
+        atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
+        /* last: pairs with the acquire loads of those who launch */
+        atomic_store_explicit(&k->max_threads[d], facts->max_threads < most ? facts->max_threads : most,
+                              memory_order_release);
+    }
+    free(facts);
+    return status;
+}
+
+/* `loading` of the device is held. */
+static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
+                                  hdi_signature *signature, const char *who)
+{
+    hd_status status = m->loaded[device->index] ? HD_OK : hdi_module_load_on(m, device, who);
+    return status ? status : look_up(m, k, device, signature, who);
+}
+
+/* Whether the kernel is known there now; a device that is just lost leaves it open. *status: what went wrong else. */
+static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load, hdi_signature *signature,
+                   hd_status *status)
+{
+    hd_runtime *rt = m->runtime;
+    bool known = false;
+    pthread_mutex_lock(&rt->modules->loading[device->index]);
+    if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
+        *status = load_and_look_up(m, k, device, signature, "hd_kernel_get");
+        known = *status == HD_OK;
+        if (*status == HD_ERROR_DEVICE_LOST && rt->is_process) {
+            *status = HD_OK; /* launches there are refused until a restart, and then look it up */
+        }
+    }
+    pthread_mutex_unlock(&rt->modules->loading[device->index]);
+    return known;
+}
+
+hd_status hdi_kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
+{
+    hd_runtime *rt = m->runtime;
+    bool all = hdi_modules_everywhere(rt), known = false;
+    hd_status status = HD_OK;
+    for (int i = 0; i < rt->n_devices; i++) {
+        atomic_store_explicit(&k->max_threads[i], 0,
+                              memory_order_relaxed); /* of the kernel that had the structure before */
+    }
+    /* Where the module is; or else where it can be. */
+    for (int load = 0; load < 2 && !known && !status; load++) {
+        for (int i = 0; i < rt->n_devices && !status && (all || !known); i++) {
+            known |= try_on(m, k, rt->devices[i], load, signature, &status);
+        }
+    }
+    return status;
+}
+
+hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device, const char *who)
+{
+    hd_runtime *rt = device->runtime;
+    HDI_INSIDE(rt); /* it may take as long as what runs there, and hd_close waits for it */
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt, who);
+    }
+    pthread_mutex_t *loading = &rt->modules->loading[device->index];
+    hd_status status = HD_OK;
+    pthread_mutex_lock(loading); /* for which hd_module_unload waits */
+    bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
+    if (!there) {
+        status = hdi_kernel_refused(who);
+    } else if (hdi_device_lost(device)) {
+        status = hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* a restart looks up what was known before */
+    } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
+        hdi_signature signature = {.described = true}; /* as far as it ever will be */
+        status = load_and_look_up(k->module, k, device, &signature, who);
+    }
+    pthread_mutex_unlock(loading);
+    return status;
+}
+
+/* ---- a device that comes back ---- */
+
+/* What a device with a fresh worker had of a module; and kernels of which no device could say the parameters. */
+static hd_status restart_module(struct hd_module *m, hdi_device *device)
+{
+    const char *who = "hd_device_restart";
+    int d = device->index;
+    bool was_loaded = m->loaded[d] != 0;
+    m->loaded[d] = 0;
+    hd_status status = was_loaded ? hdi_module_load_on(m, device, who) : HD_OK;
+    for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
+        hdi_signature signature = {.described = hdi_kernel_params(k)->described};
+        bool was = signature.described;
+        if (was && atomic_load_explicit(&k->max_threads[d], memory_order_relaxed) == 0) {
+            continue;
+        }
+        status = load_and_look_up(m, k, device, &signature, who);
+        if (!status && !was && signature.described) {
+            status = hdi_params_set(k, &signature);
+        }
+        free(signature.params);
+    }
+    return status;
+}
+
+hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
+{
+    struct hdi_modules *reg = rt->modules;
+    hd_status status = HD_OK;
+    /* `cold` keeps kernels from being looked up, `lock` modules from going. Both are for what is rare, so waiting is no harm. */
+    pthread_mutex_lock(&rt->cold);
+    pthread_mutex_lock(&reg->loading[device->index]);
+    pthread_mutex_lock(&reg->lock);
+    for (struct hd_module *m = reg->unloaded; m; m = m->next) {
+        m->loaded[device->index] = 0; /* nothing of it runs there any more */
+    }
+    for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
+        status = restart_module(m, device);
+    }
+    pthread_mutex_unlock(&reg->lock);
+    pthread_mutex_unlock(&reg->loading[device->index]);
+    pthread_mutex_unlock(&rt->cold);
+    return status;
+}
