@@ -30,10 +30,8 @@
 #include "tensor/matmul_library.h"
 #include "worker/workers.h"
 
-/* "all", or a list of ordinals such as "0,2,3" (also separated by ':' or ' '). */
-static hd_status choose_devices(hd_runtime *rt, int count, int *ordinals, int *n)
+hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
 {
-    const char *list = rt->options.devices;
     *n = 0;
     if (strcmp(list, "all") == 0) {
         for (int i = 0; i < count && i < HDI_DEVICES_MAX; i++) {
@@ -203,7 +201,7 @@ static hd_status create_devices(hd_runtime *rt, int count)
     }
     int ordinals[HDI_DEVICES_MAX];
     int n;
-    hd_status status = choose_devices(rt, count, ordinals, &n);
+    hd_status status = hdi_devices_choose(rt->options.devices, count, ordinals, &n);
     /* `n_devices` first: lanes are sized by it. */
     rt->n_devices = status ? 0 : n;
     for (int i = 0; i < rt->n_devices && !status; i++) {

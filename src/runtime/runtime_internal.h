@@ -8,6 +8,10 @@
 /* device.c. A device is made in three steps: create (itself and its channel), make_local or make_remote (its port; a remote one is
  * connected, and the facts filled in, by hdi_worker_await), equip (arena, engine). Create leaves what it made in *slot even when a
  * step fails, for hdi_device_destroy. */
+/* open.c: the ordinals of the option devices: "all", or a list such as "0,2,3" (also separated by ':' or ' '), of `count` that there are; at most
+ * HDI_DEVICES_MAX. Errors: OPTION, NO_DEVICE. */
+hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n);
+
 hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot);
 hd_status hdi_device_make_local(hdi_device *device);
 hd_status hdi_device_make_remote(hdi_device *device);

@@ -87,7 +87,7 @@ static hd_status hear(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, 
         return HD_OK;
     }
     hdi_worker_dismiss(rt, index);
-    hd_error error = hdi_error_blank(w->status < 0 ? (hd_status)w->status : HD_ERROR_SYSTEM);
+    hd_error error = hdi_error_blank((hd_status)w->status);
     error.driver_code = m->header.code;
     error.device = index;
     memcpy(error.operation, m->header.call, sizeof m->header.call);

@@ -70,12 +70,33 @@ void hdi_message_answer(hdi_message *message, hdi_answer answer)
     snprintf(message->header.call, sizeof message->header.call, "%s", answer.call != NULL ? answer.call : "");
 }
 
-#define END(text) ((text)[sizeof(text) - 1] = '\0')
+/* A text has an end, and nothing in it that a terminal would obey; `lines`: it may have several. */
+static void end_text(char *text, size_t room, bool lines)
+{
+    text[room - 1] = 0;
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)text[0], next = (unsigned char)text[1];
+        if ((c < ' ' && !(lines && (c == '\n' || c == '\t'))) || c == 0x7f ||
+            (c == 0xc2 && next >= 0x80 && next < 0xa0)) {
+            *text = '?';
+        }
+    }
+}
+
+#define END(text) end_text((text), sizeof(text), false)
+#define END_LINES(text) end_text((text), sizeof(text), true)
 
 static void end_facts(hdi_facts *facts)
 {
     END(facts->name);
     END(facts->bus_id);
+}
+
+/* What a worker says about its beginning: it works, or it says why not. */
+static bool welcome_is_good(const hdi_message_welcome *w)
+{
+    return w->status == HD_OK ? w->device_count >= 0
+                              : w->status < 0 && w->status >= HD_ERROR_UNSUPPORTED && w->text[0] != 0;
 }
 
 static bool request_is_good(hdi_message_payload *p, uint32_t kind, const shape *s, int n_descriptors)
@@ -98,11 +119,14 @@ static bool reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n
     if (kind == HDI_MESSAGE_FACTS) {
         end_facts(&p->facts);
     } else if (kind == HDI_MESSAGE_LOAD) {
-        END(p->loaded.log);
+        END_LINES(p->loaded.log);
     } else if (kind == HDI_MESSAGE_PROBE || kind == HDI_MESSAGE_HELLO) {
         END(p->welcome.provider);
         END(p->welcome.text);
         end_facts(&p->welcome.facts);
+        if (!welcome_is_good(&p->welcome)) {
+            return false;
+        }
     } else if (kind == HDI_MESSAGE_BLAS) {
         END(p->blas_facts.name);
         END(p->blas_facts.why);

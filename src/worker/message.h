@@ -5,8 +5,9 @@
  * both ends are built from this file, and HELLO and PROBE compare HDI_MESSAGE_PROTOCOL.
  *
  * Threads: any; a message belongs to whoever fills it in. Locks: none.
- * Always: after hdi_message_check said GOOD, every string inside has an end, every count is within its array, and the
- * descriptors that came along are as many as the kind has. Nothing else about a message may be trusted.
+ * Always: after hdi_message_check said GOOD, every string inside has an end and nothing that a terminal would obey, a failure to begin has a status
+ * of ours and a text, every count is within its array, and the descriptors that came along are as many as the kind has. Nothing else about a
+ * message may be trusted.
  */
 #ifndef HDI_WORKER_MESSAGE_H
 #define HDI_WORKER_MESSAGE_H

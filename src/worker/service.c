@@ -145,7 +145,8 @@ static hd_status take_hold(service *s, hdi_message_welcome *w)
     return status;
 }
 
-/* One message of the beginning. True: a HELLO that was answered well. False: go on listening, or the end when *over. */
+/* One message of the beginning. True: a HELLO that was answered well. False: go on listening, or the end when *over: a HELLO that was not is the
+ * last one. */
 static bool begin(service *s, bool *over)
 {
     size_t bytes = 0;
@@ -175,7 +176,9 @@ static bool begin(service *s, bool *over)
     s->message.payload.welcome = welcome;
     *over = hdi_wire_send(s->memory_socket, &s->message, hdi_message_bytes(s->message.header.kind), NULL, 0,
                           INT64_MAX) != HDI_WIRE_OK;
-    return !*over && !status && kind == HDI_MESSAGE_HELLO;
+    bool done = !*over && !status && kind == HDI_MESSAGE_HELLO;
+    *over |= status && kind == HDI_MESSAGE_HELLO; /* what half of it has made is not begun anew */
+    return done;
 }
 
 static void *serve_code(void *argument)

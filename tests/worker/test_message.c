@@ -32,6 +32,9 @@ static size_t make(uint32_t kind, int filler)
     if (kind == (HDI_MESSAGE_KERNEL | HDI_MESSAGE_REPLY)) {
         m.payload.kernel_facts.n_params = UINT32_MAX;
     }
+    if (kind == (HDI_MESSAGE_PROBE | HDI_MESSAGE_REPLY) || kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY)) {
+        m.payload.welcome.status = filler ? HD_ERROR_DRIVER : HD_OK;
+    }
     return bytes;
 }
 
@@ -150,6 +153,48 @@ static void replies_say_what_somebody_answered(void **state)
     assert_string_equal(m.header.call, "");
 }
 
+/* What a worker says ends in messages, and on terminals. */
+static void words_are_words(void **state)
+{
+    (void)state;
+    size_t bytes = make(HDI_MESSAGE_FACTS | HDI_MESSAGE_REPLY, 0);
+    strcpy(m.payload.facts.name, "a\033[2Jb\nc\177\xc2\x9b\xc3\xa4");
+    assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_GOOD);
+    assert_string_equal(m.payload.facts.name, "a?[2Jb?c??\x9b\xc3\xa4");
+    bytes = make(HDI_MESSAGE_LOAD | HDI_MESSAGE_REPLY, 0);
+    strcpy(m.payload.loaded.log, "one\n\ttwo\r");
+    assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_GOOD);
+    assert_string_equal(m.payload.loaded.log, "one\n\ttwo?");
+}
+
+/* A failure to begin has a status of ours, and a text; who works has devices. */
+static void a_welcome_says_how_it_went(void **state)
+{
+    (void)state;
+    static const struct {
+        int status, devices;
+        const char *text;
+        hdi_message_state is;
+    } table[] = {
+        {HD_OK, 0, "", HDI_MESSAGE_GOOD},
+        {HD_OK, -1, "", HDI_MESSAGE_BAD},
+        {HD_ERROR_DRIVER, 0, "why", HDI_MESSAGE_GOOD},
+        {HD_ERROR_DRIVER, 0, "", HDI_MESSAGE_BAD},
+        {1, 1, "why", HDI_MESSAGE_BAD},
+        {HD_ERROR_UNSUPPORTED - 1, 1, "why", HDI_MESSAGE_BAD},
+        {INT32_MIN, 1, "why", HDI_MESSAGE_BAD},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        for (uint32_t kind = HDI_MESSAGE_PROBE; kind <= HDI_MESSAGE_HELLO; kind++) {
+            size_t bytes = make(kind | HDI_MESSAGE_REPLY, 0);
+            m.payload.welcome.status = table[i].status;
+            m.payload.welcome.device_count = table[i].devices;
+            strcpy(m.payload.welcome.text, table[i].text);
+            assert_int_equal(hdi_message_check(&m, bytes, 0), table[i].is);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -158,6 +203,8 @@ int main(void)
         cmocka_unit_test(strings_get_an_end),
         cmocka_unit_test(counts_are_within_their_arrays),
         cmocka_unit_test(replies_say_what_somebody_answered),
+        cmocka_unit_test(words_are_words),
+        cmocka_unit_test(a_welcome_says_how_it_went),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,79 @@
+/* fuzz_cc_messages.c - what compilers and linkers say, and PTX that they made, on the way into the messages of `heddle cc`.
+ *
+ * An input: two bytes for the length of a source, the source, and what was said about it; the latter is looked at as PTX, too. What is
+ * printed is taken in by a file, of which every line of the tool's own has to be in order.
+ */
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "cli/cc_messages.h"
+
+static int taken, terminal; /* descriptors: what takes stderr in, and what it was before */
+
+static void take_in(void)
+{
+    if (taken == 0) {
+        taken = memfd_create("messages", MFD_CLOEXEC);
+        terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+        fuzz_check(taken > 0 && terminal > 0);
+    }
+    fuzz_check(ftruncate(taken, 0) == 0 && lseek(taken, 0, SEEK_SET) == 0);
+    fuzz_check(dup2(taken, STDERR_FILENO) == STDERR_FILENO);
+}
+
+/* What was printed; to be freed. */
+static char *let_go(size_t *bytes)
+{
+    fflush(stderr);
+    fuzz_check(dup2(terminal, STDERR_FILENO) == STDERR_FILENO);
+    off_t size = lseek(taken, 0, SEEK_END);
+    fuzz_check(size >= 0);
+    char *text = fuzz_text("", 0);
+    *bytes = (size_t)size;
+    if (size > 0) {
+        free(text);
+        text = calloc(1, (size_t)size + 1);
+        fuzz_check(text != NULL && pread(taken, text, (size_t)size, 0) == size);
+    }
+    return text;
+}
+
+/* Whole lines, no more of them than a program of a screen or two has where the cause is known. */
+static void check_printed(const char *text, size_t bytes, bool known)
+{
+    fuzz_check(bytes == 0 || text[bytes - 1] == '\n');
+    int lines = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        lines += text[i] == '\n';
+    }
+    fuzz_check(!known || lines > 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
+{
+    fuzz_input in = {input, bytes};
+    size_t n, printed;
+    const uint8_t *piece = fuzz_take_piece(&in, (size_t)fuzz_take(&in, 2), &n);
+    fuzz_write("source.c", piece, n);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/source.c", fuzz_folder());
+    char *said = fuzz_text(in.at, in.left);
+    void *ptx = fuzz_copy(in.at, in.left); /* without an end */
+    take_in();
+    bool known = cc_messages_print(said, path);
+    char *text = let_go(&printed);
+    check_printed(text, printed, known);
+    free(text);
+    take_in();
+    bool missing = cc_messages_ptx(ptx, in.left, path);
+    text = let_go(&printed);
+    check_printed(text, printed, missing);
+    fuzz_check(missing || printed == 0);
+    free(text);
+    free(ptx);
+    free(said);
+    return 0;
+}
