@@ -69,8 +69,8 @@ HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
 /* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Does not
- * block, except while hd_device_restart restores this very buffer. NULL is ignored, and so is a handle that was freed
- * before. */
+ * block, except while hd_device_restart restores this very buffer, and with the option memory_debug (heddle/memory.h). NULL
+ * is ignored, and so is a handle that was freed before. */
 HD_API void hd_free(hd_buffer *buffer);
 
 /* Size in bytes as asked for; 0 for a bad handle. */

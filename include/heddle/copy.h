@@ -5,6 +5,8 @@
  * succeeds. Where a call waits for earlier work, the option transfer_timeout limits it (TIMEOUT), and the option
  * submit_timeout limits the wait for room in a full lane.
  *
+ * A unified buffer that the program has mapped for writing is refused by all of these (ACCESS, heddle/unified.h).
+ *
  * Which way the bytes go is Heddle's choice: on the device, from device to device where a test of that pair has moved bytes
  * (heddle/peer.h), through pinned memory where not, and between the program's memory and a device through pinned chunks that a few
  * threads fill and drain (option copy_threads). The program's own memory is never pinned. Large copies go in pieces, so that copies of
@@ -20,7 +22,8 @@ HD_BEGIN_DECLS
 /* Copies the program's memory into a buffer. `src` may be reused on return. Returns once the bytes are in pinned memory,
  * before they are on the device; large writes go in chunks and so wait for earlier ones. For pinned host memory this
  * waits until the bytes may be overwritten and copies at once.
- * Errors: ARGUMENT (null; `src` overlaps the destination, of pinned memory), HANDLE, RANGE, TIMEOUT, HOST_MEMORY, FAILED, DEVICE_LOST, DRIVER, SYSTEM. */
+ * Errors: ARGUMENT (null; `src` overlaps the destination, of pinned memory), HANDLE, RANGE, ACCESS, TIMEOUT, HOST_MEMORY, FAILED, DEVICE_LOST, DRIVER,
+ * SYSTEM. */
 HD_API hd_status hd_write(hd_buffer *buffer, size_t offset, const void *src, size_t bytes);
 
 /* Copies a buffer's content, after all submitted writes to it, into the program's memory. `dst` is filled on return.
@@ -32,13 +35,13 @@ HD_API hd_status hd_read(hd_buffer *buffer, size_t offset, void *dst, size_t byt
  * the ticket of the last part: it is done when all parts are, and fails when one does. A large copy is several operations: what another thread
  * submits at the same time may come in between, and on failure `dst` may be partly written. The first copy between two devices has that
  * pair tested (heddle/peer.h), and does not wait for it: until there is a verdict, copies go through pinned memory.
- * Errors: ARGUMENT (the ranges overlap in one buffer), HANDLE, RANGE, TIMEOUT, FAILED (the source's content was made
+ * Errors: ARGUMENT (the ranges overlap in one buffer), HANDLE, RANGE, ACCESS, TIMEOUT, FAILED (the source's content was made
  * by a failed operation), DEVICE_LOST, HOST_MEMORY, DRIVER, SYSTEM. */
 HD_API hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_offset, size_t bytes,
                          hd_ticket *out);
 
 /* Fills with a repeated 32-bit pattern; offset and bytes must be multiples of 4. Asynchronous; *out may be NULL.
- * Errors: ARGUMENT, HANDLE, RANGE, TIMEOUT, DEVICE_LOST, HOST_MEMORY. */
+ * Errors: ARGUMENT, HANDLE, RANGE, ACCESS, TIMEOUT, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_fill(hd_buffer *buffer, size_t offset, uint32_t pattern, size_t bytes, hd_ticket *out);
 
 /* ---- boxes: rows of bytes at equal distances, in up to seven dimensions ---- */

@@ -142,9 +142,9 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
  * kernel is launched for the first time on the device (its code may have to be loaded, see hd_module_load), or first asks for more than the usual
  * shared memory (then the driver is asked). `args` is read during the call. *out (may be NULL) is the
  * launch's ticket. Errors, all before anything is submitted: ARGUMENT (zero grid or block, wrong number, size or kind of arguments, null args),
- * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's), LIMIT (grid, block, shared memory, argument bytes),
- * UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, DRIVER, UNSUPPORTED
- * (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the option submit_timeout).
+ * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped for writing), LIMIT (grid, block,
+ * shared memory, argument bytes), UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST,
+ * HOST_MEMORY, DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the option submit_timeout).
  * With the option launch_wait=on, for debugging, it waits until the kernel has ended, and returns its failure, too: FAILED or DEVICE_LOST. */
 HD_API hd_status hd_launch(hd_lane *lane, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared_bytes,
                            const hd_arg *args, size_t n_args, hd_ticket *out);

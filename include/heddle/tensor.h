@@ -87,8 +87,8 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
  * broadcast to it. dst must not hold an element twice (stride 0, or overlapping strides), nor overlap src.
  * Asynchronous, in copy lanes; *out (may be NULL) is the ticket of the last part. Takes temporary device memory where the devices
  * cannot reach each other's and a layout has to change.
- * Errors: ARGUMENT, HANDLE, RANGE, FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT, SYSTEM, IMAGE (the driver does not take the
- * built-in kernels). */
+ * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (a unified buffer is mapped for writing), FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER,
+ * TIMEOUT, SYSTEM, IMAGE (the driver does not take the built-in kernels). */
 HD_API hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out);
 
 /* Writes src, row-major elements in the program's memory, to a tensor, and reads one into the program's memory, like hd_write and hd_read.
@@ -103,7 +103,7 @@ HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
  * must be reachable from the lane's device. Large operands whose strides a library does not take are copied to temporary device memory first, and
  * such a c from there, in copy lanes: then *out is the ticket of that. Asynchronous; the first product in a lane opens the library there, which
  * takes long. With alpha 0 what is in a and b does not matter.
- * Errors: ARGUMENT (shapes, types, strides that are no multiple of the element's size, c overlaps a or b), HANDLE, RANGE, UNREACHABLE,
+ * Errors: ARGUMENT (shapes, types, strides that are no multiple of the element's size, c overlaps a or b), HANDLE, RANGE, ACCESS, UNREACHABLE,
  * OPTION (blas names a library that does not open), LANE_FAILED, FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT, SYSTEM, IMAGE. */
 HD_API hd_status hd_tensor_matmul(hd_lane *lane, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b,
                                   double alpha, double beta, hd_ticket *out);
