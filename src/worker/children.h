@@ -85,6 +85,7 @@ struct hdi_workers {
     hdi_child of[HDI_CHILDREN];
     struct hdi_message *spare_request;  /* what spares are told, NULL: there are to be none. Constant once it is set */
     bool spares_held;                   /* none is started now: a restart has the machine */
+    int64_t spares_from;                /* clock: nor before */
     int spares_gone;                    /* that have ended by themselves since the last one was of use */
     pid_t lingering[HDI_LINGERING_MAX]; /* killed, but not gone in time */
     int n_lingering;

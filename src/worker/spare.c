@@ -11,7 +11,9 @@
 #include "worker/message.h"
 
 #define END_NS 5000000000 /* for the process before */
-#define GONE_MOST 3       /* in a row: then something is wrong that another one will not mend */
+#define LATER_NS                                                                                                       \
+    2000000000 /* after hd_open or a restart: what begins then is not to share the driver with a spare that starts */
+#define GONE_MOST 3 /* in a row: then something is wrong that another one will not mend */
 
 static hdi_child *spare_at(hdi_workers *workers, int i)
 {
@@ -33,6 +35,7 @@ hd_status hdi_spares_want(hd_runtime *rt)
     workers->spare_request = known ? workers->spare_request : request;
     workers->spares_held = false;
     workers->spares_gone = 0;
+    workers->spares_from = hdi_clock_ns() + LATER_NS;
     hdi_watcher_wake(workers);
     pthread_mutex_unlock(&workers->lock);
     return status;
@@ -70,13 +73,14 @@ void hdi_spares_watch(hdi_workers *workers)
     if (!workers->spare_request || workers->closing) {
         return;
     }
+    bool now = !workers->spares_held && hdi_clock_ns() >= workers->spares_from;
     for (int i = 0; i < workers->rt->options.spare_workers; i++) {
         hdi_child *c = spare_at(workers, i);
         if (c->state == HDI_CHILD_NONE && hdi_child_is_begun(c)) {
             hdi_child_hang_up(c);
             workers->spares_gone++;
         }
-        if (c->state == HDI_CHILD_NONE && !workers->spares_held && workers->spares_gone < GONE_MOST) {
+        if (c->state == HDI_CHILD_NONE && now && workers->spares_gone < GONE_MOST) {
             start(workers, HDI_DEVICES_MAX + i);
         }
     }

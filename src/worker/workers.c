@@ -358,8 +358,9 @@ static void watch_sleep(hdi_workers *workers, bool ending)
             }
         }
     }
+    bool ticks = any || workers->n_lingering || workers->spare_request;
     pthread_mutex_unlock(&workers->lock);
-    poll(polled, n, ending ? ENDING_MS : any || workers->n_lingering ? TICK_MS : -1);
+    poll(polled, n, ending ? ENDING_MS : ticks ? TICK_MS : -1);
     pthread_mutex_lock(&workers->lock);
     if (polled[0].revents) {
         uint64_t count;
