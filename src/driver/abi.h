@@ -20,6 +20,7 @@ typedef struct hdcu_event_st *hdcu_event;
 typedef struct hdcu_module_st *hdcu_module;
 typedef struct hdcu_function_st *hdcu_function;
 typedef struct hdcu_graph_st *hdcu_graph;
+typedef struct hdcu_graphnode_st *hdcu_graphnode;
 typedef struct hdcu_graphexec_st *hdcu_graphexec;
 typedef struct hdcu_mempool_st *hdcu_mempool;
 typedef struct hdcu_uuid {
@@ -198,6 +199,15 @@ typedef struct hdcu_mem_access_desc {
     hdcu_mem_location location;
     int flags;
 } hdcu_mem_access_desc;
+
+typedef struct hdcu_kernel_node_params { /* CUDA_KERNEL_NODE_PARAMS_v2 */
+    hdcu_function function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
+    unsigned shared_bytes;
+    void **parameters, **extra;
+    void *kernel;         /* CUkernel; NULL: `function` counts */
+    hdcu_context context; /* NULL: the current one */
+} hdcu_kernel_node_params;
 
 typedef struct hdcu_memcpy2d { /* CUDA_MEMCPY2D */
     size_t src_x_bytes, src_y;

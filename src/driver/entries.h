@@ -95,6 +95,9 @@
     X(cuStreamEndCapture, 10000, REQUIRED, (hdcu_stream stream, hdcu_graph *graph), (stream, graph)) \
     X(cuThreadExchangeStreamCaptureMode, 10010, REQUIRED, (int *mode), (mode)) \
     X(cuStreamIsCapturing, 10000, REQUIRED, (hdcu_stream stream, int *status), (stream, status)) \
+    X(cuGraphCreate, 10000, REQUIRED, (hdcu_graph *graph, unsigned flags), (graph, flags)) \
+    X(cuGraphAddKernelNode, 12000, OPTIONAL, (hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *dependencies, size_t count, const hdcu_kernel_node_params *params), (node, graph, dependencies, count, params)) \
+    X(cuGraphExecKernelNodeSetParams, 12000, OPTIONAL, (hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params), (exec, node, params)) \
     X(cuGraphInstantiateWithFlags, 11040, REQUIRED, (hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags), (exec, graph, flags)) \
     X(cuGraphLaunch, 10000, REQUIRED, (hdcu_graphexec exec, hdcu_stream stream), (exec, stream)) \
     X(cuGraphExecDestroy, 10000, REQUIRED, (hdcu_graphexec exec), (exec)) \

@@ -107,6 +107,7 @@ SAME_SIZE(hdcu_mem_location, CUmemLocation);
 SAME_SIZE(hdcu_mem_prop, CUmemAllocationProp);
 SAME_SIZE(hdcu_mem_access_desc, CUmemAccessDesc);
 SAME_SIZE(hdcu_memcpy2d, CUDA_MEMCPY2D);
+SAME_SIZE(hdcu_kernel_node_params, CUDA_KERNEL_NODE_PARAMS);
 
 SAME_MEMBER(hdcu_mem_location, type, CUmemLocation, type);
 SAME_MEMBER(hdcu_mem_location, id, CUmemLocation, id);
@@ -120,6 +121,14 @@ SAME_MEMBER(hdcu_mem_prop, alloc_flags.usage, CUmemAllocationProp, allocFlags.us
 SAME_MEMBER(hdcu_mem_prop, alloc_flags.reserved, CUmemAllocationProp, allocFlags.reserved);
 SAME_MEMBER(hdcu_mem_access_desc, location, CUmemAccessDesc, location);
 SAME_MEMBER(hdcu_mem_access_desc, flags, CUmemAccessDesc, flags);
+SAME_MEMBER(hdcu_kernel_node_params, function, CUDA_KERNEL_NODE_PARAMS, func);
+SAME_MEMBER(hdcu_kernel_node_params, grid_x, CUDA_KERNEL_NODE_PARAMS, gridDimX);
+SAME_MEMBER(hdcu_kernel_node_params, block_z, CUDA_KERNEL_NODE_PARAMS, blockDimZ);
+SAME_MEMBER(hdcu_kernel_node_params, shared_bytes, CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);
+SAME_MEMBER(hdcu_kernel_node_params, parameters, CUDA_KERNEL_NODE_PARAMS, kernelParams);
+SAME_MEMBER(hdcu_kernel_node_params, extra, CUDA_KERNEL_NODE_PARAMS, extra);
+SAME_MEMBER(hdcu_kernel_node_params, kernel, CUDA_KERNEL_NODE_PARAMS, kern);
+SAME_MEMBER(hdcu_kernel_node_params, context, CUDA_KERNEL_NODE_PARAMS, ctx);
 SAME_MEMBER(hdcu_memcpy2d, src_x_bytes, CUDA_MEMCPY2D, srcXInBytes);
 SAME_MEMBER(hdcu_memcpy2d, src_y, CUDA_MEMCPY2D, srcY);
 SAME_MEMBER(hdcu_memcpy2d, src_type, CUDA_MEMCPY2D, srcMemoryType);

@@ -200,6 +200,7 @@ static int streams_and_code(void)
     hdcu_module m;
     hdcu_function f;
     hdcu_graph graph;
+    hdcu_graphnode node;
     hdcu_graphexec exec;
     const char *name;
     float milliseconds;
@@ -226,12 +227,16 @@ static int streams_and_code(void)
     REFUSED(d->cuFuncGetName(&name, function));
     REFUSED(d->cuFuncGetAttribute(&value, 0, function));
     REFUSED(d->cuFuncSetAttribute(function, HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1));
+    REFUSED(d->cuGraphCreate(&graph, 0));
     REFUSED(d->cuFuncGetParamInfo(function, 0, &n, &n));
     REFUSED(launch_add(function, stream, pointer, 1, 1));
     REFUSED(d->cuLaunchHostFunc(stream, on_stream, NULL));
     REFUSED(d->cuStreamBeginCapture(stream, HDCU_STREAM_CAPTURE_MODE_RELAXED));
     REFUSED(d->cuStreamEndCapture(stream, &graph));
     REFUSED(d->cuStreamIsCapturing(stream, &value));
+    REFUSED(d->cuGraphCreate(&graph, 0));
+    REFUSED(d->cuGraphAddKernelNode(&node, NULL, NULL, 0, NULL));
+    REFUSED(d->cuGraphExecKernelNodeSetParams(NULL, NULL, NULL));
     REFUSED(d->cuGraphInstantiateWithFlags(&exec, NULL, 0));
     REFUSED(d->cuGraphLaunch(NULL, stream));
     REFUSED(d->cuGraphExecDestroy(NULL));

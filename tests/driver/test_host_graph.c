@@ -285,14 +285,73 @@ static void misuse_is_told(void **state)
     end_test();
 }
 
+static hdcu_result set(hdcu_graphexec exec, hdcu_graphnode node, hdcu_deviceptr at, uint32_t value)
+{
+    uint32_t n = 8;
+    void *parameters[] = {&at, &value, &n};
+    const hdcu_kernel_node_params params = {add, 1, 1, 1, 8, 1, 1, 0, parameters, NULL, NULL, NULL};
+    return d->cuGraphExecKernelNodeSetParams(exec, node, &params);
+}
+
+/* Nodes that were added one by one, in a line; what is set counts from the next launch on, and in this executable alone. */
+static void nodes_are_set_between_launches(void **state)
+{
+    (void)state;
+    enum { NODES = 5, ROUNDS = 40 };
+    for (int seed = 0; seed < 4; seed++) {
+        char settings[80];
+        snprintf(settings, sizeof settings, "host_devices=1 host_memory=16M host_schedule=%d", seed);
+        begin_test(settings);
+        hdcu_graph graph;
+        hdcu_graphnode node[NODES], stranger;
+        hdcu_graphexec exec[2];
+        hdcu_deviceptr at = p;
+        uint32_t value = 1, n = 8, want[NODES] = {0};
+        void *parameters[] = {&at, &value, &n};
+        hdcu_kernel_node_params params = {add, 1, 1, 1, 8, 1, 1, 0, parameters, NULL, NULL, NULL};
+        OK(d->cuGraphCreate(&graph, 0));
+        for (int i = 0; i < NODES; i++) {
+            OK(d->cuGraphAddKernelNode(&node[i], graph, i ? &node[i - 1] : NULL, i ? 1 : 0, &params));
+        }
+        OK(d->cuGraphInstantiateWithFlags(&exec[0], graph, 0));
+        OK(d->cuGraphInstantiateWithFlags(&exec[1], graph, 0));
+        for (uint32_t r = 0; r < ROUNDS; r++) { /* launches are queued meanwhile */
+            for (uint32_t i = 0; i < NODES; i++) {
+                OK(set(exec[r % 2], node[i], p + 1024 * i, r + i));
+                want[i] += r + i;
+            }
+            OK(d->cuGraphLaunch(exec[r % 2], a));
+        }
+        OK(d->cuCtxSynchronize());
+        for (size_t i = 0; i < NODES; i++) {
+            assert_int_equal(word_at(256 * i), want[i]);
+        }
+        /* What is refused changes nothing. */
+        params.block_x = 5000;
+        assert_int_equal(d->cuGraphExecKernelNodeSetParams(exec[0], node[0], &params), HDCU_ERROR_INVALID_VALUE);
+        assert_int_equal(d->cuGraphAddKernelNode(&stranger, graph, NULL, 0, &params), HDCU_ERROR_INVALID_VALUE);
+        params.block_x = 8;
+        params.function = NULL;
+        assert_int_equal(d->cuGraphExecKernelNodeSetParams(exec[0], node[0], &params), HDCU_ERROR_INVALID_HANDLE);
+        assert_int_equal(set(exec[0], NULL, p, 1), HDCU_ERROR_INVALID_VALUE);
+        assert_int_equal(set(NULL, node[0], p, 1), HDCU_ERROR_INVALID_VALUE);
+        OK(d->cuGraphExecDestroy(exec[1]));
+        OK(d->cuGraphLaunch(exec[0], a));
+        OK(d->cuGraphExecDestroy(exec[0])); /* it runs to its end */
+        OK(d->cuGraphDestroy(graph));
+        assert_int_equal(set(exec[0], node[0], p, 1), HDCU_ERROR_INVALID_VALUE);
+        OK(d->cuCtxSynchronize());
+        assert_int_equal(word_at(0), want[0] + ROUNDS - 2);
+        end_test();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(captured_work_runs_at_each_launch),
-        cmocka_unit_test(forks_join_in_any_schedule),
-        cmocka_unit_test(graphs_can_be_captured_in_graphs),
-        cmocka_unit_test(threads_say_what_they_mind),
-        cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(captured_work_runs_at_each_launch), cmocka_unit_test(nodes_are_set_between_launches),
+        cmocka_unit_test(forks_join_in_any_schedule),        cmocka_unit_test(graphs_can_be_captured_in_graphs),
+        cmocka_unit_test(threads_say_what_they_mind),        cmocka_unit_test(misuse_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

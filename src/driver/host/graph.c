@@ -1,16 +1,19 @@
-/* graph.c - graphs made by capture, and their launches.
+/* graph.c - graphs made by capture or node by node, changes of executable graphs, and their launches.
  *
  * Entry points run on any thread, hdi_host_graph_run on stream threads; both under the host lock, which is released
- * while a node does its work. Always: a graph does not change once its capture has ended; it lives until its handle,
- * its executable graphs and queued launches are all gone. Launches of one executable graph run one after the other.
+ * while a node does its work. Always: a graph does not change while executable graphs or queued launches refer to it; it lives until its handle,
+ * its executable graphs and queued launches are all gone. An executable graph whose nodes are set gets a copy of its own, and another one
+ * while launches of that are queued: so they run as they were. Launches of one executable graph run one after the other.
  */
 #include <stdlib.h>
+#include <string.h>
 #include "driver/host/host.h"
 
 typedef struct executable {
     uint64_t handle;
-    hdi_host_graph *graph;
-    hdi_host_mark *last; /* the end of its last launch; NULL: not launched */
+    hdi_host_graph *origin; /* what it was made of */
+    hdi_host_graph *graph;  /* what its launches run: the same, or a copy with other parameters */
+    hdi_host_mark *last;    /* the end of its last launch; NULL: not launched */
 } executable;
 
 void hdi_host_graph_release(hdi_host_graph *graph)
@@ -20,6 +23,7 @@ void hdi_host_graph_release(hdi_host_graph *graph)
     }
     for (size_t i = 0; i < graph->count; i++) {
         hdi_host_op_release(&graph->nodes[i].op, HDCU_SUCCESS);
+        hdi_host_handle_drop(graph->nodes[i].handle);
         free(graph->nodes[i].before);
     }
     free(graph->nodes);
@@ -37,6 +41,7 @@ static void destroy_executable(executable *e)
 {
     hdi_host_handle_drop(e->handle);
     hdi_host_graph_release(e->graph);
+    hdi_host_graph_release(e->origin);
     hdi_host_mark_release(e->last);
     free(e);
 }
@@ -65,6 +70,10 @@ static void run_node(uint64_t random, const hdi_host_node *node)
         return;
     }
     const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
+    if (random && context && context->error == HDCU_SUCCESS) {
+        hdi_host_perturb(random);
+        context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context); /* the lock was let go of */
+    }
     if (context && context->error == HDCU_SUCCESS) {
         hdi_host_run(node->context, node->device, random, &node->op);
     }
@@ -106,8 +115,192 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph)
     }
 }
 
+/* ---------------------------------------------------------------------------------------------------- changing -- */
+
+/* False: no memory; *to is to be released all the same. */
+static bool copy_node(hdi_host_node *to, const hdi_host_node *from)
+{
+    *to = *from;
+    to->handle = 0;
+    to->op.data_heap = NULL;
+    to->before = from->before_count ? malloc(from->before_count * sizeof *to->before) : NULL;
+    bool copied = to->before || !from->before_count;
+    if (to->before) {
+        memcpy(to->before, from->before, from->before_count * sizeof *to->before);
+    }
+    if (from->op.kind == HDI_HOST_OP_KERNEL) {
+        from->op.u.kernel.module->references++;
+    } else if (from->op.kind == HDI_HOST_OP_GRAPH) {
+        from->op.u.graph->references++;
+    }
+    if (from->op.data_heap) {
+        void *data = hdi_host_op_data(&to->op, from->op.data_bytes);
+        if (!data) {
+            return false;
+        }
+        memcpy(data, from->op.data_heap, from->op.data_bytes);
+    }
+    return copied;
+}
+
+static hdi_host_graph *copy_graph(const hdi_host_graph *graph)
+{
+    hdi_host_graph *copy = calloc(1, sizeof *copy);
+    hdi_host_node *nodes = calloc(graph->count + 1, sizeof *nodes);
+    bool copied = copy && nodes;
+    if (!copied) {
+        free(copy);
+        free(nodes);
+        return NULL;
+    }
+    *copy = (hdi_host_graph){.references = 1, .nodes = nodes, .capacity = graph->count + 1};
+    while (copied && copy->count < graph->count) {
+        copied = copy_node(&nodes[copy->count], &graph->nodes[copy->count]);
+        copy->count++;
+    }
+    if (!copied) {
+        hdi_host_graph_release(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* The node's number in the graph; its count when it is not there. */
+static size_t find_node(const hdi_host_graph *graph, hdcu_graphnode node)
+{
+    size_t n = 0;
+    while (n < graph->count && (graph->nodes[n].handle == 0 || graph->nodes[n].handle != (uintptr_t)node)) {
+        n++;
+    }
+    return n;
+}
+
+static hdcu_result add_node(hdi_host_graph *g, hdi_host_node *node, hdcu_graphnode *out)
+{
+    if (g->count == g->capacity) {
+        size_t capacity = g->capacity ? g->capacity * 2 : 16;
+        hdi_host_node *grown = realloc(g->nodes, capacity * sizeof *grown);
+        if (!grown) {
+            return HDCU_ERROR_OUT_OF_MEMORY;
+        }
+        g->nodes = grown;
+        g->capacity = capacity;
+    }
+    node->handle = hdi_host_handle_make(HDI_HOST_GRAPHNODE, g);
+    if (!node->handle) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    g->nodes[g->count++] = *node;
+    *out = (hdcu_graphnode)(uintptr_t)node->handle;
+    return HDCU_SUCCESS;
+}
+
+/* The nodes that this one waits for. */
+static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *before, size_t count, hdi_host_node *node)
+{
+    node->before = count ? malloc(count * sizeof *node->before) : NULL;
+    if (count && !node->before) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < count; i++) {
+        node->before[i] = find_node(g, before[i]);
+        if (node->before[i] == g->count) {
+            return HDCU_ERROR_INVALID_VALUE;
+        }
+    }
+    node->before_count = count;
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_params *params)
+{
+    const hdi_host_node *node = &e->graph->nodes[n];
+    const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
+    hdi_host_op op;
+    if (!context || node->op.kind != HDI_HOST_OP_KERNEL) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    hdcu_result r = hdi_host_kernel_op(params, context, &op);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    if (e->graph == e->origin || e->graph->references > 1) {
+        hdi_host_graph *copy = copy_graph(e->graph);
+        if (!copy) {
+            hdi_host_op_release(&op, HDCU_ERROR_OUT_OF_MEMORY);
+            return HDCU_ERROR_OUT_OF_MEMORY;
+        }
+        hdi_host_graph_release(e->graph);
+        e->graph = copy;
+    }
+    hdi_host_op_release(&e->graph->nodes[n].op, HDCU_SUCCESS);
+    e->graph->nodes[n].op = op;
+    return HDCU_SUCCESS;
+}
+
 /* ---------------------------------------------------------------------------------------------------- entry points
  * -- */
+
+hdcu_result hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && (!graph || flags != 0)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_graph *g = calloc(1, sizeof *g);
+        uint64_t handle = g ? hdi_host_handle_make(HDI_HOST_GRAPH, g) : 0;
+        if (handle == 0) {
+            free(g);
+            r = HDCU_ERROR_OUT_OF_MEMORY;
+        } else {
+            g->handle = handle;
+            g->references = 1;
+            *graph = (hdcu_graph)(uintptr_t)handle;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuGraphAddKernelNode(hdcu_graphnode *out, hdcu_graph graph, const hdcu_graphnode *before,
+                                          size_t count, const hdcu_kernel_node_params *params)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r != HDCU_SUCCESS) {
+        return hdi_host_leave(r);
+    }
+    hdi_host_graph *g = hdi_host_handle_find(HDI_HOST_GRAPH, (uintptr_t)graph);
+    if (!out || !g || !params || (count && !before) || g->references > 1) {
+        return hdi_host_leave(HDCU_ERROR_INVALID_VALUE);
+    }
+    hdi_host_node node = {.context = context->handle, .device = context->device};
+    r = hdi_host_kernel_op(params, context, &node.op);
+    if (r != HDCU_SUCCESS) {
+        return hdi_host_leave(r);
+    }
+    r = find_before(g, before, count, &node);
+    if (r == HDCU_SUCCESS) {
+        r = add_node(g, &node, out);
+    }
+    if (r != HDCU_SUCCESS) {
+        hdi_host_op_release(&node.op, r);
+        free(node.before);
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
+                                                    const hdcu_kernel_node_params *params)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        executable *e = hdi_host_handle_find(HDI_HOST_GRAPHEXEC, (uintptr_t)exec);
+        size_t n = e ? find_node(e->origin, node) : 0;
+        r = e && params && n < e->origin->count ? set_node(e, n, params) : HDCU_ERROR_INVALID_VALUE;
+    }
+    return hdi_host_leave(r);
+}
 
 hdcu_result hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags)
 {
@@ -123,8 +316,8 @@ hdcu_result hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_grap
             free(e);
             r = g ? HDCU_ERROR_OUT_OF_MEMORY : HDCU_ERROR_INVALID_VALUE;
         } else {
-            g->references++;
-            *e = (executable){handle, g, NULL};
+            g->references += 2;
+            *e = (executable){handle, g, g, NULL};
             *exec = (hdcu_graphexec)(uintptr_t)handle;
         }
     }

@@ -104,6 +104,7 @@ typedef enum hdi_host_kind {
     HDI_HOST_MODULE,
     HDI_HOST_FUNCTION,
     HDI_HOST_GRAPH,
+    HDI_HOST_GRAPHNODE,
     HDI_HOST_GRAPHEXEC,
     HDI_HOST_PHYSICAL
 } hdi_host_kind;
@@ -370,10 +371,16 @@ void hdi_host_streams_end(hdi_host_context *context);
 /* Joins threads of streams that were destroyed and have finished. */
 void hdi_host_streams_reap(hdi_host_context *context);
 
+/* launch.c: a kernel in a context as an operation. Failures: INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, OUT_OF_MEMORY; then nothing is
+ * to be released. */
+hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
+
 /* run.c: does one operation now, on the calling thread. The lock is held at the call and on return, and released
  * meanwhile. Faults go to the context. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
 uint64_t hdi_host_random(uint64_t *state);
+/* stream.c: perturbs when the next item or node starts, against what runs in other streams. The lock is released meanwhile. */
+void hdi_host_perturb(uint64_t random);
 
 /* ------------------------------------------------------------------- spoil.c: peers that do not deliver, on purpose -- */
 
@@ -422,11 +429,14 @@ typedef struct hdi_host_node {
     int device;
     size_t *before; /* nodes that this one waits for; all have smaller numbers */
     size_t before_count;
+    uint64_t
+        handle; /* of a node that was added to the graph by itself; 0: captured, or the graph is an executable's own */
 } hdi_host_node;
 
-/* Nodes in the order of capture, which is an order of their dependencies. Does not change once its capture ends. */
+/* Nodes in the order of capture or of addition, which is an order of their dependencies. It does not change while anything but its handle refers to
+ * it. */
 struct hdi_host_graph {
-    uint64_t handle; /* 0: destroyed, or still being captured */
+    uint64_t handle; /* 0: destroyed, still being captured, or an executable's own */
     unsigned references;
     hdi_host_node *nodes;
     size_t count, capacity;

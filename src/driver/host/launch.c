@@ -70,38 +70,54 @@ static hdcu_result copy_arguments(hdi_host_op *op, const hd_cpu_kernel *kernel, 
     return HDCU_SUCCESS;
 }
 
+hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op)
+{
+    hdi_host_function *f = hdi_host_handle_find(HDI_HOST_FUNCTION, (uintptr_t)p->function);
+    if (!f || f->module->context != context) {
+        return HDCU_ERROR_INVALID_HANDLE;
+    }
+    uint32_t grid[3] = {p->grid_x, p->grid_y, p->grid_z}, block[3] = {p->block_x, p->block_y, p->block_z};
+    hdcu_result r = check_shape(f, grid, block, p->shared_bytes);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    *op = (hdi_host_op){.kind = HDI_HOST_OP_KERNEL};
+    memcpy(op->u.kernel.grid, grid, sizeof grid);
+    memcpy(op->u.kernel.block, block, sizeof block);
+    op->u.kernel.module = f->module;
+    op->u.kernel.kernel = f->kernel;
+    op->u.kernel.dynamic_shared_bytes = p->shared_bytes;
+    f->module->references++;
+    r = copy_arguments(op, f->kernel, p->parameters, p->extra);
+    if (r != HDCU_SUCCESS) {
+        hdi_host_op_release(op, r);
+    }
+    return r;
+}
+
 hdcu_result hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                                     hdcu_stream stream_handle, void **parameters, void **extra)
 {
     hdi_host_stream *stream;
-    hdi_host_function *f = NULL;
+    hdi_host_op op;
+    const hdcu_kernel_node_params p = {
+        .function = function,
+        .grid_x = grid_x,
+        .grid_y = grid_y,
+        .grid_z = grid_z,
+        .block_x = block_x,
+        .block_y = block_y,
+        .block_z = block_z,
+        .shared_bytes = shared_bytes,
+        .parameters = parameters,
+        .extra = extra,
+    };
     hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
     if (r == HDCU_SUCCESS) {
-        f = hdi_host_handle_find(HDI_HOST_FUNCTION, (uintptr_t)function);
-        r = f && f->module->context == stream->context ? HDCU_SUCCESS : HDCU_ERROR_INVALID_HANDLE;
+        r = hdi_host_kernel_op(&p, stream->context, &op);
     }
-    if (r != HDCU_SUCCESS) {
-        return hdi_host_leave(r);
-    }
-    hdi_host_op op = {.kind = HDI_HOST_OP_KERNEL};
-    uint32_t grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
-    r = check_shape(f, grid, block, shared_bytes);
-    if (r != HDCU_SUCCESS) {
-        return hdi_host_leave(r);
-    }
-    memcpy(op.u.kernel.grid, grid, sizeof grid);
-    memcpy(op.u.kernel.block, block, sizeof block);
-    op.u.kernel.module = f->module;
-    op.u.kernel.kernel = f->kernel;
-    op.u.kernel.dynamic_shared_bytes = shared_bytes;
-    f->module->references++;
-    r = copy_arguments(&op, f->kernel, parameters, extra);
-    if (r != HDCU_SUCCESS) {
-        hdi_host_op_release(&op, r);
-        return hdi_host_leave(r);
-    }
-    return hdi_host_leave(hdi_host_submit(stream, &op));
+    return hdi_host_leave(r == HDCU_SUCCESS ? hdi_host_submit(stream, &op) : r);
 }
 
 hdcu_result hdi_host_cuLaunchHostFunc(hdcu_stream stream_handle, hdcu_host_fn function, void *user_data)

@@ -75,9 +75,9 @@ uint64_t hdi_host_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Perturbs when the next item starts, against the items of other streams. */
-static void perturb(uint64_t random)
+void hdi_host_perturb(uint64_t random)
 {
+    hdi_host_unlock();
     unsigned choice = random & 63;
     if (choice == 0) {
         hdi_nap(1000000);
@@ -86,6 +86,7 @@ static void perturb(uint64_t random)
     } else if (choice < 32) {
         sched_yield();
     }
+    hdi_host_lock();
 }
 
 /* Items that wait to be used again: cheaper than the heap, between a thread that makes them and one that frees them. */
@@ -155,9 +156,7 @@ static void run_item(hdi_host_stream *s, hdi_host_item *item)
     uint64_t random = 0;
     if (hdi_host.schedule) {
         random = hdi_host_random(&s->random) | 1;
-        hdi_host_unlock();
-        perturb(random >> 1);
-        hdi_host_lock();
+        hdi_host_perturb(random >> 1);
     }
     if (item->op.kind == HDI_HOST_OP_WAIT) {
         wait_for_mark(s, item->op.u.mark);
