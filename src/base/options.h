@@ -29,6 +29,10 @@
       "milliseconds that hd_read, hd_write, hd_copy and hd_map wait for earlier work; -1: without limit")              \
     X(close_timeout, "HEDDLE_CLOSE_TIMEOUT", INTEGER, "10000", 0, 86400000,                                            \
       "milliseconds that hd_close waits for work in flight")                                                           \
+    X(chains, "HEDDLE_CHAINS", INTEGER, "32", 0, 32,                                                                   \
+      "launches of a lane that an engine gives to the driver together, at most; 0: each by itself")                    \
+    X(chain_memory, "HEDDLE_CHAIN_MEMORY", BYTES, "64M", 0, (int64_t)1 << 40,                                          \
+      "memory of each device that chains of launches may take, as far as can be counted")                              \
     X(watchdog, "HEDDLE_WATCHDOG", INTEGER, "0", 0, 86400000,                                                          \
       "milliseconds that an operation at the front of its lane may take before its device counts as lost; 0: no "      \
       "limit")                                                                                                         \

@@ -147,6 +147,14 @@ static inline void hdi_ask(const hdi_channel *channel, uint32_t lane, uint64_t p
     atomic_fetch_or_explicit(asks, (uint64_t)what << shift, memory_order_relaxed);
 }
 
+/* Engine: whether anything is asked for behind a position. */
+static inline bool hdi_is_asked(const hdi_channel *channel, uint32_t lane, uint64_t position)
+{
+    unsigned shift;
+    const _Atomic uint64_t *asks = hdi_asks_at(channel, lane, position, &shift);
+    return (atomic_load_explicit(asks, memory_order_relaxed) >> shift & 3) != 0;
+}
+
 /* Engine: what is asked for behind a position; not a second time. */
 static inline unsigned hdi_asked(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {

@@ -23,6 +23,7 @@
 #define NAP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
+#define TIDY_NS 500000000 /* a nap without anything in flight, while chains are there to be given back */
 
 void hdi_engine_ring(hdi_engine_shared *engine)
 {
@@ -86,7 +87,9 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
-        hdi_futex_wait(&engine->shared->bell, bell, in_flight ? hdi_clock_ns() + nap : INT64_MAX);
+        bool for_ever = !in_flight && !engine->chains_used;
+        hdi_futex_wait(&engine->shared->bell, bell,
+                       for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? nap : TIDY_NS));
     }
     atomic_store_explicit(&engine->shared->asleep, 0, memory_order_seq_cst);
 }
@@ -137,6 +140,7 @@ static void *engine_thread(void *argument)
             }
             continue;
         }
+        hdi_chains_tidy(engine, pass.now);
         uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
         sleep_until_needed(engine, pass.in_flight, first, nap_after(pass.now - quiet_since));
         first = !pass.in_flight || bell != atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
@@ -221,6 +225,7 @@ hd_status hdi_engine_create(hdi_device *device)
         engine->feeds[i].number = i;
     }
     pthread_mutex_init(&engine->running, NULL);
+    hdi_chains_start(engine);
     device->engine = engine;
     if (device->runtime->is_inline) {
         return HD_OK;
@@ -270,6 +275,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
         return;
     }
     const hdi_driver *driver = device->runtime->driver;
+    hdi_chains_end(engine, driver_usable);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_feed *feed = &engine->feeds[i];
         for (int e = 0; driver_usable && e < HDI_EVENTS_PER_LANE; e++) {

@@ -68,6 +68,16 @@ static inline void hdi_engine_count(_Atomic uint64_t *counter)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
+/* issue.c: a launch as the driver takes it, with pointers into itself and into the command. */
+typedef struct hdi_launch {
+    hdcu_kernel_node_params params;
+    size_t bytes;
+    void *extra[5];
+} hdi_launch;
+
+/* False: there is no such kernel, somebody wrote over the command. */
+bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out);
+
 /* issue.c: the driver's or the library's call that an operation (hdi_op_is_work) stands for, on the feed's stream. */
 hdcu_result hdi_issue(hdi_engine *engine, const hdi_feed *feed, const hdi_command *c);
 

@@ -59,7 +59,8 @@ static void record_loss(hdi_engine *engine, hdi_feed *feed, int code)
 static void settle(hdi_engine *engine, hdi_feed *feed)
 {
     hdi_feed_read_word(engine, feed);
-    uint64_t begun = feed->passed < feed->published ? feed->published : feed->issued + feed->in_call;
+    hdi_feed_pass_marks(engine, feed);
+    uint64_t begun = feed->n_marks ? feed->marks[feed->first_mark].position : feed->issued + feed->in_call;
     atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, begun, memory_order_release);
 }
 
@@ -234,17 +235,88 @@ static void mark_end(hdi_engine *engine, hdi_feed *feed)
     }
 }
 
-/* Gives the driver what it can take. True when something was issued. */
-static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, uint64_t head)
+/* What is to happen right behind a command, or a chain that ends with it. */
+static void follow_up(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, const hdi_command *c, bool marked)
 {
     /* The watchdog has to see every operation end. */
     uint64_t publish_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
+    bool ask = marked || (c->op == HDI_OP_COPY && c->copy.published);
+    bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
+    /* relaxed: a wish seen late is seen at the next visit */
+    uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
+    unsigned asked = hdi_asked(&engine->device->channel, feed->number, feed->issued);
+    if (__builtin_expect(awaited, 0)) {
+        mark_end(engine, feed);
+    } else if (__builtin_expect((wanted > feed->event_last && wanted <= feed->issued) || (asked & HDI_ASK_EVENT), 0)) {
+        record_event(engine, feed);
+    }
+    ask |= (asked & HDI_ASK_WORD) && feed->published != feed->issued;
+    if (__builtin_expect(ask || feed->issued - feed->published >= publish_every ||
+                             feed->entries - feed->entries_marked >= engine->entries_most / 4,
+                         0)) {
+        hdi_feed_publish(engine, feed);
+    }
+}
+
+static void count_launches(hdi_engine *engine, hdi_feed *feed, uint32_t n)
+{
+    if (feed->launches == 0) {
+        feed->since = engine->now;
+    }
+    feed->launches += n;
+}
+
+/* A launch by itself. Of a kernel that was never seen to end between two marks (*marked): if it never does, it is known which one it was. */
+static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, bool *marked)
+{
+    uint32_t kernel = c->kernel;
+    uint64_t end = feed->issued + c->slots;
+    *marked = engine->chain_most && !feed->failed && hdi_chain_is_new(engine, kernel);
+    if (*marked && feed->issued != feed->published && feed->issued != feed->passed) {
+        hdi_feed_publish(engine, feed);
+    }
+    const hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
+    count_launches(engine, feed, 1);
+    bool issued = issue(engine, feed, c);
+    if (*marked && atomic_load_explicit(&shared->failure_changes, memory_order_relaxed) == changes) {
+        hdi_chain_note(engine, feed, kernel, end);
+    }
+    return issued;
+}
+
+/* The next command, or several launches together. *end: where they end. Returns how many, 0: the lane cannot go on yet. */
+static uint32_t issue_next(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end,
+                           bool *marked)
+{
+    const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
+    if (c->op != HDI_OP_LAUNCH) {
+        feed->others = true;
+        return issue(engine, feed, c);
+    }
+    uint32_t n = feed->failed ? 0 : hdi_chain_issue(engine, feed, head, most, end);
+    if (n == 0) {
+        return hdi_device_lost(engine->device) ? 1 : issue_launch(engine, feed, c, marked);
+    }
+    feed->tail = HDI_TAIL_KERNEL;
+    feed->entries++;
+    count_launches(engine, feed, n);
+    for (uint32_t i = 0; i < n; i++) {
+        hdi_engine_count(&engine->shared->operations);
+    }
+    return n;
+}
+
+/* Gives the driver what it can take. True when something was issued. */
+static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, uint64_t head)
+{
     bool any = false;
     atomic_store_explicit(&feed->blocked, false, memory_order_relaxed);
     uint64_t events =
         0; /* not all in one visit: who waits for the first of them comes by before it is recorded again */
-    int64_t until = hdi_clock_ns() + VISIT_NS;
-    for (int i = 0; i < HDI_COMMANDS_PER_VISIT && feed->issued != head && events < EVENTS_PER_VISIT; i++) {
+    engine->now = hdi_clock_ns();
+    int64_t until = engine->now + VISIT_NS;
+    for (uint32_t left = engine->visit_most; left > 0 && feed->issued != head && events < EVENTS_PER_VISIT;) {
         if (feed->entries - feed->entries_done >= engine->entries_most) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break; /* one more call might wait for the device, and all lanes with it */
@@ -256,36 +328,25 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
             hdi_engine_lose(engine, HDI_GONE_NONSENSE);
             return true;
         }
-        if (!issue(engine, feed, c)) {
+        uint64_t end = feed->issued + slots;
+        bool marked = false;
+        uint32_t n = issue_next(engine, feed, head, left, &end, &marked);
+        if (n == 0) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
         }
         if (hdi_device_lost(engine->device)) {
             return true;
         }
-        bool ask = c->op == HDI_OP_COPY && c->copy.published;
-        bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
-        feed->issued += slots;
+        left -= n;
+        feed->issued = end;
         any = true;
         /* pairs with the acquire load in hdi_feed_wait of other engines */
         atomic_store_explicit(&shared->issued, feed->issued, memory_order_release);
-        /* relaxed: a wish seen late is seen at the next visit */
-        uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
-        unsigned asked = hdi_asked(&engine->device->channel, feed->number, feed->issued);
-        if (__builtin_expect(awaited, 0)) {
-            mark_end(engine, feed);
-        } else if (__builtin_expect((wanted > feed->event_last && wanted <= feed->issued) || (asked & HDI_ASK_EVENT),
-                                    0)) {
-            record_event(engine, feed);
-        }
+        follow_up(engine, feed, shared, c, marked);
         events += feed->event_last != event_before;
-        ask |= (asked & HDI_ASK_WORD) && feed->published != feed->issued;
-        if (__builtin_expect(ask || feed->issued - feed->published >= publish_every ||
-                                 feed->entries - feed->entries_marked >= engine->entries_most / 4,
-                             0)) {
-            hdi_feed_publish(engine, feed);
-        }
-        if (hdi_clock_ns() >= until) {
+        engine->now = hdi_clock_ns();
+        if (engine->now >= until) {
             break;
         }
     }

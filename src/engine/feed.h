@@ -6,7 +6,7 @@
 #ifndef HDI_ENGINE_FEED_H
 #define HDI_ENGINE_FEED_H
 
-#include "engine/engine.h"
+#include "engine/chain.h"
 
 /* What a lane's work ends in, for who marks its end (hdi_feed.tail). */
 enum {
@@ -17,6 +17,7 @@ enum {
 
 /* What a visit issues at most: so much is what another lane waits for. */
 #define HDI_COMMANDS_PER_VISIT 8
+#define HDI_COMMANDS_ALONE HDI_CHAIN_MOST /* of the only lane that has anything: one chain */
 
 /* Entries of the driver's queue that a lane may have unfinished. The driver takes 1021 ahead of a stream that stands still (measured with 580.159:
  * launches, fills, graphs alike; events are none), and the next call waits, with all other lanes behind it. Streams may share a queue where a device
@@ -31,6 +32,9 @@ void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed);
 
 /* Looks how far the lane is; moves `done`. */
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
+
+/* What the device has passed takes no room in the driver's queue any more, and tells how long kernels take and which of them end. */
+void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed);
 
 /* Reads the word of the device; true when `done` moved. */
 bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed);

@@ -94,6 +94,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command
     }
     hdi_engine_count(&engine->shared->waits);
     feed->entries++;
+    feed->others = true;
     if (source) {
         feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
     }

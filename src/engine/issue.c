@@ -8,23 +8,44 @@
 #include <string.h>
 #include "driver/blas.h"
 
-static hdcu_result issue_launch(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
+bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out)
 {
-    hdi_device *device = engine->device;
     uint32_t number = c->kernel;
     if (!hdi_kernel_exists(device->runtime, number)) {
-        return HDCU_ERROR_INVALID_HANDLE; /* somebody wrote over the command */
+        return false;
     }
-    /* pairs with the release store of the port, which in a worker process is on another thread */
-    hdcu_function function =
-        atomic_load_explicit(&hdi_kernel_at(device->runtime, number)->function[device->index], memory_order_acquire);
-    size_t bytes = c->launch.argument_bytes;
-    void *extra[] = {HDCU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(uintptr_t)c->launch.arguments,
-                     HDCU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, HDCU_LAUNCH_PARAM_END};
-    return device->runtime->driver->cuLaunchKernel(
-        function, c->launch.grid_x, c->launch.grid_y, c->launch.grid_z, hdi_block_x(c->launch.block),
-        hdi_block_y(c->launch.block), hdi_block_z(c->launch.block), c->launch.shared_units * HDI_SHARED_UNIT,
-        feed->stream, NULL, bytes ? extra : NULL);
+    out->bytes = c->launch.argument_bytes;
+    out->extra[0] = HDCU_LAUNCH_PARAM_BUFFER_POINTER;
+    out->extra[1] = (void *)(uintptr_t)c->launch.arguments;
+    out->extra[2] = HDCU_LAUNCH_PARAM_BUFFER_SIZE;
+    out->extra[3] = &out->bytes;
+    out->extra[4] = HDCU_LAUNCH_PARAM_END;
+    out->params = (hdcu_kernel_node_params){
+        /* pairs with the release store of the port, which in a worker process is on another thread */
+        .function = atomic_load_explicit(&hdi_kernel_at(device->runtime, number)->function[device->index],
+                                         memory_order_acquire),
+        .grid_x = c->launch.grid_x,
+        .grid_y = c->launch.grid_y,
+        .grid_z = c->launch.grid_z,
+        .block_x = hdi_block_x(c->launch.block),
+        .block_y = hdi_block_y(c->launch.block),
+        .block_z = hdi_block_z(c->launch.block),
+        .shared_bytes = c->launch.shared_units * HDI_SHARED_UNIT,
+        .extra = out->bytes ? out->extra : NULL,
+    };
+    return true;
+}
+
+static hdcu_result issue_launch(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
+{
+    hdi_launch l;
+    if (!hdi_launch_fill(engine->device, c, &l)) {
+        return HDCU_ERROR_INVALID_HANDLE;
+    }
+    const hdcu_kernel_node_params *p = &l.params;
+    return engine->device->runtime->driver->cuLaunchKernel(p->function, p->grid_x, p->grid_y, p->grid_z, p->block_x,
+                                                           p->block_y, p->block_z, p->shared_bytes, feed->stream, NULL,
+                                                           p->extra);
 }
 
 static hdcu_result issue_copy(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "engine/engine.h"
+#include "engine/chain.h"
 #include "engine/port_local.h"
 
 hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool keeps_failure)
@@ -44,6 +45,9 @@ hdi_answer hdi_local_unload(hdi_port *port, uint64_t module)
     hdi_current current;
     hdi_answer answer = hdi_local_enter(p, &current);
     if (hdi_answered(answer)) {
+        if (p->engine) {
+            hdi_chains_forget(p->engine);
+        }
         answer = hdi_local_answer(p->config.driver->cuModuleUnload((hdcu_module)(uintptr_t)module), "cuModuleUnload");
         hdi_current_leave(&current);
     }

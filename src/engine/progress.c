@@ -145,10 +145,15 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
     }
 }
 
-/* What the device has passed takes no room in the driver's queue any more. */
-static void pass_marks(hdi_feed *feed)
+void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
 {
+    uint32_t passed = 0, launches = 0;
+    int64_t since = 0;
+    bool others = false;
     while (feed->n_marks && feed->marks[feed->first_mark].position <= feed->passed) {
+        since = passed++ == 0 ? feed->marks[feed->first_mark].since : since;
+        others |= feed->marks[feed->first_mark].launches == 0;
+        launches += feed->marks[feed->first_mark].launches;
         feed->entries_done = feed->marks[feed->first_mark].entries;
         feed->first_mark = (feed->first_mark + 1) % HDI_FEED_MARKS;
         feed->n_marks--;
@@ -156,16 +161,27 @@ static void pass_marks(hdi_feed *feed)
     if (feed->passed == feed->issued) {
         feed->entries_done = feed->entries; /* at most a mark is left, which says the same again */
     }
+    if (passed) {
+        hdi_chain_measure(feed, others ? 0 : launches, since);
+    }
+    if (feed->n_new) {
+        hdi_chain_learn(engine, feed);
+    }
 }
 
 /* A mark stands behind what was issued. */
 static void add_mark(hdi_feed *feed)
 {
-    feed->n_marks += feed->n_marks < HDI_FEED_MARKS;
+    bool joined = feed->n_marks == HDI_FEED_MARKS;
+    feed->n_marks += !joined;
     uint32_t last = (feed->first_mark + feed->n_marks - 1) % HDI_FEED_MARKS;
     feed->marks[last].position = feed->issued;
     feed->marks[last].entries = feed->entries;
+    feed->marks[last].launches = joined || feed->others ? 0 : feed->launches;
+    feed->marks[last].since = feed->since;
     feed->entries_marked = feed->entries;
+    feed->launches = 0;
+    feed->others = false;
 }
 
 /* The device has passed `position`. True when `done` moved. */
@@ -175,7 +191,7 @@ static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     if (position > feed->passed) {
         feed->passed = position;
     }
-    pass_marks(feed);
+    hdi_feed_pass_marks(engine, feed);
     finish(engine, feed, feed->passed, 0);
     return feed->done > before;
 }
@@ -214,13 +230,14 @@ void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed)
     }
     feed->published = feed->issued;
     feed->entries++;
-    add_mark(feed);
     if (r == HDCU_SUCCESS) {
+        add_mark(feed);
         hdi_engine_count(&engine->shared->publishes);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
         feed->word_missing = true;
+        feed->entries_marked = feed->entries;
     }
 }
 
@@ -257,7 +274,7 @@ bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed)
 
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
-    pass_marks(feed); /* another lane may have shown that the device has passed them */
+    hdi_feed_pass_marks(engine, feed); /* another lane may have shown that the device has passed them */
     if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }

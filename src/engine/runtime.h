@@ -113,6 +113,8 @@ typedef struct hdi_dependency {
 } hdi_dependency;
 
 #define HDI_FEED_MARKS 8
+#define HDI_FEED_NEW 8
+#define HDI_KERNEL_WORDS 1024 /* of a bit for each number that a command can name */
 
 typedef struct hdi_feed {
     _Atomic bool made; /* the fields below are set; by the thread that makes the lane */
@@ -124,8 +126,21 @@ typedef struct hdi_feed {
         entries_marked; /* of the driver's queue: given to it, known to be finished, in front of the last mark */
     struct {
         uint64_t position, entries;
+        uint32_t launches;   /* and nothing else since the mark before; 0: or something else */
+        int64_t since;       /* clock of the first one of them */
     } marks[HDI_FEED_MARKS]; /* that the device has not passed; several may have become one */
     uint32_t first_mark, n_marks;
+    uint32_t launches;         /* behind the last mark */
+    bool others;               /* something else is behind it, too */
+    int64_t since;             /* clock of the first launch behind it */
+    int64_t passed_at;         /* clock when the device was last seen to pass a mark */
+    int64_t kernel_ns;         /* about how long the lane's kernels take; 0: not known */
+    struct hdi_chains *chains; /* chain.c; NULL: none */
+    struct {
+        uint32_t kernel;
+        uint64_t position;
+    } new_kernels[HDI_FEED_NEW]; /* launches of kernels that were not seen to end before */
+    uint32_t n_new;
     uint64_t event_last; /* the highest position that an event stands behind */
     uint8_t tail;        /* HDI_TAIL_*: what was issued last */
     hdcu_event event[HDI_EVENTS_PER_LANE];
@@ -158,15 +173,25 @@ typedef struct hdi_engine {
     hdi_engine_shared *shared; /* the channel's */
     hdi_feed feeds[HDI_LANES_MAX];
     int64_t watchdog_ns;   /* 0: none */
-    int64_t now;           /* clock at the beginning of the pass */
+    int64_t now;           /* clock at the beginning of the pass, or behind the last call of the driver */
     uint64_t entries_most; /* of the driver's queue, for each lane */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* what the driver said at the start */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t running;                 /* placement inline: who runs the engine */
-    uint32_t bad_entries;                    /* placement inline: refusals of the context in a row */
+    pthread_mutex_t running;  /* placement inline: who runs the engine */
+    uint32_t bad_entries;     /* placement inline: refusals of the context in a row */
+    uint32_t visit_most;      /* commands of the visit under way */
+    pthread_mutex_t chaining; /* chain.c: executables, while they are used */
+    uint32_t chain_most;      /* launches in a chain; 0: no chains */
+    bool chains_eager;        /* they are made at their first use, and as long as they can be */
+    bool chains_used;         /* some lane has chains */
+    struct hdi_chain_functions *chain_functions;
+    uint64_t chain_bytes;                /* of all lanes' */
+    uint32_t chain_refusals;             /* in a row */
+    int64_t chains_again, chains_tidied; /* clock: none are used before; they were last looked at for what is idle */
+    _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel's number. Whoever unloads a module clears them */
     uint64_t full[HDI_LANES_MAX / 64];       /* turns.c: lanes that had more to issue when they were visited last */
     uint32_t turns, full_turn, awaited_turn; /* turns.c: of full lanes: how many, and whose the last ones were */
 } hdi_engine;

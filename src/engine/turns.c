@@ -129,9 +129,12 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
     atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint64_t active[WORDS];
+    int lanes = 0;
     for (uint32_t w = 0; w < WORDS; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
+        lanes += __builtin_popcountll(active[w]);
     }
+    engine->visit_most = lanes == 1 ? HDI_COMMANDS_ALONE : HDI_COMMANDS_PER_VISIT;
     uint32_t light = visit_light(engine, active, &pass);
     for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
     }

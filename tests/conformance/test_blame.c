@@ -476,6 +476,30 @@ static void what_another_device_is_at_is_named(void **state)
     conf_close(runtime);
 }
 
+/* One of 32 launches that are given to the driver together, all but it of kernels that are known to end. */
+static void one_in_the_middle_of_many(void **state)
+{
+    (void)state;
+    scene s;
+    if (!open_scene(&s, STRAY, "")) {
+        skip();
+    }
+    s.target = s.y;
+    wk_gate_shut(&s.gate, s.runtime, s.lane, s.k); /* so that the engine finds all of them */
+    for (int i = 0; i < 32; i++) {
+        hd_status status =
+            i == 17 ? wk_stray(s.lane, s.k, s.y, &s.culprit) : wk_launch_one(s.lane, s.k.hello, s.y, NULL);
+        CONF_OK(status);
+    }
+    wk_gate_open(&s.gate);
+    CONF_EQUAL(by_wait(&s), HD_ERROR_DEVICE_LOST);
+    check_blamed(&s, "hd_wait behind a burst");
+    CONF_TRUE(strstr(hd_message(), "the only launch") != NULL);
+    CONF_EQUAL(by_read(&s), HD_ERROR_DEVICE_LOST);
+    check_blamed(&s, "hd_read behind a burst");
+    close_scene(&s);
+}
+
 int main(void)
 {
     conf_begin("test_blame");
@@ -485,6 +509,7 @@ int main(void)
         CONF_CASE(a_kernel_that_runs_too_long),
         CONF_CASE(a_kernel_that_ends_its_worker),
         CONF_CASE(a_worker_that_is_killed),
+        CONF_CASE(one_in_the_middle_of_many),
         CONF_CASE(a_launch_that_waits_tells_itself),
         CONF_CASE(a_launch_that_waits_tells_what_the_driver_refused),
         CONF_CASE(a_limit_that_passes_names_what_is_under_way),

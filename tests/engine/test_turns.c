@@ -11,7 +11,7 @@
 #include "conformance/work.h"
 #include "driver/driver.h"
 
-enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BOUND = 16 };
+enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BOUND = 40 };
 
 static struct {
     pthread_mutex_t mutex;
@@ -71,6 +71,17 @@ hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid
     given(grid_x);
     return __real_hdi_host_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
                                           stream, parameters, extra);
+}
+
+hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
+                                                           const hdcu_kernel_node_params *params);
+hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
+                                                           const hdcu_kernel_node_params *params);
+hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
+                                                           const hdcu_kernel_node_params *params)
+{
+    given(params->grid_x);
+    return __real_hdi_host_cuGraphExecKernelNodeSetParams(exec, node, params);
 }
 
 typedef struct lane {

@@ -1,0 +1,452 @@
+/* chain.c - chains of launches: making them, filling them, giving them back. What they are, threads, locks: see chain.h.
+ *
+ * Always: executables of all lanes together take no more memory, by our own count, than the option chain_memory; the graph that an executable was
+ * made of lives as long, since its nodes are named by that.
+ */
+#include "engine/chain.h"
+
+#include <stdlib.h>
+#include "base/clock.h"
+
+/* What an executable takes on the device: measured with 580.159, 112 KiB with 8 nodes and 192 KiB with 32. */
+#define EXECUTABLE_BYTES ((uint64_t)86 << 10)
+#define NODE_BYTES ((uint64_t)3500)
+
+/* A ticket in a chain is known at its end: so much later. Where it is not known how long kernels take, chains are short. */
+#define SPAN_NS 50000
+#define MOST_UNMEASURED 2
+
+#define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
+#define IDLE_NS ((int64_t)1000000000) /* given back when not used for so long */
+#define TIDY_NS ((int64_t)100000000)  /* between looks for such */
+#define RETRY_NS ((int64_t)1000000000)
+#define REFUSALS_MOST 8 /* in a row: the driver does not want chains */
+
+/* Nodes of graphs take arguments one by one, not as a block. A kernel with more of them is launched by itself. */
+#define PARAMETERS_MOST 40
+#define FUNCTIONS 256 /* whose parameters are kept, by the kernel's number */
+
+typedef struct function {
+    hdcu_function handle; /* NULL: none */
+    bool fits;            /* into chains */
+    uint32_t n, bytes;
+    uint16_t offset[PARAMETERS_MOST];
+} function;
+
+struct hdi_chain_functions {
+    function of[FUNCTIONS];
+};
+
+/* A launch as a node takes it. */
+typedef struct filling {
+    hdi_launch launch;
+    void *parameters[PARAMETERS_MOST];
+} filling;
+
+typedef struct chain {
+    hdcu_graph graph;
+    hdcu_graphexec exec[2];
+    uint32_t turn, wanted;
+    hdcu_graphnode node[HDI_CHAIN_MOST];
+} chain;
+
+struct hdi_chains {
+    chain of[HDI_CHAIN_SIZES];
+    int64_t used;     /* clock */
+    uint64_t plain;   /* up to this position launches are issued one by one, since the driver refused one of them */
+    uint32_t growing; /* a lane that was empty begins with one launch, so that the device has it at once */
+};
+
+static uint64_t bytes_of(uint32_t size)
+{
+    return 2 * (EXECUTABLE_BYTES + size * NODE_BYTES);
+}
+
+static bool is_made(const chain *c)
+{
+    return c->exec[1] != NULL;
+}
+
+void hdi_chains_start(hdi_engine *engine)
+{
+    const hd_runtime *rt = engine->device->runtime;
+    pthread_mutex_init(&engine->chaining, NULL);
+    bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams &&
+               rt->driver->cuFuncGetParamInfo;
+    engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
+    /* On the CPU they cost and save nothing: there all is done as early, and for as long, as can be. */
+    engine->chains_eager = strcmp(rt->provider, "host") == 0;
+}
+
+/* ---- making and giving back ---- */
+
+static void unmake(hdi_engine *engine, chain *c, uint32_t size)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    if (is_made(c)) {
+        engine->chain_bytes -= bytes_of(size);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (c->exec[i]) {
+            driver->cuGraphExecDestroy(c->exec[i]); /* one that is under way goes when it has ended */
+        }
+    }
+    if (c->graph) {
+        driver->cuGraphDestroy(c->graph);
+    }
+    *c = (chain){.graph = NULL};
+}
+
+static void unmake_all(hdi_engine *engine, hdi_feed *feed)
+{
+    for (uint32_t s = 0; feed->chains && s < HDI_CHAIN_SIZES; s++) {
+        unmake(engine, &feed->chains->of[s], (uint32_t)1 << s);
+    }
+}
+
+/* Gives back what no lane has used since `before`. Returns the latest use of what is left, 0: nothing is. */
+static int64_t give_back(hdi_engine *engine, int64_t before)
+{
+    int64_t latest = 0;
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        hdi_feed *feed = &engine->feeds[i];
+        if (!feed->chains) {
+            continue;
+        }
+        if (feed->chains->used < before && feed->passed == feed->issued) {
+            unmake_all(engine, feed);
+            free(feed->chains);
+            feed->chains = NULL;
+        } else if (feed->chains->used > latest) {
+            latest = feed->chains->used;
+        }
+    }
+    return latest;
+}
+
+bool hdi_chains_tidy(hdi_engine *engine, int64_t now)
+{
+    if (!engine->chains_used || now < engine->chains_tidied + TIDY_NS) {
+        return engine->chains_used;
+    }
+    pthread_mutex_lock(&engine->chaining);
+    engine->chains_tidied = now;
+    engine->chains_used = give_back(engine, now - IDLE_NS) != 0;
+    pthread_mutex_unlock(&engine->chaining);
+    return engine->chains_used;
+}
+
+void hdi_chains_forget(hdi_engine *engine)
+{
+    pthread_mutex_lock(&engine->chaining);
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        unmake_all(engine, &engine->feeds[i]);
+    }
+    free(engine->chain_functions);
+    engine->chain_functions = NULL;
+    /* The numbers of the module's kernels will be those of others. */
+    for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
+        atomic_store_explicit(&engine->seen_to_end[i], 0, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&engine->chaining);
+}
+
+void hdi_chains_end(hdi_engine *engine, bool driver_usable)
+{
+    for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
+        if (driver_usable) {
+            unmake_all(engine, &engine->feeds[i]);
+        }
+        free(engine->feeds[i].chains);
+        engine->feeds[i].chains = NULL;
+    }
+    free(engine->chain_functions);
+    pthread_mutex_destroy(&engine->chaining);
+}
+
+/* Where the arguments of a kernel are in its block. Not known, or too many: so it stays without a chain. */
+static void look_up(const hdi_engine *engine, function *f, hdcu_function handle, size_t bytes)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    size_t offset = 0, size = 0, end = 0;
+    hdcu_result r = HDCU_SUCCESS;
+    *f = (function){.handle = handle, .bytes = (uint32_t)bytes};
+    while (f->n < PARAMETERS_MOST) {
+        r = driver->cuFuncGetParamInfo(handle, f->n, &offset, &size);
+        if (r != HDCU_SUCCESS || offset < end || offset + size > bytes) {
+            break;
+        }
+        f->offset[f->n++] = (uint16_t)offset;
+        end = offset + size;
+    }
+    f->fits = r == HDCU_ERROR_INVALID_VALUE && end == bytes; /* so that was the last one */
+}
+
+/* NULL: the kernel is launched by itself. */
+static const function *function_of(hdi_engine *engine, const hdi_launch *launch, uint32_t kernel)
+{
+    if (!engine->chain_functions) {
+        engine->chain_functions = calloc(1, sizeof *engine->chain_functions);
+        if (!engine->chain_functions) {
+            return NULL;
+        }
+    }
+    function *f = &engine->chain_functions->of[kernel % FUNCTIONS];
+    if (f->handle != launch->params.function || f->bytes != launch->bytes) {
+        look_up(engine, f, launch->params.function, launch->bytes);
+    }
+    return f->fits ? f : NULL;
+}
+
+/* The launch of a command as a node takes it. False: it does not. */
+static bool fill(hdi_engine *engine, const hdi_command *c, filling *out)
+{
+    uint32_t kernel = c->kernel;
+    const function *f = hdi_launch_fill(engine->device, c, &out->launch) && out->launch.params.function
+                            ? function_of(engine, &out->launch, kernel)
+                            : NULL;
+    if (!f) {
+        return false;
+    }
+    const unsigned char *block = out->launch.extra[1];
+    for (uint32_t i = 0; i < f->n; i++) {
+        out->parameters[i] = (void *)(uintptr_t)(block + f->offset[i]);
+    }
+    out->launch.params.extra = NULL;
+    out->launch.params.parameters = f->n ? out->parameters : NULL;
+    return true;
+}
+
+/* A graph of `size` nodes in a line, each a launch like this one. */
+static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const filling *like)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_result r = driver->cuGraphCreate(&c->graph, 0);
+    for (uint32_t i = 0; i < size && r == HDCU_SUCCESS; i++) {
+        r = driver->cuGraphAddKernelNode(&c->node[i], c->graph, i ? &c->node[i - 1] : NULL, i ? 1 : 0,
+                                         &like->launch.params);
+    }
+    for (int i = 0; i < 2 && r == HDCU_SUCCESS; i++) {
+        r = driver->cuGraphInstantiateWithFlags(&c->exec[i], c->graph, 0);
+    }
+    if (r != HDCU_SUCCESS) {
+        if (!is_made(c)) {
+            unmake(engine, c, size);
+        }
+        return r;
+    }
+    engine->chain_bytes += bytes_of(size);
+    return HDCU_SUCCESS;
+}
+
+/* The driver refused something that concerns chains, not a launch. */
+static void refused(hdi_engine *engine, int code)
+{
+    if (hdi_driver_code_is_fatal(code)) {
+        hdi_engine_lose(engine, code);
+    } else if (++engine->chain_refusals >= REFUSALS_MOST) {
+        engine->chain_refusals = 0;
+        engine->chains_again = engine->now + RETRY_NS;
+    }
+}
+
+/* Whether there is a chain of this size, or can be now. */
+static bool have(hdi_engine *engine, hdi_feed *feed, uint32_t s, const filling *like)
+{
+    chain *c = &feed->chains->of[s];
+    uint32_t size = (uint32_t)1 << s;
+    if (is_made(c)) {
+        return true;
+    }
+    if (!engine->chains_eager && ++c->wanted < WANTED_BEFORE_MADE) {
+        return false;
+    }
+    uint64_t most = (uint64_t)engine->device->runtime->options.chain_memory;
+    if (engine->chain_bytes + bytes_of(size) > most) {
+        c->wanted = 0;
+        give_back(engine, engine->now - TIDY_NS);
+        if (!feed->chains || engine->chain_bytes + bytes_of(size) > most) {
+            return false;
+        }
+    }
+    c->wanted = 0;
+    hdcu_result r = make(engine, c, size, like);
+    if (r != HDCU_SUCCESS) {
+        refused(engine, r);
+    }
+    return r == HDCU_SUCCESS;
+}
+
+/* ---- what goes into a chain ---- */
+
+bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
+{
+    /* relaxed: a number is given to another kernel long after the launches of the former one */
+    uint64_t word = atomic_load_explicit(&engine->seen_to_end[kernel / 64 % HDI_KERNEL_WORDS], memory_order_relaxed);
+    return !(word >> kernel % 64 & 1);
+}
+
+void hdi_chain_note(hdi_engine *engine, hdi_feed *feed, uint32_t kernel, uint64_t position)
+{
+    if (hdi_chain_is_new(engine, kernel) && feed->n_new < HDI_FEED_NEW) {
+        feed->new_kernels[feed->n_new].kernel = kernel;
+        feed->new_kernels[feed->n_new].position = position;
+        feed->n_new++;
+    }
+}
+
+void hdi_chain_learn(hdi_engine *engine, hdi_feed *feed)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < feed->n_new; i++) {
+        if (feed->new_kernels[i].position <= feed->passed) {
+            uint32_t kernel = feed->new_kernels[i].kernel;
+            atomic_fetch_or_explicit(&engine->seen_to_end[kernel / 64 % HDI_KERNEL_WORDS], (uint64_t)1 << kernel % 64,
+                                     memory_order_relaxed);
+        } else {
+            feed->new_kernels[left++] = feed->new_kernels[i];
+        }
+    }
+    feed->n_new = left;
+}
+
+void hdi_chain_measure(hdi_feed *feed, uint32_t launches, int64_t since)
+{
+    int64_t now = hdi_clock_ns();
+    int64_t from = since > feed->passed_at ? since : feed->passed_at;
+    feed->passed_at = now;
+    if (launches > 0) {
+        int64_t each = (now - from) / launches + 1;
+        int64_t old = feed->kernel_ns ? feed->kernel_ns : each;
+        /* Longer ones are believed sooner: a chain that is too short costs less than one that is too long. */
+        feed->kernel_ns = each > old ? (old + each) / 2 : (3 * old + each) / 4;
+    }
+}
+
+/* How many launches may be given together now. */
+static uint32_t limit_of(const hdi_engine *engine, const hdi_feed *feed, uint32_t most)
+{
+    uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
+    if (!engine->chains_eager) {
+        int64_t fit = feed->kernel_ns ? SPAN_NS / feed->kernel_ns : MOST_UNMEASURED;
+        fit = fit < 1 ? 1 : fit;
+        limit = fit < limit ? (uint32_t)fit : limit;
+    }
+    return feed->chains->growing < limit ? feed->chains->growing : limit;
+}
+
+/* Whether something is to happen right behind a position: an event, a mark, or somebody waits for it. */
+static bool ends_at(const hdi_engine *engine, const hdi_feed *feed, uint64_t position)
+{
+    const hdi_channel *channel = &engine->device->channel;
+    const hdi_lane_shared *shared = &channel->lanes[feed->number];
+    uint64_t event = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
+    uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
+    uint64_t publish_every = engine->watchdog_ns ? 1 : channel->slots / 8;
+    return (event > feed->event_last && event <= position) || (host > feed->published && host <= position) ||
+           position - feed->published >= publish_every || hdi_is_asked(channel, feed->number, position);
+}
+
+/* Launches from where the feed is; where each ends. */
+static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, uint32_t limit, filling fillings[],
+                       uint64_t ends[])
+{
+    uint32_t n = 0;
+    uint64_t at = feed->issued;
+    while (n < limit && at != head) {
+        const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
+        uint64_t slots = *(const volatile uint8_t *)&c->slots;
+        if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_new(engine, c->kernel) ||
+            !fill(engine, c, &fillings[n])) {
+            break;
+        }
+        at += slots;
+        ends[n++] = at;
+        if (ends_at(engine, feed, at)) {
+            break;
+        }
+    }
+    return n;
+}
+
+/* Fills a chain and launches it. False: the driver refused; nothing of it was issued. */
+static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, const filling fillings[], uint64_t end)
+{
+    const hdi_driver *driver = engine->device->runtime->driver;
+    hdcu_graphexec exec = c->exec[c->turn];
+    c->turn ^= 1;
+    for (uint32_t i = 0; i < size; i++) {
+        hdcu_result r = driver->cuGraphExecKernelNodeSetParams(exec, c->node[i], &fillings[i].launch.params);
+        if (r != HDCU_SUCCESS) {
+            if (hdi_driver_code_is_fatal(r)) {
+                hdi_engine_lose(engine, r);
+            }
+            return false; /* it is the launch's own fault: it fails, or works, by itself */
+        }
+    }
+    /* Where this process ends in the call, or before `issued` passes the commands, their work may have begun. */
+    atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, end, memory_order_release);
+    hdcu_result r = driver->cuGraphLaunch(exec, feed->stream);
+    if (r != HDCU_SUCCESS) {
+        refused(engine, r);
+    } else {
+        engine->chain_refusals = 0;
+    }
+    return r == HDCU_SUCCESS;
+}
+
+static bool begin(hdi_engine *engine, hdi_feed *feed)
+{
+    if (!feed->chains) {
+        feed->chains = calloc(1, sizeof *feed->chains);
+    }
+    if (!feed->chains || feed->issued < feed->chains->plain) {
+        return false;
+    }
+    if (feed->issued == feed->passed || !feed->chains->growing) {
+        feed->chains->growing = 1;
+    }
+    feed->chains->used = engine->now;
+    engine->chains_used = true;
+    return true;
+}
+
+/* `chaining` is held. */
+static uint32_t issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
+{
+    filling fillings[HDI_CHAIN_MOST];
+    uint64_t ends[HDI_CHAIN_MOST];
+    if (!begin(engine, feed)) {
+        return 0;
+    }
+    uint32_t n = gather(engine, feed, head, limit_of(engine, feed, most), fillings, ends);
+    if (n == 0) {
+        return 0;
+    }
+    uint32_t s = 31 - (uint32_t)__builtin_clz(n);
+    while (!have(engine, feed, s, &fillings[0])) {
+        if (s == 0 || !feed->chains || hdi_device_lost(engine->device)) {
+            return 0;
+        }
+        s--;
+    }
+    uint32_t size = (uint32_t)1 << s;
+    if (!launch(engine, feed, &feed->chains->of[s], size, fillings, ends[size - 1])) {
+        feed->chains->plain = ends[size - 1];
+        return 0;
+    }
+    feed->chains->growing = size * 2 > HDI_CHAIN_MOST ? HDI_CHAIN_MOST : size * 2;
+    *end = ends[size - 1];
+    return size;
+}
+
+uint32_t hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
+{
+    if (!engine->chain_most || engine->now < engine->chains_again) {
+        return 0;
+    }
+    pthread_mutex_lock(&engine->chaining);
+    uint32_t n = issue(engine, feed, head, most, end);
+    pthread_mutex_unlock(&engine->chaining);
+    return n;
+}

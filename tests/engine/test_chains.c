@@ -1,0 +1,315 @@
+/* test_chains.c - launches that are given to the driver together: how many, where chains end, what happens to those that the driver refuses, and that
+ * executables stay within their bound and go when nobody needs them.
+ *
+ * Threads: the main one, the device's engine. Locks: `gate`, which the engine is held up at inside the driver, so that there is a backlog.
+ * Always: what is looked at is what the driver was asked for.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "conformance/work.h"
+#include "driver/driver.h"
+
+enum { BACKLOG = 600, WORDS = 16, ODD = 77 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool closed, reached;
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
+
+static _Atomic uint64_t chains, nodes, singles, executables; /* asked for; of the last, how many there are */
+static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
+static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
+
+static void set_gate(bool closed)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.closed = closed;
+    gate.reached = false;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void await_engine_at_gate(void)
+{
+    pthread_mutex_lock(&gate.mutex);
+    while (!gate.reached) {
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    }
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void pass_gate(void)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.reached = true;
+    pthread_cond_broadcast(&gate.changed);
+    while (gate.closed) {
+        pthread_cond_wait(&gate.changed, &gate.mutex);
+    }
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec, hdcu_graphnode,
+                                                           const hdcu_kernel_node_params *);
+hdcu_result __real_hdi_host_cuGraphLaunch(hdcu_graphexec, hdcu_stream);
+hdcu_result __real_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *, hdcu_graph, unsigned long long);
+hdcu_result __real_hdi_host_cuGraphExecDestroy(hdcu_graphexec);
+hdcu_result __real_hdi_host_cuLaunchKernel(hdcu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                           unsigned, hdcu_stream, void **, void **);
+/* clang-format off */
+hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p);
+hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec e, hdcu_stream s);
+hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *e, hdcu_graph g, unsigned long long flags);
+hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec e);
+hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, hdcu_stream s, void **parameters, void **extra);
+
+hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
+{
+    if (p->grid_x == ODD && atomic_load(&refuse_set)) {
+        return atomic_load(&refuse_set);
+    }
+    atomic_fetch_add(&filled, 1);
+    return __real_hdi_host_cuGraphExecKernelNodeSetParams(e, n, p);
+}
+
+hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec e, hdcu_stream s)
+{
+    uint64_t n = atomic_exchange(&filled, 0);
+    atomic_fetch_add(&chains, 1);
+    atomic_fetch_add(&nodes, n);
+    atomic_store(&longest, n > atomic_load(&longest) ? n : atomic_load(&longest));
+    pass_gate();
+    return __real_hdi_host_cuGraphLaunch(e, s);
+}
+
+hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *e, hdcu_graph g, unsigned long long flags)
+{
+    atomic_fetch_add(&executables, 1);
+    return __real_hdi_host_cuGraphInstantiateWithFlags(e, g, flags);
+}
+
+hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec e)
+{
+    atomic_fetch_sub(&executables, 1);
+    return __real_hdi_host_cuGraphExecDestroy(e);
+}
+
+hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, hdcu_stream s, void **parameters, void **extra)
+{
+    atomic_store(&filled, 0);
+    atomic_fetch_add(&singles, 1);
+    pass_gate();
+    if (gx == ODD && atomic_load(&refuse_launch)) {
+        return atomic_load(&refuse_launch);
+    }
+    return __real_hdi_host_cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);
+}
+/* clang-format on */
+
+typedef struct scene {
+    hd_runtime *runtime;
+    conf_kernels kernels;
+    hd_lane *lane;
+    hd_buffer *y, *x;
+} scene;
+
+static hd_ticket add_one(const scene *s, uint32_t grid)
+{
+    hd_ticket ticket;
+    hd_arg args[] = {hd_inout(s->y), hd_in(s->x), hd_f32(1), hd_u64(WORDS)};
+    assert_ok(hd_launch(s->lane, s->kernels.axpy, conf_dims(grid, 1, 1), conf_dims(WORDS, 1, 1), 0, args, 4, &ticket));
+    return ticket;
+}
+
+static void forget_counts(void)
+{
+    atomic_store(&chains, 0);
+    atomic_store(&nodes, 0);
+    atomic_store(&singles, 0);
+    atomic_store(&longest, 0);
+    atomic_store(&refuse_set, 0);
+    atomic_store(&refuse_launch, 0);
+}
+
+static scene begin(const char *settings)
+{
+    scene s = {.runtime = NULL};
+    char text[200];
+    snprintf(text, sizeof text, "driver=host placement=thread host_devices=1 lane_slots=1024 %s", settings);
+    hd_options options = {sizeof options, text};
+    assert_ok(hd_open(&options, &s.runtime));
+    s.kernels = conf_builtins(s.runtime);
+    assert_ok(hd_lane_create(s.runtime, 0, &s.lane));
+    assert_ok(hd_alloc(s.lane, WORDS * 4, &s.y));
+    assert_ok(hd_alloc(s.lane, WORDS * 4, &s.x));
+    assert_ok(hd_fill(s.y, 0, conf_bits(0), WORDS * 4, NULL));
+    assert_ok(hd_fill(s.x, 0, conf_bits(1), WORDS * 4, NULL));
+    assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER)); /* the kernel is known from here on */
+    forget_counts();
+    return s;
+}
+
+/* So many launches behind the one that the engine is held up in. */
+static hd_ticket pile_up(const scene *s, int n)
+{
+    hd_ticket last = {0};
+    set_gate(true);
+    for (int i = 0; i < n; i++) {
+        last = add_one(s, 1);
+        if (i == 0) {
+            await_engine_at_gate();
+        }
+    }
+    return last;
+}
+
+static void holds(const scene *s, float value)
+{
+    float got[WORDS];
+    assert_ok(hd_read(s->y, 0, got, sizeof got));
+    for (int i = 0; i < WORDS; i++) {
+        assert_true(got[i] == value);
+    }
+}
+
+static void a_backlog_goes_in_chains(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    hd_ticket last = pile_up(&s, BACKLOG);
+    set_gate(false);
+    assert_ok(hd_wait(last, HD_FOREVER));
+    holds(&s, BACKLOG + 1);
+    assert_int_equal(atomic_load(&singles), 0);
+    assert_int_equal(atomic_load(&nodes), BACKLOG);
+    assert_int_equal(atomic_load(&longest), 32);
+    assert_true(atomic_load(&chains) < BACKLOG / 8);
+    hd_close(s.runtime);
+}
+
+static void the_option_bounds_them(void **state)
+{
+    (void)state;
+    for (int most = 0; most <= 8; most += 4) {
+        char text[40];
+        snprintf(text, sizeof text, "chains=%d", most);
+        scene s = begin(text);
+        hd_ticket last = pile_up(&s, BACKLOG);
+        set_gate(false);
+        assert_ok(hd_wait(last, HD_FOREVER));
+        holds(&s, BACKLOG + 1);
+        assert_int_equal(atomic_load(&longest), most);
+        assert_int_equal(atomic_load(&singles), most ? 0 : BACKLOG);
+        hd_close(s.runtime);
+    }
+}
+
+/* Somebody waits for one in the middle before it is issued: it does not wait for what comes behind. */
+static void a_chain_ends_where_somebody_waits(void **state)
+{
+    (void)state;
+    enum { IN_THE_MIDDLE = 333 };
+    scene s = begin("");
+    set_gate(true);
+    hd_ticket middle = {0}, last = {0};
+    for (int i = 0; i < BACKLOG; i++) {
+        last = add_one(&s, 1);
+        middle = i == IN_THE_MIDDLE ? last : middle;
+        if (i == 0) {
+            await_engine_at_gate();
+        }
+    }
+    assert_status(hd_wait(middle, 0), HD_ERROR_TIMEOUT); /* it is asked for from here on */
+    set_gate(false);
+    assert_ok(hd_wait(middle, HD_FOREVER));
+    assert_ok(hd_wait(last, HD_FOREVER));
+    holds(&s, BACKLOG + 1);
+    hd_close(s.runtime);
+}
+
+/* The driver does not take a launch into a chain, but by itself. */
+static void what_a_chain_cannot_hold_is_launched_by_itself(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    pile_up(&s, 100);
+    hd_ticket odd = add_one(&s, ODD);
+    hd_ticket last = {0};
+    for (int i = 0; i < 100; i++) {
+        last = add_one(&s, 1);
+    }
+    atomic_store(&refuse_set, HDCU_ERROR_NOT_SUPPORTED);
+    set_gate(false);
+    assert_ok(hd_wait(odd, HD_FOREVER));
+    assert_ok(hd_wait(last, HD_FOREVER));
+    holds(&s, 202);
+    assert_true(atomic_load(&singles) > 0 && atomic_load(&singles) <= 32);
+    hd_close(s.runtime);
+}
+
+/* Nor by itself: then it alone failed, and what comes behind it in the lane is not done. */
+static void a_launch_that_is_refused_fails_by_itself(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    hd_ticket before = pile_up(&s, 100);
+    hd_ticket odd = add_one(&s, ODD);
+    hd_ticket behind = add_one(&s, 1);
+    atomic_store(&refuse_set, HDCU_ERROR_INVALID_VALUE);
+    atomic_store(&refuse_launch, HDCU_ERROR_INVALID_VALUE);
+    set_gate(false);
+    assert_ok(hd_wait(before, HD_FOREVER));
+    hd_error e = {.size = sizeof e};
+    assert_status(hd_wait(odd, HD_FOREVER), HD_ERROR_FAILED);
+    hd_last_error(&e);
+    assert_int_equal(e.ticket, odd.sequence);
+    assert_string_equal(e.kernel, "hd_axpy_f32");
+    assert_status(hd_wait(behind, HD_FOREVER), HD_ERROR_FAILED);
+    hd_last_error(&e);
+    assert_int_equal(e.ticket, odd.sequence);
+    hd_close(s.runtime);
+}
+
+static void executables_are_bounded_and_go(void **state)
+{
+    (void)state;
+    enum { LANES = 40, FIT = 2 * 4 * 6 }; /* four lanes' worth of all sizes, no more than 1.6 MiB each */
+    scene s = begin("chain_memory=4M");
+    scene lanes[LANES];
+    for (int i = 0; i < LANES; i++) {
+        lanes[i] = s;
+        assert_ok(hd_lane_create(s.runtime, 0, &lanes[i].lane));
+        assert_ok(hd_alloc(lanes[i].lane, WORDS * 4, &lanes[i].y));
+        assert_ok(hd_fill(lanes[i].y, 0, conf_bits(0), WORDS * 4, NULL));
+        hd_ticket last = {0};
+        for (int k = 0; k < 70; k++) {
+            last = add_one(&lanes[i], 1);
+        }
+        assert_ok(hd_wait(last, HD_FOREVER));
+        holds(&lanes[i], 70);
+        assert_in_range(atomic_load(&executables), 1, FIT);
+    }
+    while (atomic_load(&executables) > 0) {
+        conf_nap_ms(1); /* nobody uses them */
+    }
+    assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER));
+    holds(&s, 2);
+    hd_close(s.runtime);
+    assert_int_equal(atomic_load(&executables), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_backlog_goes_in_chains),
+        cmocka_unit_test(the_option_bounds_them),
+        cmocka_unit_test(a_chain_ends_where_somebody_waits),
+        cmocka_unit_test(what_a_chain_cannot_hold_is_launched_by_itself),
+        cmocka_unit_test(a_launch_that_is_refused_fails_by_itself),
+        cmocka_unit_test(executables_are_bounded_and_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
