@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
+#include "data/submit_care.h"
 #include "engine/engine.h"
 
 #define SOURCES_FIRST 16
@@ -20,7 +21,7 @@ static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t e
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
 }
 
-static bool add_source(hdi_waits *w, hdi_mark mark)
+static bool __attribute__((noinline)) add_source(hdi_waits *w, hdi_mark mark)
 {
     if (w->n_sources == w->sources_room) {
         uint32_t room = w->sources_room ? 2 * w->sources_room : SOURCES_FIRST;
@@ -35,7 +36,8 @@ static bool add_source(hdi_waits *w, hdi_mark mark)
     return true;
 }
 
-static hdi_gathered add_wait(hd_runtime *rt, hdi_waits *w, hdi_mark mark, bool source)
+static inline __attribute__((always_inline)) hdi_gathered add_wait(hd_runtime *rt, hdi_waits *w, hdi_mark mark,
+                                                                   bool source)
 {
     uint32_t i = w->index[mark.lane];
     if (i >= w->n || w->entries[i].lane != mark.lane) {
@@ -55,26 +57,32 @@ static hdi_gathered add_wait(hd_runtime *rt, hdi_waits *w, hdi_mark mark, bool s
     return add_source(w, mark) ? HDI_GATHERED : HDI_GATHERED_TOO_MUCH;
 }
 
-hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, bool ours)
+static hdi_gathered __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits *w, hdi_mark mark)
 {
-    if (!mark.position) {
-        return HDI_GATHERED;
-    }
+    return add_wait(rt, w, mark, true);
+}
+
+/* *over: it is finished and, for a source, good. */
+static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gatherer *g, hdi_mark mark, bool source,
+                                                                  bool ours, bool *over)
+{
     hd_lane *lane = g->lane;
     bool own = mark.lane == lane->global;
     const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, mark.lane);
+    *over = false;
     /* `done` before the failures: a failure is recorded before `done` passes it. */
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
     if (source && __builtin_expect(atomic_load_explicit(&other->failure_changes, memory_order_acquire) != 0, 0)) {
         hdi_failure failure;
         if (ours && hdi_failure_find(g->rt, mark.lane, mark.position, &failure)) {
-            return add_wait(g->rt, g->waits, mark, true);
+            return add_result(g->rt, g->waits, mark);
         }
         if (!ours && hdi_position_status(g->rt, mark.lane, mark.position, g->who)) {
             return HDI_GATHERED_FAILURE;
         }
     }
     if (done >= mark.position) {
+        *over = true;
         return HDI_GATHERED;
     }
     if (own && (lane->keeps_failure || !source)) {
@@ -91,16 +99,25 @@ hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, 
     return add_wait(g->rt, g->waits, mark, source);
 }
 
+hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, bool ours)
+{
+    bool over;
+    return mark.position ? look_at(g, mark, source, ours, &over) : HDI_GATHERED;
+}
+
+/* Whether a mark is of an operation of the lane that is not finished, and after whose failure it would refuse work. */
+static inline bool speaks_for_lane(const hd_lane *lane, hdi_mark mark)
+{
+    return mark.lane == lane->global && lane->keeps_failure &&
+           mark.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+}
+
 /* Whether an unfinished operation of the lane has read the segment since it was written: then the lane has waited for the writer, and refuses work
  * if that fails. */
 static bool lane_has_read(const hd_lane *lane, hdi_segment *s)
 {
-    const hdi_mark *readers = hdi_segment_readers(s);
-    bool found = false;
-    for (uint32_t i = 0; i < s->n_readers && !found; i++) {
-        found = readers[i].lane == lane->global;
-    }
-    return found && lane->keeps_failure;
+    const hdi_mark *mark = hdi_segment_reader(s, lane->global);
+    return mark && speaks_for_lane(lane, *mark);
 }
 
 /* The same for all segments of a use. */
@@ -111,9 +128,9 @@ static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
     for (uint32_t i = 0; parts && i < parts->n_wide && !found; i++) {
         const hdi_wide_reader *w = &parts->wide[i];
         found =
-            w->mark.lane == lane->global && w->low <= use->low && w->high >= use->high && w->writes == parts->writes;
+            w->low <= use->low && w->high >= use->high && w->writes == parts->writes && speaks_for_lane(lane, w->mark);
     }
-    return found && lane->keeps_failure;
+    return found;
 }
 
 static inline hdi_gathered gather_segment(const hdi_gatherer *g, hdi_segment *s, const hdi_use *use, bool ours)
@@ -157,6 +174,77 @@ hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours
 {
     hdi_uses *u = &use->buffer->uses;
     return u->parts ? gather_parts(g, use, ours) : gather_segment(g, &u->whole, use, ours);
+}
+
+/* ---- whole buffers ---- */
+
+/* Other lanes' readers that are finished leave the record: of few now, of many now and then. */
+static inline void settle_readers(const hdi_gatherer *g, const hdi_use *use, hdi_segment *s)
+{
+    if (s->room != 0) {
+        if (++s->looks >= s->n_readers) {
+            hdi_uses_settle(g->rt, &use->buffer->uses, use->low, use->high);
+        }
+        return;
+    }
+    hdi_mark *few = s->readers.few;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->n_readers; i++) {
+        if (few[i].lane == g->lane->global || !hdi_mark_done(g->rt, few[i])) {
+            if (kept != i) {
+                few[kept] = few[i];
+            }
+            kept++;
+        }
+    }
+    s->n_readers = kept;
+}
+
+/* A record of one segment that is not blank. */
+static inline __attribute__((always_inline)) hdi_gathered gather_whole(const hdi_gatherer *g, const hdi_use *use,
+                                                                       bool ours)
+{
+    hdi_segment *s = &use->buffer->uses.whole;
+    hdi_gathered result = HDI_GATHERED;
+    if (s->n_readers) {
+        if (use->write) {
+            const hdi_mark *readers = hdi_segment_readers(s);
+            for (uint32_t i = 0; i < s->n_readers && !result; i++) {
+                result = hdi_gather_mark(g, readers[i], false, false);
+            }
+        } else {
+            settle_readers(g, use, s);
+        }
+    }
+    bool look = s->writer.position && !(s->n_readers && !s->failed && lane_has_read(g->lane, s));
+    if (!result && look) {
+        bool over;
+        result = look_at(g, s->writer, use->read, ours, &over);
+        if (over && use->read) {
+            s->writer = (hdi_mark){0, 0};
+        }
+    }
+    return result;
+}
+
+hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain)
+{
+    hdi_gathered result = HDI_GATHERED;
+    bool good = true;
+    for (const hdi_use *use = uses; use != uses + n_uses && good && !result; use++, ours >>= 1) {
+        struct hd_buffer *b = use->buffer;
+        hdi_uses *u = &b->uses;
+        good = use->whole & (u->parts == NULL) & hdi_use_is_same(use) & (hdi_buffer_losses(b) == use->losses);
+        if (good) {
+            hdi_uses_tidy(g->rt, u, b->order);
+            if (!hdi_uses_is_blank(u)) {
+                result = gather_whole(g, use, ours & 1);
+                good = hdi_uses_has_room(u) || hdi_uses_prepare_parts(g->rt, u, b->order, use->low, use->high);
+            }
+        }
+    }
+    *plain = good;
+    return result;
 }
 
 hdi_gathered hdi_gather_again(const hdi_gatherer *g, const hdi_waits *apart)

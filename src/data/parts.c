@@ -306,10 +306,7 @@ bool hdi_segment_check(const hdi_segment *s)
     const hdi_mark *readers = s->room ? s->readers.many : s->readers.few;
     bool good = s->low < s->high && s->n_readers <= (s->room ? s->room : HDI_READERS_FEW);
     for (uint32_t i = 0; good && i < s->n_readers; i++) {
-        good = readers[i].position != 0;
-        for (uint32_t j = 0; good && j < i; j++) {
-            good = readers[i].lane != readers[j].lane;
-        }
+        good = readers[i].position != 0 && (i == 0 || readers[i - 1].lane < readers[i].lane);
     }
     return good;
 }

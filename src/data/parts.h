@@ -19,8 +19,9 @@ typedef struct hdi_segment {
     uint64_t low, high; /* bytes [low, high) */
     hdi_mark writer;    /* position 0: never written, or by an operation that has finished well */
     bool failed;        /* the writer has finished, and failed */
-    uint32_t n_readers; /* since the last write, one mark per lane */
+    uint32_t n_readers; /* since the last write, one mark per lane, by rising lane */
     uint32_t room;      /* of `many`; 0: the marks are in `few` */
+    uint32_t looks;     /* of many readers: uses since it was looked which of them are finished */
     union {
         hdi_mark few[HDI_READERS_FEW];
         hdi_mark *many;
@@ -30,6 +31,42 @@ typedef struct hdi_segment {
 static inline hdi_mark *hdi_segment_readers(hdi_segment *s)
 {
     return s->room ? s->readers.many : s->readers.few;
+}
+
+/* Where the mark of a lane is among the readers, or would be. */
+static inline uint32_t hdi_segment_reader_place(const hdi_mark *readers, uint32_t n, uint32_t lane)
+{
+    uint32_t first = 0;
+    while (n > 0) {
+        uint32_t half = n / 2;
+        bool behind = readers[first + half].lane < lane;
+        first = behind ? first + half + 1 : first;
+        n = behind ? n - half - 1 : half;
+    }
+    return first;
+}
+
+/* NULL: the lane has not read it since the last write, or that is finished. */
+static inline hdi_mark *hdi_segment_reader(hdi_segment *s, uint32_t lane)
+{
+    hdi_mark *readers = hdi_segment_readers(s);
+    uint32_t at = hdi_segment_reader_place(readers, s->n_readers, lane);
+    return at < s->n_readers && readers[at].lane == lane ? &readers[at] : NULL;
+}
+
+/* There is room for it. */
+static inline void hdi_segment_add_reader(hdi_segment *s, hdi_mark mark)
+{
+    hdi_mark *readers = hdi_segment_readers(s);
+    uint32_t at = hdi_segment_reader_place(readers, s->n_readers, mark.lane);
+    if (at < s->n_readers && readers[at].lane == mark.lane) {
+        readers[at].position = readers[at].position > mark.position ? readers[at].position : mark.position;
+        return;
+    }
+    for (uint32_t i = s->n_readers++; i > at; i--) {
+        readers[i] = readers[i - 1];
+    }
+    readers[at] = mark;
 }
 
 /* Its readers, and their memory. */

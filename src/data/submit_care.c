@@ -33,6 +33,7 @@ typedef struct submission {
     hdi_mark awaited; /* what is waited for in place of room in the lane; position 0: nothing */
     int archivings;   /* how often the log of failures had to be made room in */
     bool archived;    /* failures of the lane, as far as that was possible at once */
+    bool plain;       /* nothing of what follows concerns it: whole buffers, whose records have one segment */
     bool in_parts;    /* a record has several segments */
     bool queued;      /* `turn` is set, and in the lane's queue for room */
     hdi_room_waiter turn;
@@ -242,22 +243,28 @@ static bool refuses(const hd_lane *lane)
            atomic_load_explicit(&shared->failed, memory_order_acquire);
 }
 
-/* What may have changed since the operation was checked. Where something has, this gives up. Also looks whether records have several segments. */
-static hd_status look_again(submission *s)
+/* What may have changed since the operation was checked. Where something has, this gives up. */
+static hd_status look_at_lane(submission *s)
 {
     const hdi_same *same = s->among.same;
-    if (hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same))) {
+    if (__builtin_expect(hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same)), 0)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "%s: the lane was destroyed meanwhile", s->who);
     }
-    if (refuses(s->lane) || hdi_device_lost(s->lane->device)) {
+    if (__builtin_expect(refuses(s->lane) || hdi_device_lost(s->lane->device), 0)) {
         give_up(s);
         return hdi_lane_refuses(s->lane, s->who);
     }
-    if (same && same->kernel && !hdi_kernel_is_same(same)) {
+    if (__builtin_expect(same && same->kernel && !hdi_kernel_is_same(same), 0)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "%s: the kernel's module was unloaded meanwhile", s->who);
     }
+    return HD_OK;
+}
+
+/* Likewise of the buffers. Also looks whether records have several segments. */
+static hd_status look_at_buffers(submission *s)
+{
     s->in_parts = false;
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
@@ -298,6 +305,11 @@ static bool prepare(const submission *s)
     return true;
 }
 
+static inline bool is_ours(const submission *s, size_t i)
+{
+    return i < 32 && (s->among.ours >> i & 1);
+}
+
 static hdi_gathered gather(const submission *s)
 {
     const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
@@ -306,10 +318,21 @@ static hdi_gathered gather(const submission *s)
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         bool walked = s->claims && s->claimed[i];
         if (!walked && !hdi_uses_is_blank(&s->uses[i].buffer->uses)) {
-            result = hdi_gather_use(&g, &s->uses[i], i < 32 && (s->among.ours >> i & 1));
+            result = hdi_gather_use(&g, &s->uses[i], is_ours(s, i));
         }
     }
     return result || !s->claims ? result : hdi_gather_again(&g, &s->apart);
+}
+
+/* The same in one pass, see hdi_gather_plain. */
+static inline hdi_gathered gather_plain(submission *s)
+{
+    const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
+    s->lane->waits.n = s->lane->waits.n_sources = 0;
+    hdi_mark after = s->among.after;
+    hdi_gathered result = after.position ? hdi_gather_mark(&g, after, true, true) : HDI_GATHERED;
+    s->plain = true;
+    return result ? result : hdi_gather_plain(&g, s->uses, s->n_uses, s->among.ours, &s->plain);
 }
 
 /* A lane that accepts work again after failures takes the short way again, too: nothing behind them is affected. */
@@ -335,11 +358,17 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
     }
     hdi_submit_write(lane, s->command, gap);
     hdi_mark mark = {lane->global, lane->head};
-    for (size_t i = 0; i < s->n_uses; i++) {
-        const hdi_use *use = &s->uses[i];
-        hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, mark, garbage);
+    const hdi_use *end = s->uses + s->n_uses;
+    if (s->plain) {
+        for (const hdi_use *use = s->uses; use != end; use++) {
+            hdi_uses_commit_whole(&use->buffer->uses, use->write, mark);
+        }
+    } else {
+        for (const hdi_use *use = s->uses; use != end; use++) {
+            hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, mark, garbage);
+        }
+        give_claims_back(s);
     }
-    give_claims_back(s);
     if (s->queued) {
         leave_queue(s);
     }
@@ -396,32 +425,28 @@ static hd_status archive_failures(submission *s, bool *again)
     return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
 }
 
-/* One try. *done: the operation is in the ring; else it is to be tried again, unless there is a failure to tell. The locks are held before,
- * and after it where it did not fail. */
-static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
+/* Claims, settles, makes room in the records, and gathers. Where it fails it has given up. */
+static hd_status gather_parts(submission *s, hdi_gathered *result)
 {
-    hd_status status = look_again(s);
-    bool again = false;
-    status = status ? status : archive_failures(s, &again);
-    if (status || again || (s->in_parts && wait_for_claims(s))) {
-        return status;
-    }
-    hdi_gathered result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
-    if (!result && s->claims) {
-        status = look_again(s); /* the locks were open meanwhile */
+    *result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
+    if (!*result && s->claims) {
+        hd_status status = look_at_lane(s); /* the locks were open meanwhile */
+        status = status ? status : look_at_buffers(s);
         if (status) {
             return status;
         }
     }
-    if (!result && !prepare(s)) {
+    if (!*result && !prepare(s)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", s->who);
     }
-    result = result ? result : gather(s);
-    if (result == HDI_GATHERED_FAILURE) {
-        give_up(s);
-        return said();
-    }
+    *result = *result ? *result : gather(s);
+    return HD_OK;
+}
+
+/* Puts the operation into the ring, or waits until there may be room. */
+static hd_status enter(submission *s, hdi_gathered result, hdi_leaf **garbage, bool *done)
+{
     hd_lane *lane = s->lane;
     uint64_t gap = 0;
     uint64_t need = UINT64_MAX;
@@ -443,6 +468,34 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     bool in_time = wait_for_room(s, need);
     hdi_submit_lock(s->rt, s->locks);
     return in_time ? HD_OK : not_in_time(s, "is full");
+}
+
+/* One try. *done: the operation is in the ring; else it is to be tried again, unless there is a failure to tell. The locks are held before,
+ * and after it where it did not fail. */
+static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
+{
+    hd_status status = look_at_lane(s);
+    bool again = false;
+    status = status ? status : archive_failures(s, &again);
+    if (status || again) {
+        return status;
+    }
+    hdi_gathered result = gather_plain(s);
+    if (!s->plain) {
+        status = look_at_buffers(s);
+        if (status || (s->in_parts && wait_for_claims(s))) {
+            return status;
+        }
+        status = gather_parts(s, &result);
+        if (status) {
+            return status;
+        }
+    }
+    if (result == HDI_GATHERED_FAILURE) {
+        give_up(s);
+        return said();
+    }
+    return enter(s, result, garbage, done);
 }
 
 hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

@@ -56,6 +56,7 @@ static void settle_segment(hd_runtime *rt, hdi_segment *s)
         }
     }
     s->n_readers = kept;
+    s->looks = 0;
     /* `done` before the failures: a failure is recorded before `done` passes it */
     if (s->writer.position && !s->failed && hdi_mark_done(rt, s->writer)) {
         s->failed = has_failed(rt, s->writer);
@@ -166,6 +167,7 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     }
     s->readers.many = many;
     s->room = 2 * room;
+    s->looks = 0;
     return true;
 }
 
@@ -209,20 +211,6 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     return true;
 }
 
-static void add_reader(hdi_segment *s, hdi_mark mark)
-{
-    hdi_mark *readers = hdi_segment_readers(s);
-    for (uint32_t i = 0; i < s->n_readers; i++) {
-        if (readers[i].lane == mark.lane) {
-            if (readers[i].position < mark.position) {
-                readers[i].position = mark.position;
-            }
-            return;
-        }
-    }
-    readers[s->n_readers++] = mark;
-}
-
 static bool is_mark(hdi_mark a, hdi_mark b)
 {
     return a.lane == b.lane && a.position == b.position;
@@ -247,7 +235,7 @@ static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark)
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
         if (!is_mark(s->writer, mark)) { /* what the operation itself writes */
-            add_reader(s, mark);
+            hdi_segment_add_reader(s, mark);
         }
     }
 }
@@ -281,19 +269,12 @@ static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark
 
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage)
 {
-    hdi_segment *whole = &u->whole;
-    if (u->parts) {
-        if (write) {
-            commit_write(u, low, high, mark, garbage);
-        } else {
-            commit_read(u, low, high, mark);
-        }
+    if (!u->parts) {
+        hdi_uses_commit_whole(u, write, mark);
     } else if (write) {
-        hdi_segment_release(whole);
-        whole->writer = mark;
-        whole->failed = false;
-    } else if (!is_mark(whole->writer, mark)) {
-        add_reader(whole, mark);
+        commit_write(u, low, high, mark, garbage);
+    } else {
+        commit_read(u, low, high, mark);
     }
 }
 
@@ -302,7 +283,7 @@ bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark)
     if (!room_for_reader(rt, &u->whole)) {
         return false;
     }
-    add_reader(&u->whole, mark);
+    hdi_segment_add_reader(&u->whole, mark);
     return true;
 }
 

@@ -73,6 +73,12 @@ static inline void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order)
     }
 }
 
+/* Whether a record of one segment has room for a reader more. */
+static inline bool hdi_uses_has_room(const hdi_uses *u)
+{
+    return u->whole.n_readers < (u->whole.room ? u->whole.room : HDI_READERS_FEW);
+}
+
 /* The slow part of hdi_uses_prepare. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high);
 
@@ -90,6 +96,20 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order,
 /* Notes that `mark` reads or writes [low, high), prepared before. What becomes superfluous is put in front of *garbage, for
  * hdi_leaves_free once the lock is released. */
 void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage);
+
+/* The same for a use of the whole buffer whose record has one segment. */
+static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_mark mark)
+{
+    hdi_segment *s = &u->whole;
+    if (write) {
+        hdi_segment_release(s);
+        s->writer = mark;
+        s->failed = false;
+    } else if (s->writer.lane != mark.lane ||
+               s->writer.position != mark.position) { /* what the operation itself writes */
+        hdi_segment_add_reader(s, mark);
+    }
+}
 
 /* The usual record: nobody but `lane` has unfinished business with any part of the buffer as far as the record says, it has room
  * for one more reader, and its last writer is not among the operations up to `failed_to`, some of which failed. */
