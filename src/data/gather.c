@@ -109,6 +109,7 @@ hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, 
 static inline bool speaks_for_lane(const hd_lane *lane, hdi_mark mark)
 {
     return mark.lane == lane->global && lane->keeps_failure &&
+           mark.position > atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
            mark.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
 }
 

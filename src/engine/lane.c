@@ -86,6 +86,8 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     lane->head += 1;
     if (command->op == HDI_OP_RESUME) {
         atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
+        /* What fails by a result that was waited for before would not keep the lane from what comes now. */
+        memset(lane->seen_source, 0, (size_t)lane->runtime->n_devices * HDI_LANES_MAX * sizeof *lane->seen_source);
     }
     /* As hdi_submit_publish. */
     atomic_store_explicit(&lane->submitted, lane->head, memory_order_release);

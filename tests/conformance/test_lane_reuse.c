@@ -50,6 +50,34 @@ static void a_late_failure_is_the_former_owners(void **state)
     conf_close(runtime);
 }
 
+/* That the former owner has read a result which fails later tells the lane's next one nothing: it fails by that result, too. */
+static void what_the_former_owner_read_still_fails(void **state)
+{
+    (void)state;
+    char settings[128];
+    snprintf(settings, sizeof settings, "fault=cuLaunchKernel:2=1 delay=cuLaunchKernel:2=%d", delay_us);
+    hd_runtime *runtime = conf_open(settings);
+    conf_kernels k = conf_builtins(runtime);
+    static hd_lane *lanes[lanes_most];
+    hd_buffer *x = NULL, *y = NULL, *z = NULL;
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &y));
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &z));
+    int made = take_all(runtime, lanes);
+    hd_lane *writer = lanes[made - 2], *reader = lanes[made - 1];
+    CONF_OK(conf_fill(writer, k, y, 0, 4, 1, NULL));
+    CONF_OK(hd_lane_wait(writer, 60 * CONF_SECOND));
+    CONF_OK(conf_fill(writer, k, x, 0, 4, 2, NULL)); /* fails, after a while */
+    hd_status status = conf_copy(reader, k, y, 0, x, 0, 4, NULL);
+    CONF_TRUE(status == HD_OK || status == HD_ERROR_FAILED);
+    hd_lane_destroy(reader);
+    CONF_OK(hd_lane_create(runtime, 0, &reader)); /* the only one there is, with its work */
+    hd_ticket ticket = {NULL, 0};
+    status = conf_copy(reader, k, z, 0, x, 0, 4, &ticket);
+    CONF_FAILS(status ? status : hd_wait(ticket, 60 * CONF_SECOND), HD_ERROR_FAILED);
+    conf_close(runtime);
+}
+
 /* A failed lane that nobody reset. */
 static void an_early_failure_is_the_former_owners(void **state)
 {
@@ -181,9 +209,8 @@ int main(void)
 {
     conf_begin("test_lane_reuse");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(a_late_failure_is_the_former_owners),
-        CONF_CASE(an_early_failure_is_the_former_owners),
-        CONF_CASE(copies_do_not_take_lanes_of_the_program),
+        CONF_CASE(a_late_failure_is_the_former_owners),   CONF_CASE(what_the_former_owner_read_still_fails),
+        CONF_CASE(an_early_failure_is_the_former_owners), CONF_CASE(copies_do_not_take_lanes_of_the_program),
         CONF_CASE(threads_beyond_the_number_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
