@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "base/handle.h"
+#include "base/handover.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10) /* more, where more is asked for at once */
 #define YARD_BYTES                                                                                                     \
@@ -119,9 +120,11 @@ void *hdi_ground_take(hdi_ground *ground, size_t bytes)
 static void bury(const chunk *c)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    HDI_HANDOVER_BEGIN(); /* stale handles lead there at any time */
     if (mmap(c->base, c->bytes, PROT_READ, flags, -1, 0) == MAP_FAILED) {
         madvise(c->base, c->bytes, MADV_DONTNEED);
     }
+    HDI_HANDOVER_END();
 }
 
 void hdi_ground_clear(hdi_ground *ground)

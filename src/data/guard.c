@@ -164,11 +164,6 @@ static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, 
     return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, who, out);
 }
 
-static hdi_mark mark_of(hd_ticket ticket)
-{
-    return (hdi_mark){hdi_lane_any(ticket.lane)->global, ticket.sequence};
-}
-
 /* From now on the record covers the content alone, which the operation of the mark has written. */
 static void set_uses(struct hd_buffer *b, hdi_mark writer)
 {
@@ -213,7 +208,7 @@ hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
     b->bytes = bytes;
     HDI_HANDOVER_END();
     b->special |= HDI_BUFFER_GUARDED;
-    set_uses(b, mark_of(ticket));
+    set_uses(b, hdi_ticket_mark(ticket));
     return HD_OK;
 }
 
@@ -275,7 +270,7 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
     status =
         status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, chunk->buffer, HDI_GUARD_BYTES, &ticket);
-    hdi_mark last = ticket.lane ? mark_of(ticket) : (hdi_mark){0, 0};
+    hdi_mark last = ticket.lane ? hdi_ticket_mark(ticket) : (hdi_mark){0, 0};
     bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
                 !hdi_position_status(rt, last.lane, last.position, "hd_free");
     if (good) {
@@ -337,7 +332,7 @@ void hdi_guard_check(struct hd_buffer *b)
     bool read = settled && read_guards(&block, deadline, guards);
     hd_ticket ticket;
     if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, "hd_free", &ticket)) {
-        set_uses(b, mark_of(ticket)); /* behind everything else */
+        set_uses(b, hdi_ticket_mark(ticket)); /* behind everything else */
         hdi_record_release(&block);
     } else {
         take_uses(b, &block);

@@ -105,7 +105,7 @@ static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
         status = hdi_copy_out(kept->copy[target], b, &ticket);
         if (!status) {
             kept->good[target] = false;
-            kept->saved[target] = (hdi_mark){hdi_lane_any(ticket.lane)->global, ticket.sequence};
+            kept->saved[target] = hdi_ticket_mark(ticket);
             kept->newest = target;
             *out = ticket;
         }

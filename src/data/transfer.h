@@ -28,12 +28,6 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
     return (hdi_place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
-static inline hdi_mark hdi_ticket_mark(hd_ticket ticket)
-{
-    hd_lane *lane = hdi_lane_any(ticket.lane);
-    return lane ? (hdi_mark){lane->global, ticket.sequence} : (hdi_mark){0, 0};
-}
-
 /* How many bytes go through one pinned chunk: all of a small transfer; of one between a quarter and a whole large chunk half,
  * so that its two halves overlap on the link; a large chunk otherwise. */
 static inline size_t hdi_chunk_bytes(size_t bytes)

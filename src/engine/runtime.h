@@ -274,7 +274,7 @@ struct hd_runtime {
     struct hdi_seeker *seeker;                    /* src/data: the thread that finds out about peers for copies */
     struct hdi_modules *modules;                  /* src/kernel */
     struct hdi_products *products;                /* src/tensor */
-    _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor: handles; NULL: not asked for yet */
+    _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
     struct hdi_caches *caches;                                      /* src/memory */
     struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */

@@ -63,6 +63,12 @@ static inline struct hd_kernel *hdi_kernel_from_handle(const hd_kernel *handle)
     return k && hdi_handle_fits(handle, &k->head, HDI_KERNEL_MAGIC) ? k : NULL;
 }
 
+/* Of a built-in module, whose kernels are there until the last call has come back, also where hd_close has ended all handles meanwhile. */
+static inline struct hd_kernel *hdi_kernel_of_builtin(const hd_kernel *handle)
+{
+    return (struct hd_kernel *)hdi_handle_object(handle);
+}
+
 static inline const hdi_params *hdi_kernel_params(const struct hd_kernel *kernel)
 {
     /* pairs with the release store in params.c */

@@ -21,18 +21,19 @@ static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_ker
 {
     _Atomic(struct hd_kernel *) *known = &rt->tensor_kernels[plan->number];
     /* pairs with the release store below: what was written of the kernel is seen */
-    struct hd_kernel *handle = atomic_load_explicit(known, memory_order_acquire);
-    hd_status status = HD_OK;
-    if (!handle) {
+    struct hd_kernel *k = atomic_load_explicit(known, memory_order_acquire);
+    if (!k) {
         hd_module *module = NULL;
-        status = hdi_builtin_get(rt, HDI_BUILTIN_TENSOR, &module);
+        hd_kernel *handle = NULL;
+        hd_status status = hdi_builtin_get(rt, HDI_BUILTIN_TENSOR, &module);
         status = status ? status : hd_kernel_get(module, plan->kernel, &handle);
         if (status) {
             return status;
         }
-        atomic_store_explicit(known, handle, memory_order_release);
+        k = hdi_kernel_of_builtin(handle);
+        atomic_store_explicit(known, k, memory_order_release);
     }
-    *out = hdi_kernel_from_handle(handle);
+    *out = k;
     return HD_OK;
 }
 

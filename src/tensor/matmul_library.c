@@ -220,7 +220,7 @@ hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **o
         status = hdi_builtin_get(rt, HDI_BUILTIN_MATMUL, &module);
         status = status ? status : hd_kernel_get(module, names[type], &handle);
         if (!status) {
-            k = hdi_kernel_from_handle(handle);
+            k = hdi_kernel_of_builtin(handle);
             atomic_store_explicit(place, k, memory_order_release);
         }
     }

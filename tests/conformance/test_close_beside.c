@@ -26,7 +26,7 @@ const char *__asan_default_options(void)
 typedef struct shared {
     hd_runtime *runtime;
     hd_lane *lane;
-    hd_buffer *x, *y;
+    hd_buffer *x, *y, *kept;
     atomic_int inside;
 } shared;
 
@@ -99,6 +99,104 @@ static void while_others_go_on(void **state)
             conf_nap_ms(1);
         }
         conf_nap_ms(round);
+        conf_close(all.runtime);
+        for (int i = 0; i < callers; i++) {
+            pthread_join(threads[i], NULL);
+        }
+    }
+}
+
+/* ---- calls that go on inside after hd_close has ended all handles ---- */
+
+enum { rows = 64, row = bytes / rows, seven = 0x07070707 };
+
+/* Half of each row; elements of a matrix, turned round. */
+static const hd_box half_rows = {
+    .size = sizeof half_rows, .row = row / 2, .dims = 1, .count = {rows}, .dst_stride = {row / 2}, .src_stride = {row}};
+
+static hd_tensor matrix(hd_buffer *buffer, bool turned)
+{
+    return (hd_tensor){.buffer = buffer,
+                       .type = HD_TYPE_F32,
+                       .dims = 2,
+                       .shape = {rows, rows},
+                       .stride = {turned ? 4 : rows * 4, turned ? rows * 4 : 4}};
+}
+
+/* Some of which make several operations, each behind the one before, and use kernels of the library's own. *read: bytes of `mine` that were. */
+static hd_status call_of_several(const shared *all, int way, uint32_t *mine, size_t *read)
+{
+    hd_tensor x = matrix(all->x, false), y = matrix(all->y, true), z = matrix(all->x, true);
+    hd_buffer *made = NULL;
+    hd_status status;
+    *read = 0;
+    switch (way) {
+    case 0:
+        *read = bytes / 2;
+        return hd_read_box(all->x, 0, mine, &half_rows);
+    case 1:
+        *read = rows * rows * sizeof *mine;
+        return hd_tensor_read(&z, mine);
+    case 2:
+        return hd_tensor_copy(&y, &x, NULL);
+    case 3:
+        status = hd_buffer_save(all->kept, NULL);
+        status = status ? status : hd_alloc(all->lane, row, &made); /* with guards that work writes */
+        hd_free(made);
+        return status;
+    case 4:
+        return hd_tensor_matmul(all->lane, &y, &x, &z, 1, 0, NULL);
+    default:
+        return hd_write_box(all->y, 0, mine, &half_rows);
+    }
+}
+
+/* Calls until it is refused: what says HD_OK has done it. */
+static void *does_it(void *argument)
+{
+    const caller *me = argument;
+    uint32_t *mine = conf_memory(bytes);
+    hd_status status = HD_OK;
+    atomic_fetch_add(&me->all->inside, 1);
+    while (status == HD_OK) {
+        size_t read;
+        memset(mine, 0xee, bytes);
+        status = call_of_several(me->all, me->way, mine, &read);
+        for (size_t i = 0; status == HD_OK && i < read / sizeof *mine; i++) {
+            if (mine[i] != seven) {
+                conf_fail_at(__FILE__, __LINE__, "way %d: HD_OK, and word %zu is %x", me->way, i, mine[i]);
+            }
+        }
+    }
+    if (status != HD_ERROR_HANDLE) {
+        conf_fail_at(__FILE__, __LINE__, "way %d: %s: %s", me->way, hd_status_name(status), hd_message());
+    }
+    free(mine);
+    return NULL;
+}
+
+static void what_is_done_is_right(void **state)
+{
+    (void)state;
+    for (int round = 0; round < (CONF_SLOWNESS > 1 ? 5 : 30); round++) {
+        const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
+        shared all = {.runtime = conf_open(round % 2 ? "memory_debug=on" : NULL)};
+        CONF_OK(hd_lane_create(all.runtime, 0, &all.lane));
+        CONF_OK(hd_alloc(all.lane, bytes, &all.x));
+        CONF_OK(hd_alloc(all.lane, bytes, &all.y));
+        CONF_OK(hd_alloc_with(all.lane, bytes, &keep, &all.kept));
+        CONF_OK(hd_fill(all.x, 0, seven, bytes, NULL));
+        CONF_OK(hd_fill(all.kept, 0, 0, bytes, NULL));
+        pthread_t threads[callers];
+        caller each[callers];
+        for (int i = 0; i < callers; i++) {
+            each[i] = (caller){&all, i};
+            CONF_EQUAL(pthread_create(&threads[i], NULL, does_it, &each[i]), 0);
+        }
+        while (atomic_load(&all.inside) < callers) {
+            conf_nap_ms(1);
+        }
+        conf_nap_ms(round % 5);
         conf_close(all.runtime);
         for (int i = 0; i < callers; i++) {
             pthread_join(threads[i], NULL);
@@ -213,6 +311,7 @@ int main(void)
     conf_begin("test_close_beside");
     const struct CMUnitTest tests[] = {
         CONF_CASE(while_others_go_on),
+        CONF_CASE(what_is_done_is_right),
         CONF_CASE(while_others_wait),
         CONF_CASE(from_a_callback),
     };
