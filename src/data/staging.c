@@ -48,12 +48,18 @@ static bool is_idle(hd_runtime *rt, const hdi_chunk *c)
     return !c->last.position || hdi_mark_done(rt, c->last);
 }
 
+/* Lock held. Who has taken a chunk may be changing `made`. */
+static bool is_there(const hdi_chunk *c)
+{
+    return c->taken ? !c->making : c->made;
+}
+
 /* Lock held. Whether there are chunks, taken or not. */
 static bool has_chunk(const hdi_chunk *chunks, size_t n)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
-        any |= chunks[i].taken ? !chunks[i].making : chunks[i].made;
+        any |= is_there(&chunks[i]);
     }
     return any;
 }
@@ -63,7 +69,7 @@ static hdi_mark any_use(const hdi_chunk *chunks, size_t n)
 {
     hdi_mark use = {0, 0};
     for (size_t i = 0; i < n && !use.position; i++) {
-        if (chunks[i].made && chunks[i].buffer && !chunks[i].making) {
+        if (is_there(&chunks[i]) && chunks[i].buffer) {
             use = hdi_buffer_awaited(chunks[i].buffer);
         }
     }
@@ -222,7 +228,7 @@ static struct hd_buffer *take_idle(hd_runtime *rt, hdi_chunk *chunks, size_t n, 
 {
     for (size_t i = 0; i < n; i++) {
         hdi_chunk *c = &chunks[i];
-        *in_use |= c->taken ? !c->making : c->made;
+        *in_use |= is_there(c);
         if (!c->taken && c->made && is_idle(rt, c)) {
             c->made = false;
             c->last = (hdi_mark){0, 0};
