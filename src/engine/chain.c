@@ -22,27 +22,6 @@
 #define RETRY_NS ((int64_t)1000000000)
 #define REFUSALS_MOST 8 /* in a row: the driver does not want chains */
 
-/* Nodes of graphs take arguments one by one, not as a block. A kernel with more of them is launched by itself. */
-#define PARAMETERS_MOST 40
-#define FUNCTIONS 256 /* whose parameters are kept, by the kernel's number */
-
-typedef struct function {
-    hdcu_function handle; /* NULL: none */
-    bool fits;            /* into chains */
-    uint32_t n, bytes;
-    uint16_t offset[PARAMETERS_MOST];
-} function;
-
-struct hdi_chain_functions {
-    function of[FUNCTIONS];
-};
-
-/* A launch as a node takes it. */
-typedef struct filling {
-    hdi_launch launch;
-    void *parameters[PARAMETERS_MOST];
-} filling;
-
 typedef struct chain {
     hdcu_graph graph;
     hdcu_graphexec exec[2];
@@ -71,8 +50,7 @@ void hdi_chains_start(hdi_engine *engine)
 {
     const hd_runtime *rt = engine->device->runtime;
     pthread_mutex_init(&engine->chaining, NULL);
-    bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams &&
-               rt->driver->cuFuncGetParamInfo;
+    bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams;
     engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
     /* On the CPU they cost and save nothing: there all is done as early, and for as long, as can be. */
     engine->chains_eager = strcmp(rt->provider, "host") == 0;
@@ -142,8 +120,6 @@ void hdi_chains_forget(hdi_engine *engine)
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         unmake_all(engine, &engine->feeds[i]);
     }
-    free(engine->chain_functions);
-    engine->chain_functions = NULL;
     /* The numbers of the module's kernels will be those of others. */
     for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
         atomic_store_explicit(&engine->seen_to_end[i], 0, memory_order_relaxed);
@@ -160,71 +136,16 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
         free(engine->feeds[i].chains);
         engine->feeds[i].chains = NULL;
     }
-    free(engine->chain_functions);
     pthread_mutex_destroy(&engine->chaining);
 }
 
-/* Where the arguments of a kernel are in its block. Not known, or too many: so it stays without a chain. */
-static void look_up(const hdi_engine *engine, function *f, hdcu_function handle, size_t bytes)
-{
-    const hdi_driver *driver = engine->device->runtime->driver;
-    size_t offset = 0, size = 0, end = 0;
-    hdcu_result r = HDCU_SUCCESS;
-    *f = (function){.handle = handle, .bytes = (uint32_t)bytes};
-    while (f->n < PARAMETERS_MOST) {
-        r = driver->cuFuncGetParamInfo(handle, f->n, &offset, &size);
-        if (r != HDCU_SUCCESS || offset < end || offset + size > bytes) {
-            break;
-        }
-        f->offset[f->n++] = (uint16_t)offset;
-        end = offset + size;
-    }
-    f->fits = r == HDCU_ERROR_INVALID_VALUE && end == bytes; /* so that was the last one */
-}
-
-/* NULL: the kernel is launched by itself. */
-static const function *function_of(hdi_engine *engine, const hdi_launch *launch, uint32_t kernel)
-{
-    if (!engine->chain_functions) {
-        engine->chain_functions = calloc(1, sizeof *engine->chain_functions);
-        if (!engine->chain_functions) {
-            return NULL;
-        }
-    }
-    function *f = &engine->chain_functions->of[kernel % FUNCTIONS];
-    if (f->handle != launch->params.function || f->bytes != launch->bytes) {
-        look_up(engine, f, launch->params.function, launch->bytes);
-    }
-    return f->fits ? f : NULL;
-}
-
-/* The launch of a command as a node takes it. False: it does not. */
-static bool fill(hdi_engine *engine, const hdi_command *c, filling *out)
-{
-    uint32_t kernel = c->kernel;
-    const function *f = hdi_launch_fill(engine->device, c, &out->launch) && out->launch.params.function
-                            ? function_of(engine, &out->launch, kernel)
-                            : NULL;
-    if (!f) {
-        return false;
-    }
-    const unsigned char *block = out->launch.extra[1];
-    for (uint32_t i = 0; i < f->n; i++) {
-        out->parameters[i] = (void *)(uintptr_t)(block + f->offset[i]);
-    }
-    out->launch.params.extra = NULL;
-    out->launch.params.parameters = f->n ? out->parameters : NULL;
-    return true;
-}
-
 /* A graph of `size` nodes in a line, each a launch like this one. */
-static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const filling *like)
+static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const hdi_launch *like)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_result r = driver->cuGraphCreate(&c->graph, 0);
     for (uint32_t i = 0; i < size && r == HDCU_SUCCESS; i++) {
-        r = driver->cuGraphAddKernelNode(&c->node[i], c->graph, i ? &c->node[i - 1] : NULL, i ? 1 : 0,
-                                         &like->launch.params);
+        r = driver->cuGraphAddKernelNode(&c->node[i], c->graph, i ? &c->node[i - 1] : NULL, i ? 1 : 0, &like->params);
     }
     for (int i = 0; i < 2 && r == HDCU_SUCCESS; i++) {
         r = driver->cuGraphInstantiateWithFlags(&c->exec[i], c->graph, 0);
@@ -251,7 +172,7 @@ static void refused(hdi_engine *engine, int code)
 }
 
 /* Whether there is a chain of this size, or can be now. */
-static bool have(hdi_engine *engine, hdi_feed *feed, uint32_t s, const filling *like)
+static bool have(hdi_engine *engine, hdi_feed *feed, uint32_t s, const hdi_launch *like)
 {
     chain *c = &feed->chains->of[s];
     uint32_t size = (uint32_t)1 << s;
@@ -310,13 +231,17 @@ void hdi_chain_learn(hdi_engine *engine, hdi_feed *feed)
     feed->n_new = left;
 }
 
-void hdi_chain_measure(hdi_feed *feed, uint32_t launches, int64_t since)
+void hdi_chain_measure(hdi_feed *feed, uint32_t launches, int64_t since, uint32_t last, int64_t last_since)
 {
     int64_t now = hdi_clock_ns();
     int64_t from = since > feed->passed_at ? since : feed->passed_at;
     feed->passed_at = now;
     if (launches > 0) {
+        /* Neither is less than is true: the first counts time in which the device had nothing of this lane, the second what was in front of the
+         * last chain. */
         int64_t each = (now - from) / launches + 1;
+        int64_t each_last = (now - last_since) / (last ? last : 1) + 1;
+        each = each_last < each ? each_last : each;
         int64_t old = feed->kernel_ns ? feed->kernel_ns : each;
         /* Longer ones are believed sooner: a chain that is too short costs less than one that is too long. */
         feed->kernel_ns = each > old ? (old + each) / 2 : (3 * old + each) / 4;
@@ -348,7 +273,7 @@ static bool ends_at(const hdi_engine *engine, const hdi_feed *feed, uint64_t pos
 }
 
 /* Launches from where the feed is; where each ends. */
-static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, uint32_t limit, filling fillings[],
+static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, uint32_t limit, hdi_launch launches[],
                        uint64_t ends[])
 {
     uint32_t n = 0;
@@ -357,7 +282,7 @@ static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, 
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
         if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_new(engine, c->kernel) ||
-            !fill(engine, c, &fillings[n])) {
+            !hdi_launch_fill(engine->device, c, &launches[n]) || !launches[n].params.function) {
             break;
         }
         at += slots;
@@ -370,13 +295,14 @@ static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, 
 }
 
 /* Fills a chain and launches it. False: the driver refused; nothing of it was issued. */
-static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, const filling fillings[], uint64_t end)
+static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, const hdi_launch launches[],
+                   uint64_t end)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_graphexec exec = c->exec[c->turn];
     c->turn ^= 1;
     for (uint32_t i = 0; i < size; i++) {
-        hdcu_result r = driver->cuGraphExecKernelNodeSetParams(exec, c->node[i], &fillings[i].launch.params);
+        hdcu_result r = driver->cuGraphExecKernelNodeSetParams(exec, c->node[i], &launches[i].params);
         if (r != HDCU_SUCCESS) {
             if (hdi_driver_code_is_fatal(r)) {
                 hdi_engine_lose(engine, r);
@@ -414,24 +340,24 @@ static bool begin(hdi_engine *engine, hdi_feed *feed)
 /* `chaining` is held. */
 static uint32_t issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
 {
-    filling fillings[HDI_CHAIN_MOST];
+    hdi_launch launches[HDI_CHAIN_MOST];
     uint64_t ends[HDI_CHAIN_MOST];
     if (!begin(engine, feed)) {
         return 0;
     }
-    uint32_t n = gather(engine, feed, head, limit_of(engine, feed, most), fillings, ends);
+    uint32_t n = gather(engine, feed, head, limit_of(engine, feed, most), launches, ends);
     if (n == 0) {
         return 0;
     }
     uint32_t s = 31 - (uint32_t)__builtin_clz(n);
-    while (!have(engine, feed, s, &fillings[0])) {
+    while (!have(engine, feed, s, &launches[0])) {
         if (s == 0 || !feed->chains || hdi_device_lost(engine->device)) {
             return 0;
         }
         s--;
     }
     uint32_t size = (uint32_t)1 << s;
-    if (!launch(engine, feed, &feed->chains->of[s], size, fillings, ends[size - 1])) {
+    if (!launch(engine, feed, &feed->chains->of[s], size, launches, ends[size - 1])) {
         feed->chains->plain = ends[size - 1];
         return 0;
     }

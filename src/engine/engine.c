@@ -187,6 +187,7 @@ void hdi_engine_run_inline(hdi_device *device)
         }
         while (hdi_engine_pass(engine).progress) {
         }
+        hdi_chains_tidy(engine, engine->now);
         hdi_scope_leave(&scope);
         pthread_mutex_unlock(&engine->running);
     } while (has_new_work(engine));

@@ -264,6 +264,8 @@ static void count_launches(hdi_engine *engine, hdi_feed *feed, uint32_t n)
         feed->since = engine->now;
     }
     feed->launches += n;
+    feed->last_launches = n;
+    feed->last_since = engine->now;
 }
 
 /* A launch by itself. Of a kernel that was never seen to end between two marks (*marked): if it never does, it is known which one it was. */
@@ -316,7 +318,7 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         0; /* not all in one visit: who waits for the first of them comes by before it is recorded again */
     engine->now = hdi_clock_ns();
     int64_t until = engine->now + VISIT_NS;
-    for (uint32_t left = engine->visit_most; left > 0 && feed->issued != head && events < EVENTS_PER_VISIT;) {
+    for (uint32_t left = HDI_COMMANDS_PER_VISIT; left > 0 && feed->issued != head && events < EVENTS_PER_VISIT;) {
         if (feed->entries - feed->entries_done >= engine->entries_most) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break; /* one more call might wait for the device, and all lanes with it */

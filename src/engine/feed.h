@@ -16,8 +16,7 @@ enum {
 #define HDI_SENT_ALONG_MOST ((uint64_t)16 << 10) /* bytes: copies to the device up to this size end like kernels */
 
 /* What a visit issues at most: so much is what another lane waits for. */
-#define HDI_COMMANDS_PER_VISIT 8
-#define HDI_COMMANDS_ALONE HDI_CHAIN_MOST /* of the only lane that has anything: one chain */
+#define HDI_COMMANDS_PER_VISIT HDI_CHAIN_MOST
 
 /* Entries of the driver's queue that a lane may have unfinished. The driver takes 1021 ahead of a stream that stands still (measured with 580.159:
  * launches, fills, graphs alike; events are none), and the next call waits, with all other lanes behind it. Streams may share a queue where a device

@@ -147,13 +147,15 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
 
 void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
 {
-    uint32_t passed = 0, launches = 0;
-    int64_t since = 0;
+    uint32_t passed = 0, launches = 0, last = 0;
+    int64_t since = 0, last_since = 0;
     bool others = false;
     while (feed->n_marks && feed->marks[feed->first_mark].position <= feed->passed) {
         since = passed++ == 0 ? feed->marks[feed->first_mark].since : since;
         others |= feed->marks[feed->first_mark].launches == 0;
         launches += feed->marks[feed->first_mark].launches;
+        last = feed->marks[feed->first_mark].last;
+        last_since = feed->marks[feed->first_mark].last_since;
         feed->entries_done = feed->marks[feed->first_mark].entries;
         feed->first_mark = (feed->first_mark + 1) % HDI_FEED_MARKS;
         feed->n_marks--;
@@ -162,7 +164,7 @@ void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
         feed->entries_done = feed->entries; /* at most a mark is left, which says the same again */
     }
     if (passed) {
-        hdi_chain_measure(feed, others ? 0 : launches, since);
+        hdi_chain_measure(feed, others ? 0 : launches, since, last, last_since);
     }
     if (feed->n_new) {
         hdi_chain_learn(engine, feed);
@@ -179,6 +181,8 @@ static void add_mark(hdi_feed *feed)
     feed->marks[last].entries = feed->entries;
     feed->marks[last].launches = joined || feed->others ? 0 : feed->launches;
     feed->marks[last].since = feed->since;
+    feed->marks[last].last = feed->last_launches;
+    feed->marks[last].last_since = feed->last_since;
     feed->entries_marked = feed->entries;
     feed->launches = 0;
     feed->others = false;

@@ -128,9 +128,13 @@ typedef struct hdi_feed {
         uint64_t position, entries;
         uint32_t launches;   /* and nothing else since the mark before; 0: or something else */
         int64_t since;       /* clock of the first one of them */
+        uint32_t last;       /* how many of them were in the last chain */
+        int64_t last_since;  /* clock of that */
     } marks[HDI_FEED_MARKS]; /* that the device has not passed; several may have become one */
     uint32_t first_mark, n_marks;
     uint32_t launches;         /* behind the last mark */
+    uint32_t last_launches;    /* in the last chain */
+    int64_t last_since;        /* clock of that */
     bool others;               /* something else is behind it, too */
     int64_t since;             /* clock of the first launch behind it */
     int64_t passed_at;         /* clock when the device was last seen to pass a mark */
@@ -180,20 +184,19 @@ typedef struct hdi_engine {
     int start_code;           /* what the driver said at the start */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t running;  /* placement inline: who runs the engine */
-    uint32_t bad_entries;     /* placement inline: refusals of the context in a row */
-    uint32_t visit_most;      /* commands of the visit under way */
-    pthread_mutex_t chaining; /* chain.c: executables, while they are used */
-    uint32_t chain_most;      /* launches in a chain; 0: no chains */
-    bool chains_eager;        /* they are made at their first use, and as long as they can be */
-    bool chains_used;         /* some lane has chains */
-    struct hdi_chain_functions *chain_functions;
+    pthread_mutex_t running;             /* placement inline: who runs the engine */
+    uint32_t bad_entries;                /* placement inline: refusals of the context in a row */
+    pthread_mutex_t chaining;            /* chain.c: executables, while they are used */
+    uint32_t chain_most;                 /* launches in a chain; 0: no chains */
+    bool chains_eager;                   /* they are made at their first use, and as long as they can be */
+    bool chains_used;                    /* some lane has chains */
     uint64_t chain_bytes;                /* of all lanes' */
     uint32_t chain_refusals;             /* in a row */
     int64_t chains_again, chains_tidied; /* clock: none are used before; they were last looked at for what is idle */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel's number. Whoever unloads a module clears them */
-    uint64_t full[HDI_LANES_MAX / 64];       /* turns.c: lanes that had more to issue when they were visited last */
-    uint32_t turns, full_turn, awaited_turn; /* turns.c: of full lanes: how many, and whose the last ones were */
+    uint64_t full[HDI_LANES_MAX / 64]; /* turns.c: lanes that had more to issue when they were visited last */
+    uint32_t turns, full_turn, awaited_turn,
+        looked_at; /* turns.c: of full lanes: how many, and whose the last ones were */
 } hdi_engine;
 
 struct hdi_arena;

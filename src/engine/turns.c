@@ -12,6 +12,8 @@
 #include "base/clock.h"
 
 #define WORDS (HDI_LANES_MAX / 64)
+#define LITTLE 8     /* commands: a lane that has no more to issue is not full */
+#define LOOKED_AT 16 /* full lanes that are asked how far they are, beside each turn */
 #define LIGHT_PER_TURN                                                                                                 \
     32 /* visits of lanes with little to do for each turn of a full one, so that many of the former leave time for it */
 
@@ -94,10 +96,10 @@ static bool has_filled(const hdi_engine *engine, uint32_t lane)
     }
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
     uint64_t at = feed->issued;
-    if (head - at <= HDI_COMMANDS_PER_VISIT || head - at > channel->slots) {
+    if (head - at <= LITTLE || head - at > channel->slots) {
         return false; /* the visit finds out what cannot be */
     }
-    for (int i = 0; i < HDI_COMMANDS_PER_VISIT && at < head; i++) {
+    for (int i = 0; i < LITTLE && at < head; i++) {
         at += *(const volatile uint8_t *)&hdi_command_at(channel, lane, at)->slots;
     }
     return at < head;
@@ -121,6 +123,24 @@ static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass
     return n;
 }
 
+/* Some of the full lanes, in turn: what is finished there is seen long before their next visit. */
+static void look_at_full(hdi_engine *engine, hdi_pass *pass)
+{
+    uint32_t first = HDI_LANES_MAX;
+    for (int i = 0; i < LOOKED_AT; i++) {
+        uint32_t lane = next_full(engine, engine->looked_at, false);
+        if (lane == HDI_LANES_MAX || lane == first) {
+            return;
+        }
+        first = first == HDI_LANES_MAX ? lane : first;
+        engine->looked_at = lane;
+        hdi_feed *feed = &engine->feeds[lane];
+        if (feed->published > feed->done && !hdi_device_lost(engine->device)) {
+            hdi_feed_reap(engine, feed, pass);
+        }
+    }
+}
+
 hdi_pass hdi_engine_pass(hdi_engine *engine)
 {
     hdi_pass pass = {.now = hdi_clock_ns()};
@@ -129,15 +149,13 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
     atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint64_t active[WORDS];
-    int lanes = 0;
     for (uint32_t w = 0; w < WORDS; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
-        lanes += __builtin_popcountll(active[w]);
     }
-    engine->visit_most = lanes == 1 ? HDI_COMMANDS_ALONE : HDI_COMMANDS_PER_VISIT;
     uint32_t light = visit_light(engine, active, &pass);
     for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
     }
+    look_at_full(engine, &pass);
     for (uint32_t w = 0; w < WORDS; w++) {
         pass.progress |= engine->full[w] != 0;
         pass.in_flight |= engine->full[w] != 0;
