@@ -316,6 +316,7 @@ int p2p_run(const p2p_options *options)
 {
     char error[PLAIN_ERROR] = "";
     int status = 1;
+    plain_begin();
     p2p_experiment *x = calloc(1, sizeof(*x));
     if (!x) {
         fprintf(stderr, "heddle p2p: out of memory\n");

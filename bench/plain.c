@@ -30,7 +30,7 @@ bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, c
 
 void plain_begin(void)
 {
-    hdi_driver_ask_for_queues();
+    hdi_driver_ask_for_queues(HDI_QUEUES_MOST);
 }
 
 bool plain_open(const char *provider, plain_driver *out, char *error)

@@ -55,7 +55,7 @@ typedef struct plain_driver {
 #undef PLAIN_MEMBER
 } plain_driver;
 
-/* For the beginning of the tool: as many hardware queues as the driver has, for the plain side and Heddle alike (driver/driver.h). */
+/* For the beginning of a benchmark, before the driver is started: as many hardware queues as the driver has, for the plain side and Heddle alike (driver/driver.h). */
 void plain_begin(void);
 
 /* Finds the entry points of a provider and calls cuInit. */

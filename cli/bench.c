@@ -3,6 +3,7 @@
  * The program's first thread, which the benchmark's worker processes watch; no locks.
  */
 #include "bench/bench.h"
+#include "bench/plain.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ typedef struct benchmark {
     const char *name, *command, *summary; /* "lanes", "bench lanes", and what it measures */
     int (*run)(const bench_options *options);
     int takes, rounds_most;
+    bool as_it_is;                               /* the driver is not asked for more than a program has */
     const char *parts;                           /* for --only; NULL: it has none */
     const char *about, *usage, *options, *notes; /* of its help */
 } benchmark;
@@ -121,6 +123,7 @@ static const benchmark benchmarks[] = {
         .command = "bench start",
         .summary = "until work can begin: hd_open, a restart, the first copy, beside a bare program of the driver",
         .run = start_run,
+        .as_it_is = true,
         .rounds_most = START_ROUNDS_MAX,
         .about = start_help,
         .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
@@ -269,6 +272,9 @@ static int run(const benchmark *b, int argc, char **argv)
     }
     if (options.n_replays > 0 && !options.only) {
         options.only = "replay";
+    }
+    if (!b->as_it_is) {
+        plain_begin();
     }
     char *words[CLI_WORDS];
     options.run.command = words;

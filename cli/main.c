@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <signal.h>
 #include <string.h>
-#include "bench/plain.h"
 #include "cli/cli.h"
 
 typedef struct command {
@@ -111,7 +110,6 @@ static int run_help(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : "";
-    plain_begin();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is a failure to write it, which is said */
     if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
         return print_help();

@@ -59,6 +59,10 @@
       "each; slow")                                                                                                    \
     X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
       "file that memory_debug=report appends to; empty: stderr")                                                       \
+    X(queues, "HEDDLE_QUEUES", INTEGER, "8", 1, 32,                                                                    \
+      "hardware queues that NVIDIA's driver is asked for on each device, unless CUDA_DEVICE_MAX_CONNECTIONS says; "    \
+      "more "                                                                                                          \
+      "lanes than queues hold each other up, more queues make hd_open and hd_close slower")                            \
     X(modules, "HEDDLE_MODULES", CHOICE, "used", "used|all", 0,                                                        \
       "when a device gets a module's code: with the first launch of one of its kernels there, or with hd_module_load") \
     X(spare_workers, "HEDDLE_SPARE_WORKERS", INTEGER, "0", 0, 8,                                                       \

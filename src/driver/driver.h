@@ -39,9 +39,13 @@ bool hdi_driver_was_forked(void);
 hd_status hdi_driver_nvidia(const hdi_driver **out);
 hd_status hdi_driver_host(const hdi_driver **out);
 
-/* Asks the driver for as many hardware queues as it can have. With the usual 8, streams share queues, and what stands behind a wait in one holds
- * up the other. Only for the beginning of a program that is ours, since it writes the environment; what is there already stays. */
-void hdi_driver_ask_for_queues(void);
+#define HDI_QUEUES_USUAL 8 /* as many as the driver has where nobody asks */
+#define HDI_QUEUES_MOST 32
+
+/* Asks the driver, which has not been started in this process, for so many hardware queues. Streams that share one hold each other up: what stands
+ * behind a wait in one is in the way of the other. Each makes a context slower to make, and to give back. It writes the environment, unless
+ * that has a value already, or the usual number is asked for. */
+void hdi_driver_ask_for_queues(int n);
 
 /* The host provider's settings are per process: they come from the options of the first open and are the same as long as any
  * runtime is open. Called by hdi_driver_open before cuInit. */

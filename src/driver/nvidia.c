@@ -6,6 +6,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
@@ -113,7 +114,11 @@ hd_status hdi_driver_nvidia(const hdi_driver **out)
     return status;
 }
 
-void hdi_driver_ask_for_queues(void)
+void hdi_driver_ask_for_queues(int n)
 {
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    char number[16];
+    snprintf(number, sizeof number, "%d", n);
+    if (n != HDI_QUEUES_USUAL) {
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", number, 0);
+    }
 }

@@ -103,6 +103,9 @@ static hd_status choose(const hdi_options *options, const hdi_driver **out)
 static hd_status open_and_start(const hdi_options *options, const hdi_driver **out)
 {
     const hdi_driver *d;
+    if (strcmp(options->driver, "host") != 0) {
+        hdi_driver_ask_for_queues((int)options->queues);
+    }
     hd_status status = choose(options, &d);
     if (status == HD_OK && (options->fault[0] != 0 || options->delay[0] != 0)) {
         status = hdi_faults_wrap(d, options, &d);

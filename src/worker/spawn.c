@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "driver/driver.h"
 
 #define DESCRIPTOR_LEAST (HDI_PROGRAM_DESCRIPTOR + HDI_PROGRAM_DESCRIPTORS)
 
@@ -122,5 +121,4 @@ void hdi_program_begin(void)
     /* Should the parent have died before this, what connects the program with it is closed. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is a failure and not the end, also in the driver */
-    hdi_driver_ask_for_queues();
 }

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +23,34 @@ static hd_status open_driver(const char *settings, const hdi_driver **out)
     hd_status status = hdi_driver_open(&options, out);
     hdi_options_release(&options);
     return status;
+}
+
+/* The driver reads the variable when it starts: it is there by then, but never over a value that was there, and never in vain. */
+static void queues_are_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *settings, *after;
+    } cases[] = {
+        {NULL, "driver=auto", NULL},           {NULL, "driver=auto queues=8", NULL},
+        {NULL, "driver=host queues=16", NULL}, {NULL, "driver=auto queues=16", "16"},
+        {"4", "driver=auto queues=16", "4"},   {NULL, "driver=nvidia queues=1", "1"},
+    };
+    static const char name[] = "CUDA_DEVICE_MAX_CONNECTIONS";
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        unsetenv(name);
+        if (cases[i].before) {
+            setenv(name, cases[i].before, 1);
+        }
+        const hdi_driver *d = NULL;
+        if (open_driver(cases[i].settings, &d) == HD_OK) {
+            hdi_driver_close(d);
+        }
+        const char *now = getenv(name);
+        assert_int_equal(now != NULL, cases[i].after != NULL);
+        assert_true(!now || strcmp(now, cases[i].after) == 0);
+    }
+    unsetenv(name);
 }
 
 static void a_missing_library_is_named(void **state)
@@ -126,9 +155,8 @@ int main(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     have_libcuda = library != NULL;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_library_is_named),
-        cmocka_unit_test(the_table_is_complete),
-        cmocka_unit_test(a_device_answers),
+        cmocka_unit_test(queues_are_asked_for),      cmocka_unit_test(a_missing_library_is_named),
+        cmocka_unit_test(the_table_is_complete),     cmocka_unit_test(a_device_answers),
         cmocka_unit_test(a_forked_child_is_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
