@@ -13,7 +13,8 @@
 #include "base/clock.h"
 #include "base/wait.h"
 
-#define VISIT_NS 8000 /* of a visit: a call may take a microsecond, or ten */
+#define VISIT_NS 8000 /* of a visit: a call may take a microsecond, or ten. A chain of 32 takes so long */
+#define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
 #define LINGER_NS 10000 /* an empty lane is published this long after it ran empty, sooner if somebody waits */
 
@@ -317,8 +318,9 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
     uint64_t events =
         0; /* not all in one visit: who waits for the first of them comes by before it is recorded again */
     engine->now = hdi_clock_ns();
-    int64_t until = engine->now + VISIT_NS;
-    for (uint32_t left = HDI_COMMANDS_PER_VISIT; left > 0 && feed->issued != head && events < EVENTS_PER_VISIT;) {
+    int64_t until = engine->now + (engine->has_company ? VISIT_NS_IN_COMPANY : VISIT_NS);
+    for (uint32_t left = engine->has_company ? HDI_COMMANDS_IN_COMPANY : HDI_COMMANDS_PER_VISIT;
+         left > 0 && feed->issued != head && events < EVENTS_PER_VISIT;) {
         if (feed->entries - feed->entries_done >= engine->entries_most) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break; /* one more call might wait for the device, and all lanes with it */

@@ -17,6 +17,7 @@ enum {
 
 /* What a visit issues at most: so much is what another lane waits for. */
 #define HDI_COMMANDS_PER_VISIT HDI_CHAIN_MOST
+#define HDI_COMMANDS_IN_COMPANY (HDI_CHAIN_MOST / 2) /* beside lanes with little to do */
 
 /* Entries of the driver's queue that a lane may have unfinished. The driver takes 1021 ahead of a stream that stands still (measured with 580.159:
  * launches, fills, graphs alike; events are none), and the next call waits, with all other lanes behind it. Streams may share a queue where a device

@@ -195,6 +195,8 @@ typedef struct hdi_engine {
     int64_t chains_again, chains_tidied; /* clock: none are used before; they were last looked at for what is idle */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel's number. Whoever unloads a module clears them */
     uint64_t full[HDI_LANES_MAX / 64]; /* turns.c: lanes that had more to issue when they were visited last */
+    int64_t company_at;                /* turns.c: clock when a lane with little to do was beside others */
+    bool has_company;                  /* that is not long ago */
     uint32_t turns, full_turn, awaited_turn,
         looked_at; /* turns.c: of full lanes: how many, and whose the last ones were */
 } hdi_engine;

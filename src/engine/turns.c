@@ -1,6 +1,6 @@
 /* turns.c - in which order an engine visits its lanes.
  *
- * A lane that has more to issue than a visit takes is *full*. A pass visits all other lanes, then one or a few of the full ones; so what a
+ * A lane that has more than a few commands to issue is *full*. A pass visits all other lanes, then one or a few of the full ones; so what a
  * lane with little to do waits for is one short visit, however many lanes are full. Full lanes take turns, and every second turn is of those
  * that somebody waits for.
  *
@@ -12,10 +12,11 @@
 #include "base/clock.h"
 
 #define WORDS (HDI_LANES_MAX / 64)
-#define LITTLE 8     /* commands: a lane that has no more to issue is not full */
-#define LOOKED_AT 16 /* full lanes that are asked how far they are, beside each turn */
-#define LIGHT_PER_TURN                                                                                                 \
-    32 /* visits of lanes with little to do for each turn of a full one, so that many of the former leave time for it */
+#define LITTLE 8          /* commands: a lane that has no more to issue is not full */
+#define LOOKED_AT 16      /* full lanes that are asked how far they are, beside each turn */
+#define LIGHT_PER_TURN 32 /* visits of other lanes for each turn of a full one: many of them leave time for it */
+#define COMPANY_NS                                                                                                     \
+    1000000 /* visits of full lanes are short for so long after another lane was there: it may come again */
 
 static void put(uint64_t *bits, uint32_t lane, bool value)
 {
@@ -149,10 +150,16 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
     atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint64_t active[WORDS];
+    int lanes = 0;
     for (uint32_t w = 0; w < WORDS; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
+        lanes += __builtin_popcountll(active[w]);
     }
     uint32_t light = visit_light(engine, active, &pass);
+    if (light && lanes > 1) {
+        engine->company_at = pass.now;
+    }
+    engine->has_company = pass.now - engine->company_at < COMPANY_NS;
     for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
     }
     look_at_full(engine, &pass);
