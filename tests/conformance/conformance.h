@@ -29,7 +29,7 @@
 
 CONF_UNUSED static hd_status conf_try_open(const char *settings, hd_runtime **out)
 {
-    char text[1200];
+    char text[8192];
     hd_options options = {.size = sizeof options, .settings = settings};
     if (settings != NULL && strstr(settings, "cuLaunchKernel:") != NULL) {
         /* Who counts launches by that call means each of them. */

@@ -165,12 +165,15 @@ static hd_runtime *watched;
 static int allocations_left; /* of the library's, until the device is lost on which it is made; 0: it is not */
 static int lost_device = -1;
 
-hd_status __real_hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
-hd_status __wrap_hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
+hd_status __real_hdi_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                                hd_buffer **out);
+hd_status __wrap_hdi_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                                hd_buffer **out);
 
-hd_status __wrap_hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
+hd_status __wrap_hdi_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                                hd_buffer **out)
 {
-    hd_status status = __real_hd_alloc_with(lane, bytes, options, out);
+    hd_status status = __real_hdi_alloc_with(lane, bytes, options, call_site, out);
     if (status == HD_OK && allocations_left > 0 && --allocations_left == 0) {
         lost_device = hd_lane_device(lane);
         wk_lose_now(watched, lost_device);
