@@ -235,7 +235,8 @@ hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t
     for (const hdi_use *use = uses; use != uses + n_uses && good && !result; use++, ours >>= 1) {
         struct hd_buffer *b = use->buffer;
         hdi_uses *u = &b->uses;
-        good = use->whole & (u->parts == NULL) & hdi_use_is_same(use) & (hdi_buffer_losses(b) == use->losses);
+        /* The record comes last: another buffer's has another lock. */
+        good = (use->whole & hdi_use_is_same(use) & (hdi_buffer_losses(b) == use->losses)) && u->parts == NULL;
         if (good) {
             hdi_uses_tidy(g->rt, u, b->order);
             if (!hdi_uses_is_blank(u)) {
