@@ -277,6 +277,46 @@ static void threads_share_a_long_record(void **state)
     conf_close(w.runtime);
 }
 
+/* Readers of many segments are noted once, beside them. Who writes some of the bytes, or all, waits for them all the same, and also for who has read only
+ * those, whatever the writer's lane itself has read. */
+static void write_behind_readers(bool of_all, bool writes_all)
+{
+    enum { parts = 100 };
+    world w;
+    world_make(&w, NULL);
+    hd_lane *reader = NULL;
+    CONF_OK(hd_lane_create(w.runtime, 0, &reader));
+    hd_buffer *x = device_buffer(&w, parts * part, 1), *y = device_buffer(&w, parts * part, 2);
+    hd_buffer *z = device_buffer(&w, parts * part, 3);
+    hd_ticket last;
+    write_parts(&w, w.late, x, parts, 50, 7, &last);
+    conf_slow_run(&w.slow, reader, NULL, 0, 200, NULL);
+    CONF_OK(conf_copy(reader, w.k, y, 0, x, 0, of_all ? parts * part_words : part_words, NULL));
+    if (!of_all) {
+        CONF_OK(conf_copy(w.other, w.k, z, 0, x, 0, parts * part_words, NULL));
+    }
+    CONF_OK(conf_fill(w.other, w.k, x, 0, writes_all ? parts * part_words : part_words, 9, &last));
+    CONF_OK(hd_wait(last, 60 * CONF_SECOND));
+    CONF_FILLED(y, 0, 7, part);
+    CONF_FILLED(x, 0, 9, part);
+    conf_slow_free(&w.slow);
+    conf_close(w.runtime);
+}
+
+static void a_write_waits_for_readers_of_many(void **state)
+{
+    (void)state;
+    write_behind_readers(true, false);
+    write_behind_readers(true, true);
+}
+
+static void a_write_waits_for_readers_of_its_part(void **state)
+{
+    (void)state;
+    write_behind_readers(false, false);
+    write_behind_readers(false, true);
+}
+
 int main(void)
 {
     conf_begin("test_order_many");
@@ -285,6 +325,8 @@ int main(void)
         CONF_CASE(one_failed_copy_of_many_fails_the_reader),
         CONF_CASE(who_needs_much_room_gets_it),
         CONF_CASE(threads_share_a_long_record),
+        CONF_CASE(a_write_waits_for_readers_of_many),
+        CONF_CASE(a_write_waits_for_readers_of_its_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
