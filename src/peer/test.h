@@ -23,7 +23,8 @@ typedef struct hdi_test {
      * test, which costs nothing to try again. */
     void (*settled)(void *context, const hdi_pair *pair, const hd_peer_info *info, bool fleeting);
     void *context;
-    const _Atomic bool *ended; /* true: nobody wants to know any more, the program is killed; NULL: somebody always does */
+    /* True: nobody wants to know any more, and the program is killed. NULL: that never happens. */
+    const _Atomic bool *ended;
 } hdi_test;
 
 /* Tests the pairs, of which `device` and `owner` are set. Their order is changed. What is not over when it is ended is inconclusive, and
