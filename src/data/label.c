@@ -88,10 +88,12 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
         hdi_buffers_each(rt, add_block, &c);
     }
     bool more_wanted = true;
+    hdi_apart apart = hdi_presence_apart();
     for (size_t i = 0; i < c.count && more_wanted; i++) {
         HDI_SIZED_TOLD(hd_memory_block) told = {.known = c.blocks[i]};
         more_wanted = visit(context, &told.known);
     }
+    hdi_presence_together(apart);
     free(c.blocks);
     return HD_OK;
 }
