@@ -37,8 +37,9 @@ static bool open_scene(scene *s, int device, const char *settings)
     CONF_OK(hd_alloc(s->lane, bytes, &s->y));
     CONF_OK(hd_fill(s->x, 0, 0, bytes, NULL));
     CONF_OK(hd_fill(s->y, 0, 0, bytes, NULL));
-    CONF_FILLED(s->x, 0, 0, bytes);
-    CONF_FILLED(s->y, 0, 0, bytes);
+    /* Not read: transfer_timeout may be shorter than that takes on a busy machine. */
+    CONF_OK(hd_buffer_wait(s->x, HD_READ_WRITE, 60 * CONF_SECOND));
+    CONF_OK(hd_buffer_wait(s->y, HD_READ_WRITE, 60 * CONF_SECOND));
     return true;
 }
 
