@@ -8,27 +8,13 @@
 #define CONFORMANCE_PEERS_H
 
 #include "conformance.h"
+#include "folder.h"
 
 CONF_UNUSED static const uint64_t words = 30000;
 CONF_UNUSED static const size_t bytes = 30000 * 4;
 
-static char folder[64]; /* of the case: "cache", and what the script leaves and reads */
-
-CONF_UNUSED static int begin_case(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/heddle-peer-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : conf_case_begins(state);
-}
-
-CONF_UNUSED static int end_case(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    int result = conf_case_ends(state);
-    return system(command) == 0 ? result : -1;
-}
-
-#define PEER_CASE(function) cmocka_unit_test_setup_teardown(function, begin_case, end_case)
+/* Its folder has "cache", and what the script leaves and reads. */
+#define PEER_CASE FOLDER_CASE
 
 /* ------------------------------------------------------------------------------------------------------- helpers -- */
 

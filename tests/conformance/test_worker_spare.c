@@ -4,28 +4,11 @@
  * A spare is told by its process: a child that drives no device. Threads: the main one.
  */
 #include "workers.h"
+#include "folder.h"
 
 #include <sys/stat.h>
 
 enum { DEVICES = 2, CHILDREN_MOST = 64 };
-
-static char folder[64];
-
-static int begin_case(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/heddle-test-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : conf_case_begins(state);
-}
-
-static int end_case(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    int result = conf_case_ends(state);
-    return system(command) == 0 ? result : -1;
-}
-
-#define SPARE_CASE(function) cmocka_unit_test_setup_teardown(function, begin_case, end_case)
 
 /* The processes that this one has started, and that have not ended. */
 static int children(pid_t *out)
@@ -210,9 +193,9 @@ int main(void)
 {
     wk_begin("test_worker_spare");
     const struct CMUnitTest tests[] = {
-        SPARE_CASE(a_restart_takes_the_spare),           SPARE_CASE(several_for_several),
-        SPARE_CASE(without_the_option_there_is_none),    SPARE_CASE(one_that_dies_is_replaced),
-        SPARE_CASE(one_that_is_of_no_use_is_no_failure),
+        FOLDER_CASE(a_restart_takes_the_spare),           FOLDER_CASE(several_for_several),
+        FOLDER_CASE(without_the_option_there_is_none),    FOLDER_CASE(one_that_dies_is_replaced),
+        FOLDER_CASE(one_that_is_of_no_use_is_no_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

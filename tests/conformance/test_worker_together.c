@@ -3,26 +3,9 @@
  * The worker program is a script in front of the real one, which says that it has started and waits for the others. Threads: the main one.
  */
 #include "workers.h"
+#include "folder.h"
 
 #include <sys/stat.h>
-
-static char folder[64];
-
-static int begin_case(void **state)
-{
-    snprintf(folder, sizeof folder, "/tmp/heddle-test-XXXXXX");
-    return mkdtemp(folder) == NULL ? -1 : conf_case_begins(state);
-}
-
-static int end_case(void **state)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    int result = conf_case_ends(state);
-    return system(command) == 0 ? result : -1;
-}
-
-#define TOGETHER_CASE(function) cmocka_unit_test_setup_teardown(function, begin_case, end_case)
 
 /* A worker program that runs `steps`, with the device's number in $n, and becomes the real one. */
 static void make_script(const char *steps)
@@ -121,8 +104,8 @@ int main(void)
 {
     wk_begin("test_worker_together");
     const struct CMUnitTest tests[] = {
-        TOGETHER_CASE(all_are_started_before_any_answers),
-        TOGETHER_CASE(one_that_fails_leaves_nothing_behind),
+        FOLDER_CASE(all_are_started_before_any_answers),
+        FOLDER_CASE(one_that_fails_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,47 +12,13 @@
 #include "base/clock.h"
 #include "driver/driver.h"
 #include "engine/chain.h"
+#include "gate.h"
 
 enum { BACKLOG = 600, WORDS = 16, ODD = 77 };
-
-static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool closed, reached;
-} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
 
 static _Atomic uint64_t chains, nodes, singles, executables; /* asked for; of the last, how many there are */
 static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
 static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
-
-static void set_gate(bool closed)
-{
-    pthread_mutex_lock(&gate.mutex);
-    gate.closed = closed;
-    gate.reached = false;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.mutex);
-}
-
-static void await_engine_at_gate(void)
-{
-    pthread_mutex_lock(&gate.mutex);
-    while (!gate.reached) {
-        pthread_cond_wait(&gate.changed, &gate.mutex);
-    }
-    pthread_mutex_unlock(&gate.mutex);
-}
-
-static void pass_gate(void)
-{
-    pthread_mutex_lock(&gate.mutex);
-    gate.reached = true;
-    pthread_cond_broadcast(&gate.changed);
-    while (gate.closed) {
-        pthread_cond_wait(&gate.changed, &gate.mutex);
-    }
-    pthread_mutex_unlock(&gate.mutex);
-}
 
 hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec, hdcu_graphnode,
                                                            const hdcu_kernel_node_params *);

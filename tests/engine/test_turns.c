@@ -10,35 +10,12 @@
 #include <stdatomic.h>
 #include "conformance/work.h"
 #include "driver/driver.h"
+#include "gate.h"
 
 enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BOUND = 40 };
 
-static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool closed, reached;
-} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false};
-
 static _Atomic uint64_t floods, bystanders,
     floods_before; /* given to the driver; of the former, before the last of the latter */
-
-static void set_gate(bool closed)
-{
-    pthread_mutex_lock(&gate.mutex);
-    gate.closed = closed;
-    gate.reached = false;
-    pthread_cond_broadcast(&gate.changed);
-    pthread_mutex_unlock(&gate.mutex);
-}
-
-static void await_engine_at_gate(void)
-{
-    pthread_mutex_lock(&gate.mutex);
-    while (!gate.reached) {
-        pthread_cond_wait(&gate.changed, &gate.mutex);
-    }
-    pthread_mutex_unlock(&gate.mutex);
-}
 
 /* A kernel is about to be given to the driver: the size of its grid says whose it is. */
 static void given(unsigned grid)
@@ -49,13 +26,7 @@ static void given(unsigned grid)
         return;
     }
     atomic_fetch_add(&floods, 1);
-    pthread_mutex_lock(&gate.mutex);
-    gate.reached = true;
-    pthread_cond_broadcast(&gate.changed);
-    while (gate.closed) {
-        pthread_cond_wait(&gate.changed, &gate.mutex);
-    }
-    pthread_mutex_unlock(&gate.mutex);
+    pass_gate();
 }
 
 hdcu_result __real_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
