@@ -16,7 +16,8 @@ enum {
     ALLOC_REPLAYS_MAX = 32,
     COPY_ROUNDS_MAX = 50,
     TENSOR_ROUNDS_MAX = 20,
-    START_ROUNDS_MAX = 50
+    START_ROUNDS_MAX = 50,
+    SUBMIT_ROUNDS_MAX = 50
 };
 
 /* Each benchmark looks at those that it takes. */
@@ -79,6 +80,11 @@ extern const char tensor_help[], tensor_parts[];
  * and without a spare worker; the first copy between two devices. Beside a bare program that opens one device and runs one kernel. */
 int start_run(const bench_options *options);
 extern const char start_help[];
+
+/* What submitting costs: one to sixteen threads on one device and on all of them, lanes that are warm and cold, memory that was filled or
+ * written, and a thread that launches and waits beside others that flood its device. Plain driver calls from as many threads, in turns. */
+int submit_run(const bench_options *options);
+extern const char submit_help[], submit_parts[];
 
 /* A sample's side, in a process of its own: its command line is "heddle bench start", this word, and `arguments`. */
 #define START_SAMPLE "--sample"

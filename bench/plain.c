@@ -137,7 +137,7 @@ bool plain_builtin(const char *provider, plain_image *out, char *error)
                          "the built-in kernels", out, error);
 }
 
-static bool find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
+bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error)
 {
     int count = 0;
     if (!PLAIN_TRY(d, error, cuDeviceGetCount, (&count))) {
@@ -196,7 +196,7 @@ bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plai
     memset(out, 0, sizeof(*out));
     out->m = m, out->n = n, out->k = k, out->fill_count = 1, out->fill_value = 1;
     set_parameters(out);
-    if (!find_ordinal(d, uuid, &out->ordinal, error) ||
+    if (!plain_find_ordinal(d, uuid, &out->ordinal, error) ||
         !PLAIN_TRY(d, error, cuDevicePrimaryCtxRetain, (&out->context, out->ordinal))) {
         out->context = NULL;
         return false;

@@ -75,6 +75,9 @@ bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, 
 /* The driver's number of the device with this UUID. */
 bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
+/* The same of the plain table. */
+bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
+
 /* The number of the only device to open: the one asked for, or for -1 the first one that HEDDLE_DEVICES allows. */
 int plain_device_number(int asked);
 

@@ -131,6 +131,24 @@ static const benchmark benchmarks[] = {
                    "  --quick        2 rounds\n",
         .notes = "HEDDLE_DRIVER and HEDDLE_DEVICES are heeded.\n",
     },
+    {
+        .name = "submit",
+        .command = "bench submit",
+        .summary =
+            "what a submit costs, from one to sixteen threads, and whom it holds up, beside the driver's own calls",
+        .run = submit_run,
+        .rounds_most = SUBMIT_ROUNDS_MAX,
+        .parts = submit_parts,
+        .about = submit_help,
+        .usage = "[--only PART[,PART]...] [--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --only PARTS   only these parts, separated by commas\n"
+                   "  --rounds R     rounds (default: 5 with GPUs, 3 with host devices)\n"
+                   "  --quick        2 rounds, less time for each sample\n",
+        .notes =
+            "HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded. On host devices, whose kernels run on the "
+            "CPU, the\n"
+            "figures say little.\n",
+    },
 };
 enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
 

@@ -5,7 +5,7 @@ _heddle() {
     COMPREPLY=()
     case ${COMP_WORDS[1]} in
     info) words='--memory --json --help' ;;
-    bench) words='lanes faults alloc copy tensor start --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
+    bench) words='lanes faults alloc copy tensor start submit --devices --seconds --rounds --quick --device --only --replay --variants --json --help' ;;
     p2p) words='--devices --verdicts --again --size --samples --quick --json --nvbandwidth --progress --help' ;;
     cc) words='--gpu-arch --no-gpu --no-cpu --ptx --emit-ptx --verbose --help' ;;
     esac

@@ -1,0 +1,433 @@
+/* submit.c - `heddle bench submit`: what it costs to submit, from how many threads, and who is held up by it; plain driver calls from as many
+ * threads beside it.
+ *
+ * The conductor's thread; the threads of a sample have ended when the next one begins. No locks. What always holds: every row is measured once on each
+ * side in every round, the driver first in even rounds; every launch is counted by a kernel, and the counts are compared.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/submit_parts.h"
+
+enum { ROUNDS_GPU = 5, ROUNDS_HOST = 3, ROUNDS_QUICK = 2, TEXT = 64, GOALS = 9 };
+
+static const uint64_t sample_gpu_ns = 60000000, sample_host_ns = 100000000, sample_quick_ns = 20000000;
+
+const char submit_parts[] = "one,all,ways,beside";
+
+const char submit_help[] =
+    "Launches of one block that adds one to a count: as small as work can be, so that what is left is the way to the\n"
+    "device. A thread has a lane, or a stream of the driver, of its own; it launches 256 times, waits, and begins\n"
+    "again.\n"
+    "\n"
+    "  one      1, 4, 8 and 16 threads on one device\n"
+    "  all      as many threads on all devices; one thread drives all of them (more than one device)\n"
+    "  ways     one thread: its memory was written from the program's and not filled; and lanes that are cold: each "
+    "of\n"
+    "           16 gets one launch, after 32 MiB of other memory went through the caches\n"
+    "  beside   0, 1, 4 and 8 threads do so on one device, and one thread more launches and waits there\n"
+    "\n"
+    "Columns: launches a second of all threads together, on both sides; their ratio; what a call costs the thread "
+    "that\n"
+    "makes it, median and 99th percentile (of the round trip in the part `beside`). Ratios are medians of the rounds.\n"
+    "Beside it stands what a cache line needs from one processor to another, since a command has to cross.\n";
+
+const submit_row submit_rows[SUBMIT_ROWS] = {
+    {.id = "one_1", .part = "one", .text = "1 thread, one device", .threads = 1},
+    {.id = "one_4", .part = "one", .text = "4 threads, one device", .threads = 4},
+    {.id = "one_8", .part = "one", .text = "8 threads, one device", .threads = 8},
+    {.id = "one_16", .part = "one", .text = "16 threads, one device", .threads = 16},
+    {.id = "all_1", .part = "all", .text = "1 thread, all devices", .threads = 1, .all_devices = true},
+    {.id = "all_4", .part = "all", .text = "4 threads, all devices", .threads = 4, .all_devices = true},
+    {.id = "all_8", .part = "all", .text = "8 threads, all devices", .threads = 8, .all_devices = true},
+    {.id = "all_16", .part = "all", .text = "16 threads, all devices", .threads = 16, .all_devices = true},
+    {.id = "written", .part = "ways", .text = "1 thread, memory written", .threads = 1, .written = true},
+    {.id = "cold", .part = "ways", .text = "1 thread, 16 cold lanes", .threads = 1, .cold = true},
+    {.id = "beside_0", .part = "beside", .text = "launch + wait, alone", .threads = 0, .bystander = true},
+    {.id = "beside_1", .part = "beside", .text = "  beside 1 thread", .threads = 1, .bystander = true},
+    {.id = "beside_4", .part = "beside", .text = "  beside 4 threads", .threads = 4, .bystander = true},
+    {.id = "beside_8", .part = "beside", .text = "  beside 8 threads", .threads = 8, .bystander = true},
+};
+
+enum { FIRST_ONE = 0, LAST_ONE = 3 }; /* rows of the part `one` */
+
+static const submit_row *row_named(const char *id)
+{
+    const submit_row *row = submit_rows;
+    while (strcmp(row->id, id) != 0) {
+        row++;
+    }
+    return row;
+}
+
+/* ------------------------------------------------------------------------------------------------------ figures -- */
+
+typedef enum measure { RATE, MEDIAN, P99, MEASURES } measure;
+
+static double value_of(const submit_figure *f, measure m)
+{
+    return m == RATE ? f->launches_per_s : m == MEDIAN ? f->calls.median_ns : f->calls.p99_ns;
+}
+
+/* One value of each round. */
+static int values_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m,
+                     double out[SUBMIT_ROUNDS_MAX])
+{
+    const submit_data *d = &x->rows[row - submit_rows];
+    for (int i = 0; i < d->rounds; i++) {
+        out[i] = value_of(&d->figures[api][i], m);
+    }
+    return d->rounds;
+}
+
+static double median_of(const submit_experiment *x, const submit_row *row, submit_api api, measure m)
+{
+    double values[SUBMIT_ROUNDS_MAX];
+    int n = values_of(x, row, api, m, values);
+    return n ? stats_spread_of(values, n).median : NAN;
+}
+
+/* Heddle's over the driver's, of each round. */
+static int ratios_of(const submit_experiment *x, const submit_row *row, measure m, double out[SUBMIT_ROUNDS_MAX])
+{
+    double driver[SUBMIT_ROUNDS_MAX];
+    int n = values_of(x, row, SUBMIT_DRIVER, m, driver);
+    values_of(x, row, SUBMIT_HEDDLE, m, out);
+    for (int i = 0; i < n; i++) {
+        out[i] /= driver[i];
+    }
+    return n;
+}
+
+static double ratio_of(const submit_experiment *x, const submit_row *row, measure m)
+{
+    double values[SUBMIT_ROUNDS_MAX];
+    int n = ratios_of(x, row, m, values);
+    return n ? stats_spread_of(values, n).median : NAN;
+}
+
+static double worse(double a, double b, bool at_least)
+{
+    return isnan(a) || isnan(b) ? NAN : (a < b) == at_least ? a : b;
+}
+
+static void make_goals(const submit_experiment *x, report_goal out[GOALS])
+{
+    double half_way = x->one_way_ns / 2, least = ratio_of(x, &submit_rows[FIRST_ONE], RATE);
+    for (int i = FIRST_ONE + 1; i <= LAST_ONE; i++) {
+        least = worse(least, ratio_of(x, &submit_rows[i], RATE), true);
+    }
+    double submit = worse(median_of(x, row_named("one_1"), SUBMIT_HEDDLE, MEDIAN),
+                          median_of(x, row_named("written"), SUBMIT_HEDDLE, MEDIAN), false);
+    const report_goal goals[GOALS] = {
+        {.id = "submit",
+         .text = "a submit, median, memory filled or written: 50 ns, or half of one way between processors",
+         .limit = half_way > 50 ? half_way : 50,
+         .value = submit,
+         .unit = "ns"},
+        {.id = "threads_8",
+         .text = "launches a second of 8 threads on one device, over the driver's",
+         .limit = 2.5,
+         .value = ratio_of(x, row_named("one_8"), RATE),
+         .at_least = true,
+         .unit = ""},
+        {.id = "threads_any",
+         .text = "launches a second of any number of threads on one device, over the driver's",
+         .limit = 1,
+         .value = least,
+         .at_least = true,
+         .unit = ""},
+        {.id = "alone",
+         .text = "launch + wait, over the driver's",
+         .limit = 0.78,
+         .value = ratio_of(x, row_named("beside_0"), MEDIAN),
+         .unit = ""},
+        {.id = "beside_1",
+         .text = "launch + wait beside 1 thread that floods the device, over the driver's",
+         .limit = 2,
+         .value = ratio_of(x, row_named("beside_1"), MEDIAN),
+         .unit = ""},
+        {.id = "beside_4",
+         .text = "  beside 4",
+         .limit = 2,
+         .value = ratio_of(x, row_named("beside_4"), MEDIAN),
+         .unit = ""},
+        {.id = "beside_4_p99",
+         .text = "  beside 4, 99th percentile",
+         .limit = 2,
+         .value = ratio_of(x, row_named("beside_4"), P99),
+         .unit = ""},
+        {.id = "beside_8",
+         .text = "  beside 8",
+         .limit = 2,
+         .value = ratio_of(x, row_named("beside_8"), MEDIAN),
+         .unit = ""},
+        {.id = "beside_8_p99",
+         .text = "  beside 8, 99th percentile",
+         .limit = 2,
+         .value = ratio_of(x, row_named("beside_8"), P99),
+         .unit = ""},
+    };
+    memcpy(out, goals, sizeof(goals));
+}
+
+/* -------------------------------------------------------------------------------------------------------- table -- */
+
+static const char *rate_text(double per_s, char out[REPORT_TEXT])
+{
+    snprintf(out, REPORT_TEXT, "%.3f M/s", per_s * 1e-6);
+    return out;
+}
+
+/* Median and 99th percentile of all calls. */
+static const char *calls_text(const submit_data *d, submit_api api, char out[TEXT])
+{
+    char median[REPORT_TEXT], p99[REPORT_TEXT];
+    stats_calls c = stats_summarise(&d->calls[api]);
+    snprintf(out, TEXT, "%s %9s", report_duration(c.median_ns, median), report_duration(c.p99_ns, p99));
+    return out;
+}
+
+static void print_row(const submit_experiment *x, const submit_row *row, FILE *out)
+{
+    const submit_data *d = &x->rows[row - submit_rows];
+    char rate[2][REPORT_TEXT] = {"", ""}, ratio[REPORT_TEXT] = "", calls[2][TEXT];
+    if (!d->rounds) {
+        return;
+    }
+    bool has_rate = row->threads > 0 && !row->cold;
+    for (int api = 0; api < SUBMIT_APIS; api++) {
+        if (has_rate) {
+            rate_text(median_of(x, row, (submit_api)api, RATE), rate[api]);
+        }
+        calls_text(d, (submit_api)api, calls[api]);
+    }
+    if (has_rate) {
+        snprintf(ratio, sizeof(ratio), "%.2f", ratio_of(x, row, RATE));
+    }
+    fprintf(out, "%-26s %11s %11s %6s %20s %20s %6.2f %6.2f\n", row->text, rate[SUBMIT_DRIVER], rate[SUBMIT_HEDDLE],
+            ratio, calls[SUBMIT_DRIVER], calls[SUBMIT_HEDDLE], ratio_of(x, row, MEDIAN), ratio_of(x, row, P99));
+}
+
+static void print_table(const void *results, FILE *out)
+{
+    const submit_experiment *x = results;
+    char way[3][REPORT_TEXT];
+    fprintf(out, "submit: %d device%s, placement %s, %d rounds of %.0f ms a side\n\n", x->n, x->n == 1 ? "" : "s",
+            x->info.placement, x->rounds, (double)x->sample_ns * 1e-6);
+    fprintf(out, "%-26s %30s %20s %20s %13s\n%-26s %11s %11s %6s %20s %20s %6s %6s\n", "", "launches a second     ",
+            "driver, a call  ", "Heddle, a call  ", "of the driver", "", "driver", "Heddle", "ratio", "median      p99",
+            "median      p99", "median", "p99");
+    for (int i = 0; i < SUBMIT_ROWS; i++) {
+        print_row(x, &submit_rows[i], out);
+    }
+    if (x->one_way_pairs) {
+        fprintf(out, "\na cache line from one processor to another, one way: %s (%s to %s, %d pairs)\n",
+                report_duration(x->one_way_ns, way[0]), report_duration(x->one_way_least_ns, way[1]),
+                report_duration(x->one_way_most_ns, way[2]), x->one_way_pairs);
+    }
+    fprintf(out, "\n");
+    report_goal goals[GOALS];
+    make_goals(x, goals);
+    report_print_goals(goals, GOALS, "", !x->on_host, out);
+    fprintf(out, "\n%llu launches, each counted by its kernel. Took %.0f s.\n", (unsigned long long)x->launches,
+            x->record.took_s);
+}
+
+/* --------------------------------------------------------------------------------------------------------- JSON -- */
+
+static void put_row(hdi_json *j, const submit_experiment *x, const submit_row *row)
+{
+    static const char *const sides[SUBMIT_APIS] = {"driver", "heddle"};
+    static const char *const keys[MEASURES] = {"launches_per_s", "call_median_ns", "call_p99_ns"};
+    static const char *const ratios[MEASURES] = {"rate_ratio", "median_ratio", "p99_ratio"};
+    const submit_data *d = &x->rows[row - submit_rows];
+    double values[SUBMIT_ROUNDS_MAX];
+    hdi_json_object(j);
+    report_put_string(j, "id", row->id);
+    report_put_integer(j, "threads", (uint64_t)row->threads);
+    report_put_bool(j, "all_devices", row->all_devices);
+    report_put_bool(j, "cold", row->cold);
+    report_put_bool(j, "written", row->written);
+    report_put_bool(j, "bystander", row->bystander);
+    for (int api = 0; api < SUBMIT_APIS; api++) {
+        hdi_json_key(j, sides[api]);
+        hdi_json_object(j);
+        for (int m = row->threads && !row->cold ? RATE : MEDIAN; m < MEASURES; m++) {
+            int n = values_of(x, row, (submit_api)api, (measure)m, values);
+            report_put_values(j, keys[m], values, n);
+        }
+        report_put_calls(j, "calls", stats_summarise(&d->calls[api]));
+        hdi_json_object_end(j);
+    }
+    for (int m = row->threads && !row->cold ? RATE : MEDIAN; m < MEASURES; m++) {
+        int n = ratios_of(x, row, (measure)m, values);
+        report_put_values(j, ratios[m], values, n);
+    }
+    hdi_json_object_end(j);
+}
+
+static void print_json(const void *results, FILE *out)
+{
+    const submit_experiment *x = results;
+    hdi_json writer, *j = &writer;
+    report_goal goals[GOALS];
+    make_goals(x, goals);
+    report_begin(j, out, "submit", &x->record, x->runtime);
+    report_put_clock(j);
+    hdi_json_key(j, "run");
+    hdi_json_object(j);
+    report_put_integer(j, "devices", (uint64_t)x->n);
+    report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    report_put_integer(j, "sample_ns", x->sample_ns);
+    report_put_integer(j, "burst", SUBMIT_BURST);
+    report_put_integer(j, "launches", x->launches);
+    hdi_json_object_end(j);
+    if (x->one_way_pairs) {
+        hdi_json_key(j, "one_way_ns");
+        hdi_json_object(j);
+        report_put_number(j, "median", x->one_way_ns);
+        report_put_number(j, "min", x->one_way_least_ns);
+        report_put_number(j, "max", x->one_way_most_ns);
+        report_put_integer(j, "pairs", (uint64_t)x->one_way_pairs);
+        hdi_json_object_end(j);
+    }
+    hdi_json_key(j, "rows");
+    hdi_json_array(j);
+    for (int i = 0; i < SUBMIT_ROWS; i++) {
+        if (x->rows[i].rounds) {
+            put_row(j, x, &submit_rows[i]);
+        }
+    }
+    hdi_json_array_end(j);
+    report_put_goals(j, goals, GOALS, !x->on_host);
+    report_end(j);
+}
+
+/* ---------------------------------------------------------------------------------------------------- conductor -- */
+
+static bool open_heddle(submit_experiment *x, char *error)
+{
+    hd_module *module;
+    x->info.size = sizeof(x->info);
+    if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
+        !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
+        !report_check(hd_builtin_module(x->runtime, &module), "hd_builtin_module", error) ||
+        !report_check(hd_kernel_get(module, "hd_axpy_f32", &x->kernel), "hd_kernel_get", error)) {
+        return false;
+    }
+    x->n = hd_device_count(x->runtime);
+    if (x->n > SUBMIT_DEVICES_MAX) {
+        snprintf(error, PLAIN_ERROR, "there are %d devices, and %d is the most", x->n, SUBMIT_DEVICES_MAX);
+        return false;
+    }
+    return true;
+}
+
+static bool open_driver(submit_experiment *x, int i, char *error)
+{
+    const plain_driver *d = &x->driver;
+    hd_device_info_t info = {.size = sizeof(info)};
+    hdcu_context context;
+    if (!report_check(hd_device_info(x->runtime, i, &info), "hd_device_info", error)) {
+        return false;
+    }
+    x->on_host = info.is_host;
+    if (!plain_find_ordinal(d, info.uuid, &x->ordinal[i], error) ||
+        !PLAIN_TRY(d, error, cuDevicePrimaryCtxRetain, (&context, x->ordinal[i]))) {
+        return false;
+    }
+    x->context[i] = context;
+    return PLAIN_TRY(d, error, cuCtxSetCurrent, (context)) &&
+           PLAIN_TRY(d, error, cuModuleLoadDataEx, (&x->module[i], x->image.driver, 0, NULL, NULL)) &&
+           PLAIN_TRY(d, error, cuModuleGetFunction, (&x->function[i], x->module[i], "hd_axpy_f32"));
+}
+
+static bool open_all(submit_experiment *x, char *error)
+{
+    if (!open_heddle(x, error) || !plain_open(x->info.driver, &x->driver, error) ||
+        !plain_builtin(x->info.driver, &x->image, error)) {
+        return false;
+    }
+    for (int i = 0; i < x->n; i++) {
+        if (!open_driver(x, i, error)) {
+            return false;
+        }
+    }
+    const bench_options *o = x->options;
+    x->rounds = o->rounds ? o->rounds : o->quick ? ROUNDS_QUICK : x->on_host ? ROUNDS_HOST : ROUNDS_GPU;
+    x->sample_ns = o->quick ? sample_quick_ns : x->on_host ? sample_host_ns : sample_gpu_ns;
+    return true;
+}
+
+static bool is_wanted(const submit_experiment *x, const submit_row *row)
+{
+    return report_is_wanted(x->options->only, row->part) && !(row->all_devices && x->n == 1);
+}
+
+/* One side of a row, in one round. */
+static bool measure_side(submit_experiment *x, int row, int round, submit_api api, char *error)
+{
+    submit_data *d = &x->rows[row];
+    if (!submit_row_run(x, &submit_rows[row], api, error)) {
+        return false;
+    }
+    d->figures[api][round] =
+        (submit_figure){.launches_per_s = x->sample.launches_per_s, .calls = stats_summarise(&x->sample.calls)};
+    stats_merge(&d->calls[api], &x->sample.calls);
+    return true;
+}
+
+static bool measure_all(void *results, char *error)
+{
+    submit_experiment *x = results;
+    if (!open_all(x, error)) {
+        return false;
+    }
+    stats_clock_start();
+    submit_cores_measure(x);
+    for (int round = 0; round < x->rounds; round++) {
+        char stage[64];
+        snprintf(stage, sizeof(stage), "round %d of %d", round + 1, x->rounds);
+        for (int i = 0; i < SUBMIT_ROWS; i++) {
+            if (!is_wanted(x, &submit_rows[i])) {
+                continue;
+            }
+            report_progress(&x->options->run, stage, submit_rows[i].text,
+                            (double)(round * SUBMIT_ROWS + i) / (x->rounds * SUBMIT_ROWS));
+            submit_api first = round % 2 ? SUBMIT_HEDDLE : SUBMIT_DRIVER;
+            submit_api second = round % 2 ? SUBMIT_DRIVER : SUBMIT_HEDDLE;
+            if (!measure_side(x, i, round, first, error) || !measure_side(x, i, round, second, error)) {
+                return false;
+            }
+            x->rows[i].rounds = round + 1;
+        }
+    }
+    return true;
+}
+
+static void close_all(void *results)
+{
+    submit_experiment *x = results;
+    for (int i = 0; i < x->n && i < SUBMIT_DEVICES_MAX; i++) {
+        if (x->context[i]) {
+            x->driver.cuCtxSetCurrent(x->context[i]);
+            if (x->module[i]) {
+                x->driver.cuModuleUnload(x->module[i]);
+            }
+            x->driver.cuCtxSetCurrent(NULL);
+            x->driver.cuDevicePrimaryCtxRelease(x->ordinal[i]);
+        }
+    }
+    hd_close(x->runtime);
+}
+
+int submit_run(const bench_options *options)
+{
+    static const report_benchmark benchmark = {"bench submit", measure_all, close_all, print_table, print_json};
+    submit_experiment *x = calloc(1, sizeof(*x));
+    if (x) {
+        x->options = options;
+    }
+    return report_conduct(&benchmark, x, &options->run);
+}

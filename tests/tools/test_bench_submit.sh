@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# test_bench_submit.sh - `heddle bench submit` on host devices: every row is measured on both sides, and the record parses; with one device there
+# are no rows of all devices; parts can be left out, and wrong command lines are refused.
+set -u
+tool=$2/heddle
+[ -x "$tool" ] || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export HEDDLE_DRIVER=host
+unset HEDDLE_MEMORY_LIMIT HEDDLE_HOST_MEMORY HEDDLE_HOST_DEVICES HEDDLE_HOST_PEERS HEDDLE_DEVICES HEDDLE_PLACEMENT
+command=(bench submit)
+. "$(dirname "$0")/support.sh"
+
+HEDDLE_HOST_DEVICES=2 "$tool" bench submit --quick --rounds 1 --json "$work/all.json" >"$work/table" 2>"$work/err" ||
+    fail "a round: $(cat "$work/err")"
+for text in '16 threads, one device' '16 threads, all devices' 'memory written' 'cold lanes' 'beside 8 threads' 'figures that have goals'; do
+    grep -qF "$text" "$work/table" || fail "the table lacks \"$text\""
+done
+if command -v python3 >/dev/null; then
+    python3 - "$work/all.json" <<'END' || fail "the record is not what it should be"
+import json, os, sys
+
+d = json.load(open(sys.argv[1]))
+assert d["benchmark"] == "submit" and d["goals_apply"] is False
+assert d["run"]["devices"] == 2 and d["run"]["rounds"] == 1 and d["run"]["launches"] > 0
+rows = {r["id"]: r for r in d["rows"]}
+assert set(rows) == {f"{where}_{n}" for where in ("one", "all") for n in (1, 4, 8, 16)} | {"written", "cold"} | {
+    f"beside_{n}" for n in (0, 1, 4, 8)}
+for id, row in rows.items():
+    sides = [row["driver"], row["heddle"]]
+    assert all(s["call_median_ns"]["median"] > 0 for s in sides), id
+    flows = id not in ("cold", "beside_0")
+    assert all(("launches_per_s" in s) == flows for s in sides) and ("rate_ratio" in row) == flows, id
+    assert row["p99_ratio"]["median"] > 0 and len(row["p99_ratio"]["rounds"]) == 1, id
+assert all(rows[f"one_{n}"]["threads"] == n for n in (1, 4, 8, 16))
+if len(os.sched_getaffinity(0)) > 1:
+    assert d["one_way_ns"]["pairs"] >= 1 and 0 < d["one_way_ns"]["min"] <= d["one_way_ns"]["median"]
+assert {g["id"] for g in d["goals"]} == {
+    "submit", "threads_8", "threads_any", "alone", "beside_1", "beside_4", "beside_4_p99", "beside_8", "beside_8_p99"}
+assert all("value" in g for g in d["goals"])
+END
+fi
+
+# the workers' side, and one device
+HEDDLE_HOST_DEVICES=1 HEDDLE_PLACEMENT=process "$tool" bench submit --quick --rounds 1 --only one,all,ways --json >"$work/out" 2>"$work/err" ||
+    fail "one device: $(cat "$work/err")"
+grep -qF '"one_16"' "$work/out" || fail "one device: a row is missing"
+grep -qF '"all_4"' "$work/out" && fail "one device: there is a row of all devices"
+grep -qF '"bystander": true' "$work/out" && fail "--only: a part is there that was left out"
+
+refused 2 'unknown option' --no-such-option
+refused 2 'unexpected' something
+refused 2 '--rounds wants' --rounds 0
+refused 2 'there are: one,all,ways,beside' --only none
+refused 1 'cannot be written' --quick --json "$work/none/out.json"
+HEDDLE_DEVICES=7 refused 1 'hd_open' --quick
+"$tool" bench submit --help | grep -qF -- '--rounds R' || fail "--help does not name --rounds"
+exit $failed
