@@ -117,7 +117,7 @@ assert max(2 * r["pairs"] * r["bytes"] for r in d["rows"]) <= 64 << 20
 END
 
 # ---- what must not go unnoticed
-HEDDLE_FAULT=cuLaunchKernel:5 refused 1 'transpose_f32_4096' --quick
+HEDDLE_CHAINS=0 HEDDLE_FAULT=cuLaunchKernel:5 refused 1 'transpose_f32_4096' --quick
 HEDDLE_MEMORY_LIMIT=32M refused 1 'at least 64 are needed' --quick
 refused 1 'device' --device 63 --quick
 refused 1 'cannot be written' --quick --json "$work/none/out.json"
