@@ -16,6 +16,9 @@
 #define SPAN_NS 50000
 #define MOST_UNMEASURED 2
 
+/* A chain is at most so many times as long as the one before it: filling four nodes takes about as long as the call before did. */
+#define GROWTH 4
+
 #define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
 #define IDLE_NS ((int64_t)1000000000) /* given back when not used for so long */
 #define TIDY_NS ((int64_t)100000000)  /* between looks for such */
@@ -231,29 +234,12 @@ void hdi_chain_learn(hdi_engine *engine, hdi_feed *feed)
     feed->n_new = left;
 }
 
-void hdi_chain_measure(hdi_feed *feed, uint32_t launches, int64_t since, uint32_t last, int64_t last_since)
-{
-    int64_t now = hdi_clock_ns();
-    int64_t from = since > feed->passed_at ? since : feed->passed_at;
-    feed->passed_at = now;
-    if (launches > 0) {
-        /* Neither is less than is true: the first counts time in which the device had nothing of this lane, the second what was in front of the
-         * last chain. */
-        int64_t each = (now - from) / launches + 1;
-        int64_t each_last = (now - last_since) / (last ? last : 1) + 1;
-        each = each_last < each ? each_last : each;
-        int64_t old = feed->kernel_ns ? feed->kernel_ns : each;
-        /* Longer ones are believed sooner: a chain that is too short costs less than one that is too long. */
-        feed->kernel_ns = each > old ? (old + each) / 2 : (3 * old + each) / 4;
-    }
-}
-
 /* How many launches may be given together now. */
 static uint32_t limit_of(const hdi_engine *engine, const hdi_feed *feed, uint32_t most)
 {
     uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
     if (!engine->chains_eager) {
-        int64_t fit = feed->kernel_ns ? SPAN_NS / feed->kernel_ns : MOST_UNMEASURED;
+        int64_t fit = feed->pace.kernel_ns ? SPAN_NS / feed->pace.kernel_ns : MOST_UNMEASURED;
         fit = fit < 1 ? 1 : fit;
         limit = fit < limit ? (uint32_t)fit : limit;
     }
@@ -361,7 +347,7 @@ static uint32_t issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_
         feed->chains->plain = ends[size - 1];
         return 0;
     }
-    feed->chains->growing = size * 2 > HDI_CHAIN_MOST ? HDI_CHAIN_MOST : size * 2;
+    feed->chains->growing = size * GROWTH > HDI_CHAIN_MOST ? HDI_CHAIN_MOST : size * GROWTH;
     *end = ends[size - 1];
     return size;
 }

@@ -30,10 +30,6 @@ void hdi_chain_note(hdi_engine *engine, hdi_feed *feed, uint32_t kernel, uint64_
 /* Whether a mark has to stand in front of a launch, and behind it: the kernel was never seen to end. So if it does not, it is known. */
 bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel);
 
-/* The device has passed a mark in front of which there were so many launches and nothing else (0: else) since the one before, so many of them in
- * the last chain. The clocks are those of their beginning. */
-void hdi_chain_measure(hdi_feed *feed, uint32_t launches, int64_t since, uint32_t last, int64_t last_since);
-
 /* The device has passed feed->passed. */
 void hdi_chain_learn(hdi_engine *engine, hdi_feed *feed);
 

@@ -259,16 +259,6 @@ static void follow_up(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *share
     }
 }
 
-static void count_launches(hdi_engine *engine, hdi_feed *feed, uint32_t n)
-{
-    if (feed->launches == 0) {
-        feed->since = engine->now;
-    }
-    feed->launches += n;
-    feed->last_launches = n;
-    feed->last_since = engine->now;
-}
-
 /* A launch by itself. Of a kernel that was never seen to end between two marks (*marked): if it never does, it is known which one it was. */
 static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, bool *marked)
 {
@@ -280,7 +270,6 @@ static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *
     }
     const hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
-    count_launches(engine, feed, 1);
     bool issued = issue(engine, feed, c);
     if (*marked && atomic_load_explicit(&shared->failure_changes, memory_order_relaxed) == changes) {
         hdi_chain_note(engine, feed, kernel, end);
@@ -294,7 +283,6 @@ static uint32_t issue_next(hdi_engine *engine, hdi_feed *feed, uint64_t head, ui
 {
     const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
     if (c->op != HDI_OP_LAUNCH) {
-        feed->others = true;
         return issue(engine, feed, c);
     }
     uint32_t n = feed->failed ? 0 : hdi_chain_issue(engine, feed, head, most, end);
@@ -303,7 +291,6 @@ static uint32_t issue_next(hdi_engine *engine, hdi_feed *feed, uint64_t head, ui
     }
     feed->tail = HDI_TAIL_KERNEL;
     feed->entries++;
-    count_launches(engine, feed, n);
     for (uint32_t i = 0; i < n; i++) {
         hdi_engine_count(&engine->shared->operations);
     }
@@ -333,7 +320,8 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
             return true;
         }
         uint64_t end = feed->issued + slots;
-        bool marked = false;
+        bool marked = false, launches = c->op == HDI_OP_LAUNCH;
+        int64_t before = engine->now;
         uint32_t n = issue_next(engine, feed, head, left, &end, &marked);
         if (n == 0) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
@@ -347,9 +335,10 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         any = true;
         /* pairs with the acquire load in hdi_feed_wait of other engines */
         atomic_store_explicit(&shared->issued, feed->issued, memory_order_release);
+        engine->now = hdi_clock_ns();
+        hdi_pace_give(&feed->pace, launches ? n : 0, before, engine->now);
         follow_up(engine, feed, shared, c, marked);
         events += feed->event_last != event_before;
-        engine->now = hdi_clock_ns();
         if (engine->now >= until) {
             break;
         }

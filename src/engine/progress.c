@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <limits.h>
+#include "base/clock.h"
 #include "base/wait.h"
 
 #define LOOK_NS 1000000 /* no progress for this long: look at the stream's status, an error shows only there */
@@ -147,15 +148,13 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
 
 void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
 {
-    uint32_t passed = 0, launches = 0, last = 0;
-    int64_t since = 0, last_since = 0;
+    hdi_pace_mark first, last;
+    uint32_t passed = 0;
     bool others = false;
     while (feed->n_marks && feed->marks[feed->first_mark].position <= feed->passed) {
-        since = passed++ == 0 ? feed->marks[feed->first_mark].since : since;
-        others |= feed->marks[feed->first_mark].launches == 0;
-        launches += feed->marks[feed->first_mark].launches;
-        last = feed->marks[feed->first_mark].last;
-        last_since = feed->marks[feed->first_mark].last_since;
+        last = feed->marks[feed->first_mark].pace;
+        first = passed++ == 0 ? last : first;
+        others |= last.others;
         feed->entries_done = feed->marks[feed->first_mark].entries;
         feed->first_mark = (feed->first_mark + 1) % HDI_FEED_MARKS;
         feed->n_marks--;
@@ -164,7 +163,7 @@ void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
         feed->entries_done = feed->entries; /* at most a mark is left, which says the same again */
     }
     if (passed) {
-        hdi_chain_measure(feed, others ? 0 : launches, since, last, last_since);
+        hdi_pace_pass(&feed->pace, &first, &last, others, hdi_clock_ns());
     }
     if (feed->n_new) {
         hdi_chain_learn(engine, feed);
@@ -179,13 +178,9 @@ static void add_mark(hdi_feed *feed)
     uint32_t last = (feed->first_mark + feed->n_marks - 1) % HDI_FEED_MARKS;
     feed->marks[last].position = feed->issued;
     feed->marks[last].entries = feed->entries;
-    feed->marks[last].launches = joined || feed->others ? 0 : feed->launches;
-    feed->marks[last].since = feed->since;
-    feed->marks[last].last = feed->last_launches;
-    feed->marks[last].last_since = feed->last_since;
+    hdi_pace_put_mark(&feed->pace, &feed->marks[last].pace);
+    feed->marks[last].pace.others |= joined;
     feed->entries_marked = feed->entries;
-    feed->launches = 0;
-    feed->others = false;
 }
 
 /* The device has passed `position`. True when `done` moved. */

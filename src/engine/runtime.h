@@ -30,6 +30,7 @@
 #include "engine/channel.h"
 #include "engine/failures.h"
 #include "engine/mark.h"
+#include "engine/pace.h"
 #include "engine/port.h"
 
 #define HDI_DEVICES_MAX 32
@@ -126,19 +127,10 @@ typedef struct hdi_feed {
         entries_marked; /* of the driver's queue: given to it, known to be finished, in front of the last mark */
     struct {
         uint64_t position, entries;
-        uint32_t launches;   /* and nothing else since the mark before; 0: or something else */
-        int64_t since;       /* clock of the first one of them */
-        uint32_t last;       /* how many of them were in the last chain */
-        int64_t last_since;  /* clock of that */
+        hdi_pace_mark pace;
     } marks[HDI_FEED_MARKS]; /* that the device has not passed; several may have become one */
     uint32_t first_mark, n_marks;
-    uint32_t launches;         /* behind the last mark */
-    uint32_t last_launches;    /* in the last chain */
-    int64_t last_since;        /* clock of that */
-    bool others;               /* something else is behind it, too */
-    int64_t since;             /* clock of the first launch behind it */
-    int64_t passed_at;         /* clock when the device was last seen to pass a mark */
-    int64_t kernel_ns;         /* about how long the lane's kernels take; 0: not known */
+    hdi_pace pace;             /* how long the lane's kernels take */
     struct hdi_chains *chains; /* chain.c; NULL: none */
     struct {
         uint32_t kernel;

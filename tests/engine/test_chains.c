@@ -269,37 +269,6 @@ static void executables_are_bounded_and_go(void **state)
     assert_int_equal(atomic_load(&executables), 0);
 }
 
-/* What one kernel takes is at most what both bounds say; what takes longer is believed sooner; what holds something else says nothing. */
-static void how_long_kernels_take_is_measured(void **state)
-{
-    (void)state;
-    const int64_t second = 1000000000;
-    hdi_feed *feed = aligned_alloc(64, (sizeof *feed + 63) / 64 * 64);
-    assert_non_null(feed);
-    memset(feed, 0, sizeof *feed);
-    int64_t now = hdi_clock_ns();
-    hdi_chain_measure(feed, 0, now - 1000 * second, 0, 0);
-    assert_int_equal(feed->kernel_ns, 0);
-    /* The window is as long as it is because the engine was elsewhere. */
-    feed->passed_at = 0;
-    hdi_chain_measure(feed, 10, now - 1000 * second, 10, now - second / 100);
-    assert_true(feed->kernel_ns >= second / 1000 && feed->kernel_ns < 100 * second);
-    /* The last chain stood behind others. */
-    feed->kernel_ns = 0;
-    feed->passed_at = 0;
-    hdi_chain_measure(feed, 1000000, now - second, 1, now - 1000 * second);
-    assert_true(feed->kernel_ns >= 1000 && feed->kernel_ns < second);
-    feed->kernel_ns = 1000;
-    feed->passed_at = 0;
-    hdi_chain_measure(feed, 1, now - 100 * second, 1, now - 100 * second);
-    assert_true(feed->kernel_ns >= 50 * second);
-    int64_t before = feed->kernel_ns;
-    feed->passed_at = 0;
-    hdi_chain_measure(feed, UINT32_MAX, now, UINT32_MAX, now);
-    assert_true(feed->kernel_ns < before && feed->kernel_ns > before / 2);
-    free(feed);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,7 +278,6 @@ int main(void)
         cmocka_unit_test(what_a_chain_cannot_hold_is_launched_by_itself),
         cmocka_unit_test(a_launch_that_is_refused_fails_by_itself),
         cmocka_unit_test(executables_are_bounded_and_go),
-        cmocka_unit_test(how_long_kernels_take_is_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,57 @@
+/* pace.c - how long the kernels of a lane take. What it is, threads, locks: see pace.h. */
+#include "engine/pace.h"
+
+/* From the return of a call until a word behind the shortest kernel is seen; measured with 580.159 on H200: 4.3 us, of which 1.2 are the kernel's. */
+#define SEEN_NS 3000
+
+void hdi_pace_give(hdi_pace *pace, uint32_t launches, int64_t before, int64_t behind)
+{
+    hdi_pace_mark *next = &pace->next;
+    if (launches == 0) {
+        next->others = true;
+        return;
+    }
+    next->since = next->since ? next->since : before;
+    next->batches[pace->next_batch++ % HDI_PACE_BATCHES] = (hdi_pace_batch){.before = next->launches, .given = behind};
+    next->launches += launches;
+}
+
+void hdi_pace_put_mark(hdi_pace *pace, hdi_pace_mark *mark)
+{
+    *mark = pace->next;
+    pace->next.since = 0;
+    pace->next.others = false;
+}
+
+/* What a launch takes at most, of a stretch of so many. */
+static int64_t each_of(int64_t from, int64_t to, uint64_t launches)
+{
+    return to > from ? (to - from) / (int64_t)launches + 1 : 1;
+}
+
+/* The least that the stretches which end at the mark say. */
+static int64_t least_of(const hdi_pace *pace, int64_t since, const hdi_pace_mark *mark, int64_t seen)
+{
+    int64_t from = since > pace->passed_at ? since : pace->passed_at;
+    int64_t least = each_of(from, seen, mark->launches - pace->passed);
+    for (int i = 0; i < HDI_PACE_BATCHES; i++) {
+        const hdi_pace_batch *b = &mark->batches[i];
+        if (b->given && b->before >= pace->passed) {
+            int64_t each = each_of(b->given + SEEN_NS, seen, mark->launches - b->before);
+            least = each < least ? each : least;
+        }
+    }
+    return least;
+}
+
+void hdi_pace_pass(hdi_pace *pace, const hdi_pace_mark *first, const hdi_pace_mark *last, bool others, int64_t now)
+{
+    if (!others && last->launches > pace->passed) {
+        int64_t each = least_of(pace, first->since, last, now);
+        int64_t old = pace->kernel_ns ? pace->kernel_ns : each;
+        /* What takes longer counts sooner: a chain that is too short costs less than one that is too long. */
+        pace->kernel_ns = each > old ? (old + each) / 2 : (3 * old + each) / 4;
+    }
+    pace->passed = last->launches;
+    pace->passed_at = now;
+}

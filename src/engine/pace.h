@@ -1,0 +1,50 @@
+/* pace.h - how long the kernels of a lane take, as far as an engine can see: it knows when it gave launches to the driver, and when it saw that the
+ * device had passed a mark behind them.
+ *
+ * Several stretches end at a mark: from the mark before to it, and from each of the last batches to it. What a stretch took, divided by its launches,
+ * is never less than a kernel takes, but may be far more: the first counts time in which the engine was with other lanes and the device had
+ * nothing of this one, the others count what was in front of them, and all of them the time until the engine looks. The least of them is taken.
+ *
+ * Threads: whoever runs the device's engine. Locks: none.
+ * Always: a stretch in which the lane did something else than launch says nothing.
+ */
+#ifndef HDI_ENGINE_PACE_H
+#define HDI_ENGINE_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define HDI_PACE_BATCHES 4
+
+/* Launches that were given to the driver in one call. */
+typedef struct hdi_pace_batch {
+    uint64_t before; /* launches of the lane in front of it */
+    int64_t given;   /* clock when the call returned; 0: no batch */
+} hdi_pace_batch;
+
+/* What is kept with a mark. */
+typedef struct hdi_pace_mark {
+    uint64_t launches; /* of the lane in front of it */
+    int64_t since;     /* clock before the first call behind the mark before */
+    bool others;       /* something else than launches is in front of it, too */
+    hdi_pace_batch batches[HDI_PACE_BATCHES];
+} hdi_pace_mark;
+
+typedef struct hdi_pace {
+    hdi_pace_mark next;  /* as a mark would be that is put now */
+    uint32_t next_batch; /* of `next.batches`, the oldest one */
+    uint64_t passed;     /* launches in front of the mark that the device was last seen to pass */
+    int64_t passed_at;   /* clock of that */
+    int64_t kernel_ns;   /* about how long a kernel takes; 0: not known */
+} hdi_pace;
+
+/* A call that gave the driver so many launches; 0: something else. The clocks are those before it and behind it. */
+void hdi_pace_give(hdi_pace *pace, uint32_t launches, int64_t before, int64_t behind);
+
+/* A mark is put behind everything that was given. */
+void hdi_pace_put_mark(hdi_pace *pace, hdi_pace_mark *mark);
+
+/* The device has passed marks. `first` is the earliest of them, `last` the latest, `others`: one of them says so. `now` is the clock. */
+void hdi_pace_pass(hdi_pace *pace, const hdi_pace_mark *first, const hdi_pace_mark *last, bool others, int64_t now);
+
+#endif

@@ -1,0 +1,177 @@
+/* test_pace.c - how long kernels take, as seen from an engine that has other lanes to visit: against a device and an engine that are played here.
+ *
+ * Threads: the main one. Locks: none. Always: clocks are numbers; nothing is timed.
+ */
+#include "support/check.h"
+
+#include "engine/pace.h"
+
+enum { LANES_MOST = 16, BURST = 256, ROUNDS = 40, CHAIN_MOST = 16 };
+
+#define SPAN 50000 /* a chain is to take so long */
+
+typedef struct lane {
+    hdi_pace pace;
+    hdi_pace_mark mark;
+    uint32_t left;   /* launches of the burst that the device was not given */
+    uint32_t grown;  /* launches of the chain before, twice */
+    int64_t free_at; /* when the device has finished what it was given */
+    int64_t end;     /* when the mark has been passed; 0: there is none */
+    int rounds;
+} lane;
+
+typedef struct play {
+    lane lanes[LANES_MOST];
+    uint32_t count, turn;
+    int64_t now, kernel_ns;
+    uint64_t launches;
+    int64_t longest; /* chain, on the device, in the second half of the rounds */
+} play;
+
+static uint32_t length_of(const lane *l)
+{
+    int64_t fit = l->pace.kernel_ns ? SPAN / l->pace.kernel_ns : 2;
+    uint32_t most = fit < 1 ? 1 : fit > CHAIN_MOST ? CHAIN_MOST : (uint32_t)fit;
+    most = most < l->grown ? most : l->grown;
+    most = most < l->left ? most : l->left;
+    return (uint32_t)1 << (31 - __builtin_clz(most));
+}
+
+/* A chain of the lane. */
+static void give(play *p, lane *l)
+{
+    uint32_t n = length_of(l);
+    int64_t before = p->now;
+    p->now += 1900 + 200 * (int64_t)n;
+    hdi_pace_give(&l->pace, n, before, p->now);
+    int64_t begin = l->free_at > p->now + 2000 ? l->free_at : p->now + 2000;
+    l->free_at = begin + n * p->kernel_ns;
+    l->left -= n;
+    l->grown = 2 * n;
+    p->launches += n;
+    if (l->rounds > ROUNDS / 2 && n * p->kernel_ns > p->longest) {
+        p->longest = n * p->kernel_ns;
+    }
+    if (l->left == 0) {
+        p->now += 1300;
+        hdi_pace_put_mark(&l->pace, &l->mark);
+        l->end = (l->free_at > p->now ? l->free_at : p->now) + 1000;
+    }
+}
+
+/* The next lane that has something to issue. */
+static void visit(play *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        lane *l = &p->lanes[p->turn++ % p->count];
+        if (l->left) {
+            give(p, l);
+            return;
+        }
+    }
+    p->now += 200;
+}
+
+static void look(play *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        lane *l = &p->lanes[i];
+        if (l->end && p->now >= l->end) {
+            l->end = 0;
+            hdi_pace_pass(&l->pace, &l->mark, &l->mark, l->mark.others, p->now);
+            l->left = BURST;
+            l->grown = 1;
+            l->rounds++;
+        }
+    }
+}
+
+static play run(uint32_t lanes, int64_t kernel_ns)
+{
+    play p = {.count = lanes, .kernel_ns = kernel_ns, .now = 1000000};
+    for (uint32_t i = 0; i < lanes; i++) {
+        p.lanes[i].left = BURST;
+        p.lanes[i].grown = 1;
+    }
+    while (p.lanes[0].rounds < ROUNDS) {
+        visit(&p);
+        look(&p);
+    }
+    return p;
+}
+
+/* However many lanes an engine visits: neither its being elsewhere nor the last launches of a burst, behind longer chains, look like slow kernels. */
+static void kernels_take_what_they_take(void **state)
+{
+    (void)state;
+    static const uint32_t lanes[] = {1, 2, 4, 8, 16};
+    static const int64_t kernels[] = {1200, 3000, 20000, 200000};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
+        for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
+            play p = run(lanes[i], kernels[k]);
+            for (uint32_t j = 0; j < lanes[i]; j++) {
+                int64_t found = p.lanes[j].pace.kernel_ns;
+                if (found < kernels[k] * 3 / 4 || found > kernels[k] * 3 / 2 + 1000) {
+                    fail_msg("%u lanes, kernels of %lld ns: lane %u says %lld", lanes[i], (long long)kernels[k], j,
+                             (long long)found);
+                }
+            }
+            assert_true(kernels[k] > 1200 || SPAN / p.lanes[0].pace.kernel_ns >= CHAIN_MOST);
+            assert_true(p.longest <= SPAN * 3 / 2 || p.longest <= kernels[k]);
+        }
+    }
+}
+
+/* Kernels that take longer than those before are noticed within a few bursts, shorter ones some time later. */
+static void it_follows_the_kernels(void **state)
+{
+    (void)state;
+    play p = run(2, 1200);
+    p.kernel_ns = 50000;
+    p.lanes[0].rounds = ROUNDS - 6;
+    while (p.lanes[0].rounds < ROUNDS) {
+        visit(&p);
+        look(&p);
+    }
+    assert_true(p.lanes[0].pace.kernel_ns > 40000);
+    p.kernel_ns = 1200;
+    p.lanes[0].rounds = 0;
+    while (p.lanes[0].rounds < ROUNDS) {
+        visit(&p);
+        look(&p);
+    }
+    assert_true(p.lanes[0].pace.kernel_ns < 3000);
+}
+
+/* What holds something else than launches says nothing, and no stretch begins in front of it. */
+static void only_launches_count(void **state)
+{
+    (void)state;
+    hdi_pace pace = {.kernel_ns = 0};
+    hdi_pace_mark mark;
+    hdi_pace_give(&pace, 4, 1000, 2000);
+    hdi_pace_give(&pace, 0, 2000, 3000);
+    hdi_pace_put_mark(&pace, &mark);
+    assert_true(mark.others);
+    hdi_pace_pass(&pace, &mark, &mark, mark.others, 900000000);
+    assert_int_equal(pace.kernel_ns, 0);
+    hdi_pace_give(&pace, 4, 900100000, 900102000);
+    hdi_pace_put_mark(&pace, &mark);
+    assert_false(mark.others);
+    hdi_pace_pass(&pace, &mark, &mark, mark.others, 900202000);
+    assert_in_range(pace.kernel_ns, 20000, 26000);
+    /* A mark with nothing in front of it. */
+    hdi_pace_put_mark(&pace, &mark);
+    hdi_pace_pass(&pace, &mark, &mark, mark.others, 990000000);
+    assert_in_range(pace.kernel_ns, 20000, 26000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_take_what_they_take),
+        cmocka_unit_test(it_follows_the_kernels),
+        cmocka_unit_test(only_launches_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
