@@ -132,7 +132,7 @@ static void drop_failed(const look *l, hdi_leaf **garbage)
 {
     struct hd_buffer *b = l->b;
     /* Without memory for the split the record stays as careful as it was. */
-    if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high)) {
+    if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high, true)) {
         hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_mark){0, 0}, garbage);
     }
 }

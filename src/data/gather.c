@@ -70,6 +70,9 @@ static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gath
     bool own = mark.lane == lane->global;
     const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, mark.lane);
     *over = false;
+    if (own && lane->keeps_failure && !source) {
+        return HDI_GATHERED;
+    }
     /* `done` before the failures: a failure is recorded before `done` passes it. */
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
     if (source && __builtin_expect(atomic_load_explicit(&other->failure_changes, memory_order_acquire) != 0, 0)) {
@@ -134,64 +137,21 @@ static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
     return found;
 }
 
-static inline hdi_gathered gather_segment(const hdi_gatherer *g, hdi_segment *s, const hdi_use *use, bool ours)
-{
-    hdi_gathered result = HDI_GATHERED;
-    if (s->writer.position && (s->failed || g->apart || !lane_has_read(g->lane, s))) {
-        result = hdi_gather_mark(g, s->writer, use->read, ours);
-    }
-    if (use->write) {
-        const hdi_mark *readers = hdi_segment_readers(s);
-        for (uint32_t i = 0; i < s->n_readers && !result; i++) {
-            result = hdi_gather_mark(g, readers[i], false, false);
-        }
-    }
-    return result;
-}
+/* ---- the segments of a use ---- */
 
-static hdi_gathered gather_parts(const hdi_gatherer *g, const hdi_use *use, bool ours)
-{
-    hdi_gathered result = HDI_GATHERED;
-    hdi_uses *u = &use->buffer->uses;
-    if (!use->write && !g->apart && lane_has_read_all(g->lane, use)) {
-        return HDI_GATHERED;
-    }
-    hdi_segment_place place;
-    hdi_segment *s = hdi_uses_first(u, use->low, &place);
-    for (; s && s->low < use->high && !result; s = hdi_uses_next(u, &place)) {
-        result = gather_segment(g, s, use, ours);
-    }
-    uint32_t n_wide;
-    const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
-    for (uint32_t i = 0; use->write && i < n_wide && !result; i++) {
-        if (wide[i].low < use->high && wide[i].high > use->low) {
-            result = hdi_gather_mark(g, wide[i].mark, false, false);
-        }
-    }
-    return result;
-}
-
-hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours)
-{
-    hdi_uses *u = &use->buffer->uses;
-    return u->parts ? gather_parts(g, use, ours) : gather_segment(g, &u->whole, use, ours);
-}
-
-/* ---- whole buffers ---- */
-
-/* Other lanes' readers that are finished leave the record: of few now, of many now and then. */
-static inline void settle_readers(const hdi_gatherer *g, const hdi_use *use, hdi_segment *s)
+/* Readers that are finished leave the segment: of few now, of many now and then. */
+static inline void settle_readers(const hdi_gatherer *g, hdi_segment *s)
 {
     if (s->room != 0) {
         if (++s->looks >= s->n_readers) {
-            hdi_uses_settle(g->rt, &use->buffer->uses, use->low, use->high);
+            hdi_segment_settle(g->rt, s);
         }
         return;
     }
     hdi_mark *few = s->readers.few;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->n_readers; i++) {
-        if (few[i].lane == g->lane->global || !hdi_mark_done(g->rt, few[i])) {
+        if (!hdi_mark_done(g->rt, few[i])) {
             if (kept != i) {
                 few[kept] = few[i];
             }
@@ -201,20 +161,26 @@ static inline void settle_readers(const hdi_gatherer *g, const hdi_use *use, hdi
     s->n_readers = kept;
 }
 
-/* A record of one segment that is not blank. */
-static inline __attribute__((always_inline)) hdi_gathered gather_whole(const hdi_gatherer *g, const hdi_use *use,
-                                                                       bool ours)
+static hdi_gathered gather_readers(const hdi_gatherer *g, hdi_segment *s)
 {
-    hdi_segment *s = &use->buffer->uses.whole;
+    hdi_gathered result = HDI_GATHERED;
+    const hdi_mark *readers = hdi_segment_readers(s);
+    for (uint32_t i = 0; i < s->n_readers && !result; i++) {
+        result = hdi_gather_mark(g, readers[i], false, false);
+    }
+    return result;
+}
+
+/* What is finished leaves the segment. */
+static inline __attribute__((always_inline)) hdi_gathered gather_segment(const hdi_gatherer *g, const hdi_use *use,
+                                                                         hdi_segment *s, bool ours)
+{
     hdi_gathered result = HDI_GATHERED;
     if (s->n_readers) {
         if (use->write) {
-            const hdi_mark *readers = hdi_segment_readers(s);
-            for (uint32_t i = 0; i < s->n_readers && !result; i++) {
-                result = hdi_gather_mark(g, readers[i], false, false);
-            }
+            result = gather_readers(g, s);
         } else {
-            settle_readers(g, use, s);
+            settle_readers(g, s);
         }
     }
     bool look = s->writer.position && !(s->n_readers && !s->failed && lane_has_read(g->lane, s));
@@ -226,6 +192,80 @@ static inline __attribute__((always_inline)) hdi_gathered gather_whole(const hdi
         }
     }
     return result;
+}
+
+typedef struct walk {
+    const hdi_gatherer *g;
+    const hdi_use *use;
+    bool ours;
+    bool over; /* nothing more is to be gathered */
+    bool room; /* all segments of the use have room for a reader more */
+    hdi_gathered result;
+} walk;
+
+static void visit(void *context, hdi_segment *s)
+{
+    walk *w = context;
+    if (w->over || s->low >= w->use->high || s->high <= w->use->low) {
+        hdi_segment_settle(w->g->rt, s);
+    } else {
+        w->result = gather_segment(w->g, w->use, s, w->ours);
+        w->over = w->result != HDI_GATHERED;
+    }
+    if (s->n_readers >= HDI_READERS_FEW && s->n_readers >= s->room) {
+        w->room = false;
+    }
+}
+
+/* The wide readers, for whom a write waits. */
+static hdi_gathered gather_wide(const hdi_gatherer *g, const hdi_use *use)
+{
+    hdi_gathered result = HDI_GATHERED;
+    uint32_t n;
+    const hdi_wide_reader *wide = hdi_uses_wide(&use->buffer->uses, &n);
+    for (uint32_t i = 0; use->write && i < n && !result; i++) {
+        if (wide[i].low < use->high && wide[i].high > use->low) {
+            result = hdi_gather_mark(g, wide[i].mark, false, false);
+        }
+    }
+    return result;
+}
+
+/* The segments as they are. */
+static hdi_gathered gather_all(const hdi_gatherer *g, const hdi_use *use, bool ours)
+{
+    hdi_gathered result = HDI_GATHERED;
+    hdi_uses *u = &use->buffer->uses;
+    hdi_segment_place place;
+    hdi_segment *s = hdi_uses_first(u, use->low, &place);
+    for (; s && s->low < use->high && !result; s = hdi_uses_next(u, &place)) {
+        result = hdi_gather_mark(g, s->writer, use->read, ours);
+        result = result || !use->write ? result : gather_readers(g, s);
+    }
+    return result ? result : gather_wide(g, use);
+}
+
+hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours, bool *room)
+{
+    hdi_uses *u = &use->buffer->uses;
+    *room = use->write;
+    if (u->parts && use->write && use->low == 0 && use->high == hdi_parts_end(u->parts)) {
+        return gather_all(g, use, ours); /* none of the segments will be there any more */
+    }
+    walk w = {g, use, ours, false, true, HDI_GATHERED};
+    if (u->parts) {
+        w.over = !use->write && lane_has_read_all(g->lane, use);
+        hdi_uses_visit(g->rt, u, use->low, use->high, visit, &w);
+    } else {
+        visit(&w, &u->whole);
+    }
+    *room |= w.room;
+    return w.result ? w.result : gather_wide(g, use);
+}
+
+hdi_gathered hdi_gather_apart(const hdi_gatherer *g, const hdi_use *use)
+{
+    return gather_all(g, use, false);
 }
 
 hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain)
@@ -240,8 +280,9 @@ hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t
         if (good) {
             hdi_uses_tidy(g->rt, u, b->order);
             if (!hdi_uses_is_blank(u)) {
-                result = gather_whole(g, use, ours & 1);
-                good = hdi_uses_has_room(u) || hdi_uses_prepare_parts(g->rt, u, b->order, use->low, use->high);
+                result = gather_segment(g, use, &u->whole, ours & 1);
+                good =
+                    hdi_uses_has_room(u) || hdi_uses_prepare_parts(g->rt, u, b->order, use->low, use->high, use->write);
             }
         }
     }

@@ -27,12 +27,15 @@ typedef struct hdi_gatherer {
 /* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_among. */
 hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, bool ours);
 
-/* All that one use of a buffer has to wait for. */
-hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours);
+/* All that one use of a buffer has to wait for. What is finished leaves the record of what is read, as by hdi_uses_settle; readers of many lanes now
+ * and then, since a reader waits for none of them. *room: as hdi_uses_prepare wants to know. */
+hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours, bool *room);
+
+/* The same for a use whose record, of several segments, is claimed, and settled. `g` is apart. */
+hdi_gathered hdi_gather_apart(const hdi_gatherer *g, const hdi_use *use);
 
 /* All that the uses wait for, in one pass, and room for them in the records; where each is of a whole buffer that is as it was when its handle was
- * checked, and whose record has one segment. Else *plain is false, and what was gathered does not count. What is finished leaves the records
- * as by hdi_uses_settle; readers of many lanes now and then, since a reader waits for none of them. `ours`: as in hdi_among. */
+ * checked, and whose record has one segment. Else *plain is false, and what was gathered does not count. `ours`: as in hdi_among. */
 hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain);
 
 /* What was gathered apart, once more with the lane's lock. */

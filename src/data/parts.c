@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVES_FIRST 4
-
 static void free_leaf(hdi_leaf *leaf)
 {
     for (uint32_t i = 0; i < leaf->count; i++) {
@@ -50,18 +48,16 @@ hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts **ring)
 {
     hdi_parts *parts = calloc(1, sizeof *parts);
     hdi_leaf *leaf = malloc(sizeof *leaf);
-    hdi_leaf **leaves = malloc(LEAVES_FIRST * sizeof(hdi_leaf *));
-    if (!parts || !leaf || !leaves) {
+    if (!parts || !leaf) {
         free(parts);
         free(leaf);
-        free(leaves);
         return NULL;
     }
     leaf->count = 1;
     leaf->segments[0] = *only;
-    leaves[0] = leaf;
-    parts->leaves = leaves;
-    parts->leaves_room = LEAVES_FIRST;
+    parts->first[0] = leaf;
+    parts->leaves = parts->first;
+    parts->leaves_room = HDI_LEAVES_FIRST;
     parts->n_leaves = 1;
     enter_ring(parts, ring);
     return parts;
@@ -72,7 +68,9 @@ void hdi_parts_free(hdi_parts *parts)
     for (uint32_t i = 0; i < parts->n_leaves; i++) {
         free_leaf(parts->leaves[i]);
     }
-    free(parts->leaves);
+    if (parts->leaves != parts->first) {
+        free(parts->leaves);
+    }
     free(parts->wide);
     free(parts);
 }
@@ -82,6 +80,9 @@ void hdi_parts_free(hdi_parts *parts)
 hdi_segment_place hdi_parts_find(const hdi_parts *parts, uint64_t at)
 {
     uint32_t first = 0, end = parts->n_leaves;
+    if (at < parts->leaves[0]->segments[0].high) {
+        return (hdi_segment_place){0, 0}; /* where most uses begin */
+    }
     while (end - first > 1) {
         uint32_t middle = first + (end - first) / 2;
         if (parts->leaves[middle]->segments[0].low <= at) {
@@ -123,9 +124,13 @@ uint32_t hdi_parts_overlapping(const hdi_parts *parts, uint64_t low, uint64_t hi
 static bool add_leaf(hdi_parts *parts, uint32_t leaf)
 {
     if (parts->n_leaves == parts->leaves_room) {
-        hdi_leaf **more = realloc(parts->leaves, 2 * (size_t)parts->leaves_room * sizeof(hdi_leaf *));
+        bool few = parts->leaves == parts->first;
+        hdi_leaf **more = realloc(few ? NULL : parts->leaves, 2 * (size_t)parts->leaves_room * sizeof(hdi_leaf *));
         if (!more) {
             return false;
+        }
+        if (few) {
+            memcpy(more, parts->first, sizeof parts->first);
         }
         parts->leaves = more;
         parts->leaves_room *= 2;
@@ -246,8 +251,8 @@ void hdi_parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_pl
 
 static bool say_the_same(const hdi_segment *a, const hdi_segment *b)
 {
-    return a->n_readers == 0 && b->n_readers == 0 && a->writer.lane == b->writer.lane &&
-           a->writer.position == b->writer.position && a->failed == b->failed;
+    return a->writer.position == b->writer.position && a->writer.lane == b->writer.lane &&
+           (a->n_readers | b->n_readers) == 0 && a->failed == b->failed;
 }
 
 /* Moves the segments of a leaf that has few into the one before. */
@@ -262,8 +267,7 @@ static bool merge_leaf(hdi_leaf *before, hdi_leaf *leaf)
     return true;
 }
 
-void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, void (*settle)(hd_runtime *rt, hdi_segment *s),
-                    hd_runtime *rt)
+void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment_visit *visit, void *context)
 {
     uint32_t kept_leaves = from;
     hdi_segment *last = NULL;
@@ -273,20 +277,20 @@ void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, void (*settle)
     }
     for (uint32_t l = from; l <= to; l++) {
         hdi_leaf *leaf = parts->leaves[l];
-        uint32_t kept = 0;
-        for (uint32_t i = 0; i < leaf->count; i++) {
-            hdi_segment *s = &leaf->segments[i];
-            settle(rt, s);
+        hdi_segment *behind = leaf->segments, *end = leaf->segments + leaf->count;
+        for (hdi_segment *s = leaf->segments; s != end; s++) {
+            visit(context, s);
             if (last && say_the_same(last, s)) {
                 last->high = s->high;
                 hdi_segment_release(s);
             } else {
-                last = &leaf->segments[kept++];
+                last = behind++;
                 if (last != s) {
                     *last = *s;
                 }
             }
         }
+        uint32_t kept = (uint32_t)(behind - leaf->segments);
         leaf->count = kept;
         hdi_leaf *before = kept_leaves > 0 ? parts->leaves[kept_leaves - 1] : NULL;
         if (kept == 0 || (before && merge_leaf(before, leaf))) {

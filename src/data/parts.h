@@ -58,6 +58,11 @@ static inline hdi_mark *hdi_segment_reader(hdi_segment *s, uint32_t lane)
 static inline void hdi_segment_add_reader(hdi_segment *s, hdi_mark mark)
 {
     hdi_mark *readers = hdi_segment_readers(s);
+    if (s->n_readers == 0) {
+        readers[0] = mark;
+        s->n_readers = 1;
+        return;
+    }
     uint32_t at = hdi_segment_reader_place(readers, s->n_readers, mark.lane);
     if (at < s->n_readers && readers[at].lane == mark.lane) {
         readers[at].position = readers[at].position > mark.position ? readers[at].position : mark.position;
@@ -94,8 +99,11 @@ typedef struct hdi_wide_reader {
     uint64_t writes; /* of the record when it was noted: as long as that is so, all that it read is what is there */
 } hdi_wide_reader;
 
+#define HDI_LEAVES_FIRST 4
+
 typedef struct hdi_parts {
-    hdi_leaf **leaves;
+    hdi_leaf **leaves; /* `first` while they are few */
+    hdi_leaf *first[HDI_LEAVES_FIRST];
     uint32_t n_leaves, leaves_room;
     uint32_t next_to_tidy; /* leaf */
     bool claimed;          /* a thread works on the record without the order lock; everybody else waits */
@@ -126,12 +134,21 @@ static inline hdi_segment *hdi_parts_at(const hdi_parts *parts, hdi_segment_plac
     return place.leaf < parts->n_leaves ? &parts->leaves[place.leaf]->segments[place.index] : NULL;
 }
 
+/* Behind the last byte. */
+static inline uint64_t hdi_parts_end(const hdi_parts *parts)
+{
+    const hdi_leaf *last = parts->leaves[parts->n_leaves - 1];
+    return last->segments[last->count - 1].high;
+}
+
 /* NULL: there is none behind it. */
 static inline hdi_segment *hdi_parts_next(const hdi_parts *parts, hdi_segment_place *place)
 {
-    if (++place->index == parts->leaves[place->leaf]->count) {
-        *place = (hdi_segment_place){place->leaf + 1, 0};
+    hdi_leaf *leaf = parts->leaves[place->leaf];
+    if (++place->index < leaf->count) {
+        return &leaf->segments[place->index];
     }
+    *place = (hdi_segment_place){place->leaf + 1, 0};
     return hdi_parts_at(parts, *place);
 }
 
@@ -152,9 +169,10 @@ bool hdi_parts_split(hdi_parts *parts, uint64_t at);
 void hdi_parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
                        hdi_leaf **garbage);
 
-/* Looks at the leaves `from` to `to`: `settle` is called for each of their segments, then neighbours that say the same are joined. */
-void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, void (*settle)(hd_runtime *rt, hdi_segment *s),
-                    hd_runtime *rt);
+/* Looks at the leaves `from` to `to`: `visit` is called for each of their segments and may drop marks, then neighbours that say the same are
+ * joined. */
+typedef void hdi_segment_visit(void *context, hdi_segment *s);
+void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment_visit *visit, void *context);
 
 bool hdi_segment_check(const hdi_segment *s);
 /* Whether all is what this page says. Time grows with the number of segments. */

@@ -29,13 +29,14 @@ typedef struct submission {
     hdi_among among;
     uint64_t locks;
     const char *who;
-    int64_t deadline; /* for room; 0: not waited yet */
-    hdi_mark awaited; /* what is waited for in place of room in the lane; position 0: nothing */
-    int archivings;   /* how often the log of failures had to be made room in */
-    bool archived;    /* failures of the lane, as far as that was possible at once */
-    bool plain;       /* nothing of what follows concerns it: whole buffers, whose records have one segment */
-    bool in_parts;    /* a record has several segments */
-    bool queued;      /* `turn` is set, and in the lane's queue for room */
+    int64_t deadline;       /* for room; 0: not waited yet */
+    hdi_mark awaited;       /* what is waited for in place of room in the lane; position 0: nothing */
+    int archivings;         /* how often the log of failures had to be made room in */
+    bool archived;          /* failures of the lane, as far as that was possible at once */
+    bool plain;             /* nothing of what follows concerns it: whole buffers, whose records have one segment */
+    bool in_parts;          /* a record has several segments */
+    bool claimed_by_others; /* and such a record is claimed */
+    bool queued;            /* `turn` is set, and in the lane's queue for room */
     hdi_room_waiter turn;
     bool claims; /* `claimed` and `apart` are set; the records of the uses in `claimed` are ours */
     bool claimed[HDI_USES_OF_ONE];
@@ -204,7 +205,7 @@ static hdi_gathered work_on_claims(submission *s)
         const hdi_use *use = &s->uses[i];
         if (s->claimed[i]) {
             hdi_uses_settle_claimed(s->rt, &use->buffer->uses, use->low, use->high);
-            result = hdi_gather_use(&g, use, false);
+            result = hdi_gather_apart(&g, use);
         }
     }
     hdi_submit_lock(s->rt, s->locks);
@@ -265,7 +266,7 @@ static hd_status look_at_lane(submission *s)
 /* Likewise of the buffers. Also looks whether records have several segments. */
 static hd_status look_at_buffers(submission *s)
 {
-    s->in_parts = false;
+    s->in_parts = s->claimed_by_others = false;
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
@@ -278,27 +279,23 @@ static hd_status look_at_buffers(submission *s)
             give_up(s);
             return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
         }
-        s->in_parts |= use->buffer->uses.parts != NULL; /* not before: another buffer's record has another lock */
+        const hdi_parts *parts = use->buffer->uses.parts; /* not before: another buffer's record has another lock */
+        if (parts) {
+            s->in_parts = true;
+            s->claimed_by_others |= parts->claimed;
+        }
     }
     return HD_OK;
 }
 
-/* Drops what is finished from the records, then splits and makes room in all of them, so that noting the uses cannot fail. Joining comes
- * first for all of them, since it could undo the split of a use before. */
-static bool prepare(const submission *s)
+/* Splits and makes room in all records, so that noting the uses cannot fail. What joins segments has come before, since it could undo the split
+ * of a use before. */
+static bool prepare(const submission *s, bool room)
 {
     for (size_t i = 0; i < s->n_uses; i++) {
         const hdi_use *use = &s->uses[i];
-        if (!s->claims || !s->claimed[i]) {
-            hdi_uses_settle(s->rt, &use->buffer->uses, use->low, use->high);
-        }
-        if (!s->claims) {
-            hdi_uses_tidy(s->rt, &use->buffer->uses, use->buffer->order);
-        }
-    }
-    for (size_t i = 0; i < s->n_uses; i++) {
-        const hdi_use *use = &s->uses[i];
-        if (!hdi_uses_prepare(s->rt, &use->buffer->uses, use->buffer->order, use->low, use->high)) {
+        hdi_uses *u = &use->buffer->uses;
+        if (!hdi_uses_prepare(s->rt, u, use->buffer->order, use->low, use->high, room || use->write)) {
             return false;
         }
     }
@@ -310,15 +307,23 @@ static inline bool is_ours(const submission *s, size_t i)
     return i < 32 && (s->among.ours >> i & 1);
 }
 
-static hdi_gathered gather(const submission *s)
+/* Also drops what is finished from the records. *room: they have room for all readers. */
+static hdi_gathered gather(const submission *s, bool *room)
 {
     const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
     hdi_gathered result = hdi_gather_mark(&g, s->among.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
-        bool walked = s->claims && s->claimed[i];
-        if (!walked && !hdi_uses_is_blank(&s->uses[i].buffer->uses)) {
-            result = hdi_gather_use(&g, &s->uses[i], is_ours(s, i));
+        struct hd_buffer *b = s->uses[i].buffer;
+        bool has_room = true;
+        if (s->claims && s->claimed[i]) {
+            has_room = false;
+        } else if (!hdi_uses_is_blank(&b->uses)) {
+            result = hdi_gather_use(&g, &s->uses[i], is_ours(s, i), &has_room);
+        }
+        *room &= has_room;
+        if (!s->claims && (i == 0 || !s->uses[i].whole)) { /* who may add segments takes some away */
+            hdi_uses_tidy(s->rt, &b->uses, b->order);
         }
     }
     return result || !s->claims ? result : hdi_gather_again(&g, &s->apart);
@@ -425,7 +430,7 @@ static hd_status archive_failures(submission *s, bool *again)
     return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
 }
 
-/* Claims, settles, makes room in the records, and gathers. Where it fails it has given up. */
+/* Claims, gathers, and makes room in the records. Where it fails it has given up. */
 static hd_status gather_parts(submission *s, hdi_gathered *result)
 {
     *result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
@@ -436,11 +441,12 @@ static hd_status gather_parts(submission *s, hdi_gathered *result)
             return status;
         }
     }
-    if (!*result && !prepare(s)) {
+    bool room = true;
+    *result = *result ? *result : gather(s, &room);
+    if (!*result && !prepare(s, room)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", s->who);
     }
-    *result = *result ? *result : gather(s);
     return HD_OK;
 }
 
@@ -483,7 +489,7 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     hdi_gathered result = gather_plain(s);
     if (!s->plain) {
         status = look_at_buffers(s);
-        if (status || (s->in_parts && wait_for_claims(s))) {
+        if (status || (s->claimed_by_others && wait_for_claims(s))) {
             return status;
         }
         status = gather_parts(s, &result);

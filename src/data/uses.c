@@ -46,7 +46,18 @@ static bool has_failed(hd_runtime *rt, hdi_mark mark)
     return hdi_failure_find(rt, mark.lane, mark.position, &failure);
 }
 
-static void settle_segment(hd_runtime *rt, hdi_segment *s)
+/* Few marks are in the segment again, with room for one more: a record whose marks are elsewhere is not the usual one (hdi_uses_only_in). */
+static void give_room_back(hdi_segment *s)
+{
+    if (s->room != 0 && s->n_readers < HDI_READERS_FEW) {
+        hdi_mark *many = s->readers.many;
+        memcpy(s->readers.few, many, s->n_readers * sizeof *many);
+        s->room = 0;
+        free(many);
+    }
+}
+
+void hdi_segment_settle(void *rt, hdi_segment *s)
 {
     hdi_mark *readers = hdi_segment_readers(s);
     uint32_t kept = 0;
@@ -64,6 +75,7 @@ static void settle_segment(hd_runtime *rt, hdi_segment *s)
             s->writer = (hdi_mark){0, 0};
         }
     }
+    give_room_back(s);
 }
 
 static void settle_wide(hd_runtime *rt, hdi_parts *parts)
@@ -75,17 +87,6 @@ static void settle_wide(hd_runtime *rt, hdi_parts *parts)
         }
     }
     parts->n_wide = kept;
-}
-
-/* Few marks are in the segment again, with room for one more: a record whose marks are elsewhere is not the usual one (hdi_uses_only_in). */
-static void give_room_back(hdi_segment *whole)
-{
-    if (whole->room != 0 && whole->n_readers < HDI_READERS_FEW) {
-        hdi_mark *many = whole->readers.many;
-        memcpy(whole->readers.few, many, whole->n_readers * sizeof *many);
-        whole->room = 0;
-        free(many);
-    }
 }
 
 /* One segment is enough again. */
@@ -106,21 +107,31 @@ void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     if (!u->parts) {
         if (!hdi_uses_is_blank(u)) {
-            settle_segment(rt, &u->whole);
-            give_room_back(&u->whole);
+            hdi_segment_settle(rt, &u->whole);
         }
         return;
     }
-    hdi_uses_settle_claimed(rt, u, low, high);
-    collapse(u);
+    hdi_uses_visit(rt, u, low, high, hdi_segment_settle, rt);
+}
+
+static void visit_parts(hd_runtime *rt, hdi_parts *parts, uint64_t low, uint64_t high, hdi_segment_visit *visit,
+                        void *context)
+{
+    settle_wide(rt, parts);
+    uint32_t from = hdi_parts_find(parts, low).leaf;
+    uint32_t to = parts->n_leaves == 1 ? 0 : hdi_parts_find(parts, high - 1).leaf;
+    hdi_parts_join(parts, from, to, visit, context);
 }
 
 void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
-    settle_wide(rt, u->parts);
-    uint32_t from = hdi_parts_find(u->parts, low).leaf;
-    uint32_t to = hdi_parts_find(u->parts, high - 1).leaf;
-    hdi_parts_join(u->parts, from, to, settle_segment, rt);
+    visit_parts(rt, u->parts, low, high, hdi_segment_settle, rt);
+}
+
+void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context)
+{
+    visit_parts(rt, u->parts, low, high, visit, context);
+    collapse(u);
 }
 
 static void tidy_leaf(hd_runtime *rt, hdi_parts *parts)
@@ -128,7 +139,7 @@ static void tidy_leaf(hd_runtime *rt, hdi_parts *parts)
     settle_wide(rt, parts);
     parts->next_to_tidy = parts->next_to_tidy < parts->n_leaves ? parts->next_to_tidy : 0;
     uint32_t before = parts->n_leaves;
-    hdi_parts_join(parts, parts->next_to_tidy, parts->next_to_tidy, settle_segment, rt);
+    hdi_parts_join(parts, parts->next_to_tidy, parts->next_to_tidy, hdi_segment_settle, rt);
     parts->next_to_tidy += before == parts->n_leaves;
 }
 
@@ -153,7 +164,8 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     if (s->n_readers < room) {
         return true;
     }
-    settle_segment(rt, s);
+    hdi_segment_settle(rt, s);
+    room = s->room ? s->room : HDI_READERS_FEW;
     if (s->n_readers < room) {
         return true;
     }
@@ -186,7 +198,13 @@ static bool room_for_wide(hdi_parts *parts)
     return true;
 }
 
-bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high)
+/* Borders of all are borders of the first and the last segment. */
+static bool split(hdi_parts *parts, uint64_t low, uint64_t high)
+{
+    return (low == 0 || hdi_parts_split(parts, low)) && (high == hdi_parts_end(parts) || hdi_parts_split(parts, high));
+}
+
+bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room)
 {
     if (!u->parts && (low != u->whole.low || high != u->whole.high)) {
         u->parts = hdi_parts_make(&u->whole, &rt->parts[order]);
@@ -197,13 +215,16 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     if (!u->parts) {
         return low == u->whole.low && high == u->whole.high && room_for_reader(rt, &u->whole);
     }
-    if (!room_for_wide(u->parts) || !hdi_parts_split(u->parts, low) || !hdi_parts_split(u->parts, high)) {
+    if (!room_for_wide(u->parts) || !split(u->parts, low, high)) {
         return false;
+    }
+    if (room) {
+        return true;
     }
     hdi_segment_place place;
     hdi_segment *s = hdi_uses_first(u, low, &place);
     for (uint32_t n = 0; s && s->low < high && n <= WIDE_ABOVE; n++) {
-        if (!room_for_reader(rt, s)) {
+        if (s->n_readers >= (s->room ? s->room : HDI_READERS_FEW) && !room_for_reader(rt, s)) {
             return false;
         }
         s = hdi_uses_next(u, &place);

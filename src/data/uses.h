@@ -60,7 +60,14 @@ static inline bool hdi_uses_is_blank(const hdi_uses *u)
  * not good. */
 void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* The same for a record of several segments that the caller has claimed, without the lock. */
+/* The same for one segment; `rt`: the runtime. */
+hdi_segment_visit hdi_segment_settle;
+
+/* For a record of several segments: calls `visit` for those of [low, high) and for neighbours, and joins those that say the same then. Wide readers
+ * that are finished go. */
+void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context);
+
+/* As hdi_uses_settle for a record of several segments that the caller has claimed, without the lock. */
 void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* Where records under the order lock with the number `order` have several segments, looks at one leaf of one of them, and at one more of this
@@ -79,18 +86,18 @@ static inline bool hdi_uses_has_room(const hdi_uses *u)
     return u->whole.n_readers < (u->whole.room ? u->whole.room : HDI_READERS_FEW);
 }
 
-/* The slow part of hdi_uses_prepare. */
-bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high);
+/* The slow part of hdi_uses_prepare. `room`: all segments are known to have room for a reader more, or will have none. */
+bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room);
 
 /* Makes sure that hdi_uses_commit of the same range cannot fail. `order`: number of the order lock. False: no memory; the record says the same
  * as before. */
-static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high)
+static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room)
 {
     if (!u->parts && low == u->whole.low && high == u->whole.high && u->whole.room == 0 &&
         u->whole.n_readers < HDI_READERS_FEW) {
         return true;
     }
-    return hdi_uses_prepare_parts(rt, u, order, low, high);
+    return hdi_uses_prepare_parts(rt, u, order, low, high, room);
 }
 
 /* Notes that `mark` reads or writes [low, high), prepared before. What becomes superfluous is put in front of *garbage, for
