@@ -22,9 +22,10 @@ const char submit_help[] =
     "\n"
     "  one      1, 4, 8 and 16 threads on one device\n"
     "  all      as many threads on all devices; one thread drives all of them (more than one device)\n"
-    "  ways     one thread: its memory was written from the program's and not filled; and lanes that are cold: each "
-    "of\n"
-    "           16 gets one launch, after 32 MiB of other memory went through the caches\n"
+    "  ways     one thread: its memory was written from the program's and not filled; 8 threads whose every launch is "
+    "the\n"
+    "           one before again, while all others change an argument; and lanes that are cold: each of 16 gets one\n"
+    "           launch, after 32 MiB of other memory went through the caches\n"
     "  beside   0, 1, 4 and 8 threads do so on one device, and one thread more launches and waits there\n"
     "\n"
     "Columns: launches a second of all threads together, on both sides; their ratio; what a call costs the thread "
@@ -42,6 +43,7 @@ const submit_row submit_rows[SUBMIT_ROWS] = {
     {.id = "all_8", .part = "all", .text = "8 threads, all devices", .threads = 8, .all_devices = true},
     {.id = "all_16", .part = "all", .text = "16 threads, all devices", .threads = 16, .all_devices = true},
     {.id = "written", .part = "ways", .text = "1 thread, memory written", .threads = 1, .written = true},
+    {.id = "same", .part = "ways", .text = "8 threads, the same again", .threads = 8, .same = true},
     {.id = "cold", .part = "ways", .text = "1 thread, 16 cold lanes", .threads = 1, .cold = true},
     {.id = "beside_0", .part = "beside", .text = "launch + wait, alone", .threads = 0, .bystander = true},
     {.id = "beside_1", .part = "beside", .text = "  beside 1 thread", .threads = 1, .bystander = true},
@@ -249,6 +251,7 @@ static void put_row(hdi_json *j, const submit_experiment *x, const submit_row *r
     report_put_bool(j, "all_devices", row->all_devices);
     report_put_bool(j, "cold", row->cold);
     report_put_bool(j, "written", row->written);
+    report_put_bool(j, "same", row->same);
     report_put_bool(j, "bystander", row->bystander);
     for (int api = 0; api < SUBMIT_APIS; api++) {
         hdi_json_key(j, sides[api]);

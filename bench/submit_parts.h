@@ -18,6 +18,7 @@
 
 enum {
     SUBMIT_BURST = 256,
+    SUBMIT_VARIANTS = 7, /* of the arguments */
     SUBMIT_COLD_LANES = 16,
     SUBMIT_LANES_MAX = 64,
     SUBMIT_THREADS_MAX = 16,
@@ -35,10 +36,11 @@ typedef struct submit_row {
     bool all_devices; /* thread i on device i modulo their number, one thread on all of them; else all on the first */
     bool cold;        /* nothing of a lane is in the caches when it gets a launch */
     bool written;     /* what kernels count in was written from the program's memory, not filled */
+    bool same;        /* every launch is that before it again; else their arguments change */
     bool bystander;   /* one more thread on the first device launches and waits; its round trips are what is measured */
 } submit_row;
 
-enum { SUBMIT_ROWS = 14 };
+enum { SUBMIT_ROWS = 15 };
 extern const submit_row submit_rows[SUBMIT_ROWS];
 
 /* What one side did in one sample. Calls: submits, or the bystander's round trips. */
@@ -91,8 +93,8 @@ typedef struct submit_way {
     submit_experiment *x;
     submit_api api;
     int device, lanes;
-    bool spread;  /* lane i is on device i, not on `device` */
-    bool written; /* as in the row */
+    bool spread;        /* lane i is on device i, not on `device` */
+    bool written, same; /* as in the row */
 
     uint64_t launched[SUBMIT_LANES_MAX];
     /* Heddle */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "bench/submit_parts.h"
 
-enum { EVICT_BYTES = 32 << 20, LINE = 64, TRIPS_LEAST = 20 };
+enum { WARM_BURSTS = 16, EVICT_BYTES = 32 << 20, LINE = 64, TRIPS_LEAST = 20 };
 
 typedef struct sample {
     submit_experiment *x;
@@ -94,14 +94,17 @@ static bool run(worker *w)
     return ok;
 }
 
+/* Long enough for either side to have all that it makes at first. */
 static bool warm_up(worker *w)
 {
     bool ok = true;
-    for (int i = 0; ok && i < w->way.lanes; i++) {
-        for (int j = 0; ok && j < SUBMIT_BURST; j++) {
-            ok = submit_way_launch(&w->way, i, w->error);
+    for (int b = 0; ok && b < WARM_BURSTS; b++) {
+        for (int i = 0; ok && i < w->way.lanes; i++) {
+            for (int j = 0; ok && j < SUBMIT_BURST; j++) {
+                ok = submit_way_launch(&w->way, i, w->error);
+            }
+            ok = ok && submit_way_wait(&w->way, i, w->error);
         }
-        ok = ok && submit_way_wait(&w->way, i, w->error);
     }
     return ok;
 }
@@ -209,6 +212,7 @@ static bool prepare(sample *s, worker *workers, int count, char *error)
         w->way.spread = row->all_devices && row->threads == 1;
         w->way.lanes = row->cold ? SUBMIT_COLD_LANES : w->way.spread ? s->x->n : 1;
         w->way.written = row->written;
+        w->way.same = row->same;
         w->evict = row->cold ? calloc(1, EVICT_BYTES) : NULL;
         if (row->cold && !w->evict) {
             snprintf(error, PLAIN_ERROR, "out of memory");

@@ -128,6 +128,9 @@ void submit_way_close(submit_way *w)
 bool submit_way_launch(submit_way *w, int lane, char *error)
 {
     w->launched[lane]++;
+    if (!w->same) {
+        w->n = w->arguments[lane][3].value.u64 = 1 + w->launched[lane] % SUBMIT_VARIANTS;
+    }
     if (w->api == SUBMIT_HEDDLE) {
         hd_status status =
             hd_launch(w->lane[lane], w->x->kernel, one_block, one_warp, 0, w->arguments[lane], 4, &w->last[lane]);

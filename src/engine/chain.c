@@ -5,6 +5,7 @@
  */
 #include "engine/chain.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include "base/clock.h"
 
@@ -19,15 +20,25 @@
 /* A chain is at most so many times as long as the one before it: filling four nodes takes about as long as the call before did. */
 #define GROWTH 4
 
+#define SLOTS_KEPT 2 /* of a command: longer ones are set each time */
+
 #define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
 #define IDLE_NS ((int64_t)1000000000) /* given back when not used for so long */
 #define TIDY_NS ((int64_t)100000000)  /* between looks for such */
 #define RETRY_NS ((int64_t)1000000000)
 #define REFUSALS_MOST 8 /* in a row: the driver does not want chains */
 
+/* What a node was set to last. A launch that is the same again needs no call: programs repeat themselves, and setting the nodes is the larger part
+ * of what a chain costs. */
+typedef struct node_setting {
+    hdcu_function function; /* NULL: not known, or too long to be kept */
+    hdi_command command[SLOTS_KEPT];
+} node_setting;
+
 typedef struct chain {
     hdcu_graph graph;
     hdcu_graphexec exec[2];
+    node_setting *settings; /* of the nodes of both executables; NULL: there was no memory */
     uint32_t turn, wanted;
     hdcu_graphnode node[HDI_CHAIN_MOST];
 } chain;
@@ -75,6 +86,7 @@ static void unmake(hdi_engine *engine, chain *c, uint32_t size)
     if (c->graph) {
         driver->cuGraphDestroy(c->graph);
     }
+    free(c->settings);
     *c = (chain){.graph = NULL};
 }
 
@@ -159,6 +171,7 @@ static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const hdi_l
         }
         return r;
     }
+    c->settings = calloc((size_t)2 * size, sizeof *c->settings);
     engine->chain_bytes += bytes_of(size);
     return HDCU_SUCCESS;
 }
@@ -268,7 +281,8 @@ static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, 
         const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
         if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_new(engine, c->kernel) ||
-            !hdi_launch_fill(engine->device, c, &launches[n]) || !launches[n].params.function) {
+            !hdi_launch_fill(engine->device, c, &launches[n]) || !launches[n].params.function ||
+            offsetof(hdi_command, launch.arguments) + launches[n].bytes > slots * HDI_SLOT_BYTES) {
             break;
         }
         at += slots;
@@ -280,15 +294,35 @@ static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, 
     return n;
 }
 
+/* Sets a node of an executable to a launch, unless it is. */
+static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const hdi_launch *l,
+                       node_setting *setting)
+{
+    size_t bytes = offsetof(hdi_command, launch.arguments) + l->bytes;
+    bool keeps = setting && bytes <= sizeof setting->command;
+    if (keeps && setting->function == l->params.function && memcmp(setting->command, l->command, bytes) == 0) {
+        return HDCU_SUCCESS;
+    }
+    hdcu_result r = engine->device->runtime->driver->cuGraphExecKernelNodeSetParams(exec, node, &l->params);
+    if (setting) {
+        setting->function = keeps && r == HDCU_SUCCESS ? l->params.function : NULL;
+    }
+    if (keeps) {
+        memcpy(setting->command, l->command, bytes);
+    }
+    return r;
+}
+
 /* Fills a chain and launches it. False: the driver refused; nothing of it was issued. */
 static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, const hdi_launch launches[],
                    uint64_t end)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_graphexec exec = c->exec[c->turn];
+    node_setting *settings = c->settings ? &c->settings[(size_t)c->turn * size] : NULL;
     c->turn ^= 1;
     for (uint32_t i = 0; i < size; i++) {
-        hdcu_result r = driver->cuGraphExecKernelNodeSetParams(exec, c->node[i], &launches[i].params);
+        hdcu_result r = set(engine, exec, c->node[i], &launches[i], settings ? &settings[i] : NULL);
         if (r != HDCU_SUCCESS) {
             if (hdi_driver_code_is_fatal(r)) {
                 hdi_engine_lose(engine, r);

@@ -71,6 +71,7 @@ static inline void hdi_engine_count(_Atomic uint64_t *counter)
 /* issue.c: a launch as the driver takes it, with pointers into itself and into the command. */
 typedef struct hdi_launch {
     hdcu_kernel_node_params params;
+    const hdi_command *command;
     size_t bytes;
     void *extra[5];
 } hdi_launch;

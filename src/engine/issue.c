@@ -14,6 +14,7 @@ bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out)
     if (!hdi_kernel_exists(device->runtime, number)) {
         return false;
     }
+    out->command = c;
     out->bytes = c->launch.argument_bytes;
     out->extra[0] = HDCU_LAUNCH_PARAM_BUFFER_POINTER;
     out->extra[1] = (void *)(uintptr_t)c->launch.arguments;

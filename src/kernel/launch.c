@@ -344,6 +344,8 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
         }
     }
     hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
+    /* The gaps between arguments: an engine compares launches by their bytes. */
+    memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
     hdi_use uses[HDI_USES_OF_ONE];
     packer p = {.lane = lane,
                 .kernel = kernel,

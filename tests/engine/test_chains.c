@@ -18,6 +18,7 @@ enum { BACKLOG = 600, WORDS = 16, ODD = 77 };
 
 static _Atomic uint64_t chains, nodes, singles, executables; /* asked for; of the last, how many there are */
 static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
+static bool same_again;                                      /* launches are all alike */
 static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
 
 hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec, hdcu_graphnode,
@@ -84,11 +85,15 @@ typedef struct scene {
     hd_buffer *y, *x;
 } scene;
 
+/* Every launch asks for another size of shared memory, so that no node is set already. */
 static hd_ticket add_one(const scene *s, uint32_t grid)
 {
+    static uint32_t made;
     hd_ticket ticket;
+    size_t shared = same_again ? 0 : 16 * (size_t)(1 + made++ % 127);
     hd_arg args[] = {hd_inout(s->y), hd_in(s->x), hd_f32(1), hd_u64(WORDS)};
-    assert_ok(hd_launch(s->lane, s->kernels.axpy, conf_dims(grid, 1, 1), conf_dims(WORDS, 1, 1), 0, args, 4, &ticket));
+    assert_ok(
+        hd_launch(s->lane, s->kernels.axpy, conf_dims(grid, 1, 1), conf_dims(WORDS, 1, 1), shared, args, 4, &ticket));
     return ticket;
 }
 
@@ -131,6 +136,13 @@ static hd_ticket pile_up(const scene *s, int n)
             await_engine_at_gate();
         }
     }
+    return last;
+}
+
+static hd_ticket pile_up_and_go(const scene *s, int n)
+{
+    hd_ticket last = pile_up(s, n);
+    set_gate(false);
     return last;
 }
 
@@ -269,6 +281,37 @@ static void executables_are_bounded_and_go(void **state)
     assert_int_equal(atomic_load(&executables), 0);
 }
 
+/* A node that was set to the same launch before is not set again; to another one it is, also where only its arguments are others. */
+static void what_is_the_same_again_is_not_set(void **state)
+{
+    (void)state;
+    scene s = begin("");
+    same_again = true;
+    float n = 1;
+    for (int round = 0; round < 4; round++) {
+        assert_ok(hd_wait(pile_up_and_go(&s, BACKLOG), HD_FOREVER));
+        n += BACKLOG;
+        holds(&s, n);
+    }
+    uint64_t set = atomic_load(&nodes);
+    assert_in_range(set, 1, 2 * (2 * HDI_CHAIN_MOST - 1)); /* each node of each executable at most once */
+    hd_arg twice[] = {hd_inout(s.y), hd_in(s.x), hd_f32(2), hd_u64(WORDS)};
+    set_gate(true);
+    hd_ticket last = add_one(&s, 1);
+    await_engine_at_gate();
+    for (int i = 0; i < HDI_CHAIN_MOST; i++) {
+        assert_ok(hd_launch(s.lane, s.kernels.axpy, conf_dims(1, 1, 1), conf_dims(WORDS, 1, 1), 0, twice, 4, &last));
+        add_one(&s, 1);
+    }
+    set_gate(false);
+    assert_ok(hd_lane_wait(s.lane, HD_FOREVER));
+    n += 1 + 3 * HDI_CHAIN_MOST;
+    holds(&s, n);
+    assert_true(atomic_load(&nodes) > set);
+    same_again = false;
+    hd_close(s.runtime);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +321,7 @@ int main(void)
         cmocka_unit_test(what_a_chain_cannot_hold_is_launched_by_itself),
         cmocka_unit_test(a_launch_that_is_refused_fails_by_itself),
         cmocka_unit_test(executables_are_bounded_and_go),
+        cmocka_unit_test(what_is_the_same_again_is_not_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ d = json.load(open(sys.argv[1]))
 assert d["benchmark"] == "submit" and d["goals_apply"] is False
 assert d["run"]["devices"] == 2 and d["run"]["rounds"] == 1 and d["run"]["launches"] > 0
 rows = {r["id"]: r for r in d["rows"]}
-assert set(rows) == {f"{where}_{n}" for where in ("one", "all") for n in (1, 4, 8, 16)} | {"written", "cold"} | {
+assert set(rows) == {f"{where}_{n}" for where in ("one", "all") for n in (1, 4, 8, 16)} | {"written", "same", "cold"} | {
     f"beside_{n}" for n in (0, 1, 4, 8)}
 for id, row in rows.items():
     sides = [row["driver"], row["heddle"]]
