@@ -66,6 +66,16 @@ void hdi_bias_barrier(void)
     }
 }
 
+bool hdi_bias_join(void)
+{
+    return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+}
+
+bool hdi_bias_barrier_everywhere(void)
+{
+    return !FENCED && barrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
+}
+
 void hdi_bias_init(hdi_bias *bias)
 {
     atomic_init(&bias->busy, false);

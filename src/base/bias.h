@@ -7,7 +7,7 @@
  * Without it a pair of hd_alloc and hd_free would take two locked exchanges more; what the pair costs, `heddle bench alloc` says. The idea
  * is that of biased locks, see also membarrier(2).
  *
- * The barrier alone serves presence.h.
+ * The barrier alone serves presence.h, and engines that are about to sleep (engine.h).
  *
  * Threads: one owner, any number of visitors. Not recursive. The owner leaves soon, usually within some tens of nanoseconds; visitors may stay
  * as long as they like.
@@ -36,6 +36,10 @@ static inline bool hdi_bias_fenced(void)
 }
 /* Every processor that runs this process sees what this thread did before. A fence, where owners fence. */
 void hdi_bias_barrier(void);
+
+/* The same from another process, for one that has joined. False: that is not possible here. */
+bool hdi_bias_join(void);
+bool hdi_bias_barrier_everywhere(void);
 
 void hdi_bias_init(hdi_bias *bias);
 void hdi_bias_destroy(hdi_bias *bias);

@@ -119,11 +119,16 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     uint64_t position = lane->head;
     /* Before the engine can have done any of it; pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
-    /* Publishes the slots (pairs with the engine's acquire load), and is sequentially consistent with the looks of
-     * hdi_engine_notify behind it. */
-    atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
+    /* Publishes the slots (pairs with the engine's acquire load). An exchange would wait for the line, which the engine may have. */
+    hdi_engine_shared *engine = device->channel.engine;
+    if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
+        atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
+    } else {
+        atomic_store_explicit(&lane->shared->head, position, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order of the looks behind it */
+    }
     hdi_submit_unlock(rt, locks);
-    hdi_engine_notify(device->channel.engine, lane->number);
+    hdi_engine_notify(engine, lane->number);
     if (out) {
         out->lane = hdi_lane_handle(lane);
         out->sequence = position;

@@ -43,10 +43,21 @@ typedef struct hdi_failure {
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
 
 /* The engine as the others see it. */
+/* A submitter stores `head` and then looks whether its lane is active and the engine awake; an engine that is about to sleep, or to take a lane
+ * off, stores that and then looks at `head`. One of them has to see the other's store, and submitters come far oftener. */
+enum {
+    HDI_FENCES_SUBMITTER = 0, /* submitters fence */
+    HDI_FENCES_EITHER =
+        1, /* likewise; the application has joined those whose processors the worker's engine can have fence */
+    HDI_FENCES_ENGINE =
+        2, /* submitters do not; the engine has all processors that run submitters fence (hdi_engine_see_heads) */
+};
+
 typedef struct hdi_engine_shared {
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
     _Atomic uint32_t asleep; /* the engine sleeps, or is about to: ring the bell */
+    _Atomic uint32_t fences; /* HDI_FENCES_*: who cares that one of the two sees the other, submitter or engine */
     /* Bit per lane: somebody waits for it, or did. Set by who waits, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
     _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include "base/bias.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -23,6 +24,7 @@
 #define NAP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
+#define SEEN_NS 1000      /* some times as long as a processor keeps a store to itself */
 #define TIDY_NS 500000000 /* a nap without anything in flight, while chains are there to be given back */
 
 void hdi_engine_ring(hdi_engine_shared *engine)
@@ -31,8 +33,41 @@ void hdi_engine_ring(hdi_engine_shared *engine)
     hdi_futex_wake(&engine->bell, 1);
 }
 
-/* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a nap. */
-static bool has_new_work(hdi_engine *engine)
+void hdi_engine_offer_fences(hdi_device *device)
+{
+    bool joined = device->runtime->is_process && hdi_bias_join();
+    atomic_store_explicit(&device->channel.engine->fences, joined ? HDI_FENCES_EITHER : HDI_FENCES_SUBMITTER,
+                          memory_order_relaxed);
+}
+
+/* Before the first command. Who still sees the former value fences once too often. */
+static void take_fences(hdi_engine *engine)
+{
+    hd_runtime *rt = engine->device->runtime;
+    _Atomic uint32_t *fences = &engine->shared->fences;
+    bool takes = rt->is_process ? atomic_load_explicit(fences, memory_order_relaxed) == HDI_FENCES_EITHER &&
+                                      hdi_bias_barrier_everywhere()
+                                : !rt->is_inline && !hdi_bias_fenced();
+    if (takes) {
+        engine->fences = true;
+        atomic_store_explicit(fences, HDI_FENCES_ENGINE, memory_order_relaxed);
+    }
+}
+
+void hdi_engine_see_heads(hdi_engine *engine)
+{
+    if (!engine->fences) {
+        return; /* submitters do */
+    }
+    if (engine->device->runtime->is_process) {
+        hdi_bias_barrier_everywhere();
+    } else {
+        hdi_bias_barrier();
+    }
+}
+
+/* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a nap, if there is one. */
+static bool has_new_work(hdi_engine *engine, bool naps)
 {
     for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
         uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
@@ -42,7 +77,7 @@ static bool has_new_work(hdi_engine *engine)
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             uint64_t head = atomic_load_explicit(&shared->head, memory_order_seq_cst);
             if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) &&
-                !atomic_load_explicit(&engine->feeds[lane].blocked, memory_order_relaxed)) {
+                !(naps && atomic_load_explicit(&engine->feeds[lane].blocked, memory_order_relaxed))) {
                 return true;
             }
         }
@@ -61,8 +96,9 @@ static bool has_wishes(hdi_engine *engine)
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             /* A lane has wishes only once it has commands. Who made the feed may be a thread that only the submitter's process heard of:
              * pairs with the release store in hdi_feed_make. */
-            if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
-                continue;
+            if (!atomic_load_explicit(&feed->made, memory_order_acquire) ||
+                atomic_load_explicit(&shared->head, memory_order_relaxed) == feed->done) {
+                continue; /* what is done needs nothing more */
             }
             if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->published ||
                 atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last ||
@@ -74,16 +110,26 @@ static bool has_wishes(hdi_engine *engine)
     return false;
 }
 
+/* A nap ends by itself: so there it is enough that a store is seen by others in this time. Not worth an interrupt of every processor. */
+static void let_stores_be_seen(void)
+{
+    int64_t end = hdi_clock_ns() + SEEN_NS;
+    while (hdi_clock_ns() < end) {
+        hdi_spin_turn();
+    }
+}
+
 static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t nap)
 {
     uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_seq_cst);
     /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
     atomic_store_explicit(&engine->shared->asleep, 1, memory_order_seq_cst);
-    bool idle = true;
-    for (uint32_t w = 0; !in_flight && w < HDI_LANES_MAX / 64; w++) {
-        idle &= atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst) == 0;
+    if (!in_flight) {
+        hdi_engine_see_heads(engine);
+    } else if (engine->fences) {
+        let_stores_be_seen();
     }
-    bool needed = !idle || has_new_work(engine) || (first && has_wishes(engine)) ||
+    bool needed = has_new_work(engine, in_flight) || (first && has_wishes(engine)) ||
                   atomic_load_explicit(&engine->stop, memory_order_seq_cst);
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
@@ -190,7 +236,7 @@ void hdi_engine_run_inline(hdi_device *device)
         hdi_chains_tidy(engine, engine->now);
         hdi_scope_leave(&scope);
         pthread_mutex_unlock(&engine->running);
-    } while (has_new_work(engine));
+    } while (has_new_work(engine, true));
 }
 
 static hd_status start_thread(hdi_engine *engine)
@@ -227,6 +273,7 @@ hd_status hdi_engine_create(hdi_device *device)
     }
     pthread_mutex_init(&engine->running, NULL);
     hdi_chains_start(engine);
+    take_fences(engine);
     device->engine = engine;
     if (device->runtime->is_inline) {
         return HD_OK;

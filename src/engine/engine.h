@@ -27,7 +27,8 @@ void hdi_engine_run_inline(
 static inline void hdi_engine_notify(hdi_engine_shared *engine, uint32_t lane)
 {
     uint64_t bit = (uint64_t)1 << (lane % 64);
-    /* Sequentially consistent with the engine's clear of the bit followed by its look at `head`: one of the two sees the other. */
+    /* Sequentially consistent with the engine's clear of the bit followed by its look at `head`: one of the two sees the other. Behind a plain store
+     * of `head` the engine cares for that (HDI_FENCES_ENGINE). */
     if (__builtin_expect(!(atomic_load_explicit(&engine->active[lane / 64], memory_order_seq_cst) & bit), 0)) {
         atomic_fetch_or_explicit(&engine->active[lane / 64], bit, memory_order_seq_cst);
     }
@@ -47,6 +48,12 @@ static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
     }
     hdi_engine_notify(engine, lane);
 }
+
+/* What submitters stored into `head` before they could see what the calling engine stored last is seen from here on. Some microseconds, and an
+ * interrupt on each processor that runs the application. */
+void hdi_engine_see_heads(hdi_engine *engine);
+/* hd_open and hd_device_restart, before the device's engine starts: says what the application's side can do. */
+void hdi_engine_offer_fences(hdi_device *device);
 
 /* feed.c: one lane's commands into the driver. Only whoever runs the engine. */
 typedef struct hdi_pass {

@@ -430,17 +430,7 @@ bool hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         check_feed(engine, feed, head);
     }
 #endif
-    if (feed->done == head) {
-        /* Nothing left. Cleared before the last look at `head`, see hdi_engine_notify. */
-        uint64_t bit = (uint64_t)1 << (feed->number % 64);
-        atomic_fetch_and_explicit(&engine->shared->active[feed->number / 64], ~bit, memory_order_seq_cst);
-        if (atomic_load_explicit(&shared->head, memory_order_seq_cst) != head) {
-            atomic_fetch_or_explicit(&engine->shared->active[feed->number / 64], bit, memory_order_seq_cst);
-            pass->progress = true;
-        }
-    } else {
-        pass->in_flight = true;
-    }
+    pass->in_flight |= feed->done != head;
     return feed->issued != head && !atomic_load_explicit(&feed->blocked, memory_order_relaxed);
 }
 

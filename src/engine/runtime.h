@@ -149,6 +149,7 @@ typedef struct hdi_feed {
     uint64_t front;       /* watchdog: `done` as it was at `front_since` */
     int64_t front_since;
     int64_t idle_since;              /* clock when the lane ran empty, 0: not empty */
+    int64_t quiet_since;             /* turns.c: clock when all of it was first seen done, 0: it was not */
     int64_t checked;                 /* clock of the last progress, or of the last look at the stream's status */
     uint64_t in_call;                /* slots of a command whose call has failed, and may have begun */
     uint64_t passed;                 /* the device is known to be this far; `done` follows once the dependencies are */
@@ -171,6 +172,8 @@ typedef struct hdi_engine {
     int64_t watchdog_ns;   /* 0: none */
     int64_t now;           /* clock at the beginning of the pass, or behind the last call of the driver */
     uint64_t entries_most; /* of the driver's queue, for each lane */
+    bool fences;           /* submitters do not: HDI_FENCES_ENGINE */
+    int64_t retired_at;    /* turns.c: clock when lanes with nothing to do were last taken off */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
     int start_code;           /* what the driver said at the start */

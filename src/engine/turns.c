@@ -15,6 +15,7 @@
 #define LITTLE 8          /* commands: a lane that has no more to issue is not full */
 #define LOOKED_AT 16      /* full lanes that are asked how far they are, beside each turn */
 #define LIGHT_PER_TURN 32 /* visits of other lanes for each turn of a full one: many of them leave time for it */
+#define QUIET_NS 10000000 /* a lane is active for so long after its work is done */
 #define COMPANY_NS                                                                                                     \
     1000000 /* visits of full lanes are short for so long after another lane was there: it may come again */
 
@@ -106,6 +107,51 @@ static bool has_filled(const hdi_engine *engine, uint32_t lane)
     return at < head;
 }
 
+/* Whether all of the lane is done. */
+static bool is_quiet(const hdi_engine *engine, uint32_t lane)
+{
+    const hdi_feed *feed = &engine->feeds[lane];
+    return atomic_load_explicit(&feed->made, memory_order_acquire) &&
+           atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_acquire) == feed->done;
+}
+
+/* Lanes that have been quiet for a while are not active any more. Not at once: most have work again soon, and then who submits it finds the lane
+ * active. */
+static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
+{
+    uint64_t off[WORDS] = {0};
+    bool any = false;
+    engine->retired_at = pass->now;
+    for (uint32_t w = 0; w < WORDS; w++) {
+        for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            const hdi_feed *feed = &engine->feeds[lane];
+            if (feed->quiet_since && pass->now - feed->quiet_since > QUIET_NS && is_quiet(engine, lane)) {
+                put(off, lane, true);
+                any = true;
+            }
+        }
+        if (off[w]) {
+            /* Cleared before the last look at `head`, see hdi_engine_notify. */
+            atomic_fetch_and_explicit(&engine->shared->active[w], ~off[w], memory_order_seq_cst);
+        }
+    }
+    if (!any) {
+        return;
+    }
+    hdi_engine_see_heads(engine);
+    for (uint32_t w = 0; w < WORDS; w++) {
+        for (uint64_t bits = off[w]; bits; bits &= bits - 1) {
+            uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            if (atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_seq_cst) !=
+                engine->feeds[lane].done) {
+                atomic_fetch_or_explicit(&engine->shared->active[w], bits & -bits, memory_order_seq_cst);
+                pass->progress = true;
+            }
+        }
+    }
+}
+
 /* Lanes that have little to do. Returns how many there are. */
 static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
@@ -113,6 +159,12 @@ static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass
     for (uint32_t w = 0; w < WORDS; w++) {
         for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            hdi_feed *feed = &engine->feeds[lane];
+            if (is_quiet(engine, lane)) {
+                feed->quiet_since = feed->quiet_since ? feed->quiet_since : pass->now;
+                continue;
+            }
+            feed->quiet_since = 0;
             if (has_filled(engine, lane)) {
                 put(engine->full, lane, true);
             } else {
@@ -150,12 +202,14 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
     atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint64_t active[WORDS];
-    int lanes = 0;
     for (uint32_t w = 0; w < WORDS; w++) {
         active[w] = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
-        lanes += __builtin_popcountll(active[w]);
     }
     uint32_t light = visit_light(engine, active, &pass);
+    uint32_t lanes = light;
+    for (uint32_t w = 0; w < WORDS; w++) {
+        lanes += (uint32_t)__builtin_popcountll(engine->full[w]);
+    }
     if (light && lanes > 1) {
         engine->company_at = pass.now;
     }
@@ -163,6 +217,9 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
     for (uint32_t turns = 0; turns <= light / LIGHT_PER_TURN && turn(engine, &pass); turns++) {
     }
     look_at_full(engine, &pass);
+    if (pass.now - engine->retired_at > QUIET_NS) {
+        retire(engine, active, &pass);
+    }
     for (uint32_t w = 0; w < WORDS; w++) {
         pass.progress |= engine->full[w] != 0;
         pass.in_flight |= engine->full[w] != 0;

@@ -44,7 +44,11 @@ hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device *
     }
     pthread_mutex_init(&device->lanes_lock, NULL);
     *slot = device;
-    return hdi_channel_create((uint32_t)rt->options.lane_slots, &device->channel);
+    hd_status status = hdi_channel_create((uint32_t)rt->options.lane_slots, &device->channel);
+    if (!status) {
+        hdi_engine_offer_fences(device);
+    }
+    return status;
 }
 
 /* A request on one of the worker's lines went wrong, or the driver over there is of no more use. */

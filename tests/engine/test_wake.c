@@ -1,0 +1,197 @@
+/* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted: it is done all the same, without anybody who waits
+ * for it and so asks the engine again.
+ *
+ * A processor that keeps a store to itself for long is played here: what a submitter stored into `head` is there when the engine's barrier is over.
+ *
+ * Threads: the main one, a submitter, the device's engine. Locks: order locks.
+ * Always: nothing is timed.
+ */
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "conformance/work.h"
+#include "base/bias.h"
+#include "base/clock.h"
+#include "base/wait.h"
+#include "engine/engine.h"
+#include "support/sanitizers.h"
+
+enum { ROUNDS = TEST_TSAN ? 1000 : 5000, PAUSES = 64 };
+
+#define PATIENCE_NS ((int64_t)20000000000)
+
+static _Atomic(hd_lane *) unseen; /* a command was put into its ring: nobody sees it before the barrier */
+static _Atomic uint64_t unseen_head;
+
+void __real_hdi_bias_barrier(void);
+void __wrap_hdi_bias_barrier(void);
+void __wrap_hdi_bias_barrier(void)
+{
+    hd_lane *lane = atomic_exchange(&unseen, NULL);
+    if (lane) {
+        atomic_store(&lane->shared->head, atomic_load(&unseen_head));
+    }
+    __real_hdi_bias_barrier();
+}
+
+typedef struct submitter {
+    hd_lane *lane, *inside; /* as the program has it, and what it leads to */
+    hd_buffer *y;
+    const conf_kernels *kernels;
+    uint32_t seed;
+    int lost; /* launches that were not done in time */
+    int refused;
+} submitter;
+
+/* From nothing to some microseconds: about as long as the engine needs until it sleeps. */
+static void pause_a_little(submitter *s)
+{
+    s->seed = s->seed * 1664525 + 1013904223;
+    for (volatile uint32_t i = 0; i < (s->seed >> 16) % PAUSES * 32; i++) {
+    }
+}
+
+static void *submit(void *argument)
+{
+    submitter *s = argument;
+    for (int i = 0; i < ROUNDS && !s->lost; i++) {
+        hd_ticket ticket;
+        hd_arg args[] = {hd_out(s->y), hd_u64(16), hd_u32((uint32_t)i)};
+        if (hd_launch(s->lane, s->kernels->fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 3, &ticket)) {
+            s->refused++;
+            return NULL;
+        }
+        int64_t end = hdi_clock_ns() + PATIENCE_NS;
+        /* hd_done would ask the engine */
+        while (atomic_load_explicit(&s->inside->shared->done, memory_order_acquire) < ticket.sequence) {
+            hdi_spin_turn();
+            if (hdi_clock_ns() > end) {
+                s->lost++;
+                break;
+            }
+        }
+        pause_a_little(s);
+    }
+    return NULL;
+}
+
+static void run(const char *settings, bool engine_fences)
+{
+    hd_runtime *rt;
+    pthread_t thread;
+    hd_options options = {sizeof options, settings};
+    assert_ok(hd_open(&options, &rt));
+    conf_kernels kernels = conf_builtins(rt);
+    hdi_device *device = rt->devices[0];
+    if (!engine_fences) {
+        device->engine->fences = false;
+        atomic_store(&device->channel.engine->fences, HDI_FENCES_SUBMITTER);
+    }
+    submitter s = {.kernels = &kernels, .seed = 1};
+    assert_ok(hd_lane_create(rt, 0, &s.lane));
+    s.inside = hdi_lane_from_handle(s.lane);
+    assert_ok(hd_alloc(s.lane, 64, &s.y));
+    assert_int_equal(pthread_create(&thread, NULL, submit, &s), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(s.refused, 0);
+    assert_int_equal(s.lost, 0);
+    hd_close(rt);
+}
+
+/* A command in the lane's ring, of which others do not see that it is there. */
+static void submit_unseen(hd_lane *lane)
+{
+    hdi_lock_take(&lane->device->order);
+    lane->ring[lane->head & lane->mask] = (hdi_command){.op = HDI_OP_SKIP, .slots = 1};
+    lane->head++;
+    atomic_store(&lane->submitted, lane->head);
+    atomic_store(&unseen_head, lane->head);
+    atomic_store(&unseen, lane); /* from here on it may be seen */
+    hdi_lock_release(&lane->device->order);
+}
+
+/* The submitter found the lane active and the engine awake, and asks nobody again. */
+static void becomes_visible(const char *settings, bool rings)
+{
+    hd_runtime *rt;
+    hd_options options = {sizeof options, settings};
+    assert_ok(hd_open(&options, &rt));
+    conf_kernels kernels = conf_builtins(rt);
+    hd_lane *lane = hd_default_lane(rt, 0), *inside = hdi_lane_from_handle(lane);
+    hd_buffer *y;
+    assert_ok(hd_alloc(lane, 64, &y));
+    for (int i = 0; i < 20; i++) {
+        /* The lane is active. */
+        hd_arg args[] = {hd_out(y), hd_u64(16), hd_u32(1)};
+        assert_ok(hd_launch(lane, kernels.fill, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 3, NULL));
+        assert_ok(hd_lane_wait(lane, HD_FOREVER));
+        submit_unseen(inside);
+        if (rings) {
+            hdi_engine_ring(inside->device->channel.engine); /* it was asleep already: it is to fall asleep anew */
+        }
+        int64_t end = hdi_clock_ns() + PATIENCE_NS;
+        while (atomic_load(&inside->shared->done) < inside->head) {
+            assert_true(hdi_clock_ns() < end);
+            conf_nap_ms(1);
+        }
+    }
+    hd_close(rt);
+}
+
+static void what_is_seen_at_the_barrier_is_done(void **state)
+{
+    (void)state;
+    if (hdi_bias_fenced()) {
+        skip(); /* submitters fence here, and there is no barrier */
+    }
+    becomes_visible("driver=host placement=thread host_devices=1 chains=0 spin_us=0", true);
+}
+
+/* While the engine does not sleep. */
+static void what_is_seen_when_a_lane_is_taken_off_is_done(void **state)
+{
+    (void)state;
+    if (hdi_bias_fenced()) {
+        skip();
+    }
+    becomes_visible("driver=host placement=thread host_devices=1 chains=0 spin_us=1000000", false);
+}
+
+static void submitters_do_not_fence(void **state)
+{
+    (void)state;
+    hd_runtime *rt;
+    hd_options options = {sizeof options, "driver=host placement=thread host_devices=1"};
+    assert_ok(hd_open(&options, &rt));
+    const hdi_device *device = rt->devices[0];
+    assert_int_equal(device->engine->fences, !hdi_bias_fenced());
+    assert_int_equal(atomic_load(&device->channel.engine->fences),
+                     hdi_bias_fenced() ? HDI_FENCES_SUBMITTER : HDI_FENCES_ENGINE);
+    hd_close(rt);
+    run("driver=host placement=thread host_devices=1 spin_us=0 chains=0", true);
+}
+
+static void submitters_fence(void **state)
+{
+    (void)state;
+    run("driver=host placement=thread host_devices=1 spin_us=0 chains=0", false);
+}
+
+static void a_worker_has_the_application_fence(void **state)
+{
+    (void)state;
+    run("driver=host placement=process host_devices=1 spin_us=0 chains=0", true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_seen_at_the_barrier_is_done),
+        cmocka_unit_test(what_is_seen_when_a_lane_is_taken_off_is_done),
+        cmocka_unit_test(submitters_do_not_fence),
+        cmocka_unit_test(submitters_fence),
+        cmocka_unit_test(a_worker_has_the_application_fence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
