@@ -23,6 +23,7 @@ const char start_help[] =
     "take turns.\n"
     "\n"
     "  bare       plain driver calls open one device and run one kernel: what the others are compared with\n"
+    "  bares      one such program for each device, all at once: no way that opens all devices can be faster\n"
     "  thread     hd_open with every device, and a kernel on each; hd_close\n"
     "  process    the same with placement=process\n"
     "  restart    from hd_device_restart to the first finished kernel, after the worker was killed\n"
@@ -64,7 +65,7 @@ static size_t read_result(int pipe, start_result *out)
     return got;
 }
 
-static bool take_sample(start_way way, start_result *out, char *error)
+static bool take_sample(start_way way, int devices, start_result *out, char *error)
 {
     int ends[2];
     posix_spawn_file_actions_t actions;
@@ -72,9 +73,10 @@ static bool take_sample(start_way way, start_result *out, char *error)
         snprintf(error, PLAIN_ERROR, "pipe: %s", strerror(errno));
         return false;
     }
-    char program[] = "heddle", bench[] = "bench", start[] = "start", sample[] = START_SAMPLE, name[16];
+    char program[] = "heddle", bench[] = "bench", start[] = "start", sample[] = START_SAMPLE, name[16], count[16];
     snprintf(name, sizeof(name), "%s", start_ways[way]);
-    char *arguments[] = {program, bench, start, sample, name, NULL};
+    snprintf(count, sizeof(count), "%d", devices);
+    char *arguments[] = {program, bench, start, sample, name, count, NULL};
     pid_t pid = 0;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
@@ -150,7 +152,11 @@ static const struct {
     const char *id, *text;
 } rows[] = {
     {START_BARE, START_FIRST, "bare", "bare program: one device, one kernel"},
+    {START_BARE, START_OPEN, "bare_driver", "  of which the start of the driver"},
+    {START_BARE, START_CONTEXT, "bare_context", "  and from there, as behind a spare worker's start"},
     {START_BARE, START_CLOSE, "bare_close", "  and its context given back"},
+    {START_BARES, START_FIRST, "bares", "one for each device, at once"},
+    {START_BARES, START_CLOSE, "bares_close", "  and their contexts given back"},
     {START_THREAD, START_FIRST, "thread", "placement thread: all devices, a kernel on each"},
     {START_THREAD, START_OPEN, "thread_open", "  of which hd_open"},
     {START_THREAD, START_CLOSE, "thread_close", "  hd_close"},
@@ -253,7 +259,7 @@ static bool measure(void *results, char *error)
             snprintf(stage, sizeof(stage), "round %d of %d", i + 1, x->rounds);
             report_progress(&x->options->run, stage, start_ways[w],
                             (double)(i * START_WAYS + w) / (x->rounds * START_WAYS));
-            if (!take_sample((start_way)w, &x->results[w][i], error)) {
+            if (!take_sample((start_way)w, x->devices, &x->results[w][i], error)) {
                 return false;
             }
         }

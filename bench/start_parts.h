@@ -15,6 +15,7 @@
 
 typedef enum start_way {
     START_BARE,    /* a program that opens one device and runs one kernel, by plain driver calls */
+    START_BARES,   /* as many of them at once as there are devices, each with its own */
     START_THREAD,  /* every device, and a kernel on each, by Heddle */
     START_PROCESS, /* the same with workers */
     START_RESTART, /* a device whose worker was killed comes back */
@@ -25,7 +26,8 @@ typedef enum start_way {
 
 /* Durations in nanoseconds. */
 typedef enum start_figure {
-    START_OPEN,       /* hd_open */
+    START_OPEN,       /* hd_open; of a bare program: until the driver has started */
+    START_CONTEXT,    /* of a bare program: from there to its first finished kernel */
     START_FIRST,      /* from the beginning, or the restart, to the first finished kernel (of every device) */
     START_CLOSE,      /* hd_close */
     START_COPY_FIRST, /* the first copy and its wait */

@@ -2,10 +2,14 @@
  *
  * The process's only thread of ours; no locks. What always holds: nothing of the driver or of a runtime was there before the clock started.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "bench/start_parts.h"
@@ -24,7 +28,7 @@ static double since(uint64_t begin)
 
 /* ------------------------------------------------------------------------------------------------- plain driver -- */
 
-static bool run_bare(start_result *r)
+static bool run_bare(int ordinal, start_result *r)
 {
     const char *provider = secure_getenv("HEDDLE_DRIVER");
     uint64_t begin = stats_monotonic();
@@ -35,6 +39,7 @@ static bool run_bare(start_result *r)
     if (!opened && !plain_open("host", &d, r->error)) {
         return false;
     }
+    r->ns[START_OPEN] = since(begin);
     hdcu_device device;
     hdcu_context context;
     hdcu_stream stream;
@@ -45,7 +50,7 @@ static bool run_bare(start_result *r)
     uint32_t value = 7;
     void *parameters[] = {&y, &n, &value};
     char *error = r->error;
-    bool ok = plain_builtin(d.provider, &image, error) && PLAIN_TRY(&d, error, cuDeviceGet, (&device, 0)) &&
+    bool ok = plain_builtin(d.provider, &image, error) && PLAIN_TRY(&d, error, cuDeviceGet, (&device, ordinal)) &&
               PLAIN_TRY(&d, error, cuDevicePrimaryCtxRetain, (&context, device)) &&
               PLAIN_TRY(&d, error, cuCtxSetCurrent, (context)) &&
               PLAIN_TRY(&d, error, cuStreamCreate, (&stream, HDCU_STREAM_NON_BLOCKING)) &&
@@ -55,9 +60,59 @@ static bool run_bare(start_result *r)
               PLAIN_TRY(&d, error, cuLaunchKernel, (fill, WORDS / 128, 1, 1, 128, 1, 1, 0, stream, parameters, NULL)) &&
               PLAIN_TRY(&d, error, cuStreamSynchronize, (stream));
     r->ns[START_FIRST] = since(begin);
+    r->ns[START_CONTEXT] = r->ns[START_FIRST] - r->ns[START_OPEN];
     uint64_t closing = stats_monotonic();
     ok = ok && PLAIN_TRY(&d, error, cuDevicePrimaryCtxRelease, (device));
     r->ns[START_CLOSE] = since(closing);
+    return ok;
+}
+
+_Static_assert(sizeof(start_result) <= PIPE_BUF, "results of several children do not mix");
+
+/* What a child writes into the pipe. */
+static bool be_bare(int ordinal, int pipe)
+{
+    start_result r = {.ok = false};
+    r.ok = run_bare(ordinal, &r);
+    return write(pipe, &r, sizeof(r)) == (ssize_t)sizeof(r);
+}
+
+/* The slowest of all counts, from the beginning of the first. */
+static bool run_bares(int count, start_result *r)
+{
+    uint64_t begin = stats_monotonic();
+    int ends[2], started = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        snprintf(r->error, sizeof(r->error), "pipe: %s", strerror(errno));
+        return false;
+    }
+    for (pid_t pid = 1; started < count && pid > 0; started += pid > 0) {
+        double late = since(begin);
+        pid = fork();
+        if (pid == 0) {
+            _exit(be_bare(started, ends[1]) ? 0 : 1);
+        }
+        r->ns[START_OPEN] = late; /* until the last one had begun */
+    }
+    close(ends[1]);
+    bool ok = started == count;
+    r->ns[START_FIRST] = r->ns[START_CLOSE] = 0;
+    for (int i = 0; i < started; i++) {
+        start_result one = {.ok = false};
+        ssize_t got = read(ends[0], &one, sizeof(one));
+        if (got != (ssize_t)sizeof(one) || !one.ok) {
+            snprintf(r->error, sizeof(r->error), "%.400s",
+                     got == (ssize_t)sizeof(one) ? one.error : "it did not end well");
+            ok = false;
+        }
+        double first = r->ns[START_OPEN] + one.ns[START_FIRST];
+        r->ns[START_FIRST] = first > r->ns[START_FIRST] ? first : r->ns[START_FIRST];
+        r->ns[START_CLOSE] = one.ns[START_CLOSE] > r->ns[START_CLOSE] ? one.ns[START_CLOSE] : r->ns[START_CLOSE];
+    }
+    close(ends[0]);
+    while (wait(NULL) > 0) {
+    }
+    r->ns[START_OPEN] = NAN;
     return ok;
 }
 
@@ -209,8 +264,8 @@ static bool run_copy(const char *settings, start_result *r)
 /* ------------------------------------------------------------------------------------------------------ the way -- */
 
 const char *const start_ways[START_WAYS] = {
-    [START_BARE] = "bare",       [START_THREAD] = "thread", [START_PROCESS] = "process",
-    [START_RESTART] = "restart", [START_SPARE] = "spare",   [START_COPY] = "copy",
+    [START_BARE] = "bare",       [START_BARES] = "bares", [START_THREAD] = "thread", [START_PROCESS] = "process",
+    [START_RESTART] = "restart", [START_SPARE] = "spare", [START_COPY] = "copy",
 };
 
 int start_sample(int count, char *const *arguments)
@@ -221,7 +276,9 @@ int start_sample(int count, char *const *arguments)
     }
     const char *way = count > 0 ? arguments[0] : "";
     if (strcmp(way, "bare") == 0) {
-        r.ok = run_bare(&r);
+        r.ok = run_bare(0, &r);
+    } else if (strcmp(way, "bares") == 0) {
+        r.ok = run_bares(count > 1 ? atoi(arguments[1]) : 1, &r);
     } else if (strcmp(way, "thread") == 0) {
         r.ok = run_open("placement=thread", &r);
     } else if (strcmp(way, "process") == 0) {

@@ -24,7 +24,7 @@ import json, sys
 d = json.load(open(sys.argv[1]))
 assert d["benchmark"] == "start" and d["goals_apply"] is False and d["run"] == {"devices": 2, "rounds": 1}
 assert set(d["figures"]) == {
-    "bare", "bare_close", "thread", "thread_open", "thread_close", "process", "process_open", "process_close", "restart",
+    "bare", "bare_driver", "bare_context", "bare_close", "bares", "bares_close", "thread", "thread_open", "thread_close", "process", "process_open", "process_close", "restart",
     "restart_spare", "first_copy", "later_copy", "worst_copy"}
 assert all(len(f["rounds"]) == 1 and f["median"] > 0 for f in d["figures"].values())
 assert {g["id"] for g in d["goals"]} == {"open", "restart", "first_copy"}
