@@ -13,8 +13,7 @@
 #define EXECUTABLE_BYTES ((uint64_t)86 << 10)
 #define NODE_BYTES ((uint64_t)3500)
 
-/* A ticket in a chain is known at its end: so much later. Where it is not known how long kernels take, chains are short. */
-#define SPAN_NS 50000
+/* Where it is not known how long kernels take, chains are short. */
 #define MOST_UNMEASURED 2
 
 /* A chain is at most so many times as long as the one before it: filling four nodes takes about as long as the call before did. */
@@ -252,7 +251,7 @@ static uint32_t limit_of(const hdi_engine *engine, const hdi_feed *feed, uint32_
 {
     uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
     if (!engine->chains_eager) {
-        int64_t fit = feed->pace.kernel_ns ? SPAN_NS / feed->pace.kernel_ns : MOST_UNMEASURED;
+        int64_t fit = feed->pace.kernel_ns ? HDI_PACE_SPAN_NS / feed->pace.kernel_ns : MOST_UNMEASURED;
         fit = fit < 1 ? 1 : fit;
         limit = fit < limit ? (uint32_t)fit : limit;
     }

@@ -338,6 +338,10 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         engine->now = hdi_clock_ns();
         hdi_pace_give(&feed->pace, launches ? n : 0, before, engine->now);
         follow_up(engine, feed, shared, c, marked);
+        if (launches && hdi_pace_wants_mark(&feed->pace, n, engine->chain_most, engine->now) &&
+            feed->published != feed->issued) {
+            hdi_feed_publish(engine, feed);
+        }
         events += feed->event_last != event_before;
         if (engine->now >= until) {
             break;

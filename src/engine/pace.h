@@ -2,7 +2,7 @@
  * device had passed a mark behind them.
  *
  * Several stretches end at a mark: from the mark before to it, and from each of the last batches to it. What a stretch took, divided by its launches,
- * is never less than a kernel takes, but may be far more: the first counts time in which the engine was with other lanes and the device had
+ * is hardly ever less than a kernel takes, but may be far more: the first counts time in which the engine was with other lanes and the device had
  * nothing of this one, the others count what was in front of them, and all of them the time until the engine looks. The least of them is taken.
  *
  * Threads: whoever runs the device's engine. Locks: none.
@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 #define HDI_PACE_BATCHES 4
+#define HDI_PACE_SPAN_NS                                                                                               \
+    50000 /* a ticket in a chain is known at its end: so much later at most, as far as the pace is known */
 
 /* Launches that were given to the driver in one call. */
 typedef struct hdi_pace_batch {
@@ -35,11 +37,16 @@ typedef struct hdi_pace {
     uint32_t next_batch; /* of `next.batches`, the oldest one */
     uint64_t passed;     /* launches in front of the mark that the device was last seen to pass */
     int64_t passed_at;   /* clock of that */
+    int64_t asked_at;    /* clock when a mark was last put for the pace alone */
     int64_t kernel_ns;   /* about how long a kernel takes; 0: not known */
 } hdi_pace;
 
 /* A call that gave the driver so many launches; 0: something else. The clocks are those before it and behind it. */
 void hdi_pace_give(hdi_pace *pace, uint32_t launches, int64_t before, int64_t behind);
+
+/* Whether a mark is to be put behind the launches that were given last, for the pace alone: by what is known so far chains are shorter than `most`,
+ * or nearly, and the engine's being elsewhere may be why. */
+bool hdi_pace_wants_mark(hdi_pace *pace, uint32_t launches, uint32_t most, int64_t now);
 
 /* A mark is put behind everything that was given. */
 void hdi_pace_put_mark(hdi_pace *pace, hdi_pace_mark *mark);

@@ -49,7 +49,11 @@ static bool is_awaited(hdi_engine *engine, uint32_t lane)
 
 static void visit(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
-    put(engine->full, lane, hdi_feed_visit(engine, &engine->feeds[lane], pass));
+    hdi_feed *feed = &engine->feeds[lane];
+    bool more = hdi_feed_visit(engine, feed, pass);
+    /* The rest of a backlog does not wait for another turn. In slots: commands would have to be looked at. */
+    uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
+    put(engine->full, lane, more && head - feed->issued > LITTLE);
 }
 
 /* The next full lane behind `last`; HDI_LANES_MAX: there is none. */
