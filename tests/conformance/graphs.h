@@ -38,6 +38,11 @@ typedef struct world {
     int n_items;
     hd_lane *lanes[most_lanes];
     int n_lanes;
+    hd_lane *burst;   /* the only one that is used now; NULL: all are */
+    uint64_t chains;  /* at most so many launches in one */
+    uint64_t longest; /* that there was */
+    bool perturbed;
+    int graphs, graphs_perturbed; /* so far */
     uint64_t seed;
     int graph, operations;
     log_row log[log_rows];
@@ -133,6 +138,9 @@ CONF_UNUSED static int some_item(conf_random *r)
 CONF_UNUSED static hd_lane *some_lane(conf_random *r)
 {
     int i = (int)conf_below(r, (uint64_t)w.n_lanes + 1);
+    if (w.burst != NULL) {
+        return w.burst;
+    }
     if (i < w.n_lanes) {
         return w.lanes[i];
     }

@@ -1,0 +1,125 @@
+/* counting.c - chains of launches are counted: in the test itself, and in the worker program that is made with this file.
+ *
+ * Threads: any. Locks: none. HEDDLE_TEST_COUNTING names the file with the counts; the workers of a test find it there.
+ */
+#include "sweeps/worker/counting.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "driver/driver.h"
+#include "engine/chain.h"
+
+counted_chains *counted;
+
+bool counting_begin(void)
+{
+    char path[64];
+    int file = memfd_create("counting", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, sizeof *counted) != 0) {
+        return false;
+    }
+    void *base = mmap(NULL, sizeof *counted, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), file);
+    counted = base != MAP_FAILED ? base : NULL;
+    return counted != NULL && setenv("HEDDLE_TEST_COUNTING", path, 1) == 0 &&
+           setenv("HEDDLE_WORKER", HD_TEST_COUNTING_WORKER, 1) == 0;
+}
+
+/* A worker is started by a test that has begun. */
+__attribute__((constructor)) static void find_file(void)
+{
+    const char *path = getenv("HEDDLE_TEST_COUNTING");
+    int file = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *base = file >= 0 ? mmap(NULL, sizeof *counted, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    if (file >= 0) {
+        close(file);
+    }
+    counted = base != MAP_FAILED ? base : NULL;
+}
+
+/* ---- what is counted: the linker puts these in the place of the library's (tests/CMakeLists.txt) ---- */
+
+uint32_t __real_hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end);
+uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end);
+uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
+{
+    uint32_t n = __real_hdi_chain_issue(engine, feed, head, most, end);
+    if (counted == NULL) {
+        return n;
+    }
+    atomic_fetch_add(n > 0 ? &counted->chains : &counted->alone, 1);
+    atomic_fetch_add(&counted->several, n > 1);
+    atomic_fetch_add(&counted->launches, n);
+    uint64_t longest = atomic_load(&counted->longest);
+    while (n > longest && !atomic_compare_exchange_weak(&counted->longest, &longest, n)) {
+    }
+    return n;
+}
+
+static void count(counted_call which)
+{
+    if (counted != NULL) {
+        atomic_fetch_add(&counted->calls[which], 1);
+    }
+}
+
+/* clang-format off */
+hdcu_result __real_hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags);
+hdcu_result __wrap_hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags);
+hdcu_result __wrap_hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags)
+{
+    count(COUNTED_cuGraphCreate);
+    return __real_hdi_host_cuGraphCreate(graph, flags);
+}
+
+hdcu_result __real_hdi_host_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params);
+hdcu_result __wrap_hdi_host_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params);
+hdcu_result __wrap_hdi_host_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params)
+{
+    count(COUNTED_cuGraphAddKernelNode);
+    return __real_hdi_host_cuGraphAddKernelNode(node, graph, before, n, params);
+}
+
+hdcu_result __real_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags);
+hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags);
+hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags)
+{
+    count(COUNTED_cuGraphInstantiateWithFlags);
+    return __real_hdi_host_cuGraphInstantiateWithFlags(exec, graph, flags);
+}
+
+hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params);
+hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params);
+hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params)
+{
+    count(COUNTED_cuGraphExecKernelNodeSetParams);
+    return __real_hdi_host_cuGraphExecKernelNodeSetParams(exec, node, params);
+}
+
+hdcu_result __real_hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream);
+hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream);
+hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream)
+{
+    count(COUNTED_cuGraphLaunch);
+    return __real_hdi_host_cuGraphLaunch(exec, stream);
+}
+
+hdcu_result __real_hdi_host_cuGraphExecDestroy(hdcu_graphexec exec);
+hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec exec);
+hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec exec)
+{
+    count(COUNTED_cuGraphExecDestroy);
+    return __real_hdi_host_cuGraphExecDestroy(exec);
+}
+
+hdcu_result __real_hdi_host_cuGraphDestroy(hdcu_graph graph);
+hdcu_result __wrap_hdi_host_cuGraphDestroy(hdcu_graph graph);
+hdcu_result __wrap_hdi_host_cuGraphDestroy(hdcu_graph graph)
+{
+    count(COUNTED_cuGraphDestroy);
+    return __real_hdi_host_cuGraphDestroy(graph);
+}
+/* clang-format on */
