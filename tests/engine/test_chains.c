@@ -20,6 +20,8 @@ static _Atomic uint64_t chains, nodes, singles, executables; /* asked for; of th
 static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
 static bool same_again;                                      /* launches are all alike */
 static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
+static _Atomic int refuse_middle;    /* the code for one in a chain of 32; 0: it was, or is not to be */
+static _Atomic uint32_t middle_grid; /* that one's */
 
 hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec, hdcu_graphnode,
                                                            const hdcu_kernel_node_params *);
@@ -39,6 +41,11 @@ hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdc
 {
     if (p->grid_x == ODD && atomic_load(&refuse_set)) {
         return atomic_load(&refuse_set);
+    }
+    int code = atomic_load(&filled) == HDI_CHAIN_MOST / 2 ? atomic_exchange(&refuse_middle, 0) : 0;
+    if (code) { /* no shorter chain has so many in front of it */
+        atomic_store(&middle_grid, p->grid_x);
+        return code;
     }
     atomic_fetch_add(&filled, 1);
     return __real_hdi_host_cuGraphExecKernelNodeSetParams(e, n, p);
@@ -71,7 +78,7 @@ hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigne
     atomic_store(&filled, 0);
     atomic_fetch_add(&singles, 1);
     pass_gate();
-    if (gx == ODD && atomic_load(&refuse_launch)) {
+    if ((gx == ODD || gx == atomic_load(&middle_grid)) && atomic_load(&refuse_launch)) {
         return atomic_load(&refuse_launch);
     }
     return __real_hdi_host_cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);
@@ -105,6 +112,8 @@ static void forget_counts(void)
     atomic_store(&longest, 0);
     atomic_store(&refuse_set, 0);
     atomic_store(&refuse_launch, 0);
+    atomic_store(&refuse_middle, 0);
+    atomic_store(&middle_grid, 0);
 }
 
 static scene begin(const char *settings)
@@ -253,6 +262,102 @@ static void a_launch_that_is_refused_fails_by_itself(void **state)
     hd_close(s.runtime);
 }
 
+/* ---- one in the middle of a chain of 32 ---- */
+
+enum { FIRST_GRID = 100 }; /* of the launches below: each has its own, so that it is known which one was refused */
+
+/* Launches of two kernels by turns: what stands beside the one in the middle is of the other kernel. */
+static void pile_up_both(const scene *s, hd_buffer *z, hd_ticket tickets[BACKLOG])
+{
+    set_gate(true);
+    for (uint32_t i = 0; i < BACKLOG; i++) {
+        hd_dims grid = conf_dims(FIRST_GRID + i, 1, 1), block = conf_dims(WORDS, 1, 1);
+        hd_arg add[] = {hd_inout(s->y), hd_in(s->x), hd_f32(1), hd_u64(WORDS)};
+        hd_arg fill[] = {hd_out(z), hd_u64(WORDS), hd_u32(i)};
+        assert_ok(i % 2 ? hd_launch(s->lane, s->kernels.fill, grid, block, 0, fill, 3, &tickets[i])
+                        : hd_launch(s->lane, s->kernels.axpy, grid, block, 0, add, 4, &tickets[i]));
+        if (i == 0) {
+            await_engine_at_gate();
+        }
+    }
+}
+
+/* Makes the driver refuse to set one in the middle of a chain of 32, and, if it is to fail, to launch it. Returns which one of `tickets` it was. */
+static uint32_t refuse_one(const scene *s, bool fails, hd_ticket tickets[BACKLOG], hd_buffer **z)
+{
+    assert_ok(hd_alloc(s->lane, WORDS * 4, z));
+    assert_ok(conf_fill(s->lane, s->kernels, *z, 0, WORDS, 0, NULL)); /* so that the kernel is known, too */
+    for (;;) {
+        assert_ok(hd_fill(s->y, 0, conf_bits(0), WORDS * 4, NULL));
+        assert_ok(hd_lane_wait(s->lane, HD_FOREVER));
+        forget_counts();
+        atomic_store(&refuse_middle, HDCU_ERROR_INVALID_VALUE);
+        atomic_store(&refuse_launch, fails ? HDCU_ERROR_INVALID_VALUE : 0);
+        pile_up_both(s, *z, tickets);
+        set_gate(false);
+        hd_status status = hd_wait(tickets[BACKLOG - 1], HD_FOREVER);
+        if (atomic_load(&middle_grid) != 0) { /* chains are shorter where another lane was at work just before */
+            assert_int_equal(status, fails ? HD_ERROR_FAILED : HD_OK);
+            return atomic_load(&middle_grid) - FIRST_GRID;
+        }
+        assert_int_equal(status, HD_OK);
+    }
+}
+
+/* What is told of one of them. */
+static void names(hd_ticket asked, hd_ticket culprit, bool is_fill)
+{
+    char text[64];
+    const char *kernel = is_fill ? "hd_fill_u32" : "hd_axpy_f32";
+    hd_error e = {.size = sizeof e};
+    assert_status(hd_wait(asked, HD_FOREVER), HD_ERROR_FAILED);
+    hd_last_error(&e);
+    assert_int_equal(e.ticket, culprit.sequence);
+    assert_string_equal(e.kernel, kernel);
+    snprintf(text, sizeof text, "'%s'", kernel);
+    assert_non_null(strstr(e.message, text));
+    snprintf(text, sizeof text, "ticket %llu", (unsigned long long)culprit.sequence);
+    assert_non_null(strstr(e.message, text));
+}
+
+static void one_in_the_middle_fails_and_is_named(void **state)
+{
+    (void)state;
+    static hd_ticket tickets[BACKLOG];
+    hd_buffer *z = NULL;
+    scene s = begin("");
+    uint32_t culprit = refuse_one(&s, true, tickets, &z);
+    assert_int_equal(atomic_load(&singles), HDI_CHAIN_MOST / 2 + 1); /* by themselves: those in front of it, and it */
+    for (uint32_t i = 0; i < BACKLOG; i++) {
+        if (i < culprit) {
+            assert_ok(hd_wait(tickets[i], HD_FOREVER));
+        } else { /* the lane goes no further */
+            names(tickets[i], tickets[culprit], culprit % 2);
+        }
+    }
+    hd_close(s.runtime);
+}
+
+static void one_in_the_middle_is_launched_by_itself(void **state)
+{
+    (void)state;
+    static hd_ticket tickets[BACKLOG];
+    hd_buffer *z = NULL;
+    uint32_t got[WORDS];
+    scene s = begin("");
+    refuse_one(&s, false, tickets, &z);
+    for (uint32_t i = 0; i < BACKLOG; i++) {
+        assert_ok(hd_wait(tickets[i], HD_FOREVER));
+    }
+    assert_int_equal(atomic_load(&singles), HDI_CHAIN_MOST);
+    holds(&s, BACKLOG / 2);
+    assert_ok(hd_read(z, 0, got, sizeof got));
+    for (int i = 0; i < WORDS; i++) {
+        assert_int_equal(got[i], BACKLOG - 1);
+    }
+    hd_close(s.runtime);
+}
+
 static void executables_are_bounded_and_go(void **state)
 {
     (void)state;
@@ -320,6 +425,8 @@ int main(void)
         cmocka_unit_test(a_chain_ends_where_somebody_waits),
         cmocka_unit_test(what_a_chain_cannot_hold_is_launched_by_itself),
         cmocka_unit_test(a_launch_that_is_refused_fails_by_itself),
+        cmocka_unit_test(one_in_the_middle_fails_and_is_named),
+        cmocka_unit_test(one_in_the_middle_is_launched_by_itself),
         cmocka_unit_test(executables_are_bounded_and_go),
         cmocka_unit_test(what_is_the_same_again_is_not_set),
     };
