@@ -5,11 +5,15 @@
  * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right
  * bytes; closing is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.
  *
+ * The calls that chains of launches are made of are failed by their names, too: each has to be among those of the scenario, on host devices.
+ *
  * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (12) depends on HEDDLE_SEED; with enough seconds, none are.
  */
 #include "sweep.h"
 
-enum { words = 20000, bytes = words * 4, large = 3 << 20 };
+#include "sweeps/worker/counting.h"
+
+enum { words = 20000, bytes = words * 4, large = 3 << 20, launches = 12 };
 
 typedef struct outcome {
     const char *settings;
@@ -66,6 +70,25 @@ static void check(outcome *o, const void *wanted, size_t size, const char *what)
         violation(o->settings, "%s: read without an error, but byte %zu of %zu is %02x, not %02x", what, i, size,
                   got[i], ((const uint8_t *)wanted)[i]);
     }
+}
+
+/* Of a kernel that has run before, so that they go in chains. */
+static void launch_many(outcome *o, hd_lane *lane, hd_kernel *fill)
+{
+    hd_buffer *many = NULL;
+    bool done = lane != NULL && fill != NULL && STEP(hd_alloc(lane, 400, &many));
+    for (uint32_t i = 1; i <= launches && done; i++) {
+        hd_arg args[] = {hd_out(many), hd_u64(100), hd_u32(i)};
+        done = STEP(hd_launch(lane, fill, conf_grid(100, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
+    }
+    if (done && STEP(hd_read(many, 0, got, 400))) {
+        uint32_t wanted[100];
+        for (int i = 0; i < 100; i++) {
+            wanted[i] = launches;
+        }
+        check(o, wanted, 400, "what many kernels made");
+    }
+    hd_free(many);
 }
 
 static void scenario(outcome *o)
@@ -193,6 +216,7 @@ static void scenario(outcome *o)
         memmove(got, got + bytes, large - bytes);
         check(o, data + bytes, large - bytes, "what was written");
     }
+    launch_many(o, b, fill);
     hd_lane *lanes[] = {a, b, c, mine};
     for (int i = 0; i < 4; i++) {
         if (lanes[i] != NULL) {
@@ -344,8 +368,87 @@ static void one_call_says_that_the_device_is_lost(void **state)
     sweep("host_peers=none", "", 700);
 }
 
+/* ---- calls of chains, by name ---- */
+
+#define NAME_OF(name) #name,
+static const char *const chain_calls[] = {COUNTED_CALLS(NAME_OF)};
+
+static bool gives_back(int call)
+{
+    return call == COUNTED_cuGraphExecDestroy || call == COUNTED_cuGraphDestroy;
+}
+
+/* A run with a fault; how many chains the driver took meanwhile. */
+static outcome run_chains(const char *fault, uint64_t *chains)
+{
+    static char settings[160];
+    uint64_t before = atomic_load(&counted->chains);
+    snprintf(settings, sizeof settings, "fault=%s chains=32 host_devices=2 host_memory=64M", fault);
+    outcome o = run(settings);
+    *chains = atomic_load(&counted->chains) - before;
+    return o;
+}
+
+/* It is refused: the launches go one by one, and nothing fails. */
+static void refuse(int call, const char *when, int code)
+{
+    char fault[80];
+    uint64_t chains;
+    snprintf(fault, sizeof fault, "%s:%s=%d", chain_calls[call], when, code);
+    outcome o = run_chains(fault, &chains);
+    if (o.failures != 0) {
+        violation(fault, "what chains are made of is refused, and %d calls fail: %s", o.failures, hd_message());
+    }
+    if (strchr(when, '+') != NULL && !gives_back(call) && chains != 0) {
+        violation(fault, "%llu chains were launched all the same", (unsigned long long)chains);
+    }
+}
+
+/* It says that the device is lost, which is what the program has to be told: so the call was made. */
+static void lose_at(int call)
+{
+    char fault[80];
+    uint64_t chains;
+    snprintf(fault, sizeof fault, "%s:1=700", chain_calls[call]);
+    outcome o = run_chains(fault, &chains);
+    if (!gives_back(call) && o.by_status[-HD_ERROR_DEVICE_LOST] == 0) {
+        violation(fault, "the device is lost, and no call tells it");
+    }
+}
+
+static void calls_of_chains_fail(void **state)
+{
+    (void)state;
+    if (conf_on_gpus) { /* how many chains there are depends on how long kernels take */
+        skip();
+    }
+    uint64_t before[COUNTED_CALLS_END], chains;
+    violations = 0;
+    for (int call = 0; call < COUNTED_CALLS_END; call++) {
+        before[call] = atomic_load(&counted->calls[call]);
+    }
+    outcome clean = run_chains("1000000", &chains);
+    CONF_EQUAL(clean.failures, 0);
+    CONF_TRUE(chains > 0);
+    for (int call = 0; call < COUNTED_CALLS_END; call++) {
+        if (atomic_load(&counted->calls[call]) == before[call]) {
+            violation(chain_calls[call], "the scenario never makes the call %s", chain_calls[call]);
+        }
+        refuse(call, "1", 2);
+        refuse(call, "2", 999);
+        refuse(call, "1+", 2);
+        refuse(call, "1+", 1);
+        lose_at(call);
+        must_be_clean("host_peers=all");
+    }
+    CONF_EQUAL(violations, 0);
+}
+
 int main(void)
 {
+    if (!counting_begin()) {
+        return 1;
+    }
     conf_begin("test_fault_sweep");
     data = conf_memory(large);
     got = conf_memory(2 * large);
@@ -353,6 +456,7 @@ int main(void)
     kernel_file = conf_kernel_file(kernel_source, &kernel_file_size);
     const struct CMUnitTest tests[] = {
         CONF_CASE(without_faults),
+        CONF_CASE(calls_of_chains_fail),
         CONF_CASE(one_call_is_out_of_memory),
         CONF_CASE(one_call_fails),
         CONF_CASE(all_calls_from_one_on_are_out_of_memory),
