@@ -6,6 +6,7 @@
  */
 #include "support/check.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include "conformance/work.h"
@@ -14,13 +15,13 @@
 #include "engine/chain.h"
 #include "gate.h"
 
-enum { BACKLOG = 600, WORDS = 16, ODD = 77 };
+enum { BACKLOG = 600, WORDS = 16, ODD = 77, STRAYS = -1 };
 
 static _Atomic uint64_t chains, nodes, singles, executables; /* asked for; of the last, how many there are */
 static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
 static bool same_again;                                      /* launches are all alike */
 static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
-static _Atomic int refuse_middle;    /* the code for one in a chain of 32; 0: it was, or is not to be */
+static _Atomic int refuse_middle;    /* the code for one in a chain of 32, or STRAYS; 0: it was, or is not to be */
 static _Atomic uint32_t middle_grid; /* that one's */
 
 hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec, hdcu_graphnode,
@@ -37,6 +38,21 @@ hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *e, hdcu_
 hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec e);
 hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, hdcu_stream s, void **parameters, void **extra);
 
+/* The same launch, of so many elements, in so many blocks, that it strays out of the device's memory. */
+static hdcu_result set_to_stray(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
+{
+    uint64_t arguments[8] = {0};
+    size_t bytes = *(size_t *)p->extra[3];
+    hdcu_kernel_node_params strays = *p;
+    void *extra[] = {p->extra[0], arguments, p->extra[2], &bytes, p->extra[4]};
+    assert_in_range(bytes, 17, sizeof arguments);
+    memcpy(arguments, p->extra[1], bytes);
+    arguments[bytes > 24 ? 3 : 1] = UINT64_MAX; /* of axpy, of fill */
+    strays.extra = extra;
+    strays.grid_x = 1 << 20;
+    return __real_hdi_host_cuGraphExecKernelNodeSetParams(e, n, &strays);
+}
+
 hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
 {
     if (p->grid_x == ODD && atomic_load(&refuse_set)) {
@@ -45,7 +61,11 @@ hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdc
     int code = atomic_load(&filled) == HDI_CHAIN_MOST / 2 ? atomic_exchange(&refuse_middle, 0) : 0;
     if (code) { /* no shorter chain has so many in front of it */
         atomic_store(&middle_grid, p->grid_x);
-        return code;
+        if (code != STRAYS) {
+            return code;
+        }
+        atomic_fetch_add(&filled, 1);
+        return set_to_stray(e, n, p);
     }
     atomic_fetch_add(&filled, 1);
     return __real_hdi_host_cuGraphExecKernelNodeSetParams(e, n, p);
@@ -282,8 +302,10 @@ static void pile_up_both(const scene *s, hd_buffer *z, hd_ticket tickets[BACKLOG
     }
 }
 
-/* Makes the driver refuse to set one in the middle of a chain of 32, and, if it is to fail, to launch it. Returns which one of `tickets` it was. */
-static uint32_t refuse_one(const scene *s, bool fails, hd_ticket tickets[BACKLOG], hd_buffer **z)
+/* Makes the driver refuse to set one in the middle of a chain of 32 (or STRAYS: that one strays), and, where `singly` is a code, to launch it.
+ * Returns which one of `tickets` it was; the last one ends as `expected`. */
+static uint32_t hit_one(const scene *s, int code, int singly, hd_status expected, hd_ticket tickets[BACKLOG],
+                        hd_buffer **z)
 {
     assert_ok(hd_alloc(s->lane, WORDS * 4, z));
     assert_ok(conf_fill(s->lane, s->kernels, *z, 0, WORDS, 0, NULL)); /* so that the kernel is known, too */
@@ -291,13 +313,13 @@ static uint32_t refuse_one(const scene *s, bool fails, hd_ticket tickets[BACKLOG
         assert_ok(hd_fill(s->y, 0, conf_bits(0), WORDS * 4, NULL));
         assert_ok(hd_lane_wait(s->lane, HD_FOREVER));
         forget_counts();
-        atomic_store(&refuse_middle, HDCU_ERROR_INVALID_VALUE);
-        atomic_store(&refuse_launch, fails ? HDCU_ERROR_INVALID_VALUE : 0);
+        atomic_store(&refuse_middle, code);
+        atomic_store(&refuse_launch, singly);
         pile_up_both(s, *z, tickets);
         set_gate(false);
         hd_status status = hd_wait(tickets[BACKLOG - 1], HD_FOREVER);
         if (atomic_load(&middle_grid) != 0) { /* chains are shorter where another lane was at work just before */
-            assert_int_equal(status, fails ? HD_ERROR_FAILED : HD_OK);
+            assert_int_equal(status, expected);
             return atomic_load(&middle_grid) - FIRST_GRID;
         }
         assert_int_equal(status, HD_OK);
@@ -326,7 +348,7 @@ static void one_in_the_middle_fails_and_is_named(void **state)
     static hd_ticket tickets[BACKLOG];
     hd_buffer *z = NULL;
     scene s = begin("");
-    uint32_t culprit = refuse_one(&s, true, tickets, &z);
+    uint32_t culprit = hit_one(&s, HDCU_ERROR_INVALID_VALUE, HDCU_ERROR_INVALID_VALUE, HD_ERROR_FAILED, tickets, &z);
     assert_int_equal(atomic_load(&singles), HDI_CHAIN_MOST / 2 + 1); /* by themselves: those in front of it, and it */
     for (uint32_t i = 0; i < BACKLOG; i++) {
         if (i < culprit) {
@@ -345,7 +367,7 @@ static void one_in_the_middle_is_launched_by_itself(void **state)
     hd_buffer *z = NULL;
     uint32_t got[WORDS];
     scene s = begin("");
-    refuse_one(&s, false, tickets, &z);
+    hit_one(&s, HDCU_ERROR_INVALID_VALUE, 0, HD_OK, tickets, &z);
     for (uint32_t i = 0; i < BACKLOG; i++) {
         assert_ok(hd_wait(tickets[i], HD_FOREVER));
     }
@@ -355,6 +377,25 @@ static void one_in_the_middle_is_launched_by_itself(void **state)
     for (int i = 0; i < WORDS; i++) {
         assert_int_equal(got[i], BACKLOG - 1);
     }
+    hd_close(s.runtime);
+}
+
+/* Kernels that ended before may be anywhere in a chain, so it is one of those that were not seen to end. */
+static void one_in_the_middle_strays_and_is_among_those_named(void **state)
+{
+    (void)state;
+    static hd_ticket tickets[BACKLOG];
+    hd_buffer *z = NULL;
+    hd_error e = {.size = sizeof e};
+    scene s = begin("host_memory=16M");
+    uint64_t culprit = tickets[hit_one(&s, STRAYS, 0, HD_ERROR_DEVICE_LOST, tickets, &z)].sequence, among = 0;
+    assert_status(hd_lane_wait(s.lane, HD_FOREVER), HD_ERROR_DEVICE_LOST);
+    hd_last_error(&e);
+    const char *says = strstr(e.message, "it is one of the ");
+    assert_non_null(says);
+    assert_int_equal(sscanf(says, "it is one of the %" SCNu64 " launches", &among), 1);
+    assert_in_range(among, HDI_CHAIN_MOST / 2, BACKLOG - 1);
+    assert_in_range(culprit, e.ticket, e.ticket + among - 1);
     hd_close(s.runtime);
 }
 
@@ -427,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_launch_that_is_refused_fails_by_itself),
         cmocka_unit_test(one_in_the_middle_fails_and_is_named),
         cmocka_unit_test(one_in_the_middle_is_launched_by_itself),
+        cmocka_unit_test(one_in_the_middle_strays_and_is_among_those_named),
         cmocka_unit_test(executables_are_bounded_and_go),
         cmocka_unit_test(what_is_the_same_again_is_not_set),
     };
