@@ -527,7 +527,7 @@ static void random_graphs(const char *peers, int part)
         w.graphs_perturbed += w.perturbed;
     }
     close_world();
-    if (w.host && only == 0 && conf_number_from("HEDDLE_CHAINS", 32) > 1) {
+    if (w.host && only == 0 && graphs >= per_runtime && conf_number_from("HEDDLE_CHAINS", 32) > 1) {
         CONF_TRUE(atomic_load(&counted->several) > several);
     }
 }
