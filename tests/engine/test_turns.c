@@ -72,7 +72,7 @@ static void make(lane *l)
 
 static hd_ticket launch(const lane *l, uint32_t grid)
 {
-    static uint32_t value; /* another one in each launch, so that every node of a chain has to be set */
+    static _Atomic uint32_t value; /* another one in each launch, so that every node of a chain has to be set */
     hd_ticket ticket;
     hd_arg args[] = {hd_out(l->y), hd_u64(16), hd_u32(value++)};
     assert_ok(hd_launch(l->lane, kernels.fill, conf_dims(grid, 1, 1), conf_dims(1, 1, 1), 0, args, 3, &ticket));

@@ -85,7 +85,6 @@ static void run(const char *settings, bool engine_fences)
     conf_kernels kernels = conf_builtins(rt);
     hdi_device *device = rt->devices[0];
     if (!engine_fences) {
-        device->engine->fences = false;
         atomic_store(&device->channel.engine->fences, HDI_FENCES_SUBMITTER);
     }
     submitter s = {.kernels = &kernels, .seed = 1};
