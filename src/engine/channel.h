@@ -42,17 +42,16 @@ typedef struct hdi_failure {
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
 
-/* The engine as the others see it. */
 /* A submitter stores `head` and then looks whether its lane is active and the engine awake; an engine that is about to sleep, or to take a lane
  * off, stores that and then looks at `head`. One of them has to see the other's store, and submitters come far oftener. */
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
     HDI_FENCES_EITHER =
-        1, /* likewise; the application has joined those whose processors the worker's engine can have fence */
-    HDI_FENCES_ENGINE =
-        2, /* submitters do not; the engine has all processors that run submitters fence (hdi_engine_see_heads) */
+        1, /* likewise; a worker's engine may take it over, since the application has joined (hdi_bias_join) */
+    HDI_FENCES_ENGINE = 2, /* submitters do not; the engine has their processors fence (hdi_engine_see_heads) */
 };
 
+/* The engine as the others see it. */
 typedef struct hdi_engine_shared {
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];

@@ -94,7 +94,6 @@ static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command
     }
     hdi_engine_count(&engine->shared->waits);
     feed->entries++;
-    hdi_pace_give(&feed->pace, 0, 0, 0);
     if (source) {
         feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
     }
