@@ -137,7 +137,9 @@ static bool goal_reached(const report_goal *g)
 
 static void value_text(const report_goal *g, double value, int digits, char out[REPORT_TEXT])
 {
-    bool whole = g->limit == (double)(int64_t)g->limit && !g->at_least;
+    /* Counts; a ratio is not, though its limit is a whole number. */
+    bool whole = !isnan(g->value) && g->limit == (double)(int64_t)g->limit && g->value == (double)(int64_t)g->value &&
+                 !g->at_least;
     if (isnan(value)) { /* not measured */
         snprintf(out, REPORT_TEXT, "-");
     } else if (g->unit[0]) {
