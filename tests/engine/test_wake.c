@@ -84,6 +84,8 @@ static void run(const char *settings, bool engine_fences)
     assert_ok(hd_open(&options, &rt));
     conf_kernels kernels = conf_builtins(rt);
     hdi_device *device = rt->devices[0];
+    bool taken = atomic_load(&device->channel.engine->fences) == HDI_FENCES_ENGINE;
+    assert_int_equal(taken, rt->is_process ? hdi_bias_join() : !hdi_bias_fenced());
     if (!engine_fences) {
         atomic_store(&device->channel.engine->fences, HDI_FENCES_SUBMITTER);
     }
@@ -160,14 +162,6 @@ static void what_is_seen_when_a_lane_is_taken_off_is_done(void **state)
 static void submitters_do_not_fence(void **state)
 {
     (void)state;
-    hd_runtime *rt;
-    hd_options options = {sizeof options, "driver=host placement=thread host_devices=1"};
-    assert_ok(hd_open(&options, &rt));
-    const hdi_device *device = rt->devices[0];
-    assert_int_equal(device->engine->fences, !hdi_bias_fenced());
-    assert_int_equal(atomic_load(&device->channel.engine->fences),
-                     hdi_bias_fenced() ? HDI_FENCES_SUBMITTER : HDI_FENCES_ENGINE);
-    hd_close(rt);
     run("driver=host placement=thread host_devices=1 spin_us=0 chains=0", true);
 }
 

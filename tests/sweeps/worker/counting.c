@@ -4,40 +4,23 @@
  */
 #include "sweeps/worker/counting.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include "driver/driver.h"
 #include "engine/chain.h"
+#include "sweeps/worker/shared.h"
 
 counted_chains *counted;
 
 bool counting_begin(void)
 {
-    char path[64];
-    int file = memfd_create("counting", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, sizeof *counted) != 0) {
-        return false;
-    }
-    void *base = mmap(NULL, sizeof *counted, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), file);
-    counted = base != MAP_FAILED ? base : NULL;
-    return counted != NULL && setenv("HEDDLE_TEST_COUNTING", path, 1) == 0 &&
-           setenv("HEDDLE_WORKER", HD_TEST_COUNTING_WORKER, 1) == 0;
+    counted = shared_make("HEDDLE_TEST_COUNTING", sizeof *counted);
+    return counted != NULL && setenv("HEDDLE_WORKER", HD_TEST_COUNTING_WORKER, 1) == 0;
 }
 
 /* A worker is started by a test that has begun. */
 __attribute__((constructor)) static void find_file(void)
 {
-    const char *path = getenv("HEDDLE_TEST_COUNTING");
-    int file = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *base = file >= 0 ? mmap(NULL, sizeof *counted, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    if (file >= 0) {
-        close(file);
-    }
-    counted = base != MAP_FAILED ? base : NULL;
+    counted = shared_find("HEDDLE_TEST_COUNTING", sizeof *counted);
 }
 
 /* ---- what is counted: the linker puts these in the place of the library's (tests/CMakeLists.txt) ---- */

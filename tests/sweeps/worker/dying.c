@@ -3,25 +3,20 @@
  * The environment's HEDDLE_TEST_DYING names a file with a counter, which all workers of a test share. So one worker dies, once, and those
  * that come after it live. Any thread; no locks.
  */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include "driver/driver.h"
 #include "sweeps/worker/dying.h"
+#include "sweeps/worker/shared.h"
 #include "worker/wire.h"
 
 static dying_points *points;
 
 __attribute__((constructor)) static void find_points(void)
 {
-    const char *path = getenv("HEDDLE_TEST_DYING");
-    int file = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *base = mmap(NULL, sizeof *points, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    points = base != MAP_FAILED ? base : NULL;
+    points = shared_find("HEDDLE_TEST_DYING", sizeof *points);
 }
 
 static void pass(const char *name)

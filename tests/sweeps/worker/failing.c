@@ -13,38 +13,25 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "sweeps/worker/shared.h"
 
 failing_calls *failing;
 static bool is_worker;
 
 bool failing_begin(void)
 {
-    char path[64];
-    int file = memfd_create("failing", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, sizeof *failing) != 0) {
-        return false;
-    }
-    void *base = mmap(NULL, sizeof *failing, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), file);
-    failing = base != MAP_FAILED ? base : NULL;
-    return failing != NULL && setenv("HEDDLE_TEST_FAILING", path, 1) == 0;
+    failing = shared_make("HEDDLE_TEST_FAILING", sizeof *failing);
+    return failing != NULL;
 }
 
 /* A worker is started by a test that has begun. */
 __attribute__((constructor)) static void find_file(void)
 {
-    const char *path = getenv("HEDDLE_TEST_FAILING");
-    int file = path != NULL ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *base = file >= 0 ? mmap(NULL, sizeof *failing, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    if (file >= 0) {
-        close(file);
-    }
-    is_worker = base != MAP_FAILED;
-    failing = is_worker ? base : NULL;
+    failing = shared_find("HEDDLE_TEST_FAILING", sizeof *failing);
+    is_worker = failing != NULL;
 }
 
 /* Counts a call, and says whether it is to fail. */
