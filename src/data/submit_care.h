@@ -7,10 +7,11 @@
 
 #include <assert.h>
 #include <string.h>
+#include "base/prefetch.h"
 #include "data/submit.h"
 #include "engine/engine.h"
 
-#define HDI_PREFETCH_SLOTS 4
+#define HDI_PREFETCH_SLOTS 8
 
 /* Takes, and releases, order locks by rising number. */
 static inline void hdi_submit_lock(hd_runtime *rt, uint64_t locks)
@@ -71,7 +72,7 @@ static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, u
     }
     lane->head += command->slots;
     /* The engine has read the slots ahead of us before; taking their lines back early keeps the next submission from waiting. */
-    __builtin_prefetch(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask], 1);
+    hdi_prefetch_to_write(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask]);
 }
 
 #ifdef HDI_DEBUG
