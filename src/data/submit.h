@@ -47,10 +47,6 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_among among, const char *who, hd_ticket *out);
 
-/* The same of the program's kernel in the program's lane, as hd_launch does it. Errors: also HANDLE (unloaded or destroyed meanwhile). */
-hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                            const hdi_same *same, hd_ticket *out);
-
 /* The same without moving the bytes of unified buffers. */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_among among, const char *who, hd_ticket *out);

@@ -109,7 +109,7 @@ static bool wait_for_room(submission *s, uint64_t need)
     if (need > slots) {
         hdi_wait_entry first = lane->waits.entries[0];
         s->awaited = (hdi_mark){first.lane, first.position};
-        hdi_submit_unlock(s->rt, s->locks);
+        hdi_submit_unlock(s->lane->device, s->locks);
         return hdi_wait_position(s->rt, first.lane, first.position, s->deadline);
     }
     s->awaited = (hdi_mark){0, 0};
@@ -120,7 +120,7 @@ static bool wait_for_room(submission *s, uint64_t need)
     bool first = lane->room_first == &s->turn;
     /* 0 where there is room, but what the worker says of the lane cannot be. */
     uint64_t until = lane->head + need > slots ? lane->head + need - slots : 0;
-    hdi_submit_unlock(s->rt, s->locks);
+    hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
     if (first) {
         return hdi_wait_position(s->rt, lane->global, until, s->deadline);
@@ -163,9 +163,9 @@ static bool wait_for_claims(submission *s)
     bool waited = false;
     for (size_t i = 0; !s->claims && i < s->n_uses; i++) {
         while (hdi_use_is_same(&s->uses[i]) && hdi_uses_claimed(&s->uses[i].buffer->uses)) {
-            hdi_submit_unlock(s->rt, s->locks);
+            hdi_submit_unlock(s->lane->device, s->locks);
             hdi_nap(CLAIM_NAP_NS);
-            hdi_submit_lock(s->rt, s->locks);
+            hdi_submit_lock(s->lane->device, s->locks);
             waited = true;
         }
     }
@@ -196,7 +196,7 @@ static bool claim(submission *s)
 static hdi_gathered work_on_claims(submission *s)
 {
     hdi_gathered result = HDI_GATHERED;
-    hdi_submit_unlock(s->rt, s->locks);
+    hdi_submit_unlock(s->lane->device, s->locks);
     if (!hdi_waits_make(&s->apart, (size_t)s->rt->n_devices * HDI_LANES_MAX)) {
         result = HDI_GATHERED_TOO_MUCH;
     }
@@ -208,7 +208,7 @@ static hdi_gathered work_on_claims(submission *s)
             result = hdi_gather_apart(&g, use);
         }
     }
-    hdi_submit_lock(s->rt, s->locks);
+    hdi_submit_lock(s->lane->device, s->locks);
     return result;
 }
 
@@ -222,7 +222,7 @@ static void give_up(submission *s)
         leave_queue(s);
         keep_others_out(s->lane);
     }
-    hdi_submit_unlock(s->rt, s->locks);
+    hdi_submit_unlock(s->lane->device, s->locks);
 }
 
 /* The status of what was just said by another call. */
@@ -416,12 +416,12 @@ static hd_status archive_failures(submission *s, bool *again)
     begin_waiting(s);
     uint32_t lane;
     uint64_t position;
-    hdi_submit_unlock(s->rt, s->locks);
+    hdi_submit_unlock(s->lane->device, s->locks);
     hdi_archived archived = hdi_failures_archive(s->lane, &lane, &position);
     bool behind = needed && archived == HDI_ARCHIVED_BEHIND;
     bool in_time = behind ? hdi_wait_position(s->rt, lane, position, s->deadline)
                           : s->archivings <= ARCHIVINGS_MOST || hdi_clock_ns() < s->deadline;
-    hdi_submit_lock(s->rt, s->locks);
+    hdi_submit_lock(s->lane->device, s->locks);
     if (needed && archived == HDI_ARCHIVED_NO_MEMORY) {
         give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for the failures of lane %u of device %d", s->who,
@@ -472,7 +472,7 @@ static hd_status enter(submission *s, hdi_gathered result, hdi_leaf **garbage, b
     give_claims_back(s);
     begin_waiting(s);
     bool in_time = wait_for_room(s, need);
-    hdi_submit_lock(s->rt, s->locks);
+    hdi_submit_lock(s->lane->device, s->locks);
     return in_time ? HD_OK : not_in_time(s, "is full");
 }
 

@@ -13,18 +13,28 @@
 
 #define HDI_PREFETCH_SLOTS 8
 
-/* Takes, and releases, order locks by rising number. */
-static inline void hdi_submit_lock(hd_runtime *rt, uint64_t locks)
+/* Takes, and releases, order locks by rising number; nearly always it is the one of the lane's device. */
+static inline void hdi_submit_lock(hdi_device *device, uint64_t locks)
 {
-    for (uint64_t left = locks & HDI_ORDER_BITS; left; left &= left - 1) {
-        hdi_lock_take(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
+    locks &= HDI_ORDER_BITS;
+    if (__builtin_expect(locks == (uint64_t)1 << device->index, 1)) {
+        hdi_lock_take(&device->order);
+        return;
+    }
+    for (uint64_t left = locks; left; left &= left - 1) {
+        hdi_lock_take(hdi_order_lock(device->runtime, (unsigned)__builtin_ctzll(left)));
     }
 }
 
-static inline void hdi_submit_unlock(hd_runtime *rt, uint64_t locks)
+static inline void hdi_submit_unlock(hdi_device *device, uint64_t locks)
 {
-    for (uint64_t left = locks & HDI_ORDER_BITS; left; left &= left - 1) {
-        hdi_lock_release(hdi_order_lock(rt, (unsigned)__builtin_ctzll(left)));
+    locks &= HDI_ORDER_BITS;
+    if (__builtin_expect(locks == (uint64_t)1 << device->index, 1)) {
+        hdi_lock_release(&device->order);
+        return;
+    }
+    for (uint64_t left = locks; left; left &= left - 1) {
+        hdi_lock_release(hdi_order_lock(device->runtime, (unsigned)__builtin_ctzll(left)));
     }
 }
 
@@ -128,7 +138,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
         atomic_store_explicit(&lane->shared->head, position, memory_order_release);
         atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order of the looks behind it */
     }
-    hdi_submit_unlock(rt, locks);
+    hdi_submit_unlock(device, locks);
     hdi_engine_notify(engine, lane->number);
     if (out) {
         out->lane = hdi_lane_handle(lane);

@@ -30,10 +30,19 @@ hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *o
 void hdi_image_release(hdi_image *image);
 
 /* One parameter. kind HD_ARG_NONE: only the size is known. */
+/* Parameters whose usual arguments a launch takes by a few instructions. */
+enum {
+    HDI_PARAM_ODD = 0,
+    HDI_PARAM_BUFFER, /* and it is known what the kernel does with it */
+    HDI_PARAM_4,      /* a number of so many bytes */
+    HDI_PARAM_8
+};
+
 typedef struct hdi_param {
-    uint32_t kind;
+    uint32_t kind;   /* the first two as in hd_arg */
     uint32_t access; /* hd_access bits; 0: not known */
     uint32_t offset, size;
+    uint32_t usual; /* HDI_PARAM_* */
     char name[64];
 } hdi_param;
 

@@ -9,17 +9,18 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
-#include "data/submit.h"
+#include "data/submit_usual.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 
-typedef struct packer {
+/* An argument that is not usual. */
+typedef struct argument {
     hd_lane *lane;
     const struct hd_kernel *kernel; /* for messages */
-    unsigned char *block;           /* of the command */
-    hdi_use *uses;
-    size_t n_uses;
-} packer;
+    size_t index;
+    const hdi_param *param;
+    const hd_arg *arg;
+} argument;
 
 static uint32_t kind_size(uint32_t kind)
 {
@@ -36,159 +37,227 @@ static bool same_but_sign(uint32_t a, uint32_t b)
     return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 && kind_size(a) == kind_size(b);
 }
 
-static hd_status argument_failed(const packer *p, hd_status status, size_t index, const hdi_param *param,
-                                 const hd_arg *arg)
+static hd_status argument_failed(const argument *a, hd_status status)
 {
-    const char *parameter = param && param->name[0] ? param->name : "";
+    const hdi_param *param = a->param;
+    const hd_arg *arg = a->arg;
+    const char *kernel = a->kernel->name, *name = param->name;
     if (status == HD_ERROR_ACCESS) {
         static const char *const words[] = {"?", "hd_in", "hd_out", "hd_inout"};
         return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): the kernel uses it as %s, the call says %s",
-                        p->kernel->name, index, parameter, words[param->access & 3], words[arg->access & 3]);
+                        kernel, a->index, name, words[param->access & 3], words[arg->access & 3]);
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
-        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu",
-                        p->kernel->name, index, parameter, param->size, hdi_arg_kind_name(arg->kind),
+        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel,
+                        a->index, name, param->size, hdi_arg_kind_name(arg->kind),
                         arg->kind == HD_ARG_BYTES ? arg->size : (size_t)kind_size(arg->kind));
     }
-    return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", p->kernel->name, index,
-                    parameter, hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
+    return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", kernel, a->index, name,
+                    hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
 }
 
 enum { WHO_BYTES = 160 };
 
 /* For a message with a reason and what can be done about it, for which long names must leave room. */
-static void name_argument(const packer *p, size_t index, const hdi_param *param, char *who)
+static void name_argument(const argument *a, char *who)
 {
-    snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", p->kernel->name, index, param->name);
+    snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", a->kernel->name, a->index,
+             a->param->name);
 }
 
 /* The buffer that the argument names was freed, or is none. */
-static hd_status buffer_refused(const packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+static hd_status buffer_refused(const argument *a)
 {
     char who[WHO_BYTES];
-    name_argument(p, index, param, who);
-    return hdi_buffer_refused(arg->value.buffer, who);
+    name_argument(a, who);
+    return hdi_buffer_refused(a->arg->value.buffer, who);
 }
 
-static inline hd_status pack_buffer(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+/* Plain stores, wherever an argument lies: a hardened build's memcpy into memory of known size is a call. */
+typedef uint32_t __attribute__((may_alias, aligned(1))) any_u32;
+typedef uint64_t __attribute__((may_alias, aligned(1))) any_u64;
+
+/* What a good buffer argument comes to: bytes `low` to `high` of it. `losses` were looked at before its address is. */
+static inline void pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t losses, uint64_t low, uint64_t high,
+                                    uint32_t access, uint64_t bytes, unsigned char *place, hdi_use *use)
 {
+    *(any_u64 *)place = b->address + low;
+    *use = (hdi_use){.buffer = b,
+                     .losses = losses,
+                     .word = word,
+                     .low = low,
+                     .high = high,
+                     .read = (access & HD_READ) != 0,
+                     .write = (access & HD_WRITE) != 0,
+                     .whole = high - low == bytes};
+}
+
+/* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
+static hd_status check_access(const argument *a)
+{
+    uint32_t access = a->arg->access, wanted = a->param->access;
+    if (access == 0 || access > 3) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", a->kernel->name,
+                        a->index, a->param->name, access);
+    }
+    bool fits = !wanted || access == wanted || (wanted == HD_WRITE && access == HD_READ_WRITE);
+    return fits ? HD_OK : argument_failed(a, HD_ERROR_ACCESS);
+}
+
+static hd_status __attribute__((noinline)) pack_buffer_with_care(const argument *a, unsigned char *block, hdi_use *use)
+{
+    const hd_arg *arg = a->arg;
+    hdi_device *device = a->lane->device;
     struct hd_buffer *b = hdi_buffer_from_handle(arg->value.buffer);
-    if (__builtin_expect(!b, 0)) {
-        return buffer_refused(p, index, param, arg);
+    if (!b) {
+        return buffer_refused(a);
     }
-    hdi_device *device = p->lane->device;
-    if (__builtin_expect(b->runtime != device->runtime, 0)) {
+    if (b->runtime != device->runtime) {
         return hdi_fail(HD_ERROR_HANDLE, "hd_launch: kernel '%s', argument %zu (%s): the buffer is of another runtime",
-                        p->kernel->name, index, param->name);
+                        a->kernel->name, a->index, a->param->name);
     }
-    uint32_t access = arg->access;
-    if (__builtin_expect(access != param->access || access == 0, 0)) {
-        if (access == 0 || access > 3) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", p->kernel->name,
-                            index, param->name, access);
-        }
-        /* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
-        if (param->access && !(param->access == HD_WRITE && access == HD_READ_WRITE)) {
-            return argument_failed(p, HD_ERROR_ACCESS, index, param, arg);
-        }
+    hd_status status = check_access(a);
+    if (status) {
+        return status;
     }
-    if (__builtin_expect(arg->offset >= b->bytes || arg->size > b->bytes - arg->offset, 0)) {
+    if (arg->offset >= b->bytes || arg->size > b->bytes - arg->offset) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
-            return buffer_refused(p, index, param, arg);
+            return buffer_refused(a);
         }
-        return hdi_fail(HD_ERROR_RANGE,
-                        "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
-                        p->kernel->name, index, param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
+        return hdi_fail(
+            HD_ERROR_RANGE, "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
+            a->kernel->name, a->index, a->param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
-    if (__builtin_expect(owner != device->index && !hdi_reach(device->runtime, device->index, owner), 0)) {
+    if (owner != device->index && !hdi_reach(device->runtime, device->index, owner)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
-            return buffer_refused(p, index, param, arg);
+            return buffer_refused(a);
         }
         char who[WHO_BYTES];
-        name_argument(p, index, param, who);
+        name_argument(a, who);
         return hdi_reach_failed(device->runtime, device->index, owner, who);
     }
-    hdi_use *use = &p->uses[p->n_uses++];
-    use->buffer = b;
-    use->losses = hdi_buffer_losses(b);
-    use->word = hdi_self_word(arg->value.buffer);
-    if (__builtin_expect(use->losses == HDI_LOST, 0)) {
+    uint64_t losses = hdi_buffer_losses(b);
+    if (losses == HDI_LOST) {
         return hdi_buffer_refused(arg->value.buffer, "hd_launch");
     }
-    uint64_t address = b->address + arg->offset;
-    memcpy(p->block + param->offset, &address, sizeof address);
-    use->low = arg->offset;
-    use->high = arg->size ? arg->offset + arg->size : b->bytes;
-    use->whole = use->high - use->low == b->bytes;
-    use->read = access & HD_READ;
-    use->write = (access & HD_WRITE) != 0;
+    uint64_t bytes = b->bytes, high = arg->size ? arg->offset + arg->size : bytes;
+    pack_buffer_into(b, hdi_self_word(arg->value.buffer), losses, arg->offset, high, arg->access, bytes,
+                     block + a->param->offset, use);
     return HD_OK;
 }
 
-static hd_status pack_value_with_care(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+/* What nearly every buffer argument is: live memory of the lane's own device. False: it needs care. */
+static inline bool pack_buffer(const hdi_device *device, const hd_arg *arg, unsigned char *place, hdi_use *use)
 {
+    struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(arg->value.buffer);
+    uint64_t word = hdi_self_word(arg->value.buffer);
+    if (!b || hdi_self_get(&b->self) != word || b->runtime != device->runtime || b->owner != device->index) {
+        return false;
+    }
+    uint64_t losses = hdi_buffer_losses(b); /* before its address is */
+    uint64_t bytes = b->bytes, low = arg->offset, size = arg->size;
+    if (__builtin_expect((low | size) != 0, 0)) {
+        if (low >= bytes || size > bytes - low) {
+            return false;
+        }
+        size = size ? size : bytes - low;
+    } else {
+        size = bytes;
+    }
+    if (losses == HDI_LOST) {
+        return false;
+    }
+    pack_buffer_into(b, word, losses, low, low + size, arg->access, bytes, place, use);
+    return true;
+}
+
+static hd_status __attribute__((noinline)) pack_value_with_care(const argument *a, unsigned char *block)
+{
+    const hdi_param *param = a->param;
+    const hd_arg *arg = a->arg;
     uint32_t offset = param->offset, param_size = param->size; /* once: they may be another kernel's by now */
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", p->kernel->name,
-                            index, param->name);
+            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", a->kernel->name,
+                            a->index, param->name);
         }
         if (arg->size != param_size || offset + param_size > HDI_ARGUMENT_BYTES_MAX ||
             (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
-            return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
+            return argument_failed(a, HD_ERROR_ARGUMENT);
         }
-        memcpy(p->block + offset, arg->value.bytes, param_size);
+        memcpy(block + offset, arg->value.bytes, param_size);
         return HD_OK;
     }
     uint32_t size = kind_size(arg->kind);
     bool fits = param->kind == arg->kind || (param->kind == HD_ARG_NONE && size == param_size) ||
                 same_but_sign(param->kind, arg->kind);
     if (!size || !fits) {
-        return argument_failed(p, HD_ERROR_ARGUMENT, index, param, arg);
+        return argument_failed(a, HD_ERROR_ARGUMENT);
     }
     /* Small integers stand in the low bytes of the union (little-endian, as every GPU host is). */
-    memcpy(p->block + offset, &arg->value, size);
+    memcpy(block + offset, &arg->value, size);
     return HD_OK;
 }
 
-static inline hd_status pack_value(packer *p, size_t index, const hdi_param *param, const hd_arg *arg)
+/* Whether it is what the kernel takes there, in kind and access. */
+static inline bool is_alike(const hdi_param *param, const hd_arg *arg)
 {
-    if (__builtin_expect(arg->kind == param->kind && arg->kind != HD_ARG_BYTES && arg->kind != HD_ARG_NONE, 1)) {
-        if (param->size == 4) {
-            memcpy(p->block + param->offset, &arg->value, 4);
-            return HD_OK;
-        }
-        if (param->size == 8) {
-            memcpy(p->block + param->offset, &arg->value, 8);
-            return HD_OK;
-        }
+    return *(const any_u64 *)param == *(const any_u64 *)arg;
+}
+_Static_assert(offsetof(hdi_param, kind) == 0 && offsetof(hdi_param, access) == 4 && offsetof(hd_arg, kind) == 0 &&
+                   offsetof(hd_arg, access) == 4,
+               "compared together");
+
+/* An argument that is not usual. *n_uses counts the uses in `uses`. */
+static hd_status __attribute__((noinline))
+pack_with_care(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses)
+{
+    if (a->arg->kind != HD_ARG_BUFFER) {
+        return pack_value_with_care(a, block);
     }
-    return pack_value_with_care(p, index, param, arg);
+    if (a->param->kind != HD_ARG_BUFFER && !(a->param->kind == HD_ARG_NONE && a->param->size == 8)) {
+        return argument_failed(a, HD_ERROR_ARGUMENT);
+    }
+    if (*n_uses == HDI_USES_OF_ONE) {
+        return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", a->kernel->name,
+                        HDI_USES_OF_ONE);
+    }
+    return pack_buffer_with_care(a, block, &uses[(*n_uses)++]);
 }
 
-static inline hd_status pack_arguments(packer *p, const hdi_params *params, const hd_arg *args, size_t n_args)
+/* *n_uses of `uses` are set then, and *locks is what their buffers say of locks, together. */
+static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *lane, const struct hd_kernel *kernel,
+                                                                      const hdi_params *params, const hd_arg *args,
+                                                                      size_t n_args, unsigned char *block,
+                                                                      hdi_use *uses, size_t *n_uses, uint64_t *locks)
 {
+    const hdi_device *device = lane->device;
     const hdi_param *param = params->of;
+    size_t n = 0;
+    uint64_t all = 0;
     for (size_t i = 0; i < n_args; i++, param++) {
-        hd_status status;
-        if (args[i].kind == HD_ARG_BUFFER) {
-            if (__builtin_expect(param->kind != HD_ARG_BUFFER && !(param->kind == HD_ARG_NONE && param->size == 8),
-                                 0)) {
-                return argument_failed(p, HD_ERROR_ARGUMENT, i, param, &args[i]);
-            }
-            if (__builtin_expect(p->n_uses == HDI_USES_OF_ONE, 0)) {
-                return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", p->kernel->name,
-                                HDI_USES_OF_ONE);
-            }
-            status = pack_buffer(p, i, param, &args[i]);
+        const hd_arg *arg = &args[i];
+        uint32_t usual = is_alike(param, arg) ? param->usual : HDI_PARAM_ODD;
+        unsigned char *place = block + param->offset;
+        if (usual == HDI_PARAM_BUFFER && n < HDI_USES_OF_ONE && pack_buffer(device, arg, place, &uses[n])) {
+            all |= uses[n++].buffer->locks;
+        } else if (usual == HDI_PARAM_4) {
+            *(any_u32 *)place = *(const any_u32 *)&arg->value;
+        } else if (usual == HDI_PARAM_8) {
+            *(any_u64 *)place = *(const any_u64 *)&arg->value;
         } else {
-            status = pack_value(p, i, param, &args[i]);
-        }
-        if (__builtin_expect(status != HD_OK, 0)) {
-            return status;
+            size_t counted = n; /* apart, so that `n` stays in a register */
+            hd_status status = pack_with_care(&(argument){lane, kernel, i, param, arg}, block, uses, &counted);
+            if (status) {
+                return status;
+            }
+            all |= counted > n ? uses[n].buffer->locks : 0;
+            n = counted;
         }
     }
+    *n_uses = n;
+    *locks = all;
     return HD_OK;
 }
 
@@ -232,12 +301,25 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
     return HD_OK;
 }
 
+/* Two numbers below 2^31 side by side, each from 1 to that of `most`: what is 0, or more, has a top bit here. */
+static inline uint64_t pair_excess(uint64_t pair, uint64_t most)
+{
+    return (pair - 0x100000001u) | (most - pair);
+}
+
+static inline uint64_t pair_of(uint32_t low, uint32_t high)
+{
+    return (uint64_t)high << 32 | low;
+}
+
+/* One test for what nearly every launch is: nothing zero, nothing over a limit. */
 static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k, int device, hd_dims g, hd_dims b,
                                   size_t shared)
 {
-    /* One test for what nearly every launch is: nothing zero, nothing over a limit. */
-    return g.x - 1 < l->grid[0] && g.y - 1 < l->grid[1] && g.z - 1 < l->grid[2] && b.x - 1 < l->block[0] &&
-           b.y - 1 < l->block[1] && b.z - 1 < l->block[2] &&
+    uint64_t excess = pair_excess(pair_of(g.x, g.y), pair_of(l->grid[0], l->grid[1])) |
+                      pair_excess(pair_of(b.x, b.y), pair_of(l->block[0], l->block[1])) |
+                      pair_excess(pair_of(g.z, b.z), pair_of(l->grid[2], l->block[2]));
+    return !(excess & 0x8000000080000000u) &&
            (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device], memory_order_acquire) &&
            shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
 }
@@ -347,14 +429,14 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     /* The gaps between arguments: an engine compares launches by their bytes. */
     memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
     hdi_use uses[HDI_USES_OF_ONE];
-    packer p = {.lane = lane,
-                .kernel = kernel,
-                .block = (unsigned char *)command + offsetof(hdi_command, launch.arguments),
-                .uses = uses};
-    hd_status status = pack_arguments(&p, params, args, n_args);
+    size_t n_uses;
+    uint64_t locks;
+    hd_status status =
+        pack_arguments(lane, kernel, params, args, n_args,
+                       (unsigned char *)command + offsetof(hdi_command, launch.arguments), uses, &n_uses, &locks);
     if (__builtin_expect(status != HD_OK, 0)) {
         return unless_unloaded(kernel, same.kernel_word, status);
     }
     write_launch(command, kernel, params->argument_bytes, grid, block, shared_bytes);
-    return hdi_submit_launch(lane, uses, p.n_uses, command, &same, out);
+    return hdi_submit_launch(lane, uses, n_uses, command, &same, locks, out);
 }

@@ -41,6 +41,17 @@ static hdi_params *take(struct hdi_modules *reg, uint32_t n)
     return p;
 }
 
+static uint32_t usual_of(const hdi_param *p)
+{
+    if (p->kind == HD_ARG_BUFFER) {
+        return p->access ? HDI_PARAM_BUFFER : HDI_PARAM_ODD;
+    }
+    if (p->kind == HD_ARG_NONE || p->kind == HD_ARG_BYTES || p->access) {
+        return HDI_PARAM_ODD;
+    }
+    return p->size == 4 ? HDI_PARAM_4 : p->size == 8 ? HDI_PARAM_8 : HDI_PARAM_ODD;
+}
+
 hd_status hdi_params_set(struct hd_kernel *k, const hdi_signature *signature)
 {
     if (signature->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
@@ -57,6 +68,9 @@ hd_status hdi_params_set(struct hd_kernel *k, const hdi_signature *signature)
     p->described = signature->described;
     if (signature->n_params) {
         memcpy(p->of, signature->params, signature->n_params * sizeof p->of[0]);
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        p->of[i].usual = usual_of(&p->of[i]);
     }
     hdi_params_give(k); /* those of a kernel that was not described */
     k->has_params = true;

@@ -65,15 +65,22 @@ hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_u
     return __real_hdi_submit_as_is(lane, uses, n_uses, command, among, who, out);
 }
 
-hd_status __real_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                   const hdi_same *same, hd_ticket *out);
-hd_status __wrap_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                   const hdi_same *same, hd_ticket *out);
-hd_status __wrap_hdi_submit_launch(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                   const hdi_same *same, hd_ticket *out)
+/* A launch takes the order lock behind all its checks, and finds it taken. */
+static void at_next_launch(hd_lane *lane, void (*what)(void))
 {
-    happens(&at_launch);
-    return __real_hdi_submit_launch(lane, uses, n_uses, command, same, out);
+    at_launch = what;
+    hdi_lock_take(&hdi_lane_from_handle(lane)->device->order);
+}
+
+void __real_hdi_lock_take_slow(hdi_lock *lock);
+void __wrap_hdi_lock_take_slow(hdi_lock *lock);
+void __wrap_hdi_lock_take_slow(hdi_lock *lock)
+{
+    if (conf_on_main() && at_launch) {
+        hdi_lock_release(lock);
+        happens(&at_launch);
+    }
+    __real_hdi_lock_take_slow(lock);
 }
 
 /* ---- what may happen meanwhile ---- */
@@ -309,7 +316,7 @@ static void launching_what_is_unloaded(void **state)
         wk_kernels k = wk_load(now.runtime);
         module = k.module;
         hd_ticket ticket = {NULL, 7};
-        at_launch = i % 2 ? is_unloaded_and_loaded_anew : is_unloaded;
+        at_next_launch(lane, i % 2 ? is_unloaded_and_loaded_anew : is_unloaded);
         CONF_FAILS(wk_add_one(lane, k, i < 2 ? x : i < 4 ? both : now.behind, 16, &ticket), HD_ERROR_HANDLE);
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
         CONF_FAILS(wk_add_one(lane, k, x, 16, NULL), HD_ERROR_HANDLE);
@@ -339,7 +346,7 @@ static void launching_into_a_lane_that_is_destroyed(void **state)
         int number = hd_lane_number(passing);
         uint64_t before = hd_lane_ticket(passing).sequence;
         hd_ticket ticket = {NULL, 7};
-        at_launch = is_destroyed_and_somebody_elses;
+        at_next_launch(passing, is_destroyed_and_somebody_elses);
         CONF_FAILS(wk_add_one(passing, now.kernels, i % 2 ? x : now.behind, 16, &ticket), HD_ERROR_HANDLE);
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
         CONF_EQUAL(hd_lane_number(elses), number);

@@ -1,0 +1,83 @@
+/* submit_usual.h - the usual way of an operation, inlined where it is taken.
+ *
+ * Threads: the one that submits. Locks: the order locks of the operation.
+ * Always: nothing is changed before it is known that the operation is usual.
+ */
+#ifndef HDI_DATA_SUBMIT_USUAL_H
+#define HDI_DATA_SUBMIT_USUAL_H
+
+#include "data/submit_care.h"
+
+/* Whether nothing that is known of the lane's failures keeps operations from the usual way. One that does not keep its failures may see many, and
+ * then makes room for them in the careful way. */
+static inline bool hdi_failures_are_settled(const hd_lane *lane)
+{
+    uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
+    return changes == lane->failures_known && (lane->keeps_failure || changes == 0 || !hdi_failures_are_many(lane));
+}
+
+/* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
+ * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. `keeps`: the lane is known to
+ * keep its failures; else it may be one where each result that is read has to be waited for. */
+static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                                   const hdi_command *command, bool keeps)
+{
+    uint32_t global = lane->global;
+    uint64_t failed_to = lane->failed_to;
+    bool settled = keeps ? lane->keeps_failure && atomic_load_explicit(&lane->shared->failure_changes,
+                                                                       memory_order_acquire) == lane->failures_known
+                         : hdi_failures_are_settled(lane);
+    if (!settled) {
+        return false;
+    }
+    keeps = keeps || lane->keeps_failure;
+    for (size_t i = 0; i < n_uses; i++) {
+        const hdi_use *use = &uses[i];
+        const struct hd_buffer *b = use->buffer;
+        if (!use->whole || !hdi_use_is_same(use) || hdi_buffer_losses(b) != use->losses ||
+            !hdi_uses_only_in(&b->uses, global, failed_to) ||
+            (!keeps && use->read && b->uses.whole.writer.position != 0)) {
+            return false;
+        }
+    }
+    if (lane->head + 2 * (uint64_t)command->slots - lane->done_seen > lane->mask + 1) {
+        return false;
+    }
+    uint64_t gap;
+    hdi_submit_slots(lane, 0, command->slots, &gap);
+    hdi_submit_write(lane, command, gap);
+    hdi_mark mark = {lane->global, lane->head};
+    for (size_t i = 0; i < n_uses; i++) {
+        hdi_uses_commit_only_in(&uses[i].buffer->uses, uses[i].write, mark);
+    }
+    return true;
+}
+
+/* A launch that is not usual; what that is may have been found out with the locks held (`locked`), which are released. With the option
+ * launch_wait no launch is usual, and each is waited for. Errors: as hdi_submit_launch. */
+hd_status hdi_launch_unusual(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                             const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
+
+/* hdi_submit of the program's kernel in the program's lane, as hd_launch does it. `locks`: `hd_buffer.locks` of its buffers, together. Errors:
+ * also HANDLE (unloaded or destroyed meanwhile). */
+static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses,
+                                                                         size_t n_uses, const hdi_command *command,
+                                                                         const hdi_same *same, uint64_t locks,
+                                                                         hd_ticket *out)
+{
+    hdi_device *device = lane->device;
+    locks |= (uint64_t)1 << device->index;
+    if (__builtin_expect(((locks & HDI_UNIFIED_BIT) != 0) | (command->slots > lane->mask / 2), 0)) {
+        return hdi_launch_unusual(lane, uses, n_uses, command, same, locks, false, out);
+    }
+    hdi_submit_lock(device, locks);
+    if (__builtin_expect(!hdi_kernel_is_same(same) || !hdi_lane_is_same(lane, same) || hdi_device_lost(device) != 0,
+                         0) ||
+        __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
+        return hdi_launch_unusual(lane, uses, n_uses, command, same, locks, true, out);
+    }
+    hdi_submit_publish(lane, uses, n_uses, locks, out);
+    return HD_OK;
+}
+
+#endif
