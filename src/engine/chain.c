@@ -274,10 +274,11 @@ static bool ends_at(const hdi_engine *engine, const hdi_feed *feed, uint64_t pos
 static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, uint32_t limit, hdi_launch launches[],
                        uint64_t ends[])
 {
+    const hdi_channel *channel = &engine->device->channel;
     uint32_t n = 0;
     uint64_t at = feed->issued;
     while (n < limit && at != head) {
-        const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
+        const hdi_command *c = hdi_command_at(channel, feed->number, at);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
         if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_new(engine, c->kernel) ||
             !hdi_launch_fill(engine->device, c, &launches[n]) || !launches[n].params.function ||

@@ -69,10 +69,15 @@ hdi_pass hdi_engine_pass(hdi_engine *engine);
 void hdi_engine_lose(hdi_engine *engine,
                      int driver_code); /* the device is dead: fails everything that is not finished */
 
-static inline void hdi_engine_count(_Atomic uint64_t *counter)
+static inline void hdi_engine_count_some(_Atomic uint64_t *counter, uint64_t n)
 {
     /* one writer; relaxed: a statistic */
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1, memory_order_relaxed);
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+static inline void hdi_engine_count(_Atomic uint64_t *counter)
+{
+    hdi_engine_count_some(counter, 1);
 }
 
 /* issue.c: a launch as the driver takes it, with pointers into itself and into the command. */

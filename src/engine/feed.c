@@ -291,9 +291,7 @@ static uint32_t issue_next(hdi_engine *engine, hdi_feed *feed, uint64_t head, ui
     }
     feed->tail = HDI_TAIL_KERNEL;
     feed->entries++;
-    for (uint32_t i = 0; i < n; i++) {
-        hdi_engine_count(&engine->shared->operations);
-    }
+    hdi_engine_count_some(&engine->shared->operations, n);
     return n;
 }
 
