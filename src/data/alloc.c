@@ -49,7 +49,8 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     /* The lock, since records of several segments are each other's neighbours. */
     hdi_record_lock(b);
     bool one_lane =
-        !hdi_uses_is_long(&b->uses, 0, b->bytes) && hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, &last, 1) <= 1;
+        !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||
+                                                     hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, &last, 1) <= 1);
     if (one_lane) {
         hdi_uses_renew(&b->uses, b->bytes, last);
     }

@@ -105,7 +105,7 @@ void hdi_record_release(struct hd_buffer *b)
     hdi_parts *parts = b->uses.parts;
     if (parts) {
         hdi_record_lock(b);
-        hdi_parts_leave(parts);
+        parts = hdi_parts_leave(parts);
         b->uses.parts = NULL;
         hdi_record_unlock(b);
         hdi_parts_free(parts);

@@ -259,6 +259,9 @@ void hdi_buffers_release(hd_runtime *rt)
             }
         }
     }
+    for (size_t i = 0; i < sizeof rt->parts / sizeof rt->parts[0]; i++) {
+        hdi_parts_group_release(&rt->parts[i]);
+    }
     pthread_mutex_destroy(&list->lock);
     free(list);
     rt->buffers = NULL;

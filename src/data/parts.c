@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SPARES_MOST 8      /* of a group; each has two kilobytes */
+#define SPARE_WIDE_MOST 16 /* wide readers that one has room for */
+
 static void free_leaf(hdi_leaf *leaf)
 {
     for (uint32_t i = 0; i < leaf->count; i++) {
@@ -21,30 +24,46 @@ void hdi_leaves_free(hdi_leaf *list)
     }
 }
 
-static void enter_ring(hdi_parts *parts, hdi_parts **ring)
+static void enter_ring(hdi_parts *parts, hdi_parts_group *group)
 {
-    parts->ring = ring;
-    if (*ring) {
-        parts->behind = *ring;
-        parts->before = (*ring)->before;
+    parts->group = group;
+    if (group->ring) {
+        parts->behind = group->ring;
+        parts->before = group->ring->before;
         parts->before->behind = parts;
         parts->behind->before = parts;
     } else {
         parts->before = parts->behind = parts;
-        *ring = parts;
+        group->ring = parts;
     }
 }
 
-void hdi_parts_leave(hdi_parts *parts)
+hdi_parts *hdi_parts_leave(hdi_parts *parts)
 {
+    hdi_parts_group *group = parts->group;
     parts->before->behind = parts->behind;
     parts->behind->before = parts->before;
-    if (*parts->ring == parts) {
-        *parts->ring = parts->behind == parts ? NULL : parts->behind;
+    if (group->ring == parts) {
+        group->ring = parts->behind == parts ? NULL : parts->behind;
     }
+    if (group->n_spare == SPARES_MOST || parts->n_leaves != 1 || parts->leaves != parts->first ||
+        parts->wide_room > SPARE_WIDE_MOST) {
+        return parts;
+    }
+    hdi_leaf *leaf = parts->first[0];
+    for (uint32_t i = 0; i < leaf->count; i++) {
+        hdi_segment_release(&leaf->segments[i]);
+    }
+    leaf->count = 0;
+    parts->n_wide = 0;
+    parts->behind = group->spare;
+    group->spare = parts;
+    group->n_spare++;
+    return NULL;
 }
 
-hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts **ring)
+/* With one leaf. */
+static hdi_parts *allocate(void)
 {
     hdi_parts *parts = calloc(1, sizeof *parts);
     hdi_leaf *leaf = malloc(sizeof *leaf);
@@ -53,18 +72,48 @@ hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts **ring)
         free(leaf);
         return NULL;
     }
-    leaf->count = 1;
-    leaf->segments[0] = *only;
     parts->first[0] = leaf;
     parts->leaves = parts->first;
     parts->leaves_room = HDI_LEAVES_FIRST;
     parts->n_leaves = 1;
-    enter_ring(parts, ring);
     return parts;
+}
+
+hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts_group *group)
+{
+    hdi_parts *parts = group->spare;
+    if (parts) {
+        group->spare = parts->behind;
+        group->n_spare--;
+        parts->next_to_tidy = 0;
+        parts->writes = 0;
+    } else {
+        parts = allocate();
+        if (!parts) {
+            return NULL;
+        }
+    }
+    parts->first[0]->count = 1;
+    parts->first[0]->segments[0] = *only;
+    enter_ring(parts, group);
+    return parts;
+}
+
+void hdi_parts_group_release(hdi_parts_group *group)
+{
+    while (group->spare) {
+        hdi_parts *next = group->spare->behind;
+        hdi_parts_free(group->spare);
+        group->spare = next;
+    }
+    group->n_spare = 0;
 }
 
 void hdi_parts_free(hdi_parts *parts)
 {
+    if (!parts) {
+        return;
+    }
     for (uint32_t i = 0; i < parts->n_leaves; i++) {
         free_leaf(parts->leaves[i]);
     }

@@ -109,9 +109,9 @@ typedef struct hdi_parts {
     bool claimed;          /* a thread works on the record without the order lock; everybody else waits */
     uint32_t n_wide, wide_room;
     hdi_wide_reader *wide;
-    uint64_t writes;         /* uses that wrote, counted */
-    struct hdi_parts **ring; /* of all records under the same order lock; where its first one is noted */
-    struct hdi_parts *before, *behind;
+    uint64_t writes; /* uses that wrote, counted */
+    hdi_parts_group *group;
+    struct hdi_parts *before, *behind; /* in the group's ring */
 } hdi_parts;
 
 /* Where a segment is. Good until the next change. */
@@ -119,11 +119,14 @@ typedef struct hdi_segment_place {
     uint32_t leaf, index;
 } hdi_segment_place;
 
-/* The segments of a record that had one. NULL: no memory. */
-hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts **ring);
-/* Out of the ring, under the order lock; then the memory goes, with all segments. */
-void hdi_parts_leave(hdi_parts *parts);
-void hdi_parts_free(hdi_parts *parts);
+/* The segments of a record that had one. NULL: no memory. Under the order lock of the group. */
+hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts_group *group);
+/* Out of the group, under its order lock. The group may keep the memory for the next one, so that a buffer that is used in parts and freed, over and
+ * over, costs no call of the allocator. Returns what is left to be freed, without the lock; NULL: nothing. */
+hdi_parts *hdi_parts_leave(hdi_parts *parts);
+void hdi_parts_free(hdi_parts *parts); /* NULL is ignored */
+/* The kept memory of a group that has no records. */
+void hdi_parts_group_release(hdi_parts_group *group);
 void hdi_leaves_free(hdi_leaf *list);
 
 /* The segment with byte `at`. */

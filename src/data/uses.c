@@ -20,8 +20,7 @@ void hdi_uses_init(hdi_uses *u, uint64_t bytes)
 void hdi_uses_release(hdi_uses *u)
 {
     if (u->parts) {
-        hdi_parts_leave(u->parts);
-        hdi_parts_free(u->parts);
+        hdi_parts_free(hdi_parts_leave(u->parts));
     } else {
         hdi_segment_release(&u->whole);
     }
@@ -97,8 +96,7 @@ static void collapse(hdi_uses *u)
         u->whole = parts->leaves[0]->segments[0];
         parts->leaves[0]->count = 0; /* what it had belongs to `whole` now */
         u->parts = NULL;
-        hdi_parts_leave(parts);
-        hdi_parts_free(parts);
+        hdi_parts_free(hdi_parts_leave(parts));
         give_room_back(&u->whole);
     }
 }
@@ -145,8 +143,8 @@ static void tidy_leaf(hd_runtime *rt, hdi_parts *parts)
 
 void hdi_uses_tidy_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
-    hdi_parts *other = rt->parts[order];
-    rt->parts[order] = other->behind;
+    hdi_parts *other = rt->parts[order].ring;
+    rt->parts[order].ring = other->behind;
     if (other != u->parts && !other->claimed) {
         tidy_leaf(rt, other);
     }
@@ -355,6 +353,30 @@ size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
         }
     }
     return n;
+}
+
+bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_mark *last)
+{
+    uint64_t position = 0;
+    hdi_segment_place place;
+    for (hdi_segment *s = hdi_uses_first(u, 0, &place); s; s = hdi_uses_next(u, &place)) {
+        const hdi_mark *of = s->n_readers == 0 ? &s->writer : hdi_segment_readers(s);
+        if (s->n_readers > 1 || (s->n_readers && of->lane != lane) || (s->writer.position && s->writer.lane != lane)) {
+            return false;
+        }
+        position = s->writer.position > position ? s->writer.position : position;
+        position = of->position > position ? of->position : position;
+    }
+    uint32_t n_wide;
+    const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
+    for (uint32_t i = 0; i < n_wide; i++) {
+        if (wide[i].mark.lane != lane) {
+            return false;
+        }
+        position = wide[i].mark.position > position ? wide[i].mark.position : position;
+    }
+    *last = (hdi_mark){lane, position};
+    return true;
 }
 
 static bool writer_failed(hd_runtime *rt, const hdi_segment *s)

@@ -75,7 +75,7 @@ void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t
 void hdi_uses_tidy_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
 static inline void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
-    if (rt->parts[order]) {
+    if (rt->parts[order].ring) {
         hdi_uses_tidy_parts(rt, u, order);
     }
 }
@@ -164,5 +164,8 @@ void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark);
  * more than room). */
 size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_mark *marks,
                         size_t room);
+
+/* Whether all marks are of one lane, finished or not; the last of them is that at *last, position 0: there is none. Looks at no lane. */
+bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_mark *last);
 
 #endif

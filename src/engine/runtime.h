@@ -243,6 +243,13 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
 
+/* The use records of several segments under one order lock (src/data/parts.h). */
+typedef struct hdi_parts_group {
+    struct hdi_parts *ring;  /* all of them; the next one to be tidied */
+    struct hdi_parts *spare; /* memory of some that are no more, by `behind` */
+    uint32_t n_spare;
+} hdi_parts_group;
+
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
     _Atomic bool closing; /* calls that wait come back */
@@ -263,17 +270,16 @@ struct hd_runtime {
     pthread_mutex_t linking;                               /* changes of hdi_device.reach: granting, forgetting */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers; /* src/data */
-    struct hdi_parts
-        *parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/data: use records of several segments, by order lock */
-    struct hdi_staging *staging;                  /* src/data */
-    struct hdi_rings *rings;                      /* src/data */
-    struct hdi_copiers *copiers;                  /* src/data */
-    struct hdi_all_crates *crates;                /* src/data */
-    struct hdi_peers *peers;                      /* src/peer */
-    struct hdi_seeker *seeker;                    /* src/data: the thread that finds out about peers for copies */
-    struct hdi_modules *modules;                  /* src/kernel */
-    struct hdi_products *products;                /* src/tensor */
+    struct hdi_buffers *buffers;                             /* src/data */
+    hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/data: by order lock */
+    struct hdi_staging *staging;                             /* src/data */
+    struct hdi_rings *rings;                                 /* src/data */
+    struct hdi_copiers *copiers;                             /* src/data */
+    struct hdi_all_crates *crates;                           /* src/data */
+    struct hdi_peers *peers;                                 /* src/peer */
+    struct hdi_seeker *seeker;     /* src/data: the thread that finds out about peers for copies */
+    struct hdi_modules *modules;   /* src/kernel */
+    struct hdi_products *products; /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
     struct hdi_caches *caches;                                      /* src/memory */

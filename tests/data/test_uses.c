@@ -29,6 +29,7 @@ static hd_runtime *fake_runtime(void)
 
 static void free_runtime(hd_runtime *rt)
 {
+    hdi_parts_group_release(&rt->parts[0]);
     hdi_channel_release(&rt->devices[0]->channel);
     free(rt->devices[0]);
     free(rt);
@@ -131,7 +132,7 @@ static void follow_model(hd_runtime *rt, bool narrow)
         }
     }
     hdi_uses_release(&u);
-    assert_null(rt->parts[0]);
+    assert_null(rt->parts[0].ring);
 }
 
 static void records_say_what_a_model_of_bytes_says(void **state)
@@ -283,6 +284,88 @@ static void what_is_finished_goes_although_nobody_asks(void **state)
     free_runtime(rt);
 }
 
+/* A free of a buffer that one lane used goes by the record alone: no lane is looked at. */
+static void a_record_of_one_lane_says_so(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    hdi_mark last = {0, 0};
+    hdi_uses u;
+    hdi_uses_init(&u, BYTES);
+    assert_true(hdi_uses_of_lane(&u, 2, &last));
+    assert_int_equal(last.position, 0);
+    use(rt, &u, 0, BYTES, true, (hdi_mark){2, 3});
+    use(rt, &u, 8, 16, false, (hdi_mark){2, 9});
+    use(rt, &u, 12, 40, true, (hdi_mark){2, 5});
+    assert_true(count(&u) > 1);
+    assert_true(hdi_uses_of_lane(&u, 2, &last));
+    assert_int_equal(last.lane, 2);
+    assert_int_equal(last.position, 9);
+    assert_false(hdi_uses_of_lane(&u, 3, &last));
+    use(rt, &u, 64, 72, false, (hdi_mark){4, 1});
+    assert_false(hdi_uses_of_lane(&u, 2, &last));
+    hdi_uses_renew(&u, BYTES, (hdi_mark){2, 9});
+    assert_true(hdi_uses_of_lane(&u, 2, &last));
+    assert_int_equal(last.position, 9);
+    use(rt, &u, 0, BYTES, true, (hdi_mark){5, 1});
+    assert_false(hdi_uses_of_lane(&u, 2, &last));
+    hdi_uses_release(&u);
+    free_runtime(rt);
+}
+
+/* Many reads of one lane make it a wide reader. */
+static void a_wide_reader_counts_among_the_marks(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    hdi_uses u;
+    hdi_mark last;
+    hdi_uses_init(&u, BYTES);
+    for (uint64_t i = 0; i < BYTES; i++) {
+        use(rt, &u, i, i + 1, true, (hdi_mark){1, i + 1});
+    }
+    use(rt, &u, 0, BYTES, false, (hdi_mark){1, 200});
+    uint32_t n_wide;
+    hdi_uses_wide(&u, &n_wide);
+    assert_int_equal(n_wide, 1);
+    assert_true(hdi_uses_of_lane(&u, 1, &last));
+    assert_int_equal(last.position, 200);
+    use(rt, &u, 0, BYTES, false, (hdi_mark){3, 1});
+    assert_false(hdi_uses_of_lane(&u, 1, &last));
+    hdi_uses_release(&u);
+    free_runtime(rt);
+}
+
+/* Its memory is used again, with nothing of what it said, and only so much is kept. */
+static void memory_of_parts_is_kept_for_the_next_record(void **state)
+{
+    (void)state;
+    hd_runtime *rt = fake_runtime();
+    enum { records = 20 };
+    hdi_uses u[records];
+    hdi_uses_init(&u[0], BYTES);
+    use(rt, &u[0], 8, 16, true, (hdi_mark){1, 1});
+    const hdi_parts *parts = u[0].parts;
+    hdi_uses_renew(&u[0], BYTES, (hdi_mark){1, 1});
+    assert_null(u[0].parts);
+    assert_ptr_equal(rt->parts[0].spare, parts);
+    use(rt, &u[0], 32, 40, false, (hdi_mark){2, 1});
+    assert_ptr_equal(u[0].parts, parts);
+    assert_true(hdi_uses_check(&u[0], BYTES));
+    assert_int_equal(count(&u[0]), 3);
+    hdi_uses_release(&u[0]);
+    for (int i = 0; i < records; i++) {
+        hdi_uses_init(&u[i], BYTES);
+        use(rt, &u[i], 8, 16, true, (hdi_mark){1, 1});
+    }
+    for (int i = 0; i < records; i++) {
+        hdi_uses_release(&u[i]);
+    }
+    assert_null(rt->parts[0].ring);
+    assert_true(rt->parts[0].n_spare > 0 && rt->parts[0].n_spare < records);
+    free_runtime(rt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +375,9 @@ int main(void)
         cmocka_unit_test(a_use_of_the_whole_buffer_leaves_one_part),
         cmocka_unit_test(many_readers_that_have_finished_leave_no_trace),
         cmocka_unit_test(what_is_finished_goes_although_nobody_asks),
+        cmocka_unit_test(a_record_of_one_lane_says_so),
+        cmocka_unit_test(a_wide_reader_counts_among_the_marks),
+        cmocka_unit_test(memory_of_parts_is_kept_for_the_next_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
