@@ -108,8 +108,12 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     if (!hdi_bias_fenced()) {
         hdi_presence_own = fenced_own;
     }
-    /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread sees that the handle is stale */
-    return (hdi_inside){fenced_own, atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst)};
+    hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
+    if (!inside.before) {
+        /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread sees that the handle is stale */
+        atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst);
+    }
+    return inside;
 }
 
 hdi_apart hdi_presence_apart(void)

@@ -6,6 +6,8 @@
  * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that are made by the million: it costs two plain stores, and
  * may have HDI_INSIDE within, but is not within anything itself. What the program does in a callback counts apart (hdi_presence_apart).
  *
+ * A call within a call is one on the same runtime, and changes nothing: its handles may be stale by then, and stale handles have no runtime.
+ *
  * Threads: any; a thread's record is written by that thread alone. Locks: one for the list of records, taken at a thread's first call, at
  * its end, around a callback, and by who closes.
  * Always: records are never freed; one whose thread has ended serves another.
@@ -49,7 +51,7 @@ static inline hdi_inside hdi_presence_enter(const void *runtime)
         return hdi_presence_enter_slow(runtime);
     }
     hdi_inside inside = {own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
-    atomic_store_explicit(&own->inside, runtime, memory_order_relaxed);
+    atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
     atomic_signal_fence(
         memory_order_seq_cst); /* the compiler keeps the order, the closer's barrier makes the processor */
     return inside;

@@ -67,7 +67,7 @@ static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out,
     if (*bytes == 0) {
         return HD_OK;
     }
-    hd_status status = hd_alloc(hdi_lane_handle(lane), *bytes, out);
+    hd_status status = hdi_alloc_with(hdi_lane_handle(lane), *bytes, NULL, __builtin_return_address(0), out);
     if (status) {
         hd_error error;
         hdi_error_save(&error);

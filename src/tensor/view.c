@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/presence.h"
+#include "data/buffer.h"
+#include "engine/engine.h"
 
 #define ELEMENTS_MAX ((uint64_t)INT64_MAX)
 
@@ -280,7 +283,8 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_alloc: %s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
     /* A tensor without elements has a buffer, too: whoever frees it need not look. */
-    status = hd_alloc(lane, bytes ? bytes : 1, &t.buffer);
+    HDI_INSIDE(hdi_lane_runtime(lane));
+    status = hdi_alloc_with(lane, bytes ? bytes : 1, NULL, __builtin_return_address(0), &t.buffer);
     if (!status) {
         *out = t;
     }

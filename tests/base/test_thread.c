@@ -1,4 +1,5 @@
-/* test_thread.c - which threads are the library's own, and which are known to use it. Threads: the main one, and a few that stay. */
+/* test_thread.c - which threads are the library's own, which are known to use it, and which are inside a call. Threads: the main one, and a
+ * few that stay. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/wait.h>
@@ -64,6 +65,47 @@ static void only_the_program_s_threads_that_call_count(void **unused)
     assert_true(was_own(thread));
 }
 
+/* A call within a call, whose handle has become stale. */
+static bool is_inside_within(bool stays)
+{
+    HDI_INSIDE(NULL);
+    if (stays) {
+        sem_post(&there);
+        sem_wait(&go);
+    }
+    return hdi_presence_is_inside(&a_runtime);
+}
+
+static void *stays_within(void *unused)
+{
+    (void)unused;
+    HDI_INSIDE(&a_runtime);
+    is_inside_within(true);
+    sem_post(&there);
+    sem_wait(&go);
+    return NULL;
+}
+
+static void a_call_within_a_call_is_still_awaited(void **unused)
+{
+    (void)unused;
+    {
+        HDI_INSIDE(&a_runtime);
+        assert_true(is_inside_within(false));
+        assert_true(hdi_presence_is_inside(&a_runtime));
+    }
+    assert_false(hdi_presence_is_inside(&a_runtime));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stays_within, NULL), 0);
+    for (int stage = 0; stage < 2; stage++) { /* within the inner call, and after it */
+        sem_wait(&there);
+        assert_false(hdi_presence_await(&a_runtime, 0));
+        sem_post(&go);
+    }
+    pthread_join(thread, NULL);
+    assert_true(hdi_presence_await(&a_runtime, 0));
+}
+
 /* In a child there is one thread, whatever the parent had. */
 static void forks_begin_anew(void **unused)
 {
@@ -92,6 +134,7 @@ int main(void)
     sem_init(&go, 0, 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_program_s_threads_that_call_count),
+        cmocka_unit_test(a_call_within_a_call_is_still_awaited),
         cmocka_unit_test(forks_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,3 +32,15 @@ expect 'public header includes' include/heddle/a.h '/* a */
 expect 'calls getenv' src/base/a.c '/* a */
 const char *a(void) { return getenv("HOME"); }'
 "$source/tools/check-layers" "$copy" >/dev/null || exit 1
+
+# a call within a call must not be one that begins with HDI_INSIDE_BRIEFLY
+mkdir "$copy/build"
+printf 'void hd_brief(void);\nvoid within(void);\nvoid within(void) { hd_brief(); }\n' >"$copy/within.c"
+(cd "$copy" && cc -c within.c -o within.o && ar rcs build/libheddle.a within.o && cc -shared -fPIC -o build/libheddle.so within.c) || exit 1
+touch "$copy/include/heddle.h" "$copy/include/heddle/none.h"
+printf '/* a */\nvoid hd_brief(void)\n{\n    HDI_INSIDE_BRIEFLY(rt);\n}\n' >"$copy/src/base/a.c"
+output=$("$source/tools/check-layers" "$copy" "$copy/build")
+grep -qF 'within.o: calls hd_brief' <<<"$output" || {
+    echo "a call of hd_brief within the library was not refused, but: $output"
+    exit 1
+}
