@@ -9,6 +9,7 @@
  *     HEDDLE_TEST_FILTER=PATTERN    only the cases whose name matches ("*" and "?")
  *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (on host devices and with
  *                                   workers: always)
+ *     HEDDLE_TEST_KEEP_CONTEXTS=1   on nvidia, runtimes open in milliseconds (contexts.h)
  *     HEDDLE_TOOL=PATH              the `heddle` tool, to make kernel files; without it those cases are skipped
  *     HEDDLE_GRAPHS=N HEDDLE_SEED=N number and seed of the random work graphs
  *     HEDDLE_ONLY_GRAPH=N           only the graph of that number, as a failure printed it
@@ -26,6 +27,8 @@
 
 #include "checks.h"
 #include "work.h"
+
+#include "contexts.h"
 
 CONF_UNUSED static hd_status conf_try_open(const char *settings, hd_runtime **out)
 {
@@ -120,6 +123,21 @@ CONF_UNUSED static uint64_t conf_number_from(const char *environment, uint64_t o
 
 CONF_UNUSED static bool conf_on_gpus; /* what conf_begin has found */
 
+/* How often a case does what takes a runtime of its own: opening GPUs takes a second. */
+CONF_UNUSED static int conf_rounds(int rounds)
+{
+    int few = rounds < 3 ? rounds : 3;
+    return !conf_on_gpus ? rounds : rounds / 5 > few ? rounds / 5 : few;
+}
+
+/* cmocka ends a program whose second thread crashes, and says nothing. */
+CONF_UNUSED static void conf_exits(void)
+{
+    if (gettid() != getpid()) {
+        fprintf(stderr, "a thread beside the main one crashed, or called exit\n");
+    }
+}
+
 /* Called first in main: exits with 77 where there is nothing to run on. */
 CONF_UNUSED static void conf_begin(const char *program)
 {
@@ -129,6 +147,7 @@ CONF_UNUSED static void conf_begin(const char *program)
         cmocka_set_test_filter(filter);
     }
     conf_watch(program, 120);
+    atexit(conf_exits);
     hd_runtime *runtime = NULL;
     hd_status status = hd_open(NULL, &runtime);
     if (status == HD_ERROR_NO_DRIVER || status == HD_ERROR_NO_DEVICE) {
@@ -144,6 +163,10 @@ CONF_UNUSED static void conf_begin(const char *program)
         conf_on_gpus = strcmp(info.driver, "nvidia") == 0;
         fprintf(stderr, "%s: driver %s, placement %s, %d devices\n", program, info.driver, info.placement,
                 info.device_count);
+        if (conf_on_gpus && strcmp(info.placement, "process") != 0 &&
+            conf_number_from("HEDDLE_TEST_KEEP_CONTEXTS", 0)) {
+            conf_keep_contexts(info.device_count);
+        }
     }
     hd_close(runtime);
     alarm(0);

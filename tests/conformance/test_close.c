@@ -131,7 +131,7 @@ static void with_copies_pending(void **state)
 static void with_everything_alive(void **state)
 {
     (void)state;
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < conf_rounds(5); round++) {
         hd_runtime *runtime = conf_open(NULL);
         hd_module *module = NULL;
         CONF_OK(hd_builtin_module(runtime, &module));
@@ -160,7 +160,7 @@ static void with_everything_alive(void **state)
 static void right_after_submitting(void **state)
 {
     (void)state;
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < conf_rounds(40); round++) {
         hd_runtime *runtime = conf_open(NULL);
         conf_kernels k = conf_builtins(runtime);
         hd_lane *lane = hd_default_lane(runtime, round % hd_device_count(runtime));
@@ -281,7 +281,7 @@ static void threads_outlive_runtimes(void **state)
 {
     (void)state;
     enum { n = 4 };
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < conf_rounds(5); round++) {
         pthread_barrier_init(&shared.barrier, NULL, n + 1);
         shared.first = conf_open(NULL);
         shared.second = NULL;
@@ -307,7 +307,7 @@ static void threads_outlive_runtimes(void **state)
 static void *opens_and_closes(void *argument)
 {
     (void)argument;
-    for (int i = 0; i < (CONF_TSAN ? 4 : 10); i++) {
+    for (int i = 0; i < conf_rounds(CONF_TSAN ? 4 : 10); i++) {
         hd_runtime *runtime = conf_open(NULL);
         works(runtime);
         conf_close(runtime);
@@ -336,7 +336,7 @@ static void *closes(void *argument)
 static void by_another_thread(void **state)
 {
     (void)state;
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < conf_rounds(5); round++) {
         hd_runtime *runtime = conf_open(NULL);
         works(runtime);
         conf_slow slow;

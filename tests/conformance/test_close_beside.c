@@ -82,7 +82,7 @@ static void *goes_on(void *argument)
 static void while_others_go_on(void **state)
 {
     (void)state;
-    for (int round = 0; round < (CONF_SLOWNESS > 1 ? 3 : 10); round++) {
+    for (int round = 0; round < conf_rounds(CONF_SLOWNESS > 1 ? 3 : 10); round++) {
         shared all = {.runtime = conf_open(NULL)};
         CONF_OK(hd_lane_create(all.runtime, 0, &all.lane));
         CONF_OK(hd_alloc(all.lane, bytes, &all.x));
@@ -178,7 +178,7 @@ static void *does_it(void *argument)
 static void what_is_done_is_right(void **state)
 {
     (void)state;
-    for (int round = 0; round < (CONF_SLOWNESS > 1 ? 5 : 30); round++) {
+    for (int round = 0; round < conf_rounds(CONF_SLOWNESS > 1 ? 5 : 30); round++) {
         const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
         shared all = {.runtime = conf_open(round % 2 ? "memory_debug=on" : NULL)};
         CONF_OK(hd_lane_create(all.runtime, 0, &all.lane));

@@ -130,7 +130,7 @@ static void random_copies_do_what_a_model_does(void **state)
 {
     (void)state;
     conf_random r = {conf_number_from("HEDDLE_SEED", 5)};
-    int rounds = CONF_SLOWNESS > 1 ? 2 : 4;
+    int rounds = CONF_SLOWNESS > 1 || conf_on_gpus ? 2 : 4;
     for (int round = 0; round < rounds; round++) {
         for (int s = 0; s < PLACE_SETTINGS; s++) {
             /* small rings, so that submissions have to wait for room, too */

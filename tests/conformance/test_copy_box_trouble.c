@@ -27,7 +27,7 @@ static void a_failed_row_fails_the_box(void **state)
     const size_t count[] = {3000, 3}, dst[] = {500, 2000000}, near[] = {240, 720000}, src[] = {260, 1000000};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const hd_box box = box_of(240, 2, count, table[i].dense ? near : dst, src);
-        for (int nth = 1; nth <= 8; nth += CONF_SLOWNESS > 1 ? 3 : 1) {
+        for (int nth = 1; nth <= 8; nth += CONF_SLOWNESS > 1 || conf_on_gpus ? 3 : 1) {
             hd_runtime *runtime =
                 conf_open_with("%s fault=%s:%d=1", place_settings[table[i].settings], table[i].entry, nth);
             hd_buffer *x = place_alloc(runtime, table[i].src, 6 * MIB),
