@@ -29,7 +29,6 @@ hd_status hdi_image_open(const void *image, size_t size, bool host, hdi_image *o
                          size_t *code_bytes);
 void hdi_image_release(hdi_image *image);
 
-/* One parameter. kind HD_ARG_NONE: only the size is known. */
 /* Parameters whose usual arguments a launch takes by a few instructions. */
 enum {
     HDI_PARAM_ODD = 0,
@@ -38,6 +37,7 @@ enum {
     HDI_PARAM_8
 };
 
+/* One parameter. kind HD_ARG_NONE: only the size is known. */
 typedef struct hdi_param {
     uint32_t kind;   /* the first two as in hd_arg */
     uint32_t access; /* hd_access bits; 0: not known */

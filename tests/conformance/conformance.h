@@ -123,11 +123,13 @@ CONF_UNUSED static uint64_t conf_number_from(const char *environment, uint64_t o
 
 CONF_UNUSED static bool conf_on_gpus; /* what conf_begin has found */
 
-/* How often a case does what takes a runtime of its own: opening GPUs takes a second. */
+/* How often a case does what takes a runtime of its own: on GPUs a fifth of `rounds`, at least 3, since opening them takes a second. */
 CONF_UNUSED static int conf_rounds(int rounds)
 {
-    int few = rounds < 3 ? rounds : 3;
-    return !conf_on_gpus ? rounds : rounds / 5 > few ? rounds / 5 : few;
+    if (!conf_on_gpus || rounds < 3) {
+        return rounds;
+    }
+    return rounds < 15 ? 3 : rounds / 5;
 }
 
 /* cmocka ends a program whose second thread crashes, and says nothing. */

@@ -251,6 +251,21 @@ static __attribute__((noinline)) hd_buffer *from_one_place(hd_lane *lane, size_t
     return b;
 }
 
+/* A tensor's memory is asked for where the program asks for the tensor. */
+static void tensors_are_listed_with_their_place(void **state)
+{
+    (void)state;
+    hd_runtime *runtime = conf_open(NULL);
+    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_tensor first, second;
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U8, 1, (const uint64_t[]){1001}, &first));
+    CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U8, 1, (const uint64_t[]){1002}, &second));
+    listed l = {.n = 0};
+    CONF_OK(hd_memory_each(runtime, note, &l));
+    CONF_TRUE(with_bytes(&l, 1001)->call_site != with_bytes(&l, 1002)->call_site);
+    conf_close(runtime);
+}
+
 static void buffers_are_listed(void **state)
 {
     (void)state;
@@ -635,6 +650,7 @@ int main(void)
         CONF_CASE(pinned_figures_add_up),
         CONF_CASE(bad_calls_are_refused),
         CONF_CASE(buffers_are_listed),
+        CONF_CASE(tensors_are_listed_with_their_place),
         CONF_CASE(a_held_buffer_is_listed),
         CONF_CASE(a_visitor_may_call_anything),
         CONF_CASE(a_report_names_the_largest_holders),
