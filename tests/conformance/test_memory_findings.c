@@ -45,7 +45,8 @@ static void what_is_found_is_told(void **state)
     static told t;
     memset(&t, 0, sizeof t);
     t.runtime = conf_open("host_devices=2 host_memory=64M stats=0 " DEBUG);
-    hd_lane *lane = hd_default_lane(t.runtime, 1);
+    int device = hd_device_count(t.runtime) - 1;
+    hd_lane *lane = hd_default_lane(t.runtime, device);
     hd_buffer *stale = labelled(lane, 64, "stale"), *a = labelled(lane, 1000, "twice"),
               *b = labelled(lane, 4096, "short");
     hd_buffer *pinned = NULL, *left[2];
@@ -57,20 +58,20 @@ static void what_is_found_is_told(void **state)
     hd_free(a);
     hd_free(a);
     CONF_EQUAL(t.count, 1);
-    is(&t.findings[0], HD_FINDING_DOUBLE_FREE, 1, 1000, "twice");
+    is(&t.findings[0], HD_FINDING_DOUBLE_FREE, device, 1000, "twice");
     CONF_TRUE(t.findings[0].found_at != NULL && t.same_message);
     CONF_TRUE(strcmp(hd_message(), t.findings[0].message) == 0);
     float x;
     CONF_FAILS(hd_read(a, 0, &x, 4), HD_ERROR_HANDLE);
     CONF_EQUAL(t.count, 2);
-    is(&t.findings[1], HD_FINDING_USE_AFTER_FREE, 1, 1000, "twice");
+    is(&t.findings[1], HD_FINDING_USE_AFTER_FREE, device, 1000, "twice");
     CONF_TRUE(t.findings[1].found_at == NULL && strcmp(hd_message(), t.findings[1].message) == 0);
     hd_free(pinned);
     hd_free(pinned);
     CONF_EQUAL(t.count, 3);
     is(&t.findings[2], HD_FINDING_DOUBLE_FREE, HD_DEVICE_HOST, 300, "");
     CONF_EQUAL(stats_of(t.runtime, HD_DEVICE_HOST).double_frees, 1);
-    CONF_EQUAL(stats_of(t.runtime, 1).double_frees, 1);
+    CONF_EQUAL(stats_of(t.runtime, device).double_frees, 1);
 
     uint64_t numbers = t.findings[2].number; /* what the callback did itself has numbers, too */
     CONF_TRUE(t.findings[0].number < t.findings[1].number && t.findings[1].number < numbers && numbers > 3);
@@ -83,7 +84,7 @@ static void what_is_found_is_told(void **state)
     t.closing = true;
     conf_close(t.runtime);
     CONF_EQUAL(t.count, 4);
-    is(&t.findings[3], HD_FINDING_LEAK, 1, 1000, "left");
+    is(&t.findings[3], HD_FINDING_LEAK, device, 1000, "left");
     CONF_EQUAL(t.findings[3].count, 2);
     CONF_TRUE(t.findings[3].number > numbers);
 }
@@ -96,7 +97,8 @@ static void an_overrun_is_told(void **state)
     memset(&t, 0, sizeof t);
     t.runtime = conf_open("host_devices=2 host_memory=64M stats=0 " DEBUG);
     conf_kernels k = conf_builtins(t.runtime);
-    hd_lane *lane = hd_default_lane(t.runtime, 1);
+    int device = hd_device_count(t.runtime) - 1;
+    hd_lane *lane = hd_default_lane(t.runtime, device);
     hd_buffer *stale = labelled(lane, 64, "stale"), *good = labelled(lane, 400, "good"),
               *bad = labelled(lane, 400, "too short");
     hd_free(stale);
@@ -110,12 +112,12 @@ static void an_overrun_is_told(void **state)
     CONF_EQUAL(t.count, 0);
     hd_free(bad);
     CONF_EQUAL(t.count, 1);
-    is(&t.findings[0], HD_FINDING_OVERRUN, 1, 400, "too short");
+    is(&t.findings[0], HD_FINDING_OVERRUN, device, 400, "too short");
     CONF_EQUAL(t.findings[0].count, 1);
     CONF_TRUE(t.findings[0].found_at == NULL && t.same_message);
     CONF_TRUE(strstr(t.findings[0].message, "12 from offset 400 to 411") != NULL);
     CONF_TRUE(strstr(t.findings[0].message, "'too short'") != NULL);
-    CONF_EQUAL(stats_of(t.runtime, 1).overruns, 1);
+    CONF_EQUAL(stats_of(t.runtime, device).overruns, 1);
     t.closing = true;
     conf_close(t.runtime);
     CONF_EQUAL(t.count, 1);

@@ -319,6 +319,20 @@ static void equip(things *t, hd_runtime *runtime)
     make_module(t, 0);
 }
 
+/* More lanes than a pair has at once. A library of matrix products keeps a workspace for each: those are no leak. */
+static void open_libraries(hd_runtime *runtime)
+{
+    hd_lane *lanes[8];
+    char name[32];
+    for (int i = 0; i < 8; i++) {
+        CONF_OK(hd_lane_create(runtime, 0, &lanes[i]));
+        CONF_OK(hd_matmul_library(lanes[i], name, sizeof name, NULL, 0));
+    }
+    for (int i = 0; i < 8; i++) {
+        hd_lane_destroy(lanes[i]);
+    }
+}
+
 /* `ended`: kinds of objects that are ended, as bits. */
 static void run_pairs(const char *settings, uint32_t ended)
 {
@@ -330,6 +344,7 @@ static void run_pairs(const char *settings, uint32_t ended)
         skip();
     }
     things base;
+    open_libraries(runtime);
     equip(&base, runtime);
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
     const char *only = getenv("HEDDLE_ONLY_PAIR");
