@@ -41,7 +41,8 @@ CONF_UNUSED static bool message_is_left(void)
     return strstr(hd_message(), "hd_memory_report") != NULL;
 }
 
-CONF_UNUSED static hd_buffer *labelled(hd_lane *lane, size_t bytes, const char *label)
+/* Never inlined: all that it allocates has one call site, whatever the compiler makes of loops. */
+CONF_UNUSED __attribute__((noinline)) static hd_buffer *labelled(hd_lane *lane, size_t bytes, const char *label)
 {
     hd_buffer *b = NULL;
     hd_alloc_options options = {.size = sizeof options, .label = label};
