@@ -18,7 +18,7 @@
 #include "data/counts.h"
 #include "data/guard.h"
 #include "data/hold.h"
-#include "data/keeper.h"
+#include "data/maintenance.h"
 #include "data/list.h"
 #include "data/reclaim.h"
 #include "data/unified.h"
@@ -371,7 +371,7 @@ alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const vo
         if (b->item.class != HDI_CLASS_LARGE) {
             refill(lane, b);
         }
-        hdi_keeper_look(rt, device);
+        hdi_maintenance_look(rt, device);
     }
     hdi_counts_raise(&device->memory->longest_pause_ns, (uint64_t)(hdi_clock_ns() - begin));
     return status;
@@ -561,7 +561,7 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
     hdi_buffer_release_memory(b);
     hdi_buffer_give(rt, b);
     if (on_device) {
-        hdi_keeper_look(rt, device);
+        hdi_maintenance_look(rt, device);
     }
 }
 

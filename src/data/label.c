@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/sized.h"
-#include "data/keeper.h"
+#include "data/maintenance.h"
 #include "data/list.h"
 #include "engine/engine.h"
 
@@ -34,7 +34,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
         return hdi_buffer_refused(handle, "hd_buffer_set_label");
     }
     if (b->owner != HDI_OWNER_HOST) {
-        hdi_keeper_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
+        hdi_maintenance_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
     }
     return HD_OK;
 }

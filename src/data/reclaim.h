@@ -27,11 +27,11 @@ static inline void hdi_reclaim_early(hd_runtime *rt, hdi_device *device, size_t 
 /* Runs the callback because an allocation fails otherwise; false: there is none, or it has freed nothing. */
 bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt);
 
-/* Most physical memory that a device's pool can hold now: its limit, or what it holds and what the driver says is free. As the keeper
+/* Most physical memory that a device's pool can hold now: its limit, or what it holds and what the driver says is free. As the maintenance thread
  * last found it; never asks the driver. */
 uint64_t hdi_reclaim_budget(hd_runtime *rt, hdi_device *device);
 
-/* The keeper's: the driver says that so much is free on the device, over and above what its pool holds. */
+/* The maintenance thread: the driver says that so much is free on the device, over and above what its pool holds. */
 void hdi_reclaim_set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes);
 
 #endif

@@ -12,7 +12,7 @@
  * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, linking, holds, the lanes of
  * copies', the pinned blocks' growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
  * from these the list of caches, one cache's bias lock, the list of buffers, then order locks of devices by rising number, then the losses'.
- * The short locks of arenas, of pinned blocks and of pinned chunks, and the keeper's, have nothing below them.
+ * The short locks of arenas, of pinned blocks and of pinned chunks, and the maintenance thread's, have nothing below them.
  */
 #ifndef HDI_ENGINE_RUNTIME_H
 #define HDI_ENGINE_RUNTIME_H
@@ -285,8 +285,8 @@ struct hd_runtime {
     struct hdi_caches *caches;                                      /* src/memory */
     struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */
     struct hdi_reclaim *reclaim; /* src/data: the program's callback, and when it runs */
-    struct hdi_keeper *keeper;   /* src/data: the thread that grows and trims ahead of need */
-    _Atomic bool keeper_asleep;
+    struct hdi_maintenance *maintenance;   /* src/data: the thread that grows and trims ahead of need */
+    _Atomic bool maintenance_asleep;
     struct hdi_holds *holds;             /* src/data */
     struct hdi_holders_memo *holders;    /* src/data: who holds memory, for messages */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */

@@ -18,7 +18,7 @@
 #include "data/copy_lanes.h"
 #include "data/findings.h"
 #include "data/hold.h"
-#include "data/keeper.h"
+#include "data/maintenance.h"
 #include "data/page.h"
 #include "data/pageable_crates.h"
 #include "data/reclaim.h"
@@ -161,7 +161,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     bool hung = false;
     hd_error report = {.status = HD_OK};
     hdi_seeker_stop(rt);
-    hdi_keeper_stop(rt);
+    hdi_maintenance_stop(rt);
     hdi_copiers_release(rt);
     bool stopped = stop_engines(rt, &hung, left);
     if (left) {
@@ -187,7 +187,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_peers_release(rt);
     hdi_caches_destroy(rt);
     hdi_reclaim_release(rt);
-    hdi_keeper_release(rt);
+    hdi_maintenance_release(rt);
     hdi_findings_release(rt);
     hdi_page_release(rt);
     if (!hung) { /* else it stays as it is: to a kernel that goes on, and to the program, it is memory like any other */

@@ -14,7 +14,7 @@
 #include "data/hold.h"
 #include "data/copiers.h"
 #include "data/copy_lanes.h"
-#include "data/keeper.h"
+#include "data/maintenance.h"
 #include "data/page.h"
 #include "data/pageable_crates.h"
 #include "data/reclaim.h"
@@ -250,7 +250,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_peers_create(rt);
     status = status ? status : hdi_seeker_create(rt);
     status = status ? status : hdi_reclaim_create(rt);
-    status = status ? status : hdi_keeper_create(rt);
+    status = status ? status : hdi_maintenance_create(rt);
     status = status ? status : hdi_holds_create(rt);
     status = status ? status : hdi_holders_create(rt);
     if (!status && strcmp(rt->options.memory_debug, "off") != 0) {

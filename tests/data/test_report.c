@@ -272,7 +272,7 @@ static void the_line_of_holders_has_the_largest(void **state)
     hd_close(rt);
 }
 
-static _Thread_local int walks; /* of this thread: the keeper walks, too, whenever a page is published */
+static _Thread_local int walks; /* of this thread: the maintenance thread walks, too, whenever a page is published */
 
 void __real_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
 void __wrap_hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);

@@ -1,4 +1,4 @@
-/* keeper.c - looks after memory ahead of need, on a thread of its own.
+/* maintenance.c - looks after memory ahead of need, on a thread of its own.
  *
  *   - A device whose free memory gets scarce while it grows is mapped some more, so that the program does not wait for it.
  *   - A device that has not grown for a while (option memory_idle) gives its idle granules back, magazines first if nothing was
@@ -9,7 +9,7 @@
  * placement=inline: then figures are published by who allocates, and the rest is left to the program.
  * Locks: a mutex for its wishes, never held during a request.
  */
-#include "data/keeper.h"
+#include "data/maintenance.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -40,7 +40,7 @@ typedef struct watched {
     int64_t asked;           /* clock when the driver was asked what is free */
 } watched;
 
-struct hdi_keeper {
+struct hdi_maintenance {
     pthread_mutex_t lock;
     pthread_cond_t wish;
     bool started, stop, woken;
@@ -49,22 +49,22 @@ struct hdi_keeper {
     watched devices[HDI_DEVICES_MAX];
 };
 
-hd_status hdi_keeper_create(hd_runtime *rt)
+hd_status hdi_maintenance_create(hd_runtime *rt)
 {
-    struct hdi_keeper *k = calloc(1, sizeof *k);
+    struct hdi_maintenance *k = calloc(1, sizeof *k);
     if (!k) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     pthread_mutex_init(&k->lock, NULL);
     hdi_cond_init(&k->wish);
-    atomic_store_explicit(&rt->keeper_asleep, true, memory_order_relaxed);
-    rt->keeper = k;
+    atomic_store_explicit(&rt->maintenance_asleep, true, memory_order_relaxed);
+    rt->maintenance = k;
     return HD_OK;
 }
 
-void hdi_keeper_stop(hd_runtime *rt)
+void hdi_maintenance_stop(hd_runtime *rt)
 {
-    struct hdi_keeper *k = rt->keeper;
+    struct hdi_maintenance *k = rt->maintenance;
     if (!k) {
         return;
     }
@@ -79,14 +79,14 @@ void hdi_keeper_stop(hd_runtime *rt)
     }
 }
 
-void hdi_keeper_release(hd_runtime *rt)
+void hdi_maintenance_release(hd_runtime *rt)
 {
-    struct hdi_keeper *k = rt->keeper;
+    struct hdi_maintenance *k = rt->maintenance;
     if (k) {
         pthread_cond_destroy(&k->wish);
         pthread_mutex_destroy(&k->lock);
         free(k);
-        rt->keeper = NULL;
+        rt->maintenance = NULL;
     }
 }
 
@@ -95,7 +95,7 @@ void hdi_keeper_release(hd_runtime *rt)
 static void grow(hdi_device *device)
 {
     size_t mapped = hdi_arena_mapped_bytes(device->arena);
-    size_t want = mapped >= HDI_KEEPER_FROM ? hdi_keeper_headroom(mapped) : 0;
+    size_t want = mapped >= HDI_MAINTENANCE_FROM ? hdi_maintenance_headroom(mapped) : 0;
     size_t have = hdi_arena_free_bytes(device->arena);
     if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
         hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
@@ -132,7 +132,7 @@ static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
         if (now - w->allocated >= idle) {
             hdi_caches_drain(rt, device->index);
         }
-        size_t keep = now - w->allocated >= idle ? 0 : hdi_keeper_headroom(hdi_arena_mapped_bytes(device->arena));
+        size_t keep = now - w->allocated >= idle ? 0 : hdi_maintenance_headroom(hdi_arena_mapped_bytes(device->arena));
         size_t returned = 0;
         hdi_arena_trim(device->arena, keep, RETURN_AT_ONCE, &returned);
         return returned != 0 || now - w->allocated < idle;
@@ -154,7 +154,7 @@ static void ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t n
 /* One round over the devices. */
 static bool look_around(hd_runtime *rt, const bool *wanted)
 {
-    struct hdi_keeper *k = rt->keeper;
+    struct hdi_maintenance *k = rt->maintenance;
     int64_t now = hdi_clock_ns();
     bool busy = false;
     for (int i = 0; i < rt->n_devices; i++) {
@@ -175,7 +175,7 @@ static bool look_around(hd_runtime *rt, const bool *wanted)
 static void *run(void *context)
 {
     hd_runtime *rt = context;
-    struct hdi_keeper *k = rt->keeper;
+    struct hdi_maintenance *k = rt->maintenance;
     bool busy = true;
     pthread_mutex_lock(&k->lock);
     while (!k->stop) {
@@ -191,10 +191,10 @@ static void *run(void *context)
         if (k->woken || k->stop) {
             continue;
         }
-        atomic_store_explicit(&rt->keeper_asleep, !busy, memory_order_relaxed);
+        atomic_store_explicit(&rt->maintenance_asleep, !busy, memory_order_relaxed);
         int64_t until = hdi_clock_ns() + (busy ? TICK_NS : NAP_NS);
         hdi_cond_wait(&k->wish, &k->lock, until);
-        atomic_store_explicit(&rt->keeper_asleep, false, memory_order_relaxed);
+        atomic_store_explicit(&rt->maintenance_asleep, false, memory_order_relaxed);
     }
     pthread_mutex_unlock(&k->lock);
     return NULL;
@@ -203,7 +203,7 @@ static void *run(void *context)
 /* Placement inline: by whoever comes by. */
 static void publish_at_times(hd_runtime *rt)
 {
-    struct hdi_keeper *k = rt->keeper;
+    struct hdi_maintenance *k = rt->maintenance;
     int64_t now = hdi_clock_ns();
     int64_t last = atomic_load_explicit(&k->published, memory_order_relaxed);
     if (now - last >= TICK_NS && atomic_compare_exchange_strong_explicit(&k->published, &last, now,
@@ -212,9 +212,9 @@ static void publish_at_times(hd_runtime *rt)
     }
 }
 
-void hdi_keeper_wake(hd_runtime *rt, hdi_device *device)
+void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
 {
-    struct hdi_keeper *k = rt->keeper;
+    struct hdi_maintenance *k = rt->maintenance;
     if (rt->is_inline) {
         publish_at_times(rt); /* no thread may be started */
         return;
