@@ -2,7 +2,7 @@
  *
  * The usual pair touches nothing that another thread writes: hd_alloc takes a freed buffer of the same lane and size class, with its
  * memory, from the thread's own magazine, and hd_free puts it back there, after one compare-and-swap that makes the handle
- * stale. Everything else goes through the device's arena, and from there, when that has nothing, up the ladder (ladder.c).
+ * stale. Everything else goes through the device's arena, and from there, when that has nothing, to the out-of-memory fallback (fallback.c).
  *
  * Threads: any. Locks: none on the usual way; else the arena's, the list's and the order lock of the device, one at a time.
  * Always: memory that work still uses goes to its next owner with the marks of that work in the use record. What is in a magazine has a
@@ -240,7 +240,7 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
     size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
     hd_status status = hdi_arena_alloc(device->arena, lane->global, taken, &address, &inherited);
     if (status == HD_ERROR_MEMORY) {
-        status = hdi_ladder_climb(device, lane, taken, &address, &inherited);
+        status = hdi_fallback_alloc(device, lane, taken, &address, &inherited);
     }
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
         return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* says why */

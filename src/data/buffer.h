@@ -145,7 +145,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
 
 /* ---- alloc.c: device memory ---- */
 
-/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The ladder before MEMORY included. */
+/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The fallback before MEMORY included. */
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who);
 
 /* Gives a buffer's memory back, with the marks of the work that still uses it. No handle leads to it. */
@@ -165,9 +165,9 @@ void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
 #define HDI_MARKS_ON_STACK 64
 size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks);
 
-/* ---- ladder.c: what is tried before an allocation fails ---- */
+/* ---- fallback.c: what is tried before an allocation fails ---- */
 /* After hdi_arena_alloc has said MEMORY; the same arguments. */
-hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);
 
 /* ---- host.c: pinned host memory ---- */
 

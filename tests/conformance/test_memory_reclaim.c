@@ -119,7 +119,7 @@ static void frees_what_an_allocation_lacks(void **state)
     conf_close(runtime);
 }
 
-/* What frees nothing ends the ladder; also one that always says that it did. */
+/* What frees nothing ends the fallback; also one that always says that it did. */
 static void may_free_nothing(void **state)
 {
     (void)state;

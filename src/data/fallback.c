@@ -1,4 +1,4 @@
-/* ladder.c - what is tried before an allocation of device memory fails.
+/* fallback.c - the out-of-memory fallback: what is tried before an allocation of device memory fails.
  *
  * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc). Behind it come, each
  * followed by another try: the magazines of all threads; the work that is in flight now, which is waited for; the
@@ -178,7 +178,7 @@ static hd_status fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
-hd_status hdi_ladder_climb(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
 {
     climb c = {.device = device, .lane = lane, .bytes = bytes, .out = out, .inherited = inherited};
     hd_status status = drain_and_try(&c);
