@@ -2,7 +2,7 @@
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of the thread that it belongs to. A worker takes one turn at
  * the job that has the fewest workers, those of its own memory node first, and then looks again: that is what shares them out. It stays at one of
- * the nodes that devices are near, its home, each of which has its share of all workers; to sleep it waits for the bell of its home to move.
+ * the nodes that devices are near, its home, each of which has its share of all workers; to sleep it waits for the doorbell of its home to move.
  *
  * Always: a job is unlinked and without workers before its thread returns; `workers`, `away` and `over` change under the pool's mutex; after a worker
  * has counted itself out of a job it does not touch it.
@@ -34,7 +34,7 @@ typedef struct job {
 typedef struct home {
     int node;
     size_t workers, asleep;
-    _Atomic uint32_t bell;
+    _Atomic uint32_t doorbell;
 } home;
 
 typedef struct worker {
@@ -85,11 +85,11 @@ void hdi_copiers_release(hd_runtime *rt)
     pthread_mutex_lock(&pool->lock);
     pool->stop = true;
     for (size_t i = 0; i < pool->n_homes; i++) {
-        atomic_fetch_add_explicit(&pool->homes[i].bell, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&pool->homes[i].doorbell, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&pool->lock);
     for (size_t i = 0; i < pool->n_homes; i++) {
-        hdi_futex_wake(&pool->homes[i].bell, INT32_MAX);
+        hdi_futex_wake(&pool->homes[i].doorbell, INT32_MAX);
     }
     for (size_t i = 0; i < pool->started; i++) {
         pthread_join(pool->workers[i].thread, NULL);
@@ -232,10 +232,10 @@ static void *run_worker(void *argument)
             take_turn(pool, j);
             continue;
         }
-        uint32_t bell = atomic_load_explicit(&at->bell, memory_order_relaxed);
+        uint32_t doorbell = atomic_load_explicit(&at->doorbell, memory_order_relaxed);
         at->asleep++;
         pthread_mutex_unlock(&pool->lock);
-        hdi_futex_wait(&at->bell, bell, INT64_MAX);
+        hdi_futex_wait(&at->doorbell, doorbell, INT64_MAX);
         pthread_mutex_lock(&pool->lock);
         at->asleep--;
     }
@@ -293,7 +293,7 @@ typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;
 
-/* Calls as many sleepers as the job can have, those near it first; one that is about to sleep sees that the bell has moved. */
+/* Calls as many sleepers as the job can have, those near it first; one that is about to sleep sees that the doorbell moved. */
 static void ring(struct hdi_copiers *pool, const job *j, call *c)
 {
     size_t near = home_of(pool, j), left = j->most;
@@ -303,7 +303,7 @@ static void ring(struct hdi_copiers *pool, const job *j, call *c)
         c->count[i] = (int)n;
         left -= n;
         if (n) {
-            atomic_fetch_add_explicit(&pool->homes[i].bell, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&pool->homes[i].doorbell, 1, memory_order_relaxed);
         }
     }
 }
@@ -312,7 +312,7 @@ static void wake(struct hdi_copiers *pool, const call *c, size_t n_homes)
 {
     for (size_t i = 0; i < n_homes; i++) {
         if (c->count[i]) {
-            hdi_futex_wake(&pool->homes[i].bell, c->count[i]);
+            hdi_futex_wake(&pool->homes[i].doorbell, c->count[i]);
         }
     }
 }

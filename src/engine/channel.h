@@ -55,12 +55,12 @@ enum {
 typedef struct hdi_engine_shared {
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
-    _Atomic uint32_t asleep; /* the engine sleeps, or is about to: ring the bell */
+    _Atomic uint32_t asleep; /* the engine sleeps, or is about to: ring the doorbell */
     _Atomic uint32_t fences; /* HDI_FENCES_*: who cares that one of the two sees the other, submitter or engine */
     /* Bit per lane: somebody waits for it, or did. Set by who waits, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
-    _Alignas(HDI_LINE) _Atomic uint32_t bell; /* futex word */
-    _Alignas(HDI_LINE) _Atomic uint64_t beat; /* engine: moves with every pass, so that others see that it lives */
+    _Alignas(HDI_LINE) _Atomic uint32_t doorbell;  /* futex word */
+    _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: moves with every pass, so that others see that it lives */
     _Atomic int32_t ending; /* worker process: the code for which it ends itself; the device is lost when it is gone */
     _Atomic uint32_t overdue; /* watchdog: the lane whose first operation took too long, and 1; 0: none */
     _Atomic uint64_t operations, waits, events, publishes, sleeps;

@@ -2,8 +2,8 @@
  *
  * Threads: in the placement thread one thread per device, from hd_open to hd_close; in the placement inline whoever submits or waits,
  * one at a time per device. Locks: `running` (inline only); below it an order lock where the context is refused.
- * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the bell; a sleep with work in flight ends
- * by itself, since the device's completion words ring no bell.
+ * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the doorbell; a sleep with work in flight ends
+ * by itself, since the device's completion words ring no doorbell.
  */
 #include "engine/feed.h"
 
@@ -29,8 +29,8 @@
 
 void hdi_engine_ring(hdi_engine_shared *engine)
 {
-    atomic_fetch_add_explicit(&engine->bell, 1, memory_order_seq_cst);
-    hdi_futex_wake(&engine->bell, 1);
+    atomic_fetch_add_explicit(&engine->doorbell, 1, memory_order_seq_cst);
+    hdi_futex_wake(&engine->doorbell, 1);
 }
 
 void hdi_engine_offer_fences(hdi_device *device)
@@ -121,7 +121,7 @@ static void let_stores_be_seen(void)
 
 static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t nap)
 {
-    uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_seq_cst);
+    uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_seq_cst);
     /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
     atomic_store_explicit(&engine->shared->asleep, 1, memory_order_seq_cst);
     if (!in_flight) {
@@ -134,7 +134,7 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
     if (!needed) {
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
         bool for_ever = !in_flight && !engine->chains_used;
-        hdi_futex_wait(&engine->shared->bell, bell,
+        hdi_futex_wait(&engine->shared->doorbell, doorbell,
                        for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? nap : TIDY_NS));
     }
     atomic_store_explicit(&engine->shared->asleep, 0, memory_order_seq_cst);
@@ -187,9 +187,9 @@ static void *engine_thread(void *argument)
             continue;
         }
         hdi_chains_tidy(engine, pass.now);
-        uint32_t bell = atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
+        uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
         sleep_until_needed(engine, pass.in_flight, first, nap_after(pass.now - quiet_since));
-        first = !pass.in_flight || bell != atomic_load_explicit(&engine->shared->bell, memory_order_relaxed);
+        first = !pass.in_flight || doorbell != atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
         quiet_since = first ? 0 : quiet_since;
     }
     rt->driver->cuCtxSetCurrent(NULL);

@@ -49,7 +49,7 @@ static bool room_for_dependency(hdi_feed *feed)
 }
 
 /* The other lane's engine is in another process, whose events mean nothing here: this lane goes on when that one is done. Its
- * `done` moves and rings our bell also when its device is lost. */
+ * `done` moves and rings our doorbell also when its device is lost. */
 static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target)
 {
     hd_runtime *rt = engine->device->runtime;

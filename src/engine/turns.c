@@ -203,7 +203,8 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
     hdi_pass pass = {.now = hdi_clock_ns()};
     engine->now = pass.now;
     /* one writer; relaxed: who looks at it waits far longer than a store takes to be seen */
-    atomic_store_explicit(&engine->shared->beat, atomic_load_explicit(&engine->shared->beat, memory_order_relaxed) + 1,
+    atomic_store_explicit(&engine->shared->heartbeat,
+                          atomic_load_explicit(&engine->shared->heartbeat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     uint64_t active[WORDS];
     for (uint32_t w = 0; w < WORDS; w++) {

@@ -40,8 +40,8 @@ typedef struct hdi_child {
     int condemned;          /* why it was killed, 0: it was not */
     int64_t condemned_at;
     uint64_t connection; /* of its port, 0: none yet */
-    uint64_t beat;       /* of its engine, and since when it is the same */
-    int64_t beat_at;
+    uint64_t heartbeat;  /* of its engine, and since when it is the same */
+    int64_t heartbeat_at;
     bool ending;        /* the device is lost, but some of its work waits for others */
     int64_t stopped_at; /* 0: it is not stopped */
 } hdi_child;
@@ -79,7 +79,7 @@ struct hdi_workers {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* some child's state */
-    int bell;               /* eventfd that wakes the watcher */
+    int doorbell;           /* eventfd that wakes the watcher */
     bool closing;
     int64_t closing_at;
     hdi_child of[HDI_CHILDREN];

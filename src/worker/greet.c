@@ -235,7 +235,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
             /* Under the mutex: should it end now, the port is cut after this. */
             c->connection = hdi_remote_port_connect(device->port, memory, code);
             c->state = HDI_CHILD_DRIVING;
-            c->beat_at = 0;
+            c->heartbeat_at = 0;
         } else {
             hdi_wire_close((int[]){memory, code}, 2);
         }

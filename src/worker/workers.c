@@ -34,7 +34,7 @@
 void hdi_watcher_wake(hdi_workers *workers)
 {
     uint64_t one = 1;
-    ssize_t n = write(workers->bell, &one, sizeof one);
+    ssize_t n = write(workers->doorbell, &one, sizeof one);
     (void)n; /* it fails only when the watcher is to wake up already */
 }
 
@@ -296,20 +296,20 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
 {
     hdi_child *c = &workers->of[index];
     hdi_engine_shared *engine = workers->rt->devices[index]->channel.engine;
-    uint64_t beat = atomic_load_explicit(&engine->beat, memory_order_relaxed);
+    uint64_t heartbeat = atomic_load_explicit(&engine->heartbeat, memory_order_relaxed);
     bool busy = !hdi_device_ended(workers->rt->devices[index]);
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
     /* The driver takes about a thousand launches ahead of the one that runs; then the next one waits for it inside the driver. */
     int64_t step_limit = waits_for_device(workers->rt->devices[index]) ? PATIENCE * limit : limit;
-    if (!busy || beat != c->beat || c->beat_at == 0) {
-        c->beat = beat;
-        c->beat_at = now;
+    if (!busy || heartbeat != c->heartbeat || c->heartbeat_at == 0) {
+        c->heartbeat = heartbeat;
+        c->heartbeat_at = now;
     }
     hdi_device_check(workers->rt->devices[index], now);
     if (atomic_load_explicit(&workers->rt->devices[index]->doubted, memory_order_relaxed)) {
         condemn(c, HDI_GONE_NONSENSE);
     }
-    if (now - c->beat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
+    if (now - c->heartbeat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
         condemn(c, HDI_GONE_STUCK);
     }
 }
@@ -347,7 +347,7 @@ static bool watch_ends(hdi_workers *workers)
 
 static void watch_sleep(hdi_workers *workers, bool ending)
 {
-    struct pollfd polled[1 + HDI_CHILDREN] = {{.fd = workers->bell, .events = POLLIN}};
+    struct pollfd polled[1 + HDI_CHILDREN] = {{.fd = workers->doorbell, .events = POLLIN}};
     nfds_t n = 1;
     bool any = false;
     for (int i = 0; i < HDI_CHILDREN; i++) {
@@ -364,7 +364,7 @@ static void watch_sleep(hdi_workers *workers, bool ending)
     pthread_mutex_lock(&workers->lock);
     if (polled[0].revents) {
         uint64_t count;
-        ssize_t r = read(workers->bell, &count, sizeof count);
+        ssize_t r = read(workers->doorbell, &count, sizeof count);
         (void)r;
     }
 }
@@ -419,16 +419,16 @@ hd_status hdi_workers_create(hd_runtime *rt)
     }
     hd_status status = hdi_program_find("heddle-worker", "worker", rt->options.worker, "placement=process",
                                         workers->program, sizeof workers->program);
-    workers->bell = status ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!status && workers->bell < 0) {
+    workers->doorbell = status ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!status && workers->doorbell < 0) {
         status = hdi_fail(HD_ERROR_SYSTEM, "hd_open: eventfd: %s", strerror(errno));
     }
     pthread_mutex_init(&workers->lock, NULL);
     hdi_cond_init(&workers->changed);
     status = status ? status : start_watcher(workers);
     if (status) {
-        if (workers->bell >= 0) {
-            close(workers->bell);
+        if (workers->doorbell >= 0) {
+            close(workers->doorbell);
         }
         pthread_cond_destroy(&workers->changed);
         pthread_mutex_destroy(&workers->lock);
@@ -463,7 +463,7 @@ void hdi_workers_release(hd_runtime *rt)
         }
     }
     pthread_join(workers->thread, NULL);
-    close(workers->bell);
+    close(workers->doorbell);
     pthread_cond_destroy(&workers->changed);
     pthread_mutex_destroy(&workers->lock);
     free(workers->spare_request);

@@ -8,7 +8,7 @@
  *
  * A count must not depend on how far the devices are. So what a row says was "before" is finished, and then the engines are held still while
  * the section runs: each stands at a gate, awake, inside __wrap_hdi_feed_visit. Nothing that a section submits is issued or finished
- * in it, as on a busy device, and no bell is rung. Rows "behind" submit what they are behind of while the engines stand, too. Two runs
+ * in it, as on a busy device, and no doorbell is rung. Rows "behind" submit what they are behind of while the engines stand, too. Two runs
  * give the same counts but for what the C library's allocator does in the longest rows, 0.1 %.
  *
  * Threads: main, and the library's. Locks: none. Always: a section begins with everything finished, and every engine stands at the gate.
