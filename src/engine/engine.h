@@ -139,7 +139,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
 bool hdi_device_end(hdi_device *device);
 bool hdi_device_ended(const hdi_device *device); /* any thread */
 /* A fresh engine is there: lanes accept work again. Nobody submits meanwhile, since the device counts as lost until the end. */
-void hdi_device_revive(hdi_device *device);
+void hdi_device_reactivate(hdi_device *device);
 /* Tells whoever wants to know (hd_loss_next) that a device is lost; after its `lost` was set. */
 void hdi_loss_note(hdi_device *device, int code);
 /* Fails with DEVICE_LOST: "WHO: WHAT: " and how the device was lost the last time. -1: which one is not known any more. */

@@ -360,7 +360,7 @@ void hdi_device_lose(hdi_device *device, int code)
     }
 }
 
-void hdi_device_revive(hdi_device *device)
+void hdi_device_reactivate(hdi_device *device)
 {
     hdi_lock_take(&device->order);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {

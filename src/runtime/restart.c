@@ -149,7 +149,7 @@ static hd_status restart(hdi_device *device)
     status = status ? status : refill(device);
     if (!status) {
         hdi_products_hold(rt, index);
-        hdi_device_revive(device);
+        hdi_device_reactivate(device);
         hdi_products_resume(rt, index);
         hdi_shares_reap(rt);
         status = check_alive(device);

@@ -1,5 +1,5 @@
 /* test_loss.c - what a loss leaves in a device's channel: a half-written failure record holds nobody up, a lane with nothing
- * unfinished keeps no record, what was unfinished stays lost, and a revived lane has waited for nobody. There is no engine: the
+ * unfinished keeps no record, what was unfinished stays lost, and a reactivated lane has waited for nobody. There is no engine: the
  * cases write what one would have written. One case has a second thread, which reads records under the order lock.
  */
 #include "lost_device.h"
@@ -98,7 +98,7 @@ static void an_idle_lane_keeps_no_record_of_losses(void **state)
     for (int i = 0; i < MANY; i++) {
         hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
         assert_status(status_of(f, lane, 4), HD_ERROR_DEVICE_LOST);
-        hdi_device_revive(&f->devices[0]);
+        hdi_device_reactivate(&f->devices[0]);
         assert_false(hdi_device_lost(&f->devices[0]));
         assert_int_equal(records(lane), 0);
         assert_int_equal(atomic_load(&lane->shared->failed), 0);
@@ -117,7 +117,7 @@ static void what_a_loss_left_unfinished_stays_lost(void **state)
         submit(lane, 5, 3);
         hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
         assert_int_equal(atomic_load(&lane->shared->done), lane->head);
-        hdi_device_revive(&f->devices[0]);
+        hdi_device_reactivate(&f->devices[0]);
         assert_int_equal(records(lane), i + 1);
     }
     for (uint64_t position = 1; position <= 50; position++) {
@@ -130,7 +130,7 @@ static void what_a_loss_left_unfinished_stays_lost(void **state)
 
 /* ---- waiting for other lanes ---- */
 
-static void a_revived_lane_has_waited_for_nobody(void **state)
+static void a_reactivated_lane_has_waited_for_nobody(void **state)
 {
     fixture *f = *state;
     for (int i = 0; i < ALL_LANES; i++) {
@@ -140,7 +140,7 @@ static void a_revived_lane_has_waited_for_nobody(void **state)
         }
     }
     hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
-    hdi_device_revive(&f->devices[0]);
+    hdi_device_reactivate(&f->devices[0]);
     for (int i = 0; i < ALL_LANES; i++) {
         for (int j = 0; j < LANES; j++) {
             assert_int_equal(f->lanes[0][j].seen[i], 0);
@@ -157,7 +157,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_half_written_record_does_not_hold_up_a_loss, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_idle_lane_keeps_no_record_of_losses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_loss_left_unfinished_stays_lost, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_revived_lane_has_waited_for_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_reactivated_lane_has_waited_for_nobody, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
