@@ -2,7 +2,7 @@
  *
  * Processors gather the program's rows into a chunk, or scatter a chunk into them; a device copies between the chunk and the buffer's rows.
  *
- * Threads: any; the rows of a chunk are shared with the threads of copiers.h. Locks: none of its own. Blocking: hd_write_box for pinned
+ * Threads: any; the rows of a chunk are shared with the threads of copy_pool.h. Locks: none of its own. Blocking: hd_write_box for pinned
  * chunks in use, hd_read_box until the bytes are there. Always: a pinned chunk is given back with the mark of the last operation that uses it, also on
  * failure; nothing but the rows of a destination is written.
  */
@@ -10,7 +10,7 @@
 
 #include <string.h>
 #include "base/error.h"
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 #include "data/hold.h"
 #include "data/transfer.h"
 
@@ -109,7 +109,7 @@ static void gather(hd_runtime *rt, int device, const hdi_load *load, unsigned ch
     if (items == 1) {
         gather_item(&g, 0);
     } else {
-        hdi_copiers_run(rt, device, items, gather_item, &g);
+        hdi_copy_pool_run(rt, device, items, gather_item, &g);
     }
 }
 

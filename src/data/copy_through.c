@@ -6,7 +6,7 @@
  *
  * Any thread; no locks. Always: the bytes are there for whoever is told with a release store behind it.
  */
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -37,7 +37,7 @@ static void copy_block(void *context, size_t item)
 static void copy_on_host(hd_runtime *rt, unsigned char *dst, const unsigned char *src, size_t bytes)
 {
     blocks all = {dst, src, bytes};
-    hdi_copiers_run(rt, -1, (bytes + HDI_SHARED_LEAST - 1) / HDI_SHARED_LEAST, copy_block, &all);
+    hdi_copy_pool_run(rt, -1, (bytes + HDI_SHARED_LEAST - 1) / HDI_SHARED_LEAST, copy_block, &all);
 }
 
 /* The program's memory may be a part of the buffer. */

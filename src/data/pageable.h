@@ -1,16 +1,16 @@
 /* pageable.h - large transfers between the program's memory and a device: what writing and reading share, and all that can be tuned.
  *
- * A transfer is cut into parts, each with an operation of its own through a crate (pageable_crates.h), which the calling thread and the copiers
- * (copiers.h) fill or empty. Parts are small at the beginning and at the end, where the link and the threads wait for each
+ * A transfer is cut into parts, each with an operation of its own through a crate (pageable_crates.h), which the calling thread and the copy threads
+ * (copy_pool.h) fill or empty. Parts are small at the beginning and at the end, where the link and the threads wait for each
  * other, and large in between.
  *
- * Threads: a transfer belongs to the thread that calls; copiers take turns at it. Locks: one per transfer, for tens of nanoseconds, with
+ * Threads: a transfer belongs to the thread that calls; copy threads take turns at it. Locks: one per transfer, for tens of nanoseconds, with
  * nothing below it. Always: the first failure ends the transfer, and nothing begins behind it; every crate is given back.
  */
 #ifndef HDI_DATA_PAGEABLE_H
 #define HDI_DATA_PAGEABLE_H
 
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 #include "data/pageable_crates.h"
 #include "data/transfer.h"
 
@@ -19,12 +19,12 @@
 #define HDI_PART_LEAST ((size_t)256 << 10)
 #define HDI_PART_MOST HDI_CRATE_LARGE
 
-#define HDI_SHARED_LEAST ((size_t)1 << 20)   /* transfers from this size on are shared with the copiers */
+#define HDI_SHARED_LEAST ((size_t)1 << 20)   /* transfers from this size on are shared with the copy threads */
 #define HDI_THROUGH_LEAST ((size_t)32 << 20) /* ... and their bytes go past the caches, which have no room for them: */
 #define HDI_FILL_THROUGH true                /* on the way into crates */
 #define HDI_EMPTY_THROUGH true               /* on the way out of them */
 #define HDI_PARTS_PER_WORD 2 /* so many parts of equal size are seen finished together: each word holds up the link */
-#define HDI_HELPER_PATIENCE_NS 1000000 /* a copier waits for a device no longer */
+#define HDI_HELPER_PATIENCE_NS 1000000 /* a copy thread waits for a device no longer */
 
 typedef struct hdi_pageable_part {
     size_t at, bytes; /* of the transfer */
@@ -93,7 +93,7 @@ static inline bool hdi_pageable_goes_on(const hdi_pageable *t)
     return !hdi_pageable_failed(t) && atomic_load_explicit(&t->next, memory_order_relaxed) < t->bytes;
 }
 
-/* The status, with the calling thread's message made that of the failure. All copiers have left. */
+/* The status, with the calling thread's message made that of the failure. All copy threads have left. */
 hd_status hdi_pageable_result(hdi_pageable *t);
 
 /* Until when a turn waits for the device. */

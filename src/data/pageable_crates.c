@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/wait.h"
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 #include "data/copy_lanes.h"
 #include "engine/engine.h"
 
@@ -71,7 +71,7 @@ static void init_ring(hdi_crates *ring, hdi_device *device, int which, uint64_t 
     hd_runtime *rt = device->runtime;
     ring->runtime = rt;
     if (which & LARGE) {
-        size_t most = LARGE_PER_THREAD * (hdi_copiers_count(rt) + 1) + LARGE_MORE;
+        size_t most = LARGE_PER_THREAD * (hdi_copy_pool_count(rt) + 1) + LARGE_MORE;
         ring->bytes = power_of_two(HDI_CRATE_LARGE, limit / 16);
         ring->most = most < HDI_CRATES_MOST ? (uint32_t)most : HDI_CRATES_MOST;
     } else {

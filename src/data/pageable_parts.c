@@ -12,7 +12,7 @@ hd_status hdi_pageable_begin(hdi_pageable *t)
     if (t->place.losses == HDI_LOST) {
         return hdi_loss_fail(t->rt, t->device->index, t->who, "the buffer's content was lost (hd_free it)");
     }
-    size_t helpers = t->bytes >= HDI_SHARED_LEAST ? hdi_copiers_count(t->rt) : 0;
+    size_t helpers = t->bytes >= HDI_SHARED_LEAST ? hdi_copy_pool_count(t->rt) : 0;
     size_t useful = t->bytes / HDI_PART_LEAST;
     t->threads = helpers < useful ? helpers + 1 : useful + 1;
     hd_error before;

@@ -1,8 +1,8 @@
 /* pageable_read.c - large hd_reads: the device fills crates ahead, and whoever takes a turn empties the one that was sent for first and
  * sends it off again for the next part.
  *
- * Threads: the caller and copiers, see pageable.h. Only the caller takes crates from the ring, and waits for one only while the transfer has
- * none at all, so readers never wait for each other in a circle, however few crates there are. A copier that finds the
+ * Threads: the caller and copy threads, see pageable.h. Only the caller takes crates from the ring, and waits for one only while the transfer has
+ * none at all, so readers never wait for each other in a circle, however few crates there are. A copy thread that finds the
  * front not there yet waits for it without claiming it.
  * Always: a crate of the transfer is in its queue, or in the hands of the one thread that empties it.
  */
@@ -223,7 +223,7 @@ hd_status hdi_pageable_read(hdi_pageable *t)
     r.first = r.count = r.hands = 0;
     atomic_init(&r.changed, 0);
     atomic_init(&r.caller_waits, false);
-    hdi_copiers_share(t->rt, t->device->index, t->threads - 1, turn, &r);
+    hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, turn, &r);
     for (; r.count; r.count--) { /* of a failed transfer: the device goes on with them */
         const flight *f = &r.queue[r.first];
         hdi_crate_give(t->ring, f->crate, f->last, f->part.published);

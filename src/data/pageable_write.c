@@ -1,6 +1,6 @@
 /* pageable_write.c - large hd_writes: whoever takes a turn fills a crate with the next part and submits its copy.
  *
- * Threads: the caller and copiers, see pageable.h. Blocking: for crates, of which a thread holds none then.
+ * Threads: the caller and copy threads, see pageable.h. Blocking: for crates, of which a thread holds none then.
  */
 #include "base/error.h"
 #include "data/pageable.h"
@@ -43,7 +43,7 @@ hd_status hdi_pageable_write(hdi_pageable *t)
     t->error = &error;
     hd_status status = hdi_pageable_begin(t);
     if (!status) {
-        hdi_copiers_share(t->rt, t->device->index, t->threads - 1, fill, t);
+        hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, fill, t);
         status = hdi_pageable_result(t);
     }
     return status;

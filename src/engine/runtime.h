@@ -274,7 +274,7 @@ struct hd_runtime {
     hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/data: by order lock */
     struct hdi_staging *staging;                             /* src/data */
     struct hdi_rings *rings;                                 /* src/data */
-    struct hdi_copiers *copiers;                             /* src/data */
+    struct hdi_copy_pool *copy_pool;                         /* src/data */
     struct hdi_all_crates *crates;                           /* src/data */
     struct hdi_peers *peers;                                 /* src/peer */
     struct hdi_seeker *seeker;     /* src/data: the thread that finds out about peers for copies */
@@ -284,8 +284,8 @@ struct hd_runtime {
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
     struct hdi_caches *caches;                                      /* src/memory */
     struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */
-    struct hdi_reclaim *reclaim; /* src/data: the program's callback, and when it runs */
-    struct hdi_maintenance *maintenance;   /* src/data: the thread that grows and trims ahead of need */
+    struct hdi_reclaim *reclaim;         /* src/data: the program's callback, and when it runs */
+    struct hdi_maintenance *maintenance; /* src/data: the thread that grows and trims ahead of need */
     _Atomic bool maintenance_asleep;
     struct hdi_holds *holds;             /* src/data */
     struct hdi_holders_memo *holders;    /* src/data: who holds memory, for messages */

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 #include "data/copy_lanes.h"
 #include "data/findings.h"
 #include "data/hold.h"
@@ -162,7 +162,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hd_error report = {.status = HD_OK};
     hdi_seeker_stop(rt);
     hdi_maintenance_stop(rt);
-    hdi_copiers_release(rt);
+    hdi_copy_pool_release(rt);
     bool stopped = stop_engines(rt, &hung, left);
     if (left) {
         hdi_report_at_close(rt, &report);

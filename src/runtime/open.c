@@ -12,7 +12,7 @@
 #include "base/wait.h"
 #include "data/findings.h"
 #include "data/hold.h"
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 #include "data/copy_lanes.h"
 #include "data/maintenance.h"
 #include "data/page.h"
@@ -245,7 +245,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_buffers_create(rt);
     status = status ? status : hdi_staging_create(rt);
     status = status ? status : hdi_rings_create(rt);
-    status = status ? status : hdi_copiers_create(rt);
+    status = status ? status : hdi_copy_pool_create(rt);
     status = status ? status : hdi_crates_create(rt);
     status = status ? status : hdi_peers_create(rt);
     status = status ? status : hdi_seeker_create(rt);

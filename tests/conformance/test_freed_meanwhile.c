@@ -7,7 +7,7 @@
  */
 #include "workers.h"
 #include "base/presence.h"
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 #include "data/submit.h"
 #include "engine/engine.h"
 
@@ -46,12 +46,12 @@ bool __wrap_hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, 
     return happens(&at_wait) || __real_hdi_wait_position(rt, lane, position, deadline);
 }
 
-void __real_hdi_copiers_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context);
-void __wrap_hdi_copiers_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context);
-void __wrap_hdi_copiers_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context)
+void __real_hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context);
+void __wrap_hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context);
+void __wrap_hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *, size_t), void *context)
 {
     happens(&at_copy);
-    __real_hdi_copiers_run(rt, device, items, work, context);
+    __real_hdi_copy_pool_run(rt, device, items, work, context);
 }
 
 hd_status __real_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

@@ -1,4 +1,4 @@
-/* test_copiers.c - the pool of copying threads: every item once, whoever and how many they are; workers that are sent away, shared out, cannot
+/* test_copy_pool.c - the pool of copying threads: every item once, whoever and how many they are; workers that are sent away, shared out, cannot
  * be started, and end with the pool; copies past the caches.
  *
  * Threads: the pool's, and those that share work at once. Locks: none. There is no driver: the runtime is what the pool looks at.
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 
 enum { DEVICES = 2 };
 
@@ -26,14 +26,14 @@ static hd_runtime *open_pool(int64_t copy_threads)
         *rt->devices[i] = (hdi_device){.runtime = rt, .index = i};
         snprintf(rt->devices[i]->facts.bus_id, sizeof rt->devices[i]->facts.bus_id, "host:%d", i);
     }
-    assert_ok(hdi_copiers_create(rt));
+    assert_ok(hdi_copy_pool_create(rt));
     return rt;
 }
 
 static void close_pool(hd_runtime *rt)
 {
-    hdi_copiers_release(rt);
-    assert_null(rt->copiers);
+    hdi_copy_pool_release(rt);
+    assert_null(rt->copy_pool);
     for (int i = 0; i < DEVICES; i++) {
         free(rt->devices[i]);
     }
@@ -91,7 +91,7 @@ static void run_items(hd_runtime *rt, int device, size_t items)
 {
     tally t = {.items = items, .times = calloc(items + 1, sizeof *t.times)};
     assert_non_null(t.times);
-    hdi_copiers_run(rt, device, items, count_item, &t);
+    hdi_copy_pool_run(rt, device, items, count_item, &t);
     assert_int_equal(atomic_load(&t.inside), 0);
     for (size_t i = 0; i < items; i++) {
         assert_int_equal(atomic_load(&t.times[i]), 1);
@@ -109,7 +109,7 @@ static void every_item_runs_once(void **state)
         hd_runtime *rt = open_pool(threads[i]);
         for (size_t j = 0; j < sizeof items / sizeof *items; j++) {
             run_items(rt, (int)(j % 3) - 1, items[j]);
-            assert_true(threads_now() <= before + (int)hdi_copiers_count(rt));
+            assert_true(threads_now() <= before + (int)hdi_copy_pool_count(rt));
         }
         close_pool(rt);
         threads_become(before);
@@ -127,13 +127,13 @@ static void a_pool_that_is_not_needed_starts_no_thread(void **state)
     close_pool(rt);
     rt = open_pool(0);
     run_items(rt, 0, 100);
-    assert_int_equal(hdi_copiers_count(rt), 0);
+    assert_int_equal(hdi_copy_pool_count(rt), 0);
     assert_int_equal(threads_now(), before);
     close_pool(rt);
     rt = open_pool(8);
     rt->is_inline = true;
     run_items(rt, 0, 100);
-    assert_int_equal(hdi_copiers_count(rt), 0);
+    assert_int_equal(hdi_copy_pool_count(rt), 0);
     assert_int_equal(threads_now(), before);
     close_pool(rt);
 }
@@ -186,7 +186,7 @@ static void each_node_has_its_share_of_workers(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         size_t workers[3] = {0};
         for (size_t k = 0; k < table[i].limit; k++) {
-            size_t next = hdi_copiers_next_home(workers, table[i].homes, table[i].wanted, table[i].limit);
+            size_t next = hdi_copy_pool_next_home(workers, table[i].homes, table[i].wanted, table[i].limit);
             assert_true(next < table[i].homes);
             if (table[i].wanted < table[i].homes && k < (table[i].limit + table[i].homes - 1) / table[i].homes) {
                 assert_int_equal(next, table[i].wanted); /* these first */
@@ -225,7 +225,7 @@ static void workers_that_are_sent_away_come_back_when_called(void **state)
     hd_runtime *rt = open_pool(3);
     for (int i = 0; i < 5; i++) {
         shared s = {.wanted = 30};
-        hdi_copiers_share(rt, 0, 3, away, &s);
+        hdi_copy_pool_share(rt, 0, 3, away, &s);
         atomic_store(&s.over, true);
         /* all of them once, and then again for each call */
         assert_true(atomic_load(&s.helpers) <= 3 * (atomic_load(&s.callers) + 1));
@@ -253,7 +253,7 @@ static void nobody_is_at_it_when_it_is_over(void **state)
     hd_runtime *rt = open_pool(4);
     for (int i = 0; i < 200; i++) {
         shared s = {.wanted = 1};
-        hdi_copiers_share(rt, i % DEVICES, 1 + (size_t)i % 5, ended_by_helper, &s);
+        hdi_copy_pool_share(rt, i % DEVICES, 1 + (size_t)i % 5, ended_by_helper, &s);
         assert_int_equal(atomic_load(&s.inside), 0);
         int helpers = atomic_load(&s.helpers);
         assert_true(helpers >= 1 && helpers <= 4);
@@ -299,7 +299,7 @@ static hdi_turn even_out(void *context, bool caller)
 static void *share_fair(void *argument)
 {
     fair_side *mine = argument;
-    hdi_copiers_share(mine->rt, 0, 4, even_out, mine);
+    hdi_copy_pool_share(mine->rt, 0, 4, even_out, mine);
     return NULL;
 }
 
@@ -340,7 +340,7 @@ static void without_threads_the_caller_does_it_all(void **state)
     assert_int_equal(threads_now(), before);
     /* the next ones get workers again */
     shared s = {.wanted = 1};
-    hdi_copiers_share(rt, 0, 4, away, &s);
+    hdi_copy_pool_share(rt, 0, 4, away, &s);
     assert_true(atomic_load(&s.helpers) >= 1);
     close_pool(rt);
     pthread_attr_destroy(&huge);
@@ -363,9 +363,9 @@ static void pools_come_and_go(void **state)
     }
     threads_become(before);
     hd_runtime *rt = open_pool(3);
-    hdi_copiers_release(rt);
-    hdi_copiers_release(rt); /* of a runtime that is only half made: nothing */
-    assert_ok(hdi_copiers_create(rt));
+    hdi_copy_pool_release(rt);
+    hdi_copy_pool_release(rt); /* of a runtime that is only half made: nothing */
+    assert_ok(hdi_copy_pool_create(rt));
     close_pool(rt);
 }
 

@@ -1,4 +1,4 @@
-/* copiers.c - see copiers.h.
+/* copy_pool.c - see copy_pool.h.
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of the thread that it belongs to. A worker takes one turn at
  * the job that has the fewest workers, those of its own memory node first, and then looks again: that is what shares them out. It stays at one of
@@ -7,7 +7,7 @@
  * Always: a job is unlinked and without workers before its thread returns; `workers`, `away` and `over` change under the pool's mutex; after a worker
  * has counted itself out of a job it does not touch it.
  */
-#include "data/copiers.h"
+#include "data/copy_pool.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -38,12 +38,12 @@ typedef struct home {
 } home;
 
 typedef struct worker {
-    struct hdi_copiers *pool;
+    struct hdi_copy_pool *pool;
     pthread_t thread;
     home *home;
 } worker;
 
-struct hdi_copiers {
+struct hdi_copy_pool {
     pthread_mutex_t lock;
     pthread_cond_t left; /* a worker was the last to leave a job */
     job *jobs;           /* newest first */
@@ -56,12 +56,12 @@ struct hdi_copiers {
     int64_t spin_ns;
     _Atomic size_t limit; /* of workers, plus 1; 0: not worked out yet */
     _Atomic int nodes[HDI_DEVICES_MAX];
-    worker workers[HDI_COPIERS_MOST];
+    worker workers[HDI_COPY_POOL_MOST];
 };
 
-hd_status hdi_copiers_create(hd_runtime *rt)
+hd_status hdi_copy_pool_create(hd_runtime *rt)
 {
-    struct hdi_copiers *pool = calloc(1, sizeof *pool);
+    struct hdi_copy_pool *pool = calloc(1, sizeof *pool);
     if (!pool) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
@@ -72,13 +72,13 @@ hd_status hdi_copiers_create(hd_runtime *rt)
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         atomic_store_explicit(&pool->nodes[i], NODE_UNREAD, memory_order_relaxed);
     }
-    rt->copiers = pool;
+    rt->copy_pool = pool;
     return HD_OK;
 }
 
-void hdi_copiers_release(hd_runtime *rt)
+void hdi_copy_pool_release(hd_runtime *rt)
 {
-    struct hdi_copiers *pool = rt->copiers;
+    struct hdi_copy_pool *pool = rt->copy_pool;
     if (!pool) {
         return;
     }
@@ -97,7 +97,7 @@ void hdi_copiers_release(hd_runtime *rt)
     pthread_cond_destroy(&pool->left);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
-    rt->copiers = NULL;
+    rt->copy_pool = NULL;
 }
 
 /* ---- how many, and where: relaxed, since whoever works it out finds the same ---- */
@@ -107,7 +107,7 @@ static int node_of(const hd_runtime *rt, int device)
     if (device < 0) {
         return NODE_ANY;
     }
-    _Atomic int *known = &rt->copiers->nodes[device];
+    _Atomic int *known = &rt->copy_pool->nodes[device];
     int node = atomic_load_explicit(known, memory_order_relaxed);
     if (node == NODE_UNREAD) {
         node = hdi_numa_node(rt->devices[device]->facts.bus_id);
@@ -133,26 +133,26 @@ static size_t nodes_with_devices(const hd_runtime *rt)
 /* Of the whole pool. */
 static size_t limit_of(const hd_runtime *rt)
 {
-    size_t known = atomic_load_explicit(&rt->copiers->limit, memory_order_relaxed);
+    size_t known = atomic_load_explicit(&rt->copy_pool->limit, memory_order_relaxed);
     if (known == 0) {
         /* The engines and the program need some, too; with few there is nothing to be shared out. */
         size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
-        size_t usual = HDI_COPIERS_USUAL * nodes_with_devices(rt);
+        size_t usual = HDI_COPY_POOL_USUAL * nodes_with_devices(rt);
         size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
         most = rt->is_inline ? 0 : most; /* no thread may be started */
-        known = 1 + (most < HDI_COPIERS_MOST ? most : HDI_COPIERS_MOST);
-        atomic_store_explicit(&rt->copiers->limit, known, memory_order_relaxed);
+        known = 1 + (most < HDI_COPY_POOL_MOST ? most : HDI_COPY_POOL_MOST);
+        atomic_store_explicit(&rt->copy_pool->limit, known, memory_order_relaxed);
     }
     return known - 1;
 }
 
-size_t hdi_copiers_count(const hd_runtime *rt)
+size_t hdi_copy_pool_count(const hd_runtime *rt)
 {
     size_t limit = limit_of(rt);
-    return rt->options.copy_threads >= 0 || limit < HDI_COPIERS_USUAL ? limit : HDI_COPIERS_USUAL;
+    return rt->options.copy_threads >= 0 || limit < HDI_COPY_POOL_USUAL ? limit : HDI_COPY_POOL_USUAL;
 }
 
-size_t hdi_copiers_next_home(const size_t *workers, size_t homes, size_t wanted, size_t limit)
+size_t hdi_copy_pool_next_home(const size_t *workers, size_t homes, size_t wanted, size_t limit)
 {
     if (wanted < homes && workers[wanted] < (limit + homes - 1) / homes) {
         return wanted;
@@ -173,7 +173,7 @@ static size_t crowd(const job *j, int node)
     return j->node == node || j->node == NODE_ANY ? 2 * workers : 4 * workers + 1;
 }
 
-static job *pick(const struct hdi_copiers *pool, int node)
+static job *pick(const struct hdi_copy_pool *pool, int node)
 {
     job *best = NULL;
     for (job *j = pool->jobs; j; j = j->next) {
@@ -186,7 +186,7 @@ static job *pick(const struct hdi_copiers *pool, int node)
     return best;
 }
 
-static void take_turn(struct hdi_copiers *pool, job *j)
+static void take_turn(struct hdi_copy_pool *pool, job *j)
 {
     atomic_fetch_add_explicit(&j->workers, 1, memory_order_relaxed);
     pthread_mutex_unlock(&pool->lock);
@@ -222,7 +222,7 @@ static void settle(const worker *w)
 static void *run_worker(void *argument)
 {
     const worker *w = argument;
-    struct hdi_copiers *pool = w->pool;
+    struct hdi_copy_pool *pool = w->pool;
     home *at = w->home;
     settle(w);
     pthread_mutex_lock(&pool->lock);
@@ -244,7 +244,7 @@ static void *run_worker(void *argument)
 }
 
 /* The home that is near the job; their number: none is, or all are. */
-static size_t home_of(const struct hdi_copiers *pool, const job *j)
+static size_t home_of(const struct hdi_copy_pool *pool, const job *j)
 {
     size_t i = 0;
     while (i < pool->n_homes && pool->homes[i].node != j->node) {
@@ -255,7 +255,7 @@ static size_t home_of(const struct hdi_copiers *pool, const job *j)
 
 static void find_homes(hd_runtime *rt)
 {
-    struct hdi_copiers *pool = rt->copiers;
+    struct hdi_copy_pool *pool = rt->copy_pool;
     for (int i = 0; i < rt->n_devices; i++) {
         const job near = {.node = node_of(rt, i)};
         if (home_of(pool, &near) == pool->n_homes) {
@@ -267,7 +267,7 @@ static void find_homes(hd_runtime *rt)
 /* Starts workers until the job can have as many as it wants, near it as long as there may be more, or no more can be had. */
 static void start_workers(hd_runtime *rt, const job *j)
 {
-    struct hdi_copiers *pool = rt->copiers;
+    struct hdi_copy_pool *pool = rt->copy_pool;
     if (pool->n_homes == 0) {
         find_homes(rt);
     }
@@ -277,7 +277,7 @@ static void start_workers(hd_runtime *rt, const job *j)
         workers[i] = pool->homes[i].workers;
     }
     for (; idle < j->most && pool->started < limit_of(rt); idle++) {
-        size_t next = hdi_copiers_next_home(workers, pool->n_homes, near, limit_of(rt));
+        size_t next = hdi_copy_pool_next_home(workers, pool->n_homes, near, limit_of(rt));
         worker *w = &pool->workers[pool->started];
         *w = (worker){.pool = pool, .home = &pool->homes[next]};
         if (hdi_thread_start(&w->thread, run_worker, w)) {
@@ -294,7 +294,7 @@ typedef struct call {
 } call;
 
 /* Calls as many sleepers as the job can have, those near it first; one that is about to sleep sees that the doorbell moved. */
-static void ring(struct hdi_copiers *pool, const job *j, call *c)
+static void ring(struct hdi_copy_pool *pool, const job *j, call *c)
 {
     size_t near = home_of(pool, j), left = j->most;
     for (size_t k = 0; k < pool->n_homes; k++) {
@@ -308,7 +308,7 @@ static void ring(struct hdi_copiers *pool, const job *j, call *c)
     }
 }
 
-static void wake(struct hdi_copiers *pool, const call *c, size_t n_homes)
+static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_homes)
 {
     for (size_t i = 0; i < n_homes; i++) {
         if (c->count[i]) {
@@ -321,7 +321,7 @@ static void wake(struct hdi_copiers *pool, const call *c, size_t n_homes)
 
 static void begin(hd_runtime *rt, job *j)
 {
-    struct hdi_copiers *pool = rt->copiers;
+    struct hdi_copy_pool *pool = rt->copy_pool;
     call c;
     pthread_mutex_lock(&pool->lock);
     j->next = pool->jobs;
@@ -333,7 +333,7 @@ static void begin(hd_runtime *rt, job *j)
     wake(pool, &c, n_homes);
 }
 
-static void call_back(struct hdi_copiers *pool, job *j)
+static void call_back(struct hdi_copy_pool *pool, job *j)
 {
     call c;
     pthread_mutex_lock(&pool->lock);
@@ -350,7 +350,7 @@ static size_t workers_at(const job *j)
 }
 
 /* No worker joins any more; waits for those that are still at it. */
-static void end(struct hdi_copiers *pool, job *j)
+static void end(struct hdi_copy_pool *pool, job *j)
 {
     pthread_mutex_lock(&pool->lock);
     job **link = &pool->jobs;
@@ -372,10 +372,10 @@ static void end(struct hdi_copiers *pool, job *j)
     }
 }
 
-void hdi_copiers_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
-                       void *context)
+void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
+                         void *context)
 {
-    size_t count = hdi_copiers_count(rt);
+    size_t count = hdi_copy_pool_count(rt);
     most = most < count ? most : count;
     if (most == 0) {
         while (turn(context, true) != HDI_TURN_OVER) {
@@ -386,10 +386,10 @@ void hdi_copiers_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)
     begin(rt, &j);
     for (hdi_turn t; (t = turn(context, true)) != HDI_TURN_OVER;) {
         if (t == HDI_TURN_DID && atomic_load_explicit(&j.away, memory_order_relaxed)) {
-            call_back(rt->copiers, &j);
+            call_back(rt->copy_pool, &j);
         }
     }
-    end(rt->copiers, &j);
+    end(rt->copy_pool, &j);
 }
 
 typedef struct items {
@@ -411,10 +411,11 @@ static hdi_turn next_item(void *context, bool caller)
     return HDI_TURN_DID;
 }
 
-void hdi_copiers_run(hd_runtime *rt, int device, size_t count, void (*work)(void *context, size_t item), void *context)
+void hdi_copy_pool_run(hd_runtime *rt, int device, size_t count, void (*work)(void *context, size_t item),
+                       void *context)
 {
     items all = {.work = work, .context = context, .count = count};
     if (count) {
-        hdi_copiers_share(rt, device, count - 1, next_item, &all);
+        hdi_copy_pool_share(rt, device, count - 1, next_item, &all);
     }
 }
