@@ -124,7 +124,7 @@ static bool start_team(team *t, double slices, int *started, char *error)
         failed = pthread_create(&t->members[*started].thread, NULL, member_main, &t->members[*started]);
     }
     while (!failed && atomic_load_explicit(&t->ready, memory_order_relaxed) < t->n) {
-        hdi_nap(50 * 1000);
+        hdi_sleep_for(50 * 1000);
     }
     t->deadline = alloc_slice_end(t->side->x, slices);
     t->each_until = alloc_slice_end(t->side->x, slices / 4);
@@ -480,7 +480,7 @@ static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint6
             uint64_t held = driver_before - now + reserved_before;
             out->driver_peak = held > out->driver_peak ? held : out->driver_peak;
         }
-        hdi_nap(SAMPLE_NS);
+        hdi_sleep_for(SAMPLE_NS);
     }
     return true;
 }

@@ -136,7 +136,7 @@ static bool measure_busy(copy_experiment *x, hd_runtime *runtime, probe *p, char
     for (int i = 0; i < n && ok; i++) { /* beside nothing there is nothing to measure */
         while (atomic_load_explicit(&loads[i].moved, memory_order_relaxed) == 0 &&
                !atomic_load_explicit(&loads[i].ended, memory_order_relaxed)) {
-            hdi_nap(100000);
+            hdi_sleep_for(100000);
         }
     }
     ok = ok && measure(x, p, &x->submits.busy, error);

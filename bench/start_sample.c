@@ -168,7 +168,7 @@ static bool run_open(const char *settings, start_result *r)
     return ok;
 }
 
-static void nap(uint64_t ns)
+static void sleep_for(uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
     nanosleep(&t, NULL);
@@ -185,7 +185,7 @@ static bool lose_first(hd_runtime *runtime, char *error)
         if (!report_check(hd_device_info(runtime, 0, &info), "hd_device_info", error)) {
             return false;
         }
-        nap(LOOK_NS);
+        sleep_for(LOOK_NS);
     }
     return true;
 }
@@ -195,7 +195,7 @@ static bool run_restart(const char *settings, start_result *r)
     hd_runtime *runtime = NULL;
     hd_kernel *fill = NULL;
     bool ok = open_all(settings, &runtime, &fill, r);
-    nap(spare_ns); /* also where there is none, so that all else is alike */
+    sleep_for(spare_ns); /* also where there is none, so that all else is alike */
     ok = ok && lose_first(runtime, r->error);
     uint64_t begin = stats_monotonic();
     ok = ok && report_check(hd_device_restart(runtime, 0), "hd_device_restart", r->error) &&

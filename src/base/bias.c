@@ -19,7 +19,7 @@
 #endif
 
 #define YIELDS 16
-#define NAP_NS 20000
+#define SLEEP_NS 20000
 
 static long barrier(int command)
 {
@@ -111,7 +111,7 @@ void hdi_bias_visit(hdi_bias *bias)
         if (rounds < YIELDS) {
             sched_yield();
         } else {
-            hdi_nap(NAP_NS); /* the owner has lost its processor, maybe to this thread */
+            hdi_sleep_for(SLEEP_NS); /* the owner has lost its processor, maybe to this thread */
         }
     }
 }

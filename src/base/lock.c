@@ -2,8 +2,8 @@
  *
  * Threads: any. Always: returns holding the lock; threads of the queue get it in the order in which they queued up.
  * A waiting thread first looks again for about as long as a section lasts. Then it yields, so that a holder without a processor gets one.
- * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock; the others nap, and meanwhile the lock
- * is open to all. So a nap leaves no open lock unused, and nobody waits for ever.
+ * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock; the others sleep for a while each, and meanwhile the lock
+ * is open to all. So a sleep leaves no open lock unused, and nobody waits for ever.
  */
 #include "base/lock.h"
 
@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "base/wait.h"
 
-enum { PAUSES = 100, YIELDS = 8, NAP_FIRST_NS = 5000, NAP_LAST_NS = 50000 };
+enum { PAUSES = 100, YIELDS = 8, SLEEP_FIRST_NS = 5000, SLEEP_LAST_NS = 50000 };
 
 /* Looks before it tries, so that waiting threads share the cache line instead of pulling it from the holder. */
 static bool try_when_open(hdi_lock *lock)
@@ -29,11 +29,11 @@ static bool try_first(hdi_lock *lock)
 static void take_in_turn(hdi_lock *lock)
 {
     unsigned mine = atomic_fetch_add_explicit(&lock->last_turn, 1, memory_order_relaxed);
-    int64_t nap = NAP_FIRST_NS;
+    int64_t sleep_ns = SLEEP_FIRST_NS;
     /* pairs with the release store below: the thread before has taken back `urgent` */
     while (atomic_load_explicit(&lock->turn, memory_order_acquire) != mine) {
-        hdi_nap(nap);
-        nap = nap * 2 < NAP_LAST_NS ? nap * 2 : NAP_LAST_NS;
+        hdi_sleep_for(sleep_ns);
+        sleep_ns = sleep_ns * 2 < SLEEP_LAST_NS ? sleep_ns * 2 : SLEEP_LAST_NS;
     }
     atomic_store_explicit(&lock->urgent, 1, memory_order_relaxed);
     for (int looks = 1; !try_first(lock); looks++) {

@@ -1,7 +1,7 @@
 /* lock.h - a lock for sections of some tens of nanoseconds.
  *
  * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields, then queues up
- * and naps, so a holder that lost its processor is not spun against. Whoever comes first takes an open lock, except while the first of
+ * and sleeps for a while, so a holder that lost its processor is not spun against. Whoever comes first takes an open lock, except while the first of
  * the queue asks for it: then everybody else lets it go first. So no thread waits for longer than those before it in the queue.
  *
  * Not recursive. Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on

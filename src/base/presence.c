@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "base/wait.h"
 
-#define NAP_NS 100000
+#define SLEEP_NS 100000
 
 _Thread_local hdi_presence *hdi_presence_own;
 static _Thread_local hdi_presence *fenced_own; /* the same, also where owners fence */
@@ -188,7 +188,7 @@ bool hdi_presence_await(const void *runtime, int64_t deadline)
         if (hdi_clock_ns() >= deadline) {
             return false;
         }
-        hdi_nap(NAP_NS);
+        hdi_sleep_for(SLEEP_NS);
     }
     return true;
 }

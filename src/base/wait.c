@@ -1,4 +1,4 @@
-/* wait.c - futexes that work across processes, condition variables with deadlines, naps, and how long to spin.
+/* wait.c - futexes that work across processes, condition variables with deadlines, timed sleeps, and how long to spin.
  *
  * Threads: any; no locks. Always: a futex wait returns at its deadline at the latest, whatever happens to the waker.
  */
@@ -99,7 +99,7 @@ bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadlin
     return pthread_cond_timedwait(cond, mutex, &limit) != ETIMEDOUT;
 }
 
-void hdi_nap(int64_t ns)
+void hdi_sleep_for(int64_t ns)
 {
     if (ns <= 0) {
         return;

@@ -41,7 +41,7 @@ void hdi_cond_init(pthread_cond_t *cond);
 bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /* Sleeps for about `ns` nanoseconds. */
-void hdi_nap(int64_t ns);
+void hdi_sleep_for(int64_t ns);
 
 /* One turn of a spin loop: with few processors (fewer than 4) somebody else's turn on this one, since the work waited for may need
  * it, else a pause. */

@@ -68,7 +68,7 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
     return b ? b->address : 0;
 }
 
-#define CLAIM_NAP_NS 10000
+#define CLAIM_SLEEP_NS 10000
 
 /* Whether the buffer is the one that the handle stands for, be it lost. Under its order lock; seq_cst, see hd_free. */
 static bool is_still(const struct hd_buffer *b, const hd_buffer *handle)
@@ -85,7 +85,7 @@ bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
     bool still = is_still(b, handle);
     while (__builtin_expect(still && hdi_uses_claimed(&b->uses), 0)) {
         hdi_lock_release(order);
-        hdi_nap(CLAIM_NAP_NS);
+        hdi_sleep_for(CLAIM_SLEEP_NS);
         hdi_lock_take(order);
         still = is_still(b, handle);
     }

@@ -117,7 +117,7 @@ static hd_status wait_for(climb *c, bool others)
             break;
         }
         waited = true;
-        hdi_patience_nap(&p);
+        hdi_patience_sleep(&p);
         if (hdi_caches_cached(rt, c->device->index)) {
             hdi_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
         }

@@ -108,7 +108,7 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
-        hdi_patience_nap(p);
+        hdi_patience_sleep(p);
         prospect now = look(rt, own);
         if (now.number != seen.number) {
             hdi_patience_moved(p);

@@ -27,7 +27,7 @@
 #include "memory/host_pool.h"
 
 #define TICK_NS ((int64_t)250000000)
-#define NAP_NS ((int64_t)2000000000) /* when nothing has changed: magazines and pinned memory do not wake it */
+#define SLEEP_NS ((int64_t)2000000000) /* when nothing has changed: magazines and pinned memory do not wake it */
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
 #define RETURN_AT_ONCE                                                                                                 \
@@ -192,7 +192,7 @@ static void *run(void *context)
             continue;
         }
         atomic_store_explicit(&rt->maintenance_asleep, !busy, memory_order_relaxed);
-        int64_t until = hdi_clock_ns() + (busy ? TICK_NS : NAP_NS);
+        int64_t until = hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
         hdi_cond_wait(&k->wish, &k->lock, until);
         atomic_store_explicit(&rt->maintenance_asleep, false, memory_order_relaxed);
     }

@@ -114,7 +114,7 @@ static bool read_page(int descriptor, hdi_report *out)
         if (before == after) {
             return hdi_report_is_sane(out);
         }
-        hdi_nap(1000000);
+        hdi_sleep_for(1000000);
     }
     return false;
 }

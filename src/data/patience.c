@@ -7,9 +7,9 @@
 #include "base/presence.h"
 #include "base/wait.h"
 
-#define NAP_LEAST_NS 50000
-#define NAP_MOST_NS 1000000
-#define NAP_SHARE 64          /* of the time without anything that moves */
+#define SLEEP_LEAST_NS 50000
+#define SLEEP_MOST_NS 1000000
+#define SLEEP_SHARE 64        /* of the time without anything that moves */
 #define ASK_AGAIN_NS 10000000 /* a look at all threads takes a lock */
 
 hdi_patience hdi_patience_begin(hd_runtime *rt)
@@ -44,10 +44,10 @@ bool hdi_patience_over(hdi_patience *p, bool quiet)
     return p->end != HDI_PATIENCE_NONE;
 }
 
-void hdi_patience_nap(const hdi_patience *p)
+void hdi_patience_sleep(const hdi_patience *p)
 {
-    int64_t nap = (hdi_clock_ns() - p->moved) / NAP_SHARE;
-    hdi_nap(nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap > NAP_MOST_NS ? NAP_MOST_NS : nap);
+    int64_t sleep_ns = (hdi_clock_ns() - p->moved) / SLEEP_SHARE;
+    hdi_sleep_for(sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns);
 }
 
 const char *hdi_patience_text(const hdi_patience *p, char out[HDI_PATIENCE_TEXT])

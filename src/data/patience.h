@@ -41,7 +41,7 @@ bool hdi_patience_over(hdi_patience *p, bool quiet);
 bool hdi_patience_too_long(const hdi_patience *p);
 
 /* Sleeps until it makes sense to look again: a small part of the time without anything that moves. */
-void hdi_patience_nap(const hdi_patience *p);
+void hdi_patience_sleep(const hdi_patience *p);
 
 /* Why it was given up, for a message: "nothing was freed or finished for 5 s (option memory_patience)". "" where it was not waited. */
 #define HDI_PATIENCE_TEXT 160

@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 
 #define ARCHIVINGS_MOST 1000 /* each moves something, or waits for something, where the log is as its writer left it */
-#define CLAIM_NAP_NS 10000   /* somebody's walk over thousands of segments takes about that long */
+#define CLAIM_SLEEP_NS 10000 /* somebody's walk over thousands of segments takes about that long */
 
 typedef struct submission {
     hd_runtime *rt;
@@ -164,7 +164,7 @@ static bool wait_for_claims(submission *s)
     for (size_t i = 0; !s->claims && i < s->n_uses; i++) {
         while (hdi_use_is_same(&s->uses[i]) && hdi_uses_claimed(&s->uses[i].buffer->uses)) {
             hdi_submit_unlock(s->lane->device, s->locks);
-            hdi_nap(CLAIM_NAP_NS);
+            hdi_sleep_for(CLAIM_SLEEP_NS);
             hdi_submit_lock(s->lane->device, s->locks);
             waited = true;
         }

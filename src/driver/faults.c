@@ -85,7 +85,7 @@ static hdcu_result before(int entry)
 {
     count(&calls);
     if (applies(&delay_rule, &delay_matches, entry)) {
-        hdi_nap(delay_rule.value * 1000);
+        hdi_sleep_for(delay_rule.value * 1000);
     }
     if (applies(&fault_rule, &fault_matches, entry)) {
         count(&hits);

@@ -15,7 +15,7 @@
 
 #define ROOM_FIRST 1024
 #define UNSURE_NS 1000000000 /* nobody takes so long over a record, and lives */
-#define UNSURE_NAP_NS 20000
+#define UNSURE_SLEEP_NS 20000
 
 /* Stretches of positions that failed alike, each an hdi_failure: they have one length, begin at equal distances, and what is to blame moves on
  * from one to the next by equal steps. */
@@ -131,7 +131,7 @@ static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, 
             };
             return true;
         }
-        hdi_nap(UNSURE_NAP_NS);
+        hdi_sleep_for(UNSURE_SLEEP_NS);
         logged = hdi_failure_logged(&device->channel, number, position, out);
     }
     return logged == HDI_LOGGED_YES;

@@ -16,16 +16,16 @@
 #include "base/thread.h"
 #include "driver/blas.h"
 
-/* Naps while work is in flight: a small part of how long nothing has happened yet, since that much may be lost at the end. With few processors
+/* Timed sleeps while work is in flight: a small part of how long nothing has happened yet, since that much may be lost at the end. With few processors
  * a larger one: the work may need them. */
-#define NAP_LEAST_NS 20000
-#define NAP_MOST_NS 500000
-#define NAP_PART 1024
-#define NAP_PART_OF_FEW 16
+#define SLEEP_LEAST_NS 20000
+#define SLEEP_MOST_NS 500000
+#define SLEEP_PART 1024
+#define SLEEP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
 #define SEEN_NS 1000      /* some times as long as a processor keeps a store to itself */
-#define TIDY_NS 500000000 /* a nap without anything in flight, while chains are there to be given back */
+#define TIDY_NS 500000000 /* of a timed sleep without anything in flight, while chains are there to be given back */
 
 void hdi_engine_ring(hdi_engine_shared *engine)
 {
@@ -66,8 +66,8 @@ void hdi_engine_see_heads(hdi_engine *engine)
     }
 }
 
-/* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a nap, if there is one. */
-static bool has_new_work(hdi_engine *engine, bool naps)
+/* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a timed sleep, if there is one. */
+static bool has_new_work(hdi_engine *engine, bool timed)
 {
     for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
         uint64_t bits = atomic_load_explicit(&engine->shared->active[w], memory_order_seq_cst);
@@ -77,7 +77,7 @@ static bool has_new_work(hdi_engine *engine, bool naps)
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             uint64_t head = atomic_load_explicit(&shared->head, memory_order_seq_cst);
             if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) &&
-                !(naps && atomic_load_explicit(&engine->feeds[lane].blocked, memory_order_relaxed))) {
+                !(timed && atomic_load_explicit(&engine->feeds[lane].blocked, memory_order_relaxed))) {
                 return true;
             }
         }
@@ -110,7 +110,7 @@ static bool has_wishes(hdi_engine *engine)
     return false;
 }
 
-/* A nap ends by itself: so there it is enough that a store is seen by others in this time. Not worth an interrupt of every processor. */
+/* A timed sleep ends by itself: so there it is enough that a store is seen by others in this time. Not worth an interrupt of every processor. */
 static void let_stores_be_seen(void)
 {
     int64_t end = hdi_clock_ns() + SEEN_NS;
@@ -119,7 +119,7 @@ static void let_stores_be_seen(void)
     }
 }
 
-static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t nap)
+static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, int64_t sleep_ns)
 {
     uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_seq_cst);
     /* Sequentially consistent with the submitter's store of `head` followed by its load of `asleep`. */
@@ -135,15 +135,15 @@ static void sleep_until_needed(hdi_engine *engine, bool in_flight, bool first, i
         atomic_fetch_add_explicit(&engine->shared->sleeps, 1, memory_order_relaxed);
         bool for_ever = !in_flight && !engine->chains_used;
         hdi_futex_wait(&engine->shared->doorbell, doorbell,
-                       for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? nap : TIDY_NS));
+                       for_ever ? INT64_MAX : hdi_clock_ns() + (in_flight ? sleep_ns : TIDY_NS));
     }
     atomic_store_explicit(&engine->shared->asleep, 0, memory_order_seq_cst);
 }
 
-static int64_t nap_after(int64_t quiet)
+static int64_t sleep_after(int64_t quiet)
 {
-    int64_t nap = quiet / (hdi_cpu_count() < FEW_PROCESSORS ? NAP_PART_OF_FEW : NAP_PART);
-    return nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap > NAP_MOST_NS ? NAP_MOST_NS : nap;
+    int64_t sleep_ns = quiet / (hdi_cpu_count() < FEW_PROCESSORS ? SLEEP_PART_OF_FEW : SLEEP_PART);
+    return sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns;
 }
 
 /* The last thing that the thread does: hdi_engine_stop may join it without waiting for the driver. */
@@ -168,8 +168,9 @@ static void *engine_thread(void *argument)
         return NULL;
     }
     int64_t quiet_since = 0;
-    bool first = true;                            /* nap since something happened */
-    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); /* of this thread: its naps are shorter than the usual slack */
+    bool first = true; /* timed sleep since something happened */
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL,
+          0UL); /* of this thread: its timed sleeps are shorter than the usual slack */
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = hdi_engine_pass(engine);
         if (pass.progress) {
@@ -188,7 +189,7 @@ static void *engine_thread(void *argument)
         }
         hdi_chains_tidy(engine, pass.now);
         uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
-        sleep_until_needed(engine, pass.in_flight, first, nap_after(pass.now - quiet_since));
+        sleep_until_needed(engine, pass.in_flight, first, sleep_after(pass.now - quiet_since));
         first = !pass.in_flight || doorbell != atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
         quiet_since = first ? 0 : quiet_since;
     }

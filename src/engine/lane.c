@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DOUBT_NAP_NS 1000000
+#define DOUBT_SLEEP_NS 1000000
 
 bool hdi_waits_make(hdi_waits *waits, size_t n_lanes)
 {
@@ -481,7 +481,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
         if (in_time && is_stuck(lane, head)) {
             hdi_device_doubt(lane->device);
-            hdi_nap(DOUBT_NAP_NS);
+            hdi_sleep_for(DOUBT_SLEEP_NS);
             in_time = hdi_clock_ns() < deadline;
         }
     }

@@ -9,14 +9,14 @@
 #include "engine/engine.h"
 
 #define GONE_NS 1000000000
-#define NAP_NS 1000000
+#define SLEEP_NS 1000000
 
 int hdi_device_gone(hdi_device *device, int code)
 {
     bool watched = device->runtime->workers != NULL;
     int64_t deadline = hdi_deadline(GONE_NS);
     while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
-        hdi_nap(NAP_NS);
+        hdi_sleep_for(SLEEP_NS);
     }
     int lost = hdi_device_lost(device);
     return lost ? lost : code;

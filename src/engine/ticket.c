@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/wait.h"
 
-#define INLINE_NAP_NS 20000
-#define DOUBT_NAP_NS 1000000
+#define INLINE_SLEEP_NS 20000
+#define DOUBT_SLEEP_NS 1000000
 #define LOOK_NS 1000000000 /* a worker process may wake nobody, and be woken by nobody */
 
 void hdi_want(_Atomic uint64_t *wish, uint64_t position)
@@ -42,7 +42,7 @@ static bool wait_inline(hd_runtime *rt, const hdi_lane_shared *shared, uint64_t 
             return false;
         }
         if (now - start > rt->spin_ns) {
-            hdi_nap(deadline - now < INLINE_NAP_NS ? deadline - now : INLINE_NAP_NS);
+            hdi_sleep_for(deadline - now < INLINE_SLEEP_NS ? deadline - now : INLINE_SLEEP_NS);
         } else {
             hdi_spin_turn();
         }
@@ -116,7 +116,7 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
     while (in_time && rt->is_process && !hdi_lane_report_can_be(device, number) &&
            !hdi_lane_has_ended(device, number, position)) {
         hdi_device_doubt(device);
-        hdi_nap(DOUBT_NAP_NS);
+        hdi_sleep_for(DOUBT_SLEEP_NS);
         in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);
     }
     return in_time;

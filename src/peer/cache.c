@@ -17,7 +17,7 @@
 #include "peer/record.h"
 
 #define HEADING "heddle peer finding 1"
-#define LOCK_NAP_NS 10000000
+#define LOCK_SLEEP_NS 10000000
 #define LOCK_TIMES_MOST 10 /* the patience */
 
 /* ---- keys ---- */
@@ -333,7 +333,7 @@ static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context)
         if (over || !taken || now - since > patience_ns || (now - begun) / LOCK_TIMES_MOST > patience_ns) {
             return false;
         }
-        hdi_nap(LOCK_NAP_NS);
+        hdi_sleep_for(LOCK_SLEEP_NS);
     }
     return !enough || !enough(context);
 }

@@ -14,10 +14,10 @@
 #include "base/wait.h"
 #include "worker/spawn.h"
 
-#define END_NS 5000000000   /* a process that has said everything, or was killed, gets this long to end */
-#define LEAVE_NS 2000000000 /* the same where nobody wants to know any more: hd_close waits for that */
-#define END_NAP_NS 1000000  /* between looks whether it has, on kernels that do not tell */
-#define LOOK_MS 25          /* between looks whether this process was held up, or nobody wants to know any more */
+#define END_NS 5000000000    /* a process that has said everything, or was killed, gets this long to end */
+#define LEAVE_NS 2000000000  /* the same where nobody wants to know any more: hd_close waits for that */
+#define END_SLEEP_NS 1000000 /* between looks whether it has, on kernels that do not tell */
+#define LOOK_MS 25           /* between looks whether this process was held up, or nobody wants to know any more */
 #define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 
@@ -71,7 +71,7 @@ static bool await_end(const hdi_process *process, int64_t deadline, siginfo_t *i
             struct pollfd p = {.fd = process->pidfd, .events = POLLIN};
             poll(&p, 1, (int)(left / 1000000) + 1);
         } else {
-            hdi_nap(END_NAP_NS);
+            hdi_sleep_for(END_SLEEP_NS);
         }
     }
     return true;

@@ -36,7 +36,7 @@
 
 #define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets this long in any case */
 #define RELEASE_NS 5000000000    /* beyond close_timeout, for giving everything back */
-#define LOOK_NAP_NS 1000000
+#define LOOK_SLEEP_NS 1000000
 
 static void release_kernels(hd_runtime *rt)
 {
@@ -120,7 +120,7 @@ static bool await_given_up(hdi_device *device, int64_t deadline, hd_error *left)
             }
             return false;
         }
-        hdi_nap(LOOK_NAP_NS);
+        hdi_sleep_for(LOOK_SLEEP_NS);
     }
     return true;
 }

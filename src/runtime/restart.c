@@ -21,7 +21,7 @@
 #include "worker/workers.h"
 
 #define END_TIMES 10 /* times the option worker_timeout */
-#define NAP_NS 200000
+#define SLEEP_NS 200000
 
 /* Nothing from before is in the channel's way. Nobody else touches these now. */
 static void clean_channel(hdi_device *device)
@@ -105,7 +105,7 @@ static hd_status await_end(hdi_device *device)
         if (hdi_is_closing(device->runtime) || hdi_clock_ns() > deadline) {
             return not_ended(device);
         }
-        hdi_nap(NAP_NS);
+        hdi_sleep_for(SLEEP_NS);
     }
     return HD_OK;
 }

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/wait.h"
 
-#define NAP_NS 1000000
+#define SLEEP_NS 1000000
 
 hd_status hdi_wire_pair(int ends[2])
 {
@@ -62,7 +62,7 @@ static bool wait_for(int socket, short events, int64_t deadline)
             return true; /* also for an error: the next try says which */
         }
         if (ready < 0 && errno != EINTR) {
-            hdi_nap(NAP_NS); /* the system has no memory for the call */
+            hdi_sleep_for(SLEEP_NS); /* the system has no memory for the call */
         }
         /* nothing yet: `left` says whether there is time for more */
     }
@@ -118,7 +118,7 @@ hdi_wire_result hdi_wire_send(int socket, const void *bytes, size_t n, const int
             if (hdi_clock_ns() >= deadline) {
                 return HDI_WIRE_TIMEOUT;
             }
-            hdi_nap(NAP_NS);
+            hdi_sleep_for(SLEEP_NS);
             break;
         case EPIPE:
         case ECONNRESET:

@@ -135,7 +135,7 @@ static void keeps_the_owner_out(void **unused)
             }
             hdi_bias_visit(&s->bias);
             before = s->first;
-            hdi_nap(5000000);
+            hdi_sleep_for(5000000);
             s->torn += s->first != before;
             hdi_bias_end_visit(&s->bias);
         }
@@ -166,7 +166,7 @@ static void waits_for_the_owner_to_leave(void **unused)
         for (int i = 0; i < VISITORS; i++) {
             assert_int_equal(pthread_create(&threads[i], NULL, visits_once, s), 0);
         }
-        hdi_nap(20000000);
+        hdi_sleep_for(20000000);
         assert_int_equal(s->visits, 0);
         assert_false(s->stop);
         hdi_bias_leave(&s->bias);

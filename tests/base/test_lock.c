@@ -42,7 +42,7 @@ static void waits_for_a_slow_holder(void **unused)
     assert_false(hdi_lock_try(&lock));
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, add, NULL), 0);
-    hdi_nap(20000000);
+    hdi_sleep_for(20000000);
     assert_int_equal(counter, 0);
     hdi_lock_release(&lock);
     pthread_join(thread, NULL);

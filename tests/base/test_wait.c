@@ -36,7 +36,7 @@ static void gives_up_at_the_deadline(void **unused)
 static void *set_and_wake(void *argument)
 {
     _Atomic uint32_t *word = argument;
-    hdi_nap(5 * MS);
+    hdi_sleep_for(5 * MS);
     atomic_store(word, 1);
     hdi_futex_wake(word, INT32_MAX);
     return NULL;
@@ -92,9 +92,9 @@ static void deadlines_do_not_overflow(void **unused)
     assert_int_equal(hdi_deadline(INT64_MAX), INT64_MAX);
     int64_t now = hdi_clock_ns();
     assert_true(hdi_deadline(0) >= now);
-    hdi_nap(-1);
-    hdi_nap(0);
-    hdi_nap(1000);
+    hdi_sleep_for(-1);
+    hdi_sleep_for(0);
+    hdi_sleep_for(1000);
     assert_true(hdi_clock_ns() > now);
 }
 
@@ -107,7 +107,7 @@ typedef struct signalled {
 static void *set_and_signal(void *argument)
 {
     signalled *s = argument;
-    hdi_nap(5 * MS);
+    hdi_sleep_for(5 * MS);
     pthread_mutex_lock(&s->lock);
     s->set = true;
     pthread_cond_broadcast(&s->cond);

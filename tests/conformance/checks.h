@@ -177,7 +177,7 @@ static inline int64_t conf_now(void)
     return (int64_t)t.tv_sec * CONF_SECOND + t.tv_nsec;
 }
 
-static inline void conf_nap_ms(int milliseconds)
+static inline void conf_sleep_ms(int milliseconds)
 {
     struct timespec t = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000L};
     nanosleep(&t, NULL);
@@ -215,7 +215,7 @@ CONF_UNUSED static bool conf_childless(void)
         if (conf_children() == 0) {
             return true;
         }
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     return false;
 }

@@ -78,7 +78,7 @@ CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool qu
     CONF_TRUE(s.reserved_peak_bytes <= s.limit_bytes);
     const char *odd = quiet ? pool_odd(runtime, device) : NULL;
     for (int i = 0; i < 200 && odd != NULL; i++) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
         odd = pool_odd(runtime, device);
     }
     if (odd != NULL) {
@@ -126,7 +126,7 @@ CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
         pool_drive(runtime, device);
         CONF_OK(hd_memory_trim(runtime, device, 0, NULL));
         if (i > 0) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         if (conf_now() - start > POOL_WAIT) {
             s = pool_stats(runtime, device);

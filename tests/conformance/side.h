@@ -54,7 +54,7 @@ CONF_UNUSED static void side_settle(side *s)
         int now = atomic_load(&s->begun), id = atomic_load(&s->id);
         quiet = id != 0 && now == begun && wk_state(id) == 'S' ? quiet + 1 : 0;
         begun = now;
-        conf_nap_ms(2);
+        conf_sleep_ms(2);
     }
 }
 

@@ -96,9 +96,9 @@ static void while_others_go_on(void **state)
             CONF_EQUAL(pthread_create(&threads[i], NULL, goes_on, &each[i]), 0);
         }
         while (atomic_load(&all.inside) < callers) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
-        conf_nap_ms(round);
+        conf_sleep_ms(round);
         conf_close(all.runtime);
         for (int i = 0; i < callers; i++) {
             pthread_join(threads[i], NULL);
@@ -196,9 +196,9 @@ static void what_is_done_is_right(void **state)
             CONF_EQUAL(pthread_create(&threads[i], NULL, does_it, &each[i]), 0);
         }
         while (atomic_load(&all.inside) < callers) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
-        conf_nap_ms(round % 5);
+        conf_sleep_ms(round % 5);
         conf_close(all.runtime);
         for (int i = 0; i < callers; i++) {
             pthread_join(threads[i], NULL);
@@ -265,13 +265,13 @@ static void while_others_wait(void **state)
         pthread_t thread;
         CONF_EQUAL(pthread_create(&thread, NULL, waits, &w), 0);
         while (!atomic_load(&w.about_to)) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
-        conf_nap_ms(way * 10);
+        conf_sleep_ms(way * 10);
         hd_device_stats stats = {.size = sizeof stats};
         while (way == 3 && stats.ring_full_stalls == 0) { /* it waits for room */
             CONF_OK(hd_device_get_stats(w.runtime, 0, &stats));
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         conf_close(w.runtime);
         pthread_join(thread, NULL); /* before the gate opens */

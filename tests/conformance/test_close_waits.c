@@ -141,9 +141,9 @@ static void closes_while(waiter *w, const char *name)
     conf_failure_ends_program = true;
     CONF_EQUAL(pthread_create(&thread, NULL, begins, w), 0);
     while (!atomic_load(&w->about_to)) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
-    conf_nap_ms(20); /* it waits by now, on a machine that is not too busy; and must come back on any */
+    conf_sleep_ms(20); /* it waits by now, on a machine that is not too busy; and must come back on any */
     hd_close(w->runtime);
     if (strstr(hd_message(), "did not come back") != NULL) {
         conf_fail_at(__FILE__, __LINE__, "%s: %s", name, hd_message());

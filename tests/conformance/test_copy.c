@@ -397,7 +397,7 @@ static void a_kernel_waits_for_its_copy_alone(void **state)
                 CONF_OK(hd_buffer_wait(z[i], HD_READ_WRITE, 60 * CONF_SECOND));
             }
             hd_ticket end = write_late(&h, x[n - 1], 77, ms), first, last = {NULL, 0};
-            conf_nap_ms(20); /* the engines have nothing to do but that, and sleep */
+            conf_sleep_ms(20); /* the engines have nothing to do but that, and sleep */
             for (int i = 0; i < n; i++) {
                 CONF_OK(hd_copy(y[i], 0, x[i], 0, bytes, NULL));
                 CONF_OK(conf_copy(i == 0 ? own : lane, h.kernels, z[i], 0, y[i], 0, words, i == 0 ? &first : &last));

@@ -178,7 +178,7 @@ static void order_holds_behind_a_failure(void **state)
     hd_arg args[] = {hd_inout(gate.pinned)};
     CONF_OK(hd_launch(lane, k.spin, conf_dims(1, 1, 1), conf_dims(1, 1, 1), 0, args, 1, &gate.ticket));
     while (__atomic_load_n(&gate.flags[0], __ATOMIC_ACQUIRE) == 0) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     CONF_OK(wk_launch_one(lane, k.hello, z, NULL));         /* holds up what writes z */
     hd_status status = hd_copy(x, 0, other, 0, 4096, NULL); /* fails, in a while */
@@ -188,7 +188,7 @@ static void order_holds_behind_a_failure(void **state)
     pthread_t thread;
     CONF_EQUAL(pthread_create(&thread, NULL, copies_behind_a_failure, theirs), 0);
     pthread_join(thread, NULL);
-    conf_nap_ms(700); /* for what must not overtake, were it to */
+    conf_sleep_ms(700); /* for what must not overtake, were it to */
     wk_gate_open(&gate);
     CONF_OK(hd_wait(gate.ticket, 60 * CONF_SECOND));
     CONF_FILLED(z, 0, 1, 4096);
@@ -322,7 +322,7 @@ static void wait_for_memory(int number, siginfo_t *info, void *context)
         if (late[i].memory && at >= late[i].memory && at < late[i].memory + late[i].bytes) {
             atomic_store(&late[i].looked_at, true);
             while (!atomic_load(&late[i].there)) {
-                conf_nap_ms(1);
+                conf_sleep_ms(1);
             }
             mprotect(late[i].memory, late[i].bytes, PROT_READ | PROT_WRITE);
             return;
@@ -374,18 +374,18 @@ static void who_waits_for_a_chunk_gets_the_first(void **state)
         }
         for (int i = 0; i < LATE - 2; i++) {
             while (!atomic_load(&late[i].looked_at)) {
-                conf_nap_ms(1);
+                conf_sleep_ms(1);
             }
         }
         for (int i = 0; i < 2; i++) {
             CONF_EQUAL(pthread_create(&ids[last[i]], NULL, writes_late, &late[last[i]]), 0);
-            conf_nap_ms(50); /* so that they wait, one after the other */
+            conf_sleep_ms(50); /* so that they wait, one after the other */
         }
         /* One chunk comes back, of the size that the second one wants. */
         int second = last[1];
         atomic_store(&late[second == LATE - 2 ? 0 : LATE_SMALL].there, true);
         while (!atomic_load(&late[second].written)) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         for (int i = 0; i < LATE; i++) {
             atomic_store(&late[i].there, true);
@@ -436,7 +436,7 @@ static void closing_in_the_middle(void **state)
     }
     wk_usage after = wk_use();
     for (int i = 0; i < 1000 && (after.threads > before.threads + 2 || after.children > before.children); i++) {
-        conf_nap_ms(5); /* one that was joined may be listed for a moment more */
+        conf_sleep_ms(5); /* one that was joined may be listed for a moment more */
         after = wk_use();
     }
     CONF_TRUE(after.threads <= before.threads + 2 && after.children <= before.children);
@@ -507,7 +507,7 @@ static void lose_one(const char *fault, int lost, bool kills)
             CONF_EQUAL(pthread_create(&ids[i], NULL, carries_until_lost, &porters[i]), 0);
         }
         while (kills && atomic_load(&moved) < 20 * round) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         if (kills) {
             CONF_EQUAL(kill(wk_pid(runtime, lost), SIGKILL), 0);

@@ -306,7 +306,7 @@ static void late_work_of_a_lost_device_spoils_nothing(void **state)
             readers[i] = (reader){.buffer = x[i], .status = HD_OK};
             CONF_EQUAL(pthread_create(&threads[i], NULL, reads, &readers[i]), 0);
         }
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
         /* device 0: longer work that all that is written below waits for */
         conf_slow_run(&slow[0], lanes[0], NULL, 0, 120, NULL);
         for (int i = 0; i < n_writes; i++) {

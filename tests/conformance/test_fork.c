@@ -231,7 +231,7 @@ static void leaves_by_signal(void *argument)
 
 static void *sleeps(void *argument)
 {
-    conf_nap_ms(50);
+    conf_sleep_ms(50);
     _exit(argument == NULL ? 0 : 1);
 }
 

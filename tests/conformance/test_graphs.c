@@ -181,7 +181,7 @@ static void rest(void)
     for (int i = 0; i < w.n_lanes; i++) {
         CONF_OK(hd_lane_wait(w.lanes[i], 60 * CONF_SECOND));
     }
-    conf_nap_ms(12);
+    conf_sleep_ms(12);
 }
 
 /* Launches that follow each other in a lane; now and then as many as the driver's queue does not take behind one that is slow, so that the engine

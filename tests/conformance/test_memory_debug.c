@@ -171,7 +171,7 @@ static void freed_memory_shows(void **state)
     hd_free(b);
     /* it is done behind all work, not at once */
     while (peek(&l, out, address) != (uint32_t)freed_word || peek(&l, out, address + 3996) != (uint32_t)freed_word) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     CONF_FILLED(near, 0, 0x5678, 4000);
     hd_free(near);
@@ -198,7 +198,7 @@ static void held_memory_stays_as_it_is(void **state)
     }
     /* a read of the buffer would wait for its fill; by address there is only this */
     while (peek(&l, out, address) == (uint32_t)fresh_word) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     CONF_EQUAL(peek(&l, out, address), 0x1234);
     poke(&l, out, address + 4001, 0x11); /* what a recording may do wrong */
@@ -208,7 +208,7 @@ static void held_memory_stays_as_it_is(void **state)
     CONF_EQUAL(stats_of(l.runtime, 0).overruns, 1);
     CONF_TRUE(strstr(hd_message(), "'held'") != NULL);
     while (peek(&l, out, address) != (uint32_t)freed_word) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     hd_free(out);
     conf_close(l.runtime);

@@ -151,7 +151,7 @@ static void holds_up(void *context, const hd_finding *finding)
     held_up *h = context;
     pthread_barrier_wait(&h->inside);
     while (!atomic_load(&h->go)) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     atomic_store(&h->left, true);
 }
@@ -168,7 +168,7 @@ static void *frees_twice(void *context)
 static void *lets_go(void *context)
 {
     held_up *h = context;
-    conf_nap_ms(20);
+    conf_sleep_ms(20);
     atomic_store(&h->go, true);
     return NULL;
 }

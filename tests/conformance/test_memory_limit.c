@@ -311,9 +311,9 @@ static void *holds_memory(void *argument)
     CONF_OK(hd_alloc(hd_default_lane(t->runtime, 0), 12 * POOL_MIB, &w->held));
     pthread_barrier_wait(&w->barrier);
     while (!atomic_load(&w->free_it)) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
-    conf_nap_ms(30);
+    conf_sleep_ms(30);
     hd_free(w->held);
     return NULL;
 }
@@ -395,7 +395,7 @@ static void *consumes(void *argument)
         hd_buffer *x = q->buffers[q->taken++];
         pthread_mutex_unlock(&q->lock);
         if (i % 4 == 0) {
-            conf_nap_ms(1); /* slower than the producer */
+            conf_sleep_ms(1); /* slower than the producer */
         }
         uint32_t word = 0;
         CONF_OK(hd_read(x, q->each - 4, &word, 4));

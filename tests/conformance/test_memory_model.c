@@ -356,7 +356,7 @@ static void *disturb(void *argument)
         if (conf_chance(&t->random, 3)) {
             MODEL_OK(hd_memory_trim(m.runtime, device, conf_below(&t->random, 16 * POOL_MIB), NULL));
         }
-        conf_nap_ms(2);
+        conf_sleep_ms(2);
     }
     return NULL;
 }

@@ -139,7 +139,7 @@ static void another_process_is_seen(void **state)
     while (json != NULL && find_held(json) < 0) {
         CONF_TRUE(json_is_document(json));
         free(json);
-        conf_nap_ms(20);
+        conf_sleep_ms(20);
         json = outside(p.pid, HD_REPORT_JSON);
     }
     CONF_TRUE(json != NULL && json_is_document(json));

@@ -30,7 +30,7 @@ static void *is_there(void *argument)
     }
     pthread_barrier_wait(&o->barrier);
     while (!atomic_load(&o->over)) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     return NULL;
 }
@@ -127,7 +127,7 @@ static void *frees_slowly(void *argument)
     pthread_barrier_wait(&s->barrier);
     int64_t before = conf_now();
     for (int i = 0; i < PIECES; i++) {
-        conf_nap_ms(PATIENCE_MS / 4);
+        conf_sleep_ms(PATIENCE_MS / 4);
         hd_free(s->pieces[i]);
         int64_t now = conf_now();
         s->longest = now - before > s->longest ? now - before : s->longest;

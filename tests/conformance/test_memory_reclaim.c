@@ -303,7 +303,7 @@ static void is_replaced_while_others_allocate(void **state)
         }
         now = next;
         if (i % 8 == 0) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
     atomic_store(&st.stop, true);
@@ -324,18 +324,18 @@ static void is_replaced_while_others_allocate(void **state)
 
 typedef struct early {
     atomic_int early, limit;
-    int nap_ms;
+    int sleep_ms;
     int64_t first_begin, last_end;
     int64_t longest_gap;
 } early;
 
-static bool naps(void *context, const hd_reclaim *what)
+static bool sleeps(void *context, const hd_reclaim *what)
 {
     early *e = context;
     int64_t begin = conf_now();
     e->first_begin = e->first_begin == 0 ? begin : e->first_begin;
     atomic_fetch_add(what->reason == HD_RECLAIM_EARLY ? &e->early : &e->limit, 1);
-    conf_nap_ms(e->nap_ms);
+    conf_sleep_ms(e->sleep_ms);
     e->last_end = conf_now();
     return false;
 }
@@ -363,8 +363,8 @@ static void early_calls_need_pressure(void **state)
             "host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=%d", cases[i].reclaim);
         hd_lane *lane = hd_default_lane(runtime, 0);
         hd_buffer *x = NULL, *none = NULL;
-        early e = {.nap_ms = 1};
-        CONF_OK(hd_memory_on_reclaim(runtime, naps, &e));
+        early e = {.sleep_ms = 1};
+        CONF_OK(hd_memory_on_reclaim(runtime, sleeps, &e));
         CONF_OK(hd_alloc(lane, cases[i].live * POOL_MIB, &x));
         churn(lane, 100);
         CONF_EQUAL(atomic_load(&e.limit), 0);
@@ -392,9 +392,9 @@ static void early_calls_are_bounded(void **state)
         conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=10");
     hd_lane *lane = hd_default_lane(runtime, 0);
     hd_buffer *x = NULL;
-    early e = {.nap_ms = 10};
+    early e = {.sleep_ms = 10};
     CONF_OK(hd_alloc(lane, 52 * POOL_MIB, &x)); /* pressure between 0.81 and 0.86: no bonus */
-    CONF_OK(hd_memory_on_reclaim(runtime, naps, &e));
+    CONF_OK(hd_memory_on_reclaim(runtime, sleeps, &e));
     while (atomic_load(&e.early) < 6) {
         churn(lane, 50);
     }
@@ -421,9 +421,9 @@ static void early_calls_while_a_thread_blocks(void **state)
         conf_slow_make(&slow, runtime, 0);
         hd_lane *lane = hd_default_lane(runtime, 0);
         hd_buffer *x = NULL;
-        early e = {.nap_ms = 0};
+        early e = {.sleep_ms = 0};
         CONF_OK(hd_alloc(lane, 32 * POOL_MIB, &x)); /* with what `slow` has above 0.50 and below 0.75 */
-        CONF_OK(hd_memory_on_reclaim(runtime, naps, &e));
+        CONF_OK(hd_memory_on_reclaim(runtime, sleeps, &e));
         for (double ms = 20; atomic_load(&e.early) == 0 && ms < 30000; ms *= 2) {
             hd_ticket ticket;
             conf_slow_run(&slow, lane, NULL, 0, ms, &ticket);

@@ -366,7 +366,7 @@ static void *works_on_what_is_lost(void *argument)
                 conf_fail_at(__FILE__, __LINE__, "%s: %s", hd_status_name(error.status), error.message);
             }
             atomic_fetch_add(&l->lost, 1);
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         } else {
             atomic_fetch_add(&l->good, 1);
         }
@@ -394,24 +394,24 @@ static void a_device_is_lost_meanwhile(void **state)
     for (int round = 0; round < (CONF_SLOWNESS > 1 ? 3 : 12); round++) {
         unsigned good = atomic_load(&l.good);
         while (atomic_load(&l.good) < good + 20) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         unsigned lost = atomic_load(&l.lost);
         hd_device_info_t info = {.size = sizeof info};
         CONF_OK(hd_device_info(runtime, 0, &info));
         CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
         while (!info.lost) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
             CONF_OK(hd_device_info(runtime, 0, &info));
         }
         while (round % 2 == 0 && atomic_load(&l.lost) == lost) {
-            conf_nap_ms(1); /* until one of them has noticed */
+            conf_sleep_ms(1); /* until one of them has noticed */
         }
         CONF_OK(hd_device_restart(runtime, 0));
     }
     unsigned good = atomic_load(&l.good);
     while (atomic_load(&l.good) < good + 50) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     atomic_store(&l.stop, true);
     pool_join(threads, 5);

@@ -108,12 +108,12 @@ static void is_given_back_when_idle(void **state)
         hd_free(x);
         hd_free(small);
         while (pool_stats(runtime, 0).reserved_bytes > 16 * POOL_MIB) { /* 6 live, and some head room */
-            conf_nap_ms(5);
+            conf_sleep_ms(5);
         }
         CONF_FILLED(y, 0, (uint32_t)round, 6 * POOL_MIB);
         hd_free(y);
         while (pool_stats(runtime, 0).reserved_bytes != 0) {
-            conf_nap_ms(5);
+            conf_sleep_ms(5);
         }
         CONF_EQUAL(pool_stats(runtime, 0).cached_bytes, 0);
     }

@@ -31,7 +31,7 @@ static bool meet(meeting *m, const hdi_device *device)
 {
     atomic_fetch_add(&m->begun, 1);
     while (m->wanted && atomic_load(&m->begun) < DEVICES) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     return m->fails == device->index;
 }

@@ -46,7 +46,7 @@ static void buffers_are_freed_meanwhile(void **state)
     for (int i = 0; i < 60; i++) {
         hd_buffer *next = make(runtime, i % hd_device_count(runtime), t.bytes);
         hd_free(atomic_exchange(&t.buffer, next));
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     atomic_store(&t.stop, true);
     for (int i = 0; i < threads; i++) {
@@ -117,7 +117,7 @@ static void the_device_is_lost_in_the_middle(void **state)
             CONF_EQUAL(pthread_create(&ids[i], NULL, transfer_until_lost, &victims[i]), 0);
         }
         while (atomic_load(&moved) < 4 * round) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         CONF_EQUAL(kill(wk_pid(runtime, 0), SIGKILL), 0);
         CONF_OK(hd_write(other, 0, data, 9 * MIB));

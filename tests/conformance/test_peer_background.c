@@ -52,7 +52,7 @@ static hd_runtime *open_waiting(const char *more)
 static void await_test(void)
 {
     while (!exists("waiting")) {
-        conf_nap_ms(2);
+        conf_sleep_ms(2);
     }
 }
 
@@ -68,7 +68,7 @@ static int good_way(hd_runtime *runtime)
 static void await_way(hd_runtime *runtime, hd_buffer *dst, int dst_device, hd_buffer *src, int src_device, int way)
 {
     while (copy_once(runtime, dst, dst_device, src, src_device) != way) {
-        conf_nap_ms(2);
+        conf_sleep_ms(2);
     }
 }
 
@@ -209,7 +209,7 @@ static void begin_askers(asker *askers, hd_runtime *runtime, hd_buffer *far)
     }
     for (int i = 0; i < 3; i++) {
         while (!atomic_load(&askers[i].about_to)) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
 }
@@ -282,8 +282,8 @@ static void hd_close_ends_a_test(void **state)
             CONF_EQUAL(askers[i].status, HD_ERROR_HANDLE);
         }
         CONF_TRUE(exists("wait") && conf_childless());
-        while (count_tests() != 0) { /* a nap of the script's */
-            conf_nap_ms(2);
+        while (count_tests() != 0) { /* the script sleeps */
+            conf_sleep_ms(2);
         }
     }
 }

@@ -38,7 +38,7 @@ static void threads_wait_for_one_test(void **state)
         CONF_EQUAL(pthread_create(&askers[i].thread, NULL, ask_somehow, &askers[i]), 0);
     }
     while (!exists("waiting")) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     remove_file("wait");
     for (int i = 0; i < 9; i++) {
@@ -69,7 +69,7 @@ static void two_runtimes_test_in_turn(void **state)
         CONF_EQUAL(pthread_create(&askers[i].thread, NULL, ask_somehow, &askers[i]), 0);
     }
     while (!exists("waiting")) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     remove_file("wait");
     int remembered = 0;
@@ -98,7 +98,7 @@ static void nothing_else_waits_for_a_test(void **state)
     asker a = {.runtime = runtime, .device = 0, .owner = 1, .how = 1};
     CONF_EQUAL(pthread_create(&a.thread, NULL, ask_somehow, &a), 0);
     while (!exists("waiting")) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     for (int d = 0; d < 3; d++) {
         kernels_are_right(runtime, d, d);
@@ -247,7 +247,7 @@ static void findings_outlive_a_restart(void **state)
         CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
         while (!info.lost) {
             CONF_OK(hd_device_info(runtime, lost, &info));
-            conf_nap_ms(2);
+            conf_sleep_ms(2);
         }
         expect_good(runtime, 0, 1);
         CONF_OK(hd_device_restart(runtime, lost));
@@ -286,9 +286,9 @@ static void a_test_ends_with_its_program(void **state)
     pid_t child = 0;
     CONF_EQUAL(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
     while (count_runs() == 0) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
-    conf_nap_ms(300); /* it has most likely begun; if not, it ends all the same */
+    conf_sleep_ms(300); /* it has most likely begun; if not, it ends all the same */
     CONF_EQUAL(kill(child, SIGKILL), 0);
     CONF_TRUE(waitpid(child, NULL, 0) == child);
     /* everything that runs from the case's folder, or has its settings, goes */
@@ -307,7 +307,7 @@ static void a_test_ends_with_its_program(void **state)
             break;
         }
         CONF_TRUE(tries < 3000 * CONF_SLOWNESS);
-        conf_nap_ms(10);
+        conf_sleep_ms(10);
     }
 }
 

@@ -216,7 +216,7 @@ static void run(const char *settings)
                               .next_word = (uint32_t)(i + 1) << 24};
         CONF_EQUAL(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
-    conf_nap_ms((int)conf_number_from("HEDDLE_STRESS_SECONDS", 3) * 1000);
+    conf_sleep_ms((int)conf_number_from("HEDDLE_STRESS_SECONDS", 3) * 1000);
     atomic_store(&s.stop, true);
     for (int i = 0; i < n_threads; i++) {
         pthread_join(threads[i], NULL);

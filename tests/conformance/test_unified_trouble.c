@@ -209,7 +209,7 @@ static void its_device_is_lost(void **state)
     CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
     hd_device_loss loss = {.size = sizeof loss};
     while (hd_loss_next(runtime, &loss) != HD_OK) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     void *p = NULL;
     NO_ELEMENT(hd_element(x, 0, 4, HD_READ), HD_ERROR_DEVICE_LOST, "hd_element");

@@ -31,7 +31,7 @@ static void *goes_on(void *argument)
         CONF_OK(conf_fill(lane, k, x, 0, words, word, NULL));
         CONF_OK(hd_copy(b->pinned, 0, x, 0, bytes, NULL));
         CONF_FILLED(b->pinned, 0, word, bytes);
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     hd_free(x);
     return NULL;
@@ -137,7 +137,7 @@ static void faults_and_restarts(void **state)
     }
     int seen = atomic_load(&by.rounds);
     while (alone && atomic_load(&by.rounds) < seen + 3) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     late = wk_use();
     wk_check_facts(runtime, s.lost, (uint64_t)rounds, (uint64_t)rounds);

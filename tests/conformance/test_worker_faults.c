@@ -249,7 +249,7 @@ static void a_short_stop_costs_nothing(void **state)
     for (int i = 0; i < 3; i++) {
         CONF_EQUAL(kill(pid, SIGSTOP), 0);
         while (wk_state(pid) != 'T') {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         CONF_OK(conf_fill(lane, k, x, 0, words, 5, &ticket));
         CONF_FAILS(hd_wait(ticket, 50 * CONF_MILLISECOND), HD_ERROR_TIMEOUT);

@@ -50,7 +50,7 @@ static void submit_unseen(scene *s)
 {
     CONF_EQUAL(kill(s->worker, SIGSTOP), 0);
     while (wk_state(s->worker) != 'T') {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     CONF_OK(conf_fill(s->lane, conf_builtins(s->runtime), s->x, 0, bytes / 4, 8, &s->ticket));
 }
@@ -106,7 +106,7 @@ static void done_goes_back(void **state)
     scene s = begin("");
     int64_t limit = conf_now() + 60 * CONF_SECOND;
     while (atomic_load(&s.inside->done_least) == 0 && conf_now() < limit) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     atomic_store(&s.inside->shared->done, 0);
     wk_readable(wk_descriptor(s.runtime), 60000);
@@ -231,7 +231,7 @@ static void *keeps_failed(void *argument)
     scene *s = argument;
     while (!hdi_device_lost(s->device)) {
         atomic_store(&s->inside->shared->failed, 1);
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     return NULL;
 }
@@ -360,9 +360,9 @@ static void nobody_is_woken(void **state)
         CONF_EQUAL(pthread_create(&w.thread, NULL, waits_without_limit, &w), 0);
         hdi_lane_shared *shared = s.inside->shared;
         while (atomic_load(&shared->sleepers) == 0) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
-        conf_nap_ms(50);
+        conf_sleep_ms(50);
         atomic_store(&shared->sleepers, 0);
         atomic_store(&shared->awaited, 0);
         for (int i = 0; i < HDI_LANES_MAX / 64; i++) {

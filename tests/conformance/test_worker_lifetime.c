@@ -61,7 +61,7 @@ static int dying_application(const char *how, int out)
         pid_t child = fork();
         if (child == 0) {
             close(out);
-            conf_nap_ms(8000);
+            conf_sleep_ms(8000);
             _exit(0);
         }
         CONF_TRUE(write(out, &child, sizeof child) == sizeof child);
@@ -236,7 +236,7 @@ static void killed_while_opening(void **state)
         close(in);
         int64_t limit = conf_now() + wk_gone_ms() * CONF_MILLISECOND * (CONF_SLOWNESS > 1 ? 4 : 1);
         while ((left = running(path)) != 0 && conf_now() < limit) {
-            conf_nap_ms(5);
+            conf_sleep_ms(5);
         }
     }
     CONF_EQUAL(setenv("HEDDLE_WORKER", resolved, 1), 0);
@@ -256,7 +256,7 @@ static void workers_stay_when_a_thread_ends(void **state)
     CONF_EQUAL(pthread_create(&thread, NULL, opens, &runtime), 0);
     pthread_join(thread, NULL);
     conf_track(NULL, runtime);
-    conf_nap_ms(300);
+    conf_sleep_ms(300);
     wk_no_loss(runtime);
     wk_others_work(runtime, -1);
     conf_close(runtime);
@@ -276,7 +276,7 @@ static void workers_stay_when_a_restarting_thread_ends(void **state)
     wk_lose_now(runtime, 0);
     CONF_EQUAL(pthread_create(&thread, NULL, restarts, runtime), 0);
     pthread_join(thread, NULL);
-    conf_nap_ms(300);
+    conf_sleep_ms(300);
     wk_no_loss(runtime);
     wk_works(runtime, 0);
     conf_close(runtime);
@@ -367,7 +367,7 @@ static void *reaps_everything(void *argument)
     while (!atomic_load(stop)) {
         int status;
         if (waitpid(-1, &status, WNOHANG) <= 0) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
     return NULL;
@@ -428,7 +428,7 @@ static void a_signal_of_the_terminal_is_the_applications(void **state)
         interrupted = 0;
         CONF_EQUAL(kill(0, SIGINT), 0);
         CONF_TRUE(interrupted);
-        conf_nap_ms(50);
+        conf_sleep_ms(50);
         wk_no_loss(runtime);
         wk_others_work(runtime, -1);
     }

@@ -54,7 +54,7 @@ static void the_order_of_the_living_stays(void **state)
         }
         CONF_OK(conf_fill(other, builtin, x, 0, words / 2, 2, NULL)); /* in another lane: after it all the same */
         CONF_OK(hd_fill(x, bytes / 2, 3, bytes / 2, NULL));
-        conf_nap_ms(50);
+        conf_sleep_ms(50);
         wk_gate_open(&gate);
         CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
         CONF_OK(hd_lane_wait(other, 60 * CONF_SECOND));
@@ -106,7 +106,7 @@ static void freed_memory_waits_for_the_living(void **state)
             CONF_OK(hd_alloc(other, bytes, &z[i]));
             CONF_OK(conf_fill(writer, builtin, z[i], 0, words, 0x20u + (uint32_t)i, NULL));
         }
-        conf_nap_ms(50);
+        conf_sleep_ms(50);
         wk_gate_open(&gate);
         CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
         CONF_OK(hd_lane_wait(writer, 60 * CONF_SECOND));

@@ -88,7 +88,7 @@ static void lanes_accept_work_again(void **state)
         pid_t pid = wk_pid(runtime, lost);
         CONF_EQUAL(kill(pid, SIGSTOP), 0);
         while (wk_state(pid) != 'T') {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         for (int i = 0; i <= n; i++) { /* in flight for sure */
             CONF_OK(conf_fill(i < n ? lanes[i] : mine, k, x[i], 0, words, 1, &bad[i]));

@@ -45,13 +45,13 @@ static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
     side s = {.function = restarts, .runtime = runtime, .device = lost};
     side_start(&s);
     for (int i = 0; i < 60 * CONF_SLOWNESS && !atomic_load(&s.ended); i++) {
-        conf_nap_ms(5);
+        conf_sleep_ms(5);
     }
     bool early = atomic_load(&s.ended);
     if (early) { /* then whatever comes now has to wait */
         CONF_OK(s.status);
         CONF_OK(conf_fill(lane, builtin, y, 0, words, 9, &ticket));
-        conf_nap_ms(100); /* it could run now */
+        conf_sleep_ms(100); /* it could run now */
     }
     wk_gate_open(&gate);
     side_join(&s);
@@ -161,7 +161,7 @@ static void grows(side *s)
          atomic_fetch_add(&s->begun, 1)) {
         hd_buffer *more = NULL;
         s->status = hd_alloc(s->lane, 64 << 20, &more);
-        conf_nap_ms(10);
+        conf_sleep_ms(10);
     }
 }
 
@@ -170,7 +170,7 @@ static void launches_on_the_lost(side *s)
 {
     for (s->status = HD_OK; !atomic_load(&s->stop); atomic_fetch_add(&s->begun, 1)) {
         s->status = conf_fill(s->lane, s->k, s->x, 0, words, 3, NULL);
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
 }
 
@@ -253,7 +253,7 @@ static void unloading_during_a_restart_unloads_nothing_else(void **state)
     wk_lose_now(runtime, lost);
     side_start(&restarting);
     for (int i = 0; i < 100 * CONF_SLOWNESS && !atomic_load(&restarting.ended); i++) {
-        conf_nap_ms(5); /* it may have to wait for the other */
+        conf_sleep_ms(5); /* it may have to wait for the other */
     }
     CONF_EQUAL(kill(worker, SIGCONT), 0);
     side_join(&unloading);

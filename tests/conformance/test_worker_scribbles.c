@@ -26,7 +26,7 @@ static void *write_over(void *unused)
 {
     (void)unused;
     uint64_t state = seed_of_writes;
-    conf_nap_ms(50); /* hd_open may be through by then: most seeds begin when work does */
+    conf_sleep_ms(50); /* hd_open may be through by then: most seeds begin when work does */
     for (;;) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
         size_t at = (size_t)(state >> 33);
@@ -36,7 +36,7 @@ static void *write_over(void *unused)
                                                 : (unsigned char *)own.engine;
         size_t room = area == (unsigned char *)own.engine ? sizeof *own.engine : 8 * sizeof *own.lanes;
         area[at % room] = (unsigned char)(state >> 40);
-        conf_nap_ms((int)(state >> 50 & 1));
+        conf_sleep_ms((int)(state >> 50 & 1));
     }
     return NULL;
 }

@@ -56,7 +56,7 @@ static pid_t await_spares(hd_runtime *runtime, int wanted)
 {
     pid_t found[CHILDREN_MOST] = {0};
     while (spares(runtime, found) != wanted) {
-        conf_nap_ms(2);
+        conf_sleep_ms(2);
     }
     return found[0];
 }
@@ -182,7 +182,7 @@ static void one_that_is_of_no_use_is_no_failure(void **state)
     pid_t spare = await_spares(runtime, 1);
     CONF_EQUAL(kill(spare, SIGSTOP), 0);
     while (wk_state(spare) != 'T') {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     lose_and_restart(runtime, 0);
     CONF_TRUE(wk_info(runtime, 0).worker_pid > 0);

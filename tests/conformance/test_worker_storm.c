@@ -159,7 +159,7 @@ static void keeps_a_copy(worker *w, int d)
                 }
                 atomic_fetch_add(&s.kept, 1);
             }
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
     hd_free(x);
@@ -201,11 +201,11 @@ static void *breaks_it(void *argument)
     while (!atomic_load(&s.stop)) {
         int d = (int)conf_below(&w->random, (uint64_t)s.devices);
         hd_device_info_t info = {.size = sizeof info};
-        conf_nap_ms((int)conf_below(&w->random, 40));
+        conf_sleep_ms((int)conf_below(&w->random, 40));
         if (hd_device_info(s.runtime, d, &info) == HD_OK && !info.lost && info.worker_pid > 0) {
             kill(info.worker_pid, SIGKILL);
         }
-        conf_nap_ms((int)conf_below(&w->random, 10));
+        conf_sleep_ms((int)conf_below(&w->random, 10));
         d = conf_chance(&w->random, 70) ? d : (int)conf_below(&w->random, (uint64_t)s.devices);
         hd_status status = hd_device_restart(s.runtime, d);
         if (status == HD_OK) {
@@ -233,7 +233,7 @@ static void blow(const char *settings)
                               .word = (uint32_t)(i + 1) << 24};
         CONF_EQUAL(pthread_create(&workers[i].thread, NULL, i < n_workers ? works_in_it : breaks_it, &workers[i]), 0);
     }
-    conf_nap_ms((int)conf_number_from("HEDDLE_STRESS_SECONDS", 3) * 1000);
+    conf_sleep_ms((int)conf_number_from("HEDDLE_STRESS_SECONDS", 3) * 1000);
     atomic_store(&s.stop, true);
     for (int i = 0; i < n_workers + n_breakers; i++) {
         pthread_join(workers[i].thread, NULL);
@@ -244,12 +244,12 @@ static void blow(const char *settings)
 
     /* the calm after it */
     hd_device_loss loss = {.size = sizeof loss};
-    conf_nap_ms(200); /* the last one that was killed is missed by then, or by the calls below */
+    conf_sleep_ms(200); /* the last one that was killed is missed by then, or by the calls below */
     for (int d = 0; d < s.devices; d++) {
         hd_status status = HD_OK;
         for (int i = 0; i < 50; i++) {
             status = hd_device_restart(s.runtime, d);
-            conf_nap_ms(2);
+            conf_sleep_ms(2);
         }
         CONF_OK(status);
     }

@@ -52,7 +52,7 @@ static void memory_of_a_failed_allocation_stays_ordered(void **state)
     CONF_OK(hd_alloc(other, large, &z));
     CONF_TRUE(conf_on_gpus || hd_buffer_address(z) == at); /* else this shows nothing */
     CONF_OK(conf_fill(other, builtin, z, 0, words, 9, NULL));
-    conf_nap_ms(100); /* it could run now */
+    conf_sleep_ms(100); /* it could run now */
     wk_gate_open(&gate);
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_FILLED(z, 0, 9, bytes);

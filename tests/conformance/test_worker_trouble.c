@@ -230,7 +230,7 @@ static void lost_again_meanwhile(void **state)
     CONF_TRUE(atomic_load(&k.killed) > 0);
     hd_status status = HD_OK;
     for (int i = 0; i < 10; i++) { /* one that was killed last may not be missed yet */
-        conf_nap_ms(20);
+        conf_sleep_ms(20);
         status = hd_device_restart(runtime, lost);
     }
     CONF_OK(status);
@@ -266,7 +266,7 @@ static void a_loss_is_told_once(void **state)
     CONF_OK(hd_alloc(hd_default_lane(runtime, lost), bytes, &x));
     CONF_EQUAL(kill(pid, SIGSTOP), 0);
     while (wk_state(pid) != 'T') {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
     CONF_OK(hd_fill(x, 0, 1, bytes, &ticket));
     CONF_EQUAL(kill(pid, SIGKILL), 0);

@@ -25,7 +25,7 @@ static void the_watchdog_knows_who_it_is(void **state)
     }
     CONF_OK(hd_wait(ticket, 100 * CONF_SECOND));
     conf_slow_free(&slow);
-    conf_nap_ms(wk_watchdog_ms() + wk_watchdog_ms() / 2);
+    conf_sleep_ms(wk_watchdog_ms() + wk_watchdog_ms() / 2);
     wk_no_loss(runtime);
 
     /* device 0 waits for what device 1 never finishes */
@@ -202,10 +202,10 @@ static void what_waits_for_the_dead_returns(const char *peers, int way)
     }
     for (int i = 0; i < n; i++) {
         while (!atomic_load(&waiters[i].begun)) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
-    conf_nap_ms(100); /* they are probably all waiting now; if not, that must be right as well */
+    conf_sleep_ms(100); /* they are probably all waiting now; if not, that must be right as well */
     if (way != WK_SPIN) {
         wk_lose(runtime, lost, way, k, first, shut);
     }
@@ -413,7 +413,7 @@ static void closing_with_a_stuck_worker(void **state)
         } else {
             CONF_EQUAL(kill(pids[last], SIGKILL), 0);
         }
-        conf_nap_ms(how % 2 * 20);
+        conf_sleep_ms(how % 2 * 20);
         conf_close(runtime);
         for (int d = 0; d < count && d < 64; d++) {
             CONF_TRUE(wk_goes(pids[d], wk_gone_ms()));

@@ -226,7 +226,7 @@ CONF_UNUSED static void traffic_goes_on(traffic *all, int more)
     for (int i = 0; i < all->n; i++) {
         traffic_thread *t = &all->threads[i];
         while (!atomic_load(&t->ended) && atomic_load(&t->rounds) < before[i] + more) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
         CONF_TRUE(!t->must_go_on || !atomic_load(&t->ended));
     }
@@ -237,7 +237,7 @@ CONF_UNUSED static void traffic_notices(traffic *all)
 {
     for (int i = 0; i < all->n; i++) {
         while (!all->threads[i].must_go_on && !atomic_load(&all->threads[i].ended)) {
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
 }

@@ -92,7 +92,7 @@ CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
     int64_t limit = conf_now() + milliseconds * CONF_MILLISECOND * (CONF_SLOWNESS > 1 ? 4 : 1);
     bool gone = wk_gone(pid);
     while (!gone && conf_now() < limit) {
-        conf_nap_ms(2);
+        conf_sleep_ms(2);
         gone = wk_gone(pid);
     }
     return gone;
@@ -479,7 +479,7 @@ CONF_UNUSED static void wk_gate_shut(wk_gate *gate, hd_runtime *runtime, hd_lane
     memset(flags, 0, 4096);
     CONF_OK(wk_launch_one(lane, k.spin, gate->pinned, &gate->ticket));
     while (__atomic_load_n(&gate->flags[0], __ATOMIC_ACQUIRE) == 0) {
-        conf_nap_ms(1);
+        conf_sleep_ms(1);
     }
 }
 

@@ -54,7 +54,7 @@ static int threads_now(void)
     return n;
 }
 
-static void nap(void)
+static void short_sleep(void)
 {
     struct timespec t = {0, 200000};
     nanosleep(&t, NULL);
@@ -63,7 +63,7 @@ static void nap(void)
 static void threads_become(int wanted)
 {
     while (threads_now() != wanted) { /* the alarm ends a program that waits for ever */
-        nap();
+        short_sleep();
     }
 }
 
@@ -82,7 +82,7 @@ static void count_item(void *context, size_t item)
     assert_true(item < t->items);
     atomic_fetch_add(&t->times[item], 1);
     if (item % 7 == 0) {
-        nap(); /* so that others get some */
+        short_sleep(); /* so that others get some */
     }
     atomic_fetch_sub(&t->inside, 1);
 }
@@ -215,7 +215,7 @@ static hdi_turn away(void *context, bool caller)
         return HDI_TURN_WAITS;
     }
     atomic_fetch_add(&s->callers, 1);
-    nap();
+    short_sleep();
     return atomic_load(&s->helpers) < s->wanted ? HDI_TURN_DID : HDI_TURN_OVER;
 }
 
@@ -238,7 +238,7 @@ static hdi_turn ended_by_helper(void *context, bool caller)
 {
     shared *s = context;
     atomic_fetch_add(&s->inside, 1);
-    nap();
+    short_sleep();
     atomic_fetch_sub(&s->inside, 1);
     if (!caller) {
         atomic_fetch_add(&s->helpers, 1);
@@ -281,7 +281,7 @@ static hdi_turn even_out(void *context, bool caller)
         if (mine->side == 1) {
             atomic_store(&f->second, true); /* only now: its job is in the list */
         }
-        nap();
+        short_sleep();
         return atomic_load(&f->even) ? HDI_TURN_OVER : HDI_TURN_DID;
     }
     bool second = atomic_load(&f->second);
@@ -290,7 +290,7 @@ static hdi_turn even_out(void *context, bool caller)
         if (atomic_load(&f->at[0]) == 2 && atomic_load(&f->at[1]) == 2) {
             atomic_store(&f->even, true);
         }
-        nap();
+        short_sleep();
     }
     atomic_fetch_sub(&f->at[mine->side], 1);
     return HDI_TURN_DID;
@@ -312,7 +312,7 @@ static void workers_are_shared_out_evenly(void **state)
     pthread_t threads[2];
     assert_int_equal(pthread_create(&threads[0], NULL, share_fair, &sides[0]), 0);
     while (atomic_load(&f.at[0]) < 4) {
-        nap();
+        short_sleep();
     }
     assert_int_equal(pthread_create(&threads[1], NULL, share_fair, &sides[1]), 0);
     pthread_join(threads[0], NULL);
@@ -357,7 +357,7 @@ static void pools_come_and_go(void **state)
             run_items(rt, 0, 20);
         }
         if (i % 3 == 2) {
-            nap(); /* asleep, or about to */
+            short_sleep(); /* asleep, or about to */
         }
         close_pool(rt);
     }

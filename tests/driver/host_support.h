@@ -232,14 +232,14 @@ static inline void gate_wait(void *data)
     gate *g = data;
     atomic_store(&g->entered, 1);
     while (!atomic_load(&g->open)) {
-        hdi_nap(50000);
+        hdi_sleep_for(50000);
     }
 }
 
 static inline void gate_await_entered(gate *g)
 {
     while (!atomic_load(&g->entered)) {
-        hdi_nap(50000);
+        hdi_sleep_for(50000);
     }
 }
 

@@ -167,7 +167,7 @@ static void elapsed_time_is_that_between_the_records(void **state)
     OK(d->cuEventRecord(to, s));
     OK(d->cuEventRecord(timeless, s));
     assert_int_equal(d->cuEventElapsedTime(&ms, from, to), HDCU_ERROR_NOT_READY);
-    hdi_nap(3000000);
+    hdi_sleep_for(3000000);
     atomic_store(&g.open, 1);
     OK(d->cuEventSynchronize(to));
     OK(d->cuEventElapsedTime(&ms, from, to));

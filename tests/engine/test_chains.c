@@ -419,7 +419,7 @@ static void executables_are_bounded_and_go(void **state)
         assert_in_range(atomic_load(&executables), 1, FIT);
     }
     while (atomic_load(&executables) > 0) {
-        conf_nap_ms(1); /* nobody uses them */
+        conf_sleep_ms(1); /* nobody uses them */
     }
     assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER));
     holds(&s, 2);

@@ -40,7 +40,7 @@ static void *reads_under_the_lock(void *argument)
     return NULL;
 }
 
-static void nap(void)
+static void short_sleep(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
@@ -50,7 +50,7 @@ static void settle(reader *r)
 {
     unsigned before = atomic_load(&r->rounds);
     for (int quiet = 0; quiet < 20;) {
-        nap();
+        short_sleep();
         unsigned now = atomic_load(&r->rounds);
         quiet = now == before ? quiet + 1 : 0;
         before = now;
@@ -67,7 +67,7 @@ static void a_half_written_record_does_not_hold_up_a_loss(void **state)
     reader r = {.lane = lane};
     assert_int_equal(pthread_create(&r.thread, NULL, reads_under_the_lock, &r), 0);
     while (atomic_load(&r.rounds) == 0) {
-        nap();
+        short_sleep();
     }
     atomic_fetch_add(&lane->shared->failure_changes, 1); /* here the worker was killed */
     settle(&r);

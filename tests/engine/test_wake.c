@@ -134,7 +134,7 @@ static void becomes_visible(const char *settings, bool rings)
         int64_t end = hdi_clock_ns() + PATIENCE_NS;
         while (atomic_load(&inside->shared->done) < inside->head) {
             assert_true(hdi_clock_ns() < end);
-            conf_nap_ms(1);
+            conf_sleep_ms(1);
         }
     }
     hd_close(rt);

@@ -102,9 +102,9 @@ static void *hold(void *argument)
 {
     int fd = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
     atomic_store(&holding, true);
-    const int64_t naps = *(const int64_t *)argument;
+    const int64_t sleeps = *(const int64_t *)argument;
     while (atomic_load(&holding)) {
-        hdi_nap(naps);
+        hdi_sleep_for(sleeps);
         hdi_cache_come_on(fd);
         atomic_fetch_add(&comings_on, 1);
     }
@@ -131,11 +131,11 @@ static bool never_enough(void *context)
 static void who_comes_on_is_waited_for(void **state)
 {
     (void)state;
-    int64_t naps = 20000000;
+    int64_t sleeps = 20000000;
     pthread_t holder;
-    assert_int_equal(pthread_create(&holder, NULL, hold, &naps), 0);
+    assert_int_equal(pthread_create(&holder, NULL, hold, &sleeps), 0);
     while (!atomic_load(&holding)) {
-        hdi_nap(1000000);
+        hdi_sleep_for(1000000);
     }
     asked = 0;
     assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL, NULL), -1);

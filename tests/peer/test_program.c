@@ -118,7 +118,7 @@ static void misbehave(void)
         raise(SIGKILL);
     } else if (role_is("meanwhile")) {
         kill(getppid(), SIGSTOP); /* for longer than the limit */
-        hdi_nap((int64_t)(SHORT_MS + 1500) * 1000000);
+        hdi_sleep_for((int64_t)(SHORT_MS + 1500) * 1000000);
         kill(getppid(), SIGCONT);
     }
 }

@@ -336,7 +336,7 @@ void scenario_work(scenario *s)
 
 /* ---- losses ---- */
 
-static void nap(void)
+static void short_sleep(void)
 {
     const struct timespec moment = {0, 2000000};
     nanosleep(&moment, NULL);
@@ -355,7 +355,7 @@ void scenario_restart(scenario *s)
         hd_device_info_t info = {.size = sizeof info};
         bool known = STEP(hd_device_info(s->runtime, i, &info));
         while (known && !info.lost && has_ended(info.worker_pid)) {
-            nap();
+            short_sleep();
             known = STEP(hd_device_info(s->runtime, i, &info));
         }
         s->lost = s->lost || (known && info.lost);
@@ -479,7 +479,7 @@ void scenario_check_things(scenario *s, scenario_things before)
         if (now.descriptors <= before.descriptors && now.threads <= before.threads && !now.children) {
             return;
         }
-        nap();
+        short_sleep();
         now = scenario_count();
     }
     scenario_wrong(s, "left: %d descriptors, %d threads, %d children", now.descriptors - before.descriptors,

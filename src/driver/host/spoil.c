@@ -111,7 +111,7 @@ static void hang(int device)
     const volatile int *cancel = &hdi_host.devices[device].cancel;
     hdi_host_unlock();
     while (!__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
-        hdi_nap(1000000);
+        hdi_sleep_for(1000000);
     }
     hdi_host_lock();
 }
@@ -134,7 +134,7 @@ hdcu_result hdi_host_spoil_copy(int device, uintptr_t dst, size_t bytes, bool *l
     *lost = kind == HDI_HOST_SPOIL_LOST || kind == HDI_HOST_SPOIL_COPIES;
     if (kind == HDI_HOST_SPOIL_SLOW) {
         hdi_host_unlock();
-        hdi_nap((int64_t)((double)bytes * 1e9 / SLOW_BYTES_PER_S));
+        hdi_sleep_for((int64_t)((double)bytes * 1e9 / SLOW_BYTES_PER_S));
         hdi_host_lock();
     }
     return misbehave(device, kind);

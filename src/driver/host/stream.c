@@ -80,9 +80,9 @@ void hdi_host_perturb(uint64_t random)
     hdi_host_unlock();
     unsigned choice = random & 63;
     if (choice == 0) {
-        hdi_nap(1000000);
+        hdi_sleep_for(1000000);
     } else if (choice < 16) {
-        hdi_nap(1000 + (int64_t)(random >> 8) % 100000);
+        hdi_sleep_for(1000 + (int64_t)(random >> 8) % 100000);
     } else if (choice < 32) {
         sched_yield();
     }
