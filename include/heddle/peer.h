@@ -2,11 +2,11 @@
  *
  * A driver's word that peer access works is not enough: writes may get lost, be seen by the writer alone, or arrive slower than
  * by way of pinned memory. So each ordered pair (device, owner) is tested when it is first needed, in a process of its own, so that a
- * hang or a fault there is a finding and nothing else. The owner fills its memory with a pattern, the other device writes to it by copy
+ * hang or a fault there only makes a verdict. The owner fills its memory with a pattern, the other device writes to it by copy
  * engine and by kernel stores, reads it by kernel loads, counts in it where atomics are claimed, in several sizes, and what arrived is
  * looked at by the owner of the bytes only. Then both ways are timed: directly, and through pinned memory.
  *
- * Findings are kept in a file of the user's cache folder (option cache), under a key that changes with boot, driver, devices and the
+ * Results are kept in a file of the user's cache folder (option cache), under a key that changes with boot, driver, devices and the
  * kernel's command line. The option peers=trust goes by the driver's word instead, peers=off never uses peer access; peer_timeout
  * limits a test.
  *
@@ -15,7 +15,7 @@
  * first copy makes the test itself. What needs an answer waits for it: hd_peer_check, hd_peers_check, and a kernel or a matrix product that is
  * given a buffer of another device. So a program that wants the direct way from its first copy on asks before it copies.
  *
- * Threads: any; two threads that ask for the same pair wait for one test, and so do two processes, while the one that tests has findings.
+ * Threads: any; two threads that ask for the same pair wait for one test, and so do two processes, while the one that tests has results.
  * Blocking: for the test, mostly a second or so; a pair may take as long as the option peer_timeout, and so may opening the devices for
  * it. Both directions of a pair are tested together. Work that is running or submitted meanwhile is not held up. hd_close ends a test that
  * is under way: nothing is found then, and who waits for it gets HANDLE.

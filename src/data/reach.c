@@ -1,6 +1,6 @@
 /* reach.c - which devices use which devices' memory.
  *
- * The first question about a pair looks for a finding (src/peer), which may mean a test of a second or so, and then maps memory. A kernel that needs
+ * The first question about a pair looks for a result (src/peer), which may mean a test of a second or so, and then maps memory. A kernel that needs
  * the answer waits for it. A copy does not: it goes through pinned memory until the seeker has found out.
  *
  * Threads: any; what a kernel needs is found out on the asking thread, what copies need on the seeker's. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
@@ -44,7 +44,7 @@ static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
 }
 
-/* What a finding means for the pair. `linking` is held. */
+/* What a result means for the pair. `linking` is held. */
 static uint8_t decide(hd_runtime *rt, int from, int owner, bool for_copies)
 {
     if (any_lost(rt, from, owner)) {
@@ -70,7 +70,7 @@ static bool is_open_question(uint8_t answer, bool for_copies)
     return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
 }
 
-/* Leaves the question to the seeker. False: somebody knows the finding already, or it is not to be had that way. */
+/* Leaves the question to the seeker. False: somebody knows the result already, or it is not to be had that way. */
 static bool leave_it(hd_runtime *rt, int from, int owner)
 {
     hd_peer_info info;

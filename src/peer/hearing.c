@@ -281,7 +281,7 @@ static hdi_heard end_pair(hdi_hearing *h)
         conclude(h, HD_PEER_USABLE, "%s", "");
     }
     h->in_pair = false;
-    return HDI_HEARD_FINDING;
+    return HDI_HEARD_RESULT;
 }
 
 hdi_heard hdi_hearing_take(hdi_hearing *h, const hdi_record *r)

@@ -50,13 +50,13 @@ typedef enum hdi_heard {
     HDI_HEARD_NONSENSE, /* not a record of this version, or not one that can come here */
     HDI_HEARD_MORE,
     HDI_HEARD_PAIR,    /* a pair has begun */
-    HDI_HEARD_FINDING, /* h->info is the finding about h->current, which is over */
+    HDI_HEARD_RESULT, /* h->info is the result about h->current, which is over */
     HDI_HEARD_END
 } hdi_heard;
 
 hdi_heard hdi_hearing_take(hdi_hearing *h, const hdi_record *record);
 
-/* The program has ended. True: h->info is the finding about pair h->current, which was not over. Where no pair had begun (then h->current
+/* The program has ended. True: h->info is the result about pair h->current, which was not over. Where no pair had begun (then h->current
  * is -1) it is what can be said about all of them. */
 bool hdi_hearing_end(hdi_hearing *h, hdi_ending ending, int detail);
 

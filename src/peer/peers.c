@@ -1,7 +1,7 @@
 /* peers.c - the table of what is known about pairs of devices, and who finds it out. See peers.h.
  *
- * Finding out about pairs goes in this order: the driver's own word, which costs nothing; the files of findings; the test, whose
- * findings go into table and files. Whoever does it has the turn; its pairs are marked, so that others wait for them.
+ * Finding out about pairs goes in this order: the driver's own word, which costs nothing; the result files; the test, whose
+ * results go into table and files. Whoever does it has the turn; its pairs are marked, so that others wait for them.
  */
 #include "peer/peers.h"
 
@@ -16,7 +16,7 @@
 #include "base/sized.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
-#include "peer/cache.h"
+#include "peer/results.h"
 #include "peer/test.h"
 #include "worker/spawn.h"
 #include "worker/workers.h"
@@ -50,7 +50,7 @@ struct hdi_peers {
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
 };
 
-/* Where a test will be started from, and where findings lie. */
+/* Where a test will be started from, and where results lie. */
 static void find_places(hd_runtime *rt)
 {
     struct hdi_peers *peers = rt->peers;
@@ -166,13 +166,13 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
     return known;
 }
 
-/* ---- findings ---- */
+/* ---- results ---- */
 
-/* Who is in use, and who is to be asked for again at the next use, follows the finding. */
+/* Who is in use, and who is to be asked for again at the next use, follows the result. */
 static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
 {
     if (strcmp(rt->options.peers, "verify") != 0) {
-        return; /* then findings are for those who ask only */
+        return; /* then results are for those who ask only */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->reach[owner];
     pthread_mutex_lock(&rt->linking);
@@ -199,7 +199,7 @@ static bool says_something(hd_peer_verdict verdict)
     return verdict != HD_PEER_UNKNOWN && verdict != HD_PEER_INCONCLUSIVE;
 }
 
-/* A finding becomes what is known, unless it says less than what is. */
+/* A result becomes what is known, unless it says less than what is. */
 static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
 {
     struct hdi_peers *peers = rt->peers;
@@ -257,8 +257,8 @@ typedef struct inquiry {
     hdi_pair *left;
     int n_left; /* pairs that are not known */
     char boot[64], kernel[4096], driver[256], program_facts[128];
-    hdi_finding_key key;
-    /* who wants to hear of each finding; may be NULL */
+    hdi_result_key key;
+    /* who wants to hear of each result; may be NULL */
     void (*tell)(void *context, int device, int owner, const hd_peer_info *info);
     void *context;
 } inquiry;
@@ -268,7 +268,7 @@ static bool make_key(inquiry *q, int device, int owner)
     const hd_runtime *rt = q->rt;
     const hdi_facts *d = &rt->devices[device]->facts, *o = &rt->devices[owner]->facts;
     bool is_host = strcmp(rt->provider, "host") == 0;
-    const hdi_finding_facts facts = {
+    const hdi_result_facts facts = {
         .boot = q->boot,
         .kernel = q->kernel,
         .driver = q->driver,
@@ -281,17 +281,17 @@ static bool make_key(inquiry *q, int device, int owner)
         .device_uuid = d->uuid,
         .owner_uuid = o->uuid,
     };
-    return hdi_finding_key_make(&facts, &q->key);
+    return hdi_result_key_make(&facts, &q->key);
 }
 
-/* What all findings of this runtime depend on. */
+/* What all results of this runtime depend on. */
 static void prepare(inquiry *q)
 {
     hd_runtime *rt = q->rt;
-    hdi_cache_read_line("/proc/sys/kernel/random/boot_id", q->boot, sizeof q->boot);
-    hdi_cache_read_line("/proc/cmdline", q->kernel, sizeof q->kernel);
+    hdi_results_read_line("/proc/sys/kernel/random/boot_id", q->boot, sizeof q->boot);
+    hdi_results_read_line("/proc/cmdline", q->kernel, sizeof q->kernel);
     char module[200];
-    hdi_cache_read_line("/proc/driver/nvidia/version", module, sizeof module);
+    hdi_results_read_line("/proc/driver/nvidia/version", module, sizeof module);
     snprintf(q->driver, sizeof q->driver, "%d %s", rt->driver_version,
              strcmp(rt->provider, "nvidia") == 0 ? module : "");
     struct stat facts;
@@ -300,7 +300,7 @@ static void prepare(inquiry *q)
                  (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
     }
     /* Without a boot's name nobody knows whether the machine is still as it was. */
-    q->has_folder = q->boot[0] && hdi_cache_folder(rt->peers->cache, q->folder, sizeof q->folder);
+    q->has_folder = q->boot[0] && hdi_results_folder(rt->peers->cache, q->folder, sizeof q->folder);
 }
 
 static void tell(inquiry *q, int device, int owner, const hd_peer_info *info, bool fleeting)
@@ -319,7 +319,7 @@ static bool recall(void *context)
     for (int i = 0; i < q->n_left; i++) {
         hd_peer_info info;
         int device = q->left[i].device, owner = q->left[i].owner;
-        if (q->has_folder && make_key(q, device, owner) && hdi_cache_load(q->folder, &q->key, &info)) {
+        if (q->has_folder && make_key(q, device, owner) && hdi_result_load(q->folder, &q->key, &info)) {
             hdi_peer_say(&info, device, owner);
             tell(q, device, owner, &info, false);
         } else {
@@ -334,8 +334,8 @@ static void tested(void *context, const hdi_pair *pair, const hd_peer_info *foun
 {
     inquiry *q = context;
     if (q->has_folder && make_key(q, pair->device, pair->owner)) {
-        hdi_cache_save(q->folder, &q->key, found);
-        hdi_cache_come_on(q->lock);
+        hdi_result_save(q->folder, &q->key, found);
+        hdi_results_extend(q->lock);
     }
     hd_peer_info info = *found;
     hdi_peer_say(&info, pair->device, pair->owner);
@@ -421,12 +421,12 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     if (again || !recall(q)) {
         /* Whoever has the lock may be about to find them out. */
         q->lock = !q->has_folder ? -1
-                                 : hdi_cache_lock(q->folder, rt->options.peer_timeout * 1000000, again ? NULL : recall,
+                                 : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000, again ? NULL : recall,
                                                   q, &rt->peers->ended);
         if (q->n_left > 0) {
             test(q);
         }
-        hdi_cache_unlock(q->lock);
+        hdi_results_unlock(q->lock);
     }
     free(q);
 }
@@ -480,7 +480,7 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bo
     entry *e = &peers->of[device][owner];
     pthread_mutex_lock(&peers->lock);
     bool waited = has_turn(peers), own = waited;
-    while (e->asked && !own && !is_ended(peers)) { /* its finding is as good as one of our own */
+    while (e->asked && !own && !is_ended(peers)) { /* its result is as good as one of our own */
         waited = true;
         pthread_cond_wait(&peers->changed, &peers->lock);
     }

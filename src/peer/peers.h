@@ -1,8 +1,8 @@
-/* peers.h - what is known about devices using each other's memory: findings of this process, the files of findings, the test.
+/* peers.h - what is known about devices using each other's memory: results of this process, the result files, the test.
  *
  * Threads: any. Locks: the table's mutex, for look-ups; `linking` while a link in use is taken out of use. A test runs without locks; there is
- * one at a time, and who needs a pair that is being tested waits for its finding.
- * Always: what is known of a pair changes only from unknown or inconclusive to a finding, by a test that was asked for again, or by
+ * one at a time, and who needs a pair that is being tested waits for its result.
+ * Always: what is known of a pair changes only from unknown or inconclusive to a result, by a test that was asked for again, or by
  * the driver's refusal to map memory for it here.
  */
 #ifndef HDI_PEER_PEERS_H
@@ -27,7 +27,7 @@ static inline bool hdi_peers_offered(const hd_runtime *rt, int device, int owner
     return (facts->peers & ~facts->peers_denied) >> owner & 1;
 }
 
-/* What is known of `device` using memory of `owner`. Where nothing is, looks into the files of findings and tests the pair (and the other
+/* What is known of `device` using memory of `owner`. Where nothing is, looks into the result files and tests the pair (and the other
  * direction, too), whatever the option peers says. Blocks for the test. `later`: whoever waits for another pair's test goes first. Never fails: what
  * goes wrong is INCONCLUSIVE, which is known, too; UNKNOWN where the runtime is being closed. */
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out);
@@ -40,7 +40,7 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out);
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good);
 /* Why the memory was not mapped the last time, in words; "": it is not known. */
 void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES]);
-/* The device was lost, and with it what was mapped: such refusals are to be tried again. Findings stay. */
+/* The device was lost, and with it what was mapped: such refusals are to be tried again. Results stay. */
 void hdi_peers_forget(hd_runtime *rt, int device);
 
 #endif

@@ -16,7 +16,7 @@
 
 #define HDI_PROBE_NAME "heddle-probe"
 #define HDI_PROBE_VERSION                                                                                              \
-    2 /* of records, arguments, and what is tested: a finding of another version counts for nothing */
+    2 /* of records, arguments, and what is tested: a result of another version counts for nothing */
 #define HDI_PROBE_MAGIC 0x48504252u
 
 /* What the program does. */

@@ -201,7 +201,7 @@ static hdi_heard listen_now(run *r, int64_t *deadline, bool *closed)
         memcpy(&record, r->bytes, sizeof record);
         r->n_bytes = 0;
         hdi_heard heard = hdi_hearing_take(&r->hearing, &record);
-        if (heard == HDI_HEARD_FINDING) {
+        if (heard == HDI_HEARD_RESULT) {
             settle(r, r->hearing.current);
         }
         if (heard == HDI_HEARD_PAIR) {

@@ -2,7 +2,7 @@
  *
  * Threads: any; nothing is shared. Locks: none, and none may be held that anybody needs: a test takes a second or so.
  * Always: the program is killed when it is silent for too long, and when the thread that waits for it ends; every pair gets exactly one
- * finding.
+ * result.
  */
 #ifndef HDI_PEER_TEST_H
 #define HDI_PEER_TEST_H

@@ -37,7 +37,7 @@ typedef struct hdi_subject {
 /* What became of a pair. */
 typedef enum hdi_outcome {
     HDI_OUTCOME_GOOD,
-    HDI_OUTCOME_BAD,   /* a finding was said; the next pair may be tested */
+    HDI_OUTCOME_BAD,   /* a result was said; the next pair may be tested */
     HDI_OUTCOME_FAILED /* a call failed, which was said; nothing is sure any more */
 } hdi_outcome;
 

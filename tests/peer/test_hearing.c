@@ -115,7 +115,7 @@ static void all_is_well(void **state)
     assert_int_equal(say(HDI_RECORD_COUNTS), HDI_HEARD_MORE);
     assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_HEARD_MORE);
     assert_int_equal(say_rates(4e11, 5e10), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     assert_int_equal(h.current, 0);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.atomics);
@@ -123,14 +123,14 @@ static void all_is_well(void **state)
 
     deliver(1, 0);
     assert_int_equal(say_rates(2e9, 1.2e10), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     assert_int_equal(h.current, 1);
     check(HD_PEER_SLOW, 0, "bytes arrive, but at 2 GB/s, and through pinned memory at 12 GB/s");
     assert_false(h.info.atomics);
 
     deliver(0, 2);
     assert_int_equal(say_rates(1e10, 1.2e10), HDI_HEARD_MORE); /* not by enough to matter */
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     check(HD_PEER_USABLE, 0, "");
     assert_int_equal(say(HDI_RECORD_END), HDI_HEARD_END);
     assert_false(hdi_hearing_end(&h, HDI_ENDING_EXIT, 0));
@@ -143,7 +143,7 @@ static void a_pair_without_rates_is_usable(void **state)
     deliver(0, 1);
     assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_HEARD_MORE);
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.direct_bytes_per_s == 0);
     /* as heddle-probe does: it leaves the other pairs to a fresh process */
@@ -161,7 +161,7 @@ static void a_pair_without_rates_is_usable(void **state)
     deliver(0, 1);
     assert_int_equal(say_step(HDI_STEP_TIME_STAGED, 0), HDI_HEARD_MORE);
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     deliver(1, 0);
     assert_true(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, SIGSEGV));
     assert_int_equal(h.info.verdict, HD_PEER_CORRUPT);
@@ -188,18 +188,18 @@ static void wrong_bytes_are_corrupt(void **state)
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         begin_at(ways[i].step, 65548);
         assert_int_equal(say_wrong(HDI_RECORD_WRONG, 4096, 0xab, 0x17), HDI_HEARD_MORE);
-        assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+        assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
         check(HD_PEER_CORRUPT, 0, ways[i].reason);
     }
     begin_at(HDI_STEP_STORE, 4);
     assert_int_equal(say_wrong(HDI_RECORD_BESIDE, -3, 0, 0xa5), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     check(HD_PEER_CORRUPT, 0,
           "a kernel's stores of 4 bytes by device 5 into memory of device 7 went beside: byte -3 of them, found 0x00 "
           "instead of 0xa5");
     begin_at(HDI_STEP_COUNT, 4);
     assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 2, 7, 8), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     check(HD_PEER_CORRUPT, 0,
           "atomic operations by device 5 in memory of device 7 do not count: counter 2 is 7 instead of 8");
     assert_false(h.info.atomics);
@@ -277,7 +277,7 @@ static void an_end_between_pairs_says_nothing(void **state)
     (void)state;
     begin();
     deliver(0, 1);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     assert_false(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, 9));
     assert_int_equal(h.current, 0);
 }
@@ -330,7 +330,7 @@ static void refusals_have_the_drivers_code(void **state)
     r.code = HDCU_ERROR_TOO_MANY_PEERS;
     snprintf(r.text, sizeof r.text, "cuMemSetAccess");
     assert_int_equal(hdi_hearing_take(&h, &r), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     check(HD_PEER_REFUSED, HDCU_ERROR_TOO_MANY_PEERS,
           "the driver refuses it: cuMemSetAccess: CUDA_ERROR_TOO_MANY_PEERS");
 }
@@ -384,7 +384,7 @@ static void nobody_is_believed(void **state)
     assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_HEARD_MORE);
     assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_HEARD_NONSENSE); /* one is enough */
     assert_int_equal(say_step(HDI_STEP_LOAD, 4), HDI_HEARD_NONSENSE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_FINDING);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
     assert_int_equal(say(HDI_RECORD_END), HDI_HEARD_NONSENSE); /* there are more */
     assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_HEARD_NONSENSE);
 }
@@ -412,7 +412,7 @@ static void anything_may_come(void **state)
             r.device = pairs[(h.current + 1) % N].device_at;
             r.owner = pairs[(h.current + 1) % N].owner_at;
         }
-        if (hdi_hearing_take(&h, &r) == HDI_HEARD_FINDING || round % 50 == 49) {
+        if (hdi_hearing_take(&h, &r) == HDI_HEARD_RESULT || round % 50 == 49) {
             hdi_hearing_end(&h, (hdi_ending)(random >> 10 & 3), (int)random);
             assert_non_null(memchr(h.info.reason, 0, sizeof h.info.reason));
             for (const char *p = h.info.reason; *p; p++) {

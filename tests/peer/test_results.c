@@ -1,10 +1,10 @@
-/* test_cache.c - files of findings: what is kept comes back, and nothing that is not exactly that. Several programs at once are in
- * test_cache_lock.c.
+/* test_results.c - result files: what is kept comes back, and nothing that is not exactly that. Several programs at once are in
+ * test_results_lock.c.
  *
  * Threads: the main one. Locks: none.
  * Always: what cannot be trusted, or kept, is as if it were not there.
  */
-#include "findings.h"
+#include "results.h"
 
 /* ---- what is kept ---- */
 
@@ -12,9 +12,9 @@ static void what_is_kept_comes_back(void **state)
 {
     (void)state;
     hd_peer_info info = info_now(), got;
-    assert_false(hdi_cache_load(folder, &key, &got));
-    hdi_cache_save(folder, &key, &info);
-    assert_true(hdi_cache_load(folder, &key, &got));
+    assert_false(hdi_result_load(folder, &key, &got));
+    hdi_result_save(folder, &key, &info);
+    assert_true(hdi_result_load(folder, &key, &got));
     assert_int_equal(got.size, sizeof got);
     assert_int_equal(got.verdict, HD_PEER_CORRUPT);
     assert_int_equal(got.driver_code, 700);
@@ -25,8 +25,8 @@ static void what_is_kept_comes_back(void **state)
     static const hd_peer_verdict kept[] = {HD_PEER_USABLE, HD_PEER_SLOW, HD_PEER_REFUSED};
     for (size_t i = 0; i < 3; i++) {
         info = (hd_peer_info){.verdict = kept[i]};
-        hdi_cache_save(folder, &key, &info);
-        assert_true(hdi_cache_load(folder, &key, &got));
+        hdi_result_save(folder, &key, &info);
+        assert_true(hdi_result_load(folder, &key, &got));
         assert_int_equal(got.verdict, kept[i]);
         assert_string_equal(got.reason, "");
         assert_false(got.atomics);
@@ -43,13 +43,13 @@ static void what_says_nothing_is_not_kept(void **state)
 {
     (void)state;
     hd_peer_info info = {.verdict = HD_PEER_INCONCLUSIVE}, got;
-    hdi_cache_save(folder, &key, &info);
+    hdi_result_save(folder, &key, &info);
     info.verdict = HD_PEER_UNKNOWN;
-    hdi_cache_save(folder, &key, &info);
+    hdi_result_save(folder, &key, &info);
     /* that depends on what else is going on */
     info = (hd_peer_info){.verdict = HD_PEER_REFUSED, .driver_code = HDCU_ERROR_TOO_MANY_PEERS};
-    hdi_cache_save(folder, &key, &info);
-    assert_false(hdi_cache_load(folder, &key, &got));
+    hdi_result_save(folder, &key, &info);
+    assert_false(hdi_result_load(folder, &key, &got));
     assert_int_equal(count_files(), 0);
 }
 
@@ -59,7 +59,7 @@ static void every_part_of_the_key_matters(void **state)
 {
     (void)state;
     static const uint8_t other_uuid[16] = {9};
-    hdi_finding_facts changed[11];
+    hdi_result_facts changed[11];
     for (size_t i = 0; i < 11; i++) {
         changed[i] = facts_now();
     }
@@ -76,56 +76,56 @@ static void every_part_of_the_key_matters(void **state)
     changed[10].owner_uuid = other_uuid;
     hd_peer_info info = info_now(), got;
     for (size_t i = 0; i < 11; i++) {
-        hdi_finding_key other;
-        assert_true(hdi_finding_key_make(&changed[i], &other));
-        hdi_cache_save(folder, &key, &info);
-        assert_false(hdi_cache_load(folder, &other, &got));
-        hdi_cache_save(folder, &other, &info);
-        assert_true(hdi_cache_load(folder, &other, &got));
+        hdi_result_key other;
+        assert_true(hdi_result_key_make(&changed[i], &other));
+        hdi_result_save(folder, &key, &info);
+        assert_false(hdi_result_load(folder, &other, &got));
+        hdi_result_save(folder, &other, &info);
+        assert_true(hdi_result_load(folder, &other, &got));
         /* what changes with the machine takes the file's place; what is another pair, or another way to use it, has its own */
-        assert_int_equal(hdi_cache_load(folder, &key, &got), i > 3);
+        assert_int_equal(hdi_result_load(folder, &key, &got), i > 3);
         assert_int_equal(strcmp(other.name, key.name) == 0, i <= 3);
     }
     assert_int_equal(count_files(), 8);
     /* the other direction is another pair */
-    hdi_finding_facts turned = facts_now();
+    hdi_result_facts turned = facts_now();
     turned.device_bus = facts_now().owner_bus;
     turned.owner_bus = facts_now().device_bus;
     turned.device_uuid = uuid_b;
     turned.owner_uuid = uuid_a;
-    hdi_finding_key other;
-    assert_true(hdi_finding_key_make(&turned, &other));
-    assert_false(hdi_cache_load(folder, &other, &got));
+    hdi_result_key other;
+    assert_true(hdi_result_key_make(&turned, &other));
+    assert_false(hdi_result_load(folder, &other, &got));
 }
 
 static void keys_may_be_of_any_text(void **state)
 {
     (void)state;
-    hdi_finding_facts facts = facts_now();
+    hdi_result_facts facts = facts_now();
     facts.kernel = "a\nverdict usable\n\x01\xff %s%n";
-    hdi_finding_key odd;
-    assert_true(hdi_finding_key_make(&facts, &odd));
+    hdi_result_key odd;
+    assert_true(hdi_result_key_make(&facts, &odd));
     hd_peer_info info = info_now(), got;
-    hdi_cache_save(folder, &odd, &info);
-    assert_true(hdi_cache_load(folder, &odd, &got));
+    hdi_result_save(folder, &odd, &info);
+    assert_true(hdi_result_load(folder, &odd, &got));
     assert_int_equal(got.verdict, HD_PEER_CORRUPT);
     char *long_line = malloc(20000);
     memset(long_line, 'x', 19999);
     long_line[19999] = 0;
     facts.kernel = long_line;
-    assert_false(hdi_finding_key_make(&facts, &odd));
+    assert_false(hdi_result_key_make(&facts, &odd));
     free(long_line);
 }
 
 /* ---- damage ---- */
 
-static char original[HDI_FINDING_BYTES];
+static char original[HDI_RESULT_BYTES];
 static size_t original_bytes;
 
 static void keep_one(char path[200])
 {
     hd_peer_info info = info_now();
-    hdi_cache_save(folder, &key, &info);
+    hdi_result_save(folder, &key, &info);
     path_of_finding(path);
     int fd = open(path, O_RDONLY);
     assert_true(fd >= 0);
@@ -142,13 +142,13 @@ static void a_part_is_nothing(void **state)
     hd_peer_info got;
     for (size_t n = 0; n < original_bytes; n++) {
         write_file(path, original, n);
-        assert_false(hdi_cache_load(folder, &key, &got));
+        assert_false(hdi_result_load(folder, &key, &got));
     }
     write_file(path, original, original_bytes);
-    assert_true(hdi_cache_load(folder, &key, &got));
+    assert_true(hdi_result_load(folder, &key, &got));
     original[original_bytes] = '\n'; /* more is nothing, either */
     write_file(path, original, original_bytes + 1);
-    assert_false(hdi_cache_load(folder, &key, &got));
+    assert_false(hdi_result_load(folder, &key, &got));
 }
 
 /* Any byte may be any other one: either nothing comes back, or something that is whole in itself. */
@@ -170,7 +170,7 @@ static void damage_is_noticed_or_harmless(void **state)
             original[i] = others[k];
             write_file(path, original, original_bytes);
             hd_peer_info got;
-            bool good = hdi_cache_load(folder, &key, &got);
+            bool good = hdi_result_load(folder, &key, &got);
             original[i] = before;
             if (original + i < body) {
                 assert_false(good);
@@ -192,7 +192,7 @@ static void random_files_are_ignored(void **state)
     char path[200];
     path_of_finding(path);
     uint64_t random = 3;
-    static char bytes[HDI_FINDING_BYTES + 100];
+    static char bytes[HDI_RESULT_BYTES + 100];
     for (int round = 0; round < 300; round++) {
         for (size_t i = 0; i < sizeof bytes; i++) {
             random = random * 6364136223846793005u + 1442695040888963407u;
@@ -200,7 +200,7 @@ static void random_files_are_ignored(void **state)
         }
         write_file(path, bytes, random % sizeof bytes);
         hd_peer_info got;
-        assert_false(hdi_cache_load(folder, &key, &got));
+        assert_false(hdi_result_load(folder, &key, &got));
     }
 }
 
@@ -231,22 +231,22 @@ static void bad_values_are_ignored(void **state)
         {"", false},
     };
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
-        static char text[HDI_FINDING_BYTES];
-        int n = snprintf(text, sizeof text, "heddle peer finding 1\n%s%s", key.text, bodies[i].body);
+        static char text[HDI_RESULT_BYTES];
+        int n = snprintf(text, sizeof text, "heddle peer result 1\n%s%s", key.text, bodies[i].body);
         write_file(path, text, (size_t)n);
         hd_peer_info got;
-        assert_int_equal(hdi_cache_load(folder, &key, &got), bodies[i].good);
+        assert_int_equal(hdi_result_load(folder, &key, &got), bodies[i].good);
     }
     /* a reason that is too long for its place */
-    static char text[HDI_FINDING_BYTES];
+    static char text[HDI_RESULT_BYTES];
     for (int length = HD_PEER_REASON_BYTES - 1; length <= HD_PEER_REASON_BYTES; length++) {
         int n =
             snprintf(text, sizeof text,
-                     "heddle peer finding 1\n%sverdict slow\ncode 0\natomics 0\ndirect 5\nstaged 6\nreason %0*d\nend\n",
+                     "heddle peer result 1\n%sverdict slow\ncode 0\natomics 0\ndirect 5\nstaged 6\nreason %0*d\nend\n",
                      key.text, length, 0);
         write_file(path, text, (size_t)n);
         hd_peer_info got;
-        assert_int_equal(hdi_cache_load(folder, &key, &got), length < HD_PEER_REASON_BYTES);
+        assert_int_equal(hdi_result_load(folder, &key, &got), length < HD_PEER_REASON_BYTES);
     }
 }
 
@@ -261,31 +261,31 @@ static void what_others_can_write_is_ignored(void **state)
     static const mode_t open_modes[] = {0620, 0602, 0666};
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(chmod(path, open_modes[i]), 0);
-        assert_false(hdi_cache_load(folder, &key, &got));
+        assert_false(hdi_result_load(folder, &key, &got));
     }
     assert_int_equal(chmod(path, 0644), 0); /* reading is no harm */
-    assert_true(hdi_cache_load(folder, &key, &got));
+    assert_true(hdi_result_load(folder, &key, &got));
     if (geteuid() == 0) {
         assert_int_equal(chown(path, 12345, 0), 0);
-        assert_false(hdi_cache_load(folder, &key, &got));
+        assert_false(hdi_result_load(folder, &key, &got));
         assert_int_equal(chown(path, 0, 0), 0);
-        assert_true(hdi_cache_load(folder, &key, &got));
+        assert_true(hdi_result_load(folder, &key, &got));
     }
     /* a link could lead to what somebody else wrote */
     snprintf(elsewhere, sizeof elsewhere, "%s.moved", path);
     assert_int_equal(rename(path, elsewhere), 0);
     assert_int_equal(symlink(elsewhere, path), 0);
-    assert_false(hdi_cache_load(folder, &key, &got));
+    assert_false(hdi_result_load(folder, &key, &got));
     unlink(path);
     /* not a file: must not block, either */
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_false(hdi_cache_load(folder, &key, &got));
+    assert_false(hdi_result_load(folder, &key, &got));
     unlink(path);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_false(hdi_cache_load(folder, &key, &got));
+    assert_false(hdi_result_load(folder, &key, &got));
     hd_peer_info info = info_now();
-    hdi_cache_save(folder, &key, &info); /* cannot take its place */
-    assert_false(hdi_cache_load(folder, &key, &got));
+    hdi_result_save(folder, &key, &info); /* cannot take its place */
+    assert_false(hdi_result_load(folder, &key, &got));
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(count_files(), 1); /* the one that was moved: nothing half-made is left */
 }
@@ -296,39 +296,39 @@ static void folders_are_found_and_made(void **state)
 {
     (void)state;
     char out[PATH_MAX], wanted[200];
-    assert_false(hdi_cache_folder("none", out, sizeof out));
+    assert_false(hdi_results_folder("none", out, sizeof out));
     snprintf(wanted, sizeof wanted, "%s/a/b//c", folder);
-    assert_true(hdi_cache_folder(wanted, out, sizeof out));
+    assert_true(hdi_results_folder(wanted, out, sizeof out));
     assert_string_equal(out, wanted);
     struct stat facts;
     assert_int_equal(stat(wanted, &facts), 0);
     assert_true(S_ISDIR(facts.st_mode));
     assert_int_equal(facts.st_mode & 0777, 0700);
-    assert_false(hdi_cache_folder(wanted, out, 8)); /* no room */
+    assert_false(hdi_results_folder(wanted, out, 8)); /* no room */
 
     snprintf(wanted, sizeof wanted, "%s/file", folder);
     write_file(wanted, "x", 1);
-    assert_false(hdi_cache_folder(wanted, out, sizeof out));
+    assert_false(hdi_results_folder(wanted, out, sizeof out));
     snprintf(wanted, sizeof wanted, "%s/file/below", folder);
-    assert_false(hdi_cache_folder(wanted, out, sizeof out));
-    assert_false(hdi_cache_folder("/proc/nothing/here", out, sizeof out));
+    assert_false(hdi_results_folder(wanted, out, sizeof out));
+    assert_false(hdi_results_folder("/proc/nothing/here", out, sizeof out));
 
     char *cache = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
     char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
     snprintf(wanted, sizeof wanted, "%s/xdg", folder);
     setenv("XDG_CACHE_HOME", wanted, 1);
-    assert_true(hdi_cache_folder("", out, sizeof out));
+    assert_true(hdi_results_folder("", out, sizeof out));
     assert_string_equal(out + strlen(wanted), "/heddle");
     setenv("XDG_CACHE_HOME", "relative", 1); /* to be ignored */
     snprintf(wanted, sizeof wanted, "%s/home", folder);
     setenv("HOME", wanted, 1);
-    assert_true(hdi_cache_folder("", out, sizeof out));
+    assert_true(hdi_results_folder("", out, sizeof out));
     assert_string_equal(out + strlen(wanted), "/.cache/heddle");
     unsetenv("XDG_CACHE_HOME");
     setenv("HOME", "", 1);
-    assert_false(hdi_cache_folder("", out, sizeof out));
+    assert_false(hdi_results_folder("", out, sizeof out));
     unsetenv("HOME");
-    assert_false(hdi_cache_folder("", out, sizeof out));
+    assert_false(hdi_results_folder("", out, sizeof out));
     if (cache) {
         setenv("XDG_CACHE_HOME", cache, 1);
     }
@@ -343,33 +343,33 @@ static void a_place_that_takes_nothing_is_no_failure(void **state)
 {
     (void)state;
     hd_peer_info info = info_now(), got;
-    hdi_cache_save("/proc/nothing/here", &key, &info);
-    assert_false(hdi_cache_load("/proc/nothing/here", &key, &got));
-    assert_int_equal(hdi_cache_lock("/proc/nothing/here", 0, NULL, NULL, NULL), -1);
-    hdi_cache_unlock(-1);
+    hdi_result_save("/proc/nothing/here", &key, &info);
+    assert_false(hdi_result_load("/proc/nothing/here", &key, &got));
+    assert_int_equal(hdi_results_lock("/proc/nothing/here", 0, NULL, NULL, NULL), -1);
+    hdi_results_unlock(-1);
     if (geteuid() != 0) {
         assert_int_equal(chmod(folder, 0500), 0);
-        hdi_cache_save(folder, &key, &info);
-        assert_false(hdi_cache_load(folder, &key, &got));
-        assert_int_equal(hdi_cache_lock(folder, 0, NULL, NULL, NULL), -1);
+        hdi_result_save(folder, &key, &info);
+        assert_false(hdi_result_load(folder, &key, &got));
+        assert_int_equal(hdi_results_lock(folder, 0, NULL, NULL, NULL), -1);
         assert_int_equal(chmod(folder, 0700), 0);
     }
     /* A disk that is full in the middle, and a limit that sends a signal: in a child, whose limit it is. What was there before stays. */
     info.verdict = HD_PEER_USABLE;
-    hdi_cache_save(folder, &key, &info);
+    hdi_result_save(folder, &key, &info);
     info.verdict = HD_PEER_SLOW;
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         const struct rlimit little = {100, 100};
         setrlimit(RLIMIT_FSIZE, &little);
-        hdi_cache_save(folder, &key, &info);
+        hdi_result_save(folder, &key, &info);
         _exit(0);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_true(hdi_cache_load(folder, &key, &got));
+    assert_true(hdi_result_load(folder, &key, &got));
     assert_int_equal(got.verdict, HD_PEER_USABLE);
     assert_int_equal(count_files(), 1);
 }
@@ -380,19 +380,19 @@ static void lines_are_read(void **state)
     char path[200], line[16];
     snprintf(path, sizeof path, "%s/line", folder);
     write_file(path, "one\ttwo\xff\nthree", 14);
-    hdi_cache_read_line(path, line, sizeof line);
+    hdi_results_read_line(path, line, sizeof line);
     assert_string_equal(line, "one?two?");
     write_file(path, "0123456789abcdefghij", 20);
-    hdi_cache_read_line(path, line, sizeof line);
+    hdi_results_read_line(path, line, sizeof line);
     assert_string_equal(line, "0123456789abcde");
-    hdi_cache_read_line("/proc/nothing", line, sizeof line);
+    hdi_results_read_line("/proc/nothing", line, sizeof line);
     assert_string_equal(line, "");
     write_file(path, "", 0);
-    hdi_cache_read_line(path, line, sizeof line);
+    hdi_results_read_line(path, line, sizeof line);
     assert_string_equal(line, "");
 }
 
-/* What a kill has left goes with the next finding of that pair, and nothing else does. */
+/* What a kill has left goes with the next result of that pair, and nothing else does. */
 static void leftovers_are_swept_away(void **state)
 {
     (void)state;
@@ -405,7 +405,7 @@ static void leftovers_are_swept_away(void **state)
     assert_int_equal(utimensat(AT_FDCWD, left, long_ago, 0), 0);
     assert_int_equal(utimensat(AT_FDCWD, other, long_ago, 0), 0);
     const hd_peer_info info = info_now();
-    hdi_cache_save(folder, &key, &info);
+    hdi_result_save(folder, &key, &info);
     assert_int_equal(access(left, F_OK), -1);
     assert_int_equal(count_files(), 2);
 }

@@ -1,5 +1,5 @@
-/* cache.c - files of findings. See cache.h. */
-#include "peer/cache.h"
+/* results.c - result files. See results.h. */
+#include "peer/results.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "driver/driver.h"
 #include "peer/record.h"
 
-#define HEADING "heddle peer finding 1"
+#define HEADING "heddle peer result 1"
 #define LOCK_SLEEP_NS 10000000
 #define LOCK_TIMES_MOST 10 /* the patience */
 
@@ -37,7 +37,7 @@ static uint64_t hash_text(uint64_t h, const char *text)
 }
 
 /* Appends "NAME VALUE\n", with everything printable. */
-static bool append(hdi_finding_key *key, size_t *used, const char *name, const char *value)
+static bool append(hdi_result_key *key, size_t *used, const char *name, const char *value)
 {
     size_t n = strlen(name) + strlen(value) + 2;
     if (n >= sizeof key->text - *used) {
@@ -52,7 +52,7 @@ static bool append(hdi_finding_key *key, size_t *used, const char *name, const c
     return true;
 }
 
-static bool append_device(hdi_finding_key *key, size_t *used, const char *name, const char *bus, const uint8_t *uuid)
+static bool append_device(hdi_result_key *key, size_t *used, const char *name, const char *bus, const uint8_t *uuid)
 {
     char value[128];
     int n = snprintf(value, sizeof value, "%.64s ", bus);
@@ -62,7 +62,7 @@ static bool append_device(hdi_finding_key *key, size_t *used, const char *name, 
     return append(key, used, name, value);
 }
 
-bool hdi_finding_key_make(const hdi_finding_facts *f, hdi_finding_key *out)
+bool hdi_result_key_make(const hdi_result_facts *f, hdi_result_key *out)
 {
     uint64_t h = 0xcbf29ce484222325u;
     h = hash_bytes(h, f->device_uuid, 16);
@@ -85,7 +85,7 @@ bool hdi_finding_key_make(const hdi_finding_facts *f, hdi_finding_key *out)
            append_device(out, &used, "owner", f->owner_bus, f->owner_uuid);
 }
 
-void hdi_cache_read_line(const char *path, char *out, size_t bytes)
+void hdi_results_read_line(const char *path, char *out, size_t bytes)
 {
     out[0] = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -131,7 +131,7 @@ static bool make_folder(const char *path)
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-bool hdi_cache_folder(const char *option, char *out, size_t bytes)
+bool hdi_results_folder(const char *option, char *out, size_t bytes)
 {
     if (strcmp(option, "none") == 0) {
         return false;
@@ -248,7 +248,7 @@ static bool take_reason(char **at, hd_peer_info *info)
     return true;
 }
 
-static bool parse(char *text, const hdi_finding_key *key, hd_peer_info *out)
+static bool parse(char *text, const hdi_result_key *key, hd_peer_info *out)
 {
     hd_peer_info info;
     memset(&info, 0, sizeof info);
@@ -271,11 +271,11 @@ static bool parse(char *text, const hdi_finding_key *key, hd_peer_info *out)
     return true;
 }
 
-bool hdi_cache_load(const char *folder, const hdi_finding_key *key, hd_peer_info *out)
+bool hdi_result_load(const char *folder, const hdi_result_key *key, hd_peer_info *out)
 {
     char path[PATH_MAX];
-    char *text = malloc(HDI_FINDING_BYTES);
-    bool good = text && path_of(folder, key->name, path, sizeof path) && read_own_file(path, text, HDI_FINDING_BYTES) &&
+    char *text = malloc(HDI_RESULT_BYTES);
+    bool good = text && path_of(folder, key->name, path, sizeof path) && read_own_file(path, text, HDI_RESULT_BYTES) &&
                 parse(text, key, out);
     free(text);
     return good;
@@ -283,22 +283,22 @@ bool hdi_cache_load(const char *folder, const hdi_finding_key *key, hd_peer_info
 
 /* ---- writing ---- */
 
-void hdi_cache_save(const char *folder, const hdi_finding_key *key, const hd_peer_info *info)
+void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_peer_info *info)
 {
     if (info->verdict == HD_PEER_UNKNOWN || info->verdict == HD_PEER_INCONCLUSIVE ||
         info->driver_code == HDCU_ERROR_TOO_MANY_PEERS) {
         return;
     }
     char path[PATH_MAX];
-    char *text = malloc(HDI_FINDING_BYTES);
+    char *text = malloc(HDI_RESULT_BYTES);
     if (!text) {
         return;
     }
-    int n = snprintf(text, HDI_FINDING_BYTES,
+    int n = snprintf(text, HDI_RESULT_BYTES,
                      HEADING "\n%sverdict %s\ncode %d\natomics %d\ndirect %.0f\nstaged %.0f\nreason %s\nend\n",
                      key->text, hd_peer_verdict_text(info->verdict), info->driver_code > 0 ? info->driver_code : 0,
                      info->atomics, info->direct_bytes_per_s, info->staged_bytes_per_s, info->reason);
-    if (n > 0 && n < HDI_FINDING_BYTES && path_of(folder, key->name, path, sizeof path)) {
+    if (n > 0 && n < HDI_RESULT_BYTES && path_of(folder, key->name, path, sizeof path)) {
         hdi_file_sweep(path);
         hdi_file_replace(path, text, (size_t)n, 0600); /* for this user only */
     }
@@ -346,7 +346,7 @@ static bool is_own_lock(int fd)
            !(facts.st_mode & (S_IRWXG | S_IRWXO));
 }
 
-int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
+int hdi_results_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
                    const _Atomic bool *ended)
 {
     char path[PATH_MAX];
@@ -359,21 +359,21 @@ int hdi_cache_lock(const char *folder, int64_t patience_ns, bool (*enough)(void 
         fd = -1;
     }
     if (fd >= 0 && !lock_file(fd, patience_ns, enough, context, ended)) {
-        hdi_cache_unlock(fd);
+        hdi_results_unlock(fd);
         fd = -1;
     }
-    hdi_cache_come_on(fd);
+    hdi_results_extend(fd);
     return fd;
 }
 
-void hdi_cache_come_on(int descriptor)
+void hdi_results_extend(int descriptor)
 {
     if (descriptor >= 0) {
         futimens(descriptor, NULL);
     }
 }
 
-void hdi_cache_unlock(int descriptor)
+void hdi_results_unlock(int descriptor)
 {
     if (descriptor >= 0) {
         flock(descriptor, LOCK_UN); /* also where a child of the program's has a copy of it */

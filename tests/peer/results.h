@@ -1,10 +1,10 @@
-/* findings.h - what the tests of files of findings share: a folder and a key per case, and a finding to keep.
+/* results.h - what the tests of result files share: a folder and a key per case, and a result to keep.
  *
  * Threads: any, once the case has begun. Locks: none.
  * Always: a case has a folder of its own, which is gone when it ends.
  */
-#ifndef TEST_PEER_FINDINGS_H
-#define TEST_PEER_FINDINGS_H
+#ifndef TEST_PEER_RESULTS_H
+#define TEST_PEER_RESULTS_H
 
 #include "support/check.h"
 
@@ -18,16 +18,16 @@
 #include "base/clock.h"
 #include "base/wait.h"
 #include "driver/driver.h"
-#include "peer/cache.h"
+#include "peer/results.h"
 
 static char folder[64];
-static hdi_finding_key key;
+static hdi_result_key key;
 
 static const uint8_t uuid_a[16] = {1, 2, 3}, uuid_b[16] = {4, 5, 6};
 
-static inline hdi_finding_facts facts_now(void)
+static inline hdi_result_facts facts_now(void)
 {
-    return (hdi_finding_facts){
+    return (hdi_result_facts){
         .boot = "6b1d",
         .kernel = "quiet iommu=pt",
         .driver = "13000 580.65",
@@ -64,8 +64,8 @@ static inline int set_up(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/heddle-cache-XXXXXX");
-    const hdi_finding_facts facts = facts_now();
-    return mkdtemp(folder) && hdi_finding_key_make(&facts, &key) ? 0 : -1;
+    const hdi_result_facts facts = facts_now();
+    return mkdtemp(folder) && hdi_result_key_make(&facts, &key) ? 0 : -1;
 }
 
 static inline int count_files(void)

@@ -1,9 +1,9 @@
-/* test_cache_lock.c - files of findings and several at once: findings stay whole, one tests at a time, and who comes on is waited for.
+/* test_results_lock.c - result files and several at once: results stay whole, one tests at a time, and who comes on is waited for.
  *
  * Threads: those that write, and one that has the lock. Locks: that of the folder.
  * Always: a wait ends, however the other one goes on.
  */
-#include "findings.h"
+#include "results.h"
 
 static void *save_and_load(void *argument)
 {
@@ -11,11 +11,11 @@ static void *save_and_load(void *argument)
     for (int i = 0; i < 300; i++) {
         hd_peer_info info = info_now(), got;
         info.driver_code = i;
-        hdi_cache_save(folder, &key, &info);
+        hdi_result_save(folder, &key, &info);
         /* always one that somebody saved, whole */
-        if (!hdi_cache_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
+        if (!hdi_result_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
             strcmp(got.reason, info.reason) != 0) {
-            return "a finding was not whole";
+            return "a result was not whole";
         }
     }
     return NULL;
@@ -38,8 +38,8 @@ static void many_may_write_at_once(void **state)
 
 static int lock_now(void)
 {
-    int fd = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
-    hdi_cache_unlock(fd);
+    int fd = hdi_results_lock(folder, 0, NULL, NULL, NULL);
+    hdi_results_unlock(fd);
     return fd;
 }
 
@@ -75,10 +75,10 @@ static void locks_of_others_are_none(void **state)
 static void one_tests_at_a_time(void **state)
 {
     (void)state;
-    int a = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
+    int a = hdi_results_lock(folder, 0, NULL, NULL, NULL);
     assert_true(a >= 0);
     assert_true(fcntl(a, F_GETFD) & FD_CLOEXEC);
-    assert_int_equal(hdi_cache_lock(folder, 30000000, NULL, NULL, NULL), -1);
+    assert_int_equal(hdi_results_lock(folder, 30000000, NULL, NULL, NULL), -1);
     /* a child that has a copy does not keep it */
     pid_t child = fork();
     assert_true(child >= 0);
@@ -86,10 +86,10 @@ static void one_tests_at_a_time(void **state)
         pause();
         _exit(0);
     }
-    hdi_cache_unlock(a);
-    int b = hdi_cache_lock(folder, 60000000000, NULL, NULL, NULL);
+    hdi_results_unlock(a);
+    int b = hdi_results_lock(folder, 60000000000, NULL, NULL, NULL);
     assert_true(b >= 0);
-    hdi_cache_unlock(b);
+    hdi_results_unlock(b);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }
@@ -100,15 +100,15 @@ static _Atomic bool holding;
 
 static void *hold(void *argument)
 {
-    int fd = hdi_cache_lock(folder, 0, NULL, NULL, NULL);
+    int fd = hdi_results_lock(folder, 0, NULL, NULL, NULL);
     atomic_store(&holding, true);
     const int64_t sleeps = *(const int64_t *)argument;
     while (atomic_load(&holding)) {
         hdi_sleep_for(sleeps);
-        hdi_cache_come_on(fd);
+        hdi_results_extend(fd);
         atomic_fetch_add(&comings_on, 1);
     }
-    hdi_cache_unlock(fd);
+    hdi_results_unlock(fd);
     return NULL;
 }
 
@@ -127,7 +127,7 @@ static bool never_enough(void *context)
     return false;
 }
 
-/* Waiting lasts as long as there are findings, though not for ever; and ends with the one that is waited for. */
+/* Waiting lasts as long as there are results, though not for ever; and ends with the one that is waited for. */
 static void who_comes_on_is_waited_for(void **state)
 {
     (void)state;
@@ -138,20 +138,20 @@ static void who_comes_on_is_waited_for(void **state)
         hdi_sleep_for(1000000);
     }
     asked = 0;
-    assert_int_equal(hdi_cache_lock(folder, 60000000000, not_before_the_third, NULL, NULL), -1);
+    assert_int_equal(hdi_results_lock(folder, 60000000000, not_before_the_third, NULL, NULL), -1);
     assert_int_equal(asked, 3);
     /* it ends some day, however the other one goes on */
-    assert_int_equal(hdi_cache_lock(folder, 100000000, never_enough, NULL, NULL), -1);
+    assert_int_equal(hdi_results_lock(folder, 100000000, never_enough, NULL, NULL), -1);
     atomic_store(&holding, false);
     assert_int_equal(pthread_join(holder, NULL), 0);
     /* nothing is in the way, and it is asked all the same: what was waited for may have been found meanwhile */
     asked = 2;
-    assert_int_equal(hdi_cache_lock(folder, 0, not_before_the_third, NULL, NULL), -1);
+    assert_int_equal(hdi_results_lock(folder, 0, not_before_the_third, NULL, NULL), -1);
     asked = 0;
-    int fd = hdi_cache_lock(folder, 0, never_enough, NULL, NULL);
+    int fd = hdi_results_lock(folder, 0, never_enough, NULL, NULL);
     assert_true(fd >= 0 && asked == 1);
-    hdi_cache_unlock(fd);
-    hdi_cache_come_on(-1);
+    hdi_results_unlock(fd);
+    hdi_results_extend(-1);
 }
 
 int main(void)
