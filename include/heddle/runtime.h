@@ -160,7 +160,7 @@ typedef struct hd_device_stats {
     uint64_t operations;     /* operations issued to the driver */
     uint64_t waits_inserted; /* waits between lanes that the ordering rules needed */
     uint64_t events_recorded;
-    uint64_t publishes;        /* completion words that the device was asked to write */
+    uint64_t publishes;        /* completion flags that the device was asked to write */
     uint64_t ring_full_stalls; /* submissions that found their ring full and waited */
     uint64_t engine_sleeps;    /* times the engine went to sleep for want of work */
     uint64_t buffers_live;     /* buffers owned by this device that are not freed */

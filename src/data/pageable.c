@@ -12,7 +12,7 @@
 #include "data/hold.h"
 #include "data/pageable.h"
 
-#define CRATES_PER_WORD 8 /* of a stream of small writes so many crates come free together */
+#define CRATES_PER_FLAG 8 /* of a stream of small writes so many crates come free together */
 
 /* ---- pinned buffers ---- */
 
@@ -105,11 +105,11 @@ static hd_status write_small(hdi_pageable *t)
         return status;
     }
     memcpy(crate->buffer->host, t->memory, t->bytes);
-    bool published = (crate - t->ring->places) % CRATES_PER_WORD == CRATES_PER_WORD - 1;
-    hdi_pageable_part part = {.bytes = t->bytes, .published = published};
+    bool signalled = (crate - t->ring->places) % CRATES_PER_FLAG == CRATES_PER_FLAG - 1;
+    hdi_pageable_part part = {.bytes = t->bytes, .signalled = signalled};
     uint64_t last;
     status = hdi_pageable_submit(t, crate->buffer, &part, &last);
-    hdi_crate_give(t->ring, crate, last, part.published);
+    hdi_crate_give(t->ring, crate, last, part.signalled);
     return status;
 }
 
@@ -120,7 +120,7 @@ static hd_status read_small(hdi_pageable *t)
     if (status) {
         return status;
     }
-    hdi_pageable_part part = {.bytes = t->bytes, .published = true};
+    hdi_pageable_part part = {.bytes = t->bytes, .signalled = true};
     uint64_t last;
     status = hdi_pageable_submit(t, crate->buffer, &part, &last);
     if (!status && !hdi_wait_position(t->rt, t->lane->global, last, t->deadline)) {
@@ -133,7 +133,7 @@ static hd_status read_small(hdi_pageable *t)
             last = 0;
         }
     }
-    hdi_crate_give(t->ring, crate, last, part.published);
+    hdi_crate_give(t->ring, crate, last, part.signalled);
     return status;
 }
 

@@ -23,13 +23,14 @@
 #define HDI_THROUGH_LEAST ((size_t)32 << 20) /* ... and their bytes go past the caches, which have no room for them: */
 #define HDI_FILL_THROUGH true                /* on the way into crates */
 #define HDI_EMPTY_THROUGH true               /* on the way out of them */
-#define HDI_PARTS_PER_WORD 2 /* so many parts of equal size are seen finished together: each word holds up the link */
+#define HDI_PARTS_PER_FLAG                                                                                             \
+    2 /* so many parts of equal size are seen finished together: each completion write holds up the link */
 #define HDI_HELPER_PATIENCE_NS 1000000 /* a copy thread waits for a device no longer */
 
 typedef struct hdi_pageable_part {
     size_t at, bytes; /* of the transfer */
     size_t skew;      /* where in the crate: as far from a page's begin as on the device */
-    bool published;   /* the word is asked for behind it */
+    bool signalled;   /* a completion write follows it */
 } hdi_pageable_part;
 
 typedef struct hdi_pageable {
@@ -50,7 +51,7 @@ typedef struct hdi_pageable {
     hdi_lock lock;
     _Atomic size_t next; /* the first byte that is in no part yet; looked at without the lock, too */
     size_t parts;        /* begun so far */
-    size_t unpublished;  /* bytes since the last part with `published` */
+    size_t unsignalled;  /* bytes since the last part with `signalled` */
     hd_error *error;     /* of `status`, once that is not HD_OK; NULL for small transfers */
 } hdi_pageable;
 

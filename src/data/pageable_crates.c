@@ -154,10 +154,10 @@ static hdi_crate *pop(hdi_crates *ring, hdi_awaited *busy_until)
     hdi_crate *crate = ring->queue[ring->first];
     /* pairs with the engine's store of `done`: the device is done with the memory */
     if (crate->last && atomic_load_explicit(&hdi_crates_lane(ring)->shared->done, memory_order_acquire) < crate->last) {
-        hdi_awaited_add(busy_until, crate->last, crate->published);
+        hdi_awaited_add(busy_until, crate->last, crate->signalled);
         for (uint32_t i = 1; i < ring->count; i++) {
             const hdi_crate *next = ring->queue[(ring->first + i) % HDI_CRATES_MOST];
-            hdi_awaited_add(busy_until, next->last, next->published);
+            hdi_awaited_add(busy_until, next->last, next->signalled);
         }
         return NULL;
     }
@@ -383,10 +383,10 @@ hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline
     return *out || wish == HDI_CRATE_IDLE ? HD_OK : take_with_care(ring, wish, deadline, who, out);
 }
 
-void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool published)
+void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool signalled)
 {
     crate->last = last;
-    crate->published = published;
+    crate->signalled = signalled;
     hdi_lock_take(&ring->lock);
     if (last) {
         push(ring, crate);

@@ -21,7 +21,7 @@
 typedef struct hdi_crate {
     struct hd_buffer *buffer; /* NULL: not made */
     uint64_t last;            /* position in the ring's lane behind its last use, 0: nobody uses it */
-    bool published;           /* the lane's word is asked for right behind it (hdi_command) */
+    bool signalled;           /* a completion write follows it at once (hdi_command) */
     struct hdi_crate *next;
 } hdi_crate;
 
@@ -67,8 +67,8 @@ typedef enum hdi_crate_wish {
  * no crate in the ring and none can be made: HOST_MEMORY, DRIVER and what else hd_alloc_host says. */
 hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out);
 
-/* Gives it back; the device uses it until `last` (0: not at all), which is `published` or not. */
-void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool published);
+/* Gives it back; the device uses it until `last` (0: not at all), which is `signalled` or not. */
+void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool signalled);
 
 /* hd_close has begun: all that wait for crates see that. */
 void hdi_crates_wake(hd_runtime *rt);
@@ -81,18 +81,18 @@ bool hdi_crates_relieve(hd_runtime *rt);
 /* Whether crates have memory: after hdi_crates_relieve those in use. */
 bool hdi_crates_in_use(const hd_runtime *rt);
 
-/* The use of a crate that is waited for, and the word that will tell of it, if one is on its way already: asking for another one would
- * hold up the link. But what that word stands behind may take much longer, so it is waited for only for a moment. */
+/* The use of a crate that is waited for, and the completion write that will tell of it, if one is on its way already: another one would
+ * hold up the link. But what that stands behind may take much longer, so it is waited for only for a moment. */
 typedef struct hdi_awaited {
-    uint64_t last; /* 0: nothing */
-    uint64_t word; /* 0: none */
+    uint64_t last;    /* 0: nothing */
+    uint64_t flagged; /* 0: none */
 } hdi_awaited;
 
 /* In the order of the queue; the first one is what is waited for. */
-static inline void hdi_awaited_add(hdi_awaited *a, uint64_t last, bool published)
+static inline void hdi_awaited_add(hdi_awaited *a, uint64_t last, bool signalled)
 {
     a->last = a->last ? a->last : last;
-    a->word = a->word == 0 && published && last >= a->last ? last : a->word;
+    a->flagged = a->flagged == 0 && signalled && last >= a->last ? last : a->flagged;
 }
 
 /* False: the deadline passed. */

@@ -55,12 +55,12 @@ bool hdi_pageable_next(hdi_pageable *t, size_t room, hdi_pageable_part *out)
         bytes = (bytes < room ? bytes : room) - skew;
         bool rest = left <= bytes || (left - bytes < HDI_PART_STEP && left <= room - skew);
         bytes = rest ? left : bytes;
-        t->unpublished += bytes;
-        bool published = at + bytes == t->bytes || t->unpublished >= HDI_PARTS_PER_WORD * bytes;
-        t->unpublished = published ? 0 : t->unpublished;
+        t->unsignalled += bytes;
+        bool signalled = at + bytes == t->bytes || t->unsignalled >= HDI_PARTS_PER_FLAG * bytes;
+        t->unsignalled = signalled ? 0 : t->unsignalled;
         t->parts++;
         atomic_store_explicit(&t->next, at + bytes, memory_order_relaxed);
-        *out = (hdi_pageable_part){.at = at, .bytes = bytes, .skew = skew, .published = published};
+        *out = (hdi_pageable_part){.at = at, .bytes = bytes, .skew = skew, .signalled = signalled};
     }
     hdi_lock_release(&t->lock);
     return found;
@@ -86,7 +86,7 @@ hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *crate, const hd
     command.copy.src = in ? here : there;
     command.copy.dst = in ? there : here;
     command.copy.bytes = part->bytes;
-    command.copy.published = part->published;
+    command.copy.signalled = part->signalled;
     hd_ticket ticket = {NULL, 0};
     hd_status status = hdi_submit(t->lane, uses, 2, &command, t->who, &ticket);
     *last = status ? 0 : ticket.sequence;

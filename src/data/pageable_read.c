@@ -96,7 +96,7 @@ static void empty(reading *r, const flight *f)
     hd_status status = hdi_position_status(t->rt, t->lane->global, f->last, t->who);
     if (status) {
         hdi_pageable_fail(t, status);
-        hdi_crate_give(t->ring, f->crate, f->last, f->part.published);
+        hdi_crate_give(t->ring, f->crate, f->last, f->part.signalled);
         let_go(r, NULL);
         return;
     }
@@ -140,7 +140,7 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
         *until = (hdi_awaited){0, 0};
         for (uint32_t i = 0; !there && i < r->count; i++) {
             const flight *next = &r->queue[(r->first + i) % HDI_CRATES_MOST];
-            hdi_awaited_add(until, next->last, next->part.published);
+            hdi_awaited_add(until, next->last, next->part.signalled);
         }
         if (there) {
             r->first = (r->first + 1) % HDI_CRATES_MOST;
@@ -226,7 +226,7 @@ hd_status hdi_pageable_read(hdi_pageable *t)
     hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, turn, &r);
     for (; r.count; r.count--) { /* of a failed transfer: the device goes on with them */
         const flight *f = &r.queue[r.first];
-        hdi_crate_give(t->ring, f->crate, f->last, f->part.published);
+        hdi_crate_give(t->ring, f->crate, f->last, f->part.signalled);
         r.first = (r.first + 1) % HDI_CRATES_MOST;
     }
     return hdi_pageable_result(&r.t);

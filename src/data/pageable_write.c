@@ -30,7 +30,7 @@ static hdi_turn fill(void *context, bool caller)
         hdi_pageable_copy(t, crate->buffer->host + part.skew, t->memory + part.at, part.bytes);
         status = hdi_pageable_submit(t, crate->buffer, &part, &last);
     }
-    hdi_crate_give(t->ring, crate, last, found && part.published);
+    hdi_crate_give(t->ring, crate, last, found && part.signalled);
     if (status) {
         hdi_pageable_fail(t, status);
     }

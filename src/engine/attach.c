@@ -1,4 +1,4 @@
-/* attach.c - takes hold of a device through the driver of this process: context, completion words, local port.
+/* attach.c - takes hold of a device through the driver of this process: context, completion flags, local port.
  *
  * Threads: hd_open and hd_close, or the start of a worker process. Locks: none. Always: what attach made before it failed,
  * detach gives back.
@@ -18,7 +18,7 @@ hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
     return HD_OK;
 }
 
-/* The device writes completion words into the channel. */
+/* The device writes completion flags into the channel. */
 static hd_status register_words(hdi_device *device)
 {
     hdi_scope scope;
@@ -27,20 +27,20 @@ static hd_status register_words(hdi_device *device)
         return status;
     }
     const hdi_driver *driver = device->runtime->driver;
-    hdcu_result r = driver->cuMemHostRegister(device->channel.words, device->channel.words_bytes,
+    hdcu_result r = driver->cuMemHostRegister(device->channel.flags, device->channel.flags_bytes,
                                               HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
     if (r != HDCU_SUCCESS) {
         status = hdi_driver_failed(device, r, "cuMemHostRegister", "hd_open");
     }
-    device->words_registered = !status;
+    device->flags_registered = !status;
     hdcu_deviceptr address = 0;
     if (!status) {
-        r = driver->cuMemHostGetDevicePointer(&address, device->channel.words, 0);
+        r = driver->cuMemHostGetDevicePointer(&address, device->channel.flags, 0);
         if (r != HDCU_SUCCESS) {
             status = hdi_driver_failed(device, r, "cuMemHostGetDevicePointer", "hd_open");
         }
     }
-    device->words_address = address;
+    device->flags_address = address;
     hdi_scope_leave(&scope);
     return status;
 }
@@ -76,8 +76,8 @@ void hdi_device_detach(hdi_device *device, bool hung)
 {
     const hdi_driver *driver = device->runtime->driver;
     hdi_scope scope = {.entered = false};
-    if (device->context && !hung && hdi_scope_enter(device, "hd_close", &scope) == HD_OK && device->words_registered) {
-        driver->cuMemHostUnregister(device->channel.words);
+    if (device->context && !hung && hdi_scope_enter(device, "hd_close", &scope) == HD_OK && device->flags_registered) {
+        driver->cuMemHostUnregister(device->channel.flags);
     }
     hdi_engine_destroy(device, !hung);
     hdi_scope_leave(&scope);

@@ -265,9 +265,9 @@ static bool ends_at(const hdi_engine *engine, const hdi_feed *feed, uint64_t pos
     const hdi_lane_shared *shared = &channel->lanes[feed->number];
     uint64_t event = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
     uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
-    uint64_t publish_every = engine->watchdog_ns ? 1 : channel->slots / 8;
-    return (event > feed->event_last && event <= position) || (host > feed->published && host <= position) ||
-           position - feed->published >= publish_every || hdi_is_asked(channel, feed->number, position);
+    uint64_t signal_every = engine->watchdog_ns ? 1 : channel->slots / 8;
+    return (event > feed->event_last && event <= position) || (host > feed->signalled && host <= position) ||
+           position - feed->signalled >= signal_every || hdi_is_requested(channel, feed->number, position);
 }
 
 /* Launches from where the feed is; where each ends. */

@@ -11,7 +11,7 @@ static size_t round_up(size_t value, size_t unit)
 }
 
 typedef struct layout {
-    size_t lanes, words, words_bytes, asks, rings, failures, bytes;
+    size_t lanes, flags, flags_bytes, requests, rings, failures, bytes;
     uint32_t failures_room;
 } layout;
 
@@ -20,10 +20,10 @@ static layout layout_of(uint32_t slots)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     layout l;
     l.lanes = round_up(sizeof(hdi_engine_shared), page);
-    l.words = l.lanes + round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
-    l.words_bytes = round_up(sizeof(hdi_word) * HDI_LANES_MAX, page);
-    l.asks = l.words + l.words_bytes;
-    l.rings = l.asks + round_up((size_t)slots * HDI_LANES_MAX / HDI_ASKS_PER_WORD * sizeof(uint64_t), page);
+    l.flags = l.lanes + round_up(sizeof(hdi_lane_shared) * HDI_LANES_MAX, page);
+    l.flags_bytes = round_up(sizeof(hdi_completion_flag) * HDI_LANES_MAX, page);
+    l.requests = l.flags + l.flags_bytes;
+    l.rings = l.requests + round_up((size_t)slots * HDI_LANES_MAX / HDI_REQUESTS_PER_WORD * sizeof(uint64_t), page);
     l.failures = l.rings + round_up((size_t)slots * HDI_SLOT_BYTES * HDI_LANES_MAX, page);
     l.failures_room = slots > HDI_FAILURES_LEAST / 2 ? 2 * slots : HDI_FAILURES_LEAST;
     l.bytes = l.failures + round_up((size_t)l.failures_room * sizeof(hdi_failure) * HDI_LANES_MAX, page);
@@ -35,9 +35,9 @@ static void place(hdi_channel *channel, uint32_t slots, const layout *l)
     unsigned char *base = channel->memory.base;
     channel->engine = (hdi_engine_shared *)base;
     channel->lanes = (hdi_lane_shared *)(base + l->lanes);
-    channel->words = (hdi_word *)(base + l->words);
-    channel->words_bytes = l->words_bytes;
-    channel->asks = (_Atomic uint64_t *)(base + l->asks);
+    channel->flags = (hdi_completion_flag *)(base + l->words);
+    channel->flags_bytes = l->words_bytes;
+    channel->requests = (_Atomic uint64_t *)(base + l->asks);
     channel->rings = (hdi_command *)(base + l->rings);
     channel->slots = slots;
     channel->failures = (_Atomic uint64_t *)(base + l->failures);
@@ -66,7 +66,7 @@ hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel
     if (status) {
         return status;
     }
-    status = hdi_shm_only_read(&channel.memory, peer ? l.words : l.rings, peer ? l.bytes : l.failures);
+    status = hdi_shm_only_read(&channel.memory, peer ? l.flags : l.rings, peer ? l.bytes : l.failures);
     if (status) {
         hdi_shm_release(&channel.memory);
         return status;

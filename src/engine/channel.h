@@ -1,8 +1,8 @@
 /* channel.h - the shared mapping of one device: everything that both the application's side and the engine touch.
  *
  * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same code.
- * Layout: engine (what concerns the device as a whole), lanes (state of each lane), words (one cache line per lane that the
- * device itself writes), asks, rings, logs of failures (failures.h).
+ * Layout: engine (what concerns the device as a whole), lanes (state of each lane), flags (one cache line per lane that the
+ * device itself writes), requests, rings, logs of failures (failures.h).
  * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
  *
  * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled,
@@ -63,7 +63,7 @@ typedef struct hdi_engine_shared {
     _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: moves with every pass, so that others see that it lives */
     _Atomic int32_t ending; /* worker process: the code for which it ends itself; the device is lost when it is gone */
     _Atomic uint32_t overdue; /* watchdog: the lane whose first operation took too long, and 1; 0: none */
-    _Atomic uint64_t operations, waits, events, publishes, sleeps;
+    _Atomic uint64_t operations, waits, events, signals, sleeps;
 } hdi_engine_shared;
 
 typedef struct hdi_lane_shared {
@@ -100,28 +100,28 @@ typedef struct hdi_lane_shared {
 
 /* The device writes the low 32 bits of a finished position here (a 4-byte memset behind the work), so that the engine
  * sees completion with a load instead of a driver call. */
-typedef struct hdi_word {
+typedef struct hdi_completion_flag {
     _Alignas(HDI_LINE) _Atomic uint32_t position;
-} hdi_word;
+} hdi_completion_flag;
 
 typedef struct hdi_channel {
     hdi_shm memory;
     hdi_engine_shared *engine;
-    hdi_lane_shared *lanes; /* HDI_LANES_MAX */
-    hdi_word *words;        /* HDI_LANES_MAX, page-aligned */
-    size_t words_bytes;
+    hdi_lane_shared *lanes;     /* HDI_LANES_MAX */
+    hdi_completion_flag *flags; /* HDI_LANES_MAX, page-aligned */
+    size_t flags_bytes;
     /* Two bits (HDI_ASK_*) per slot: asked for right behind the command that ends there. A wish (wanted_*) alone is of little use to whoever waits for
      * an early position while others wait for late ones, since only the latest is known. */
-    _Atomic uint64_t *asks;
+    _Atomic uint64_t *requests;
     hdi_command *rings;         /* HDI_LANES_MAX rings of `slots` commands */
     uint32_t slots;             /* a power of two */
     uint32_t failures_room;     /* records of a lane's log, a power of two */
     _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of so many records of HDI_FAILURE_WORDS */
 } hdi_channel;
 
-#define HDI_ASK_EVENT 1
-#define HDI_ASK_WORD 2
-#define HDI_ASKS_PER_WORD 32
+#define HDI_REQUEST_EVENT 1
+#define HDI_REQUEST_FLAG 2
+#define HDI_REQUESTS_PER_WORD 32
 
 /* Sleepers are told apart by the low bits of what they sleep for. */
 static inline uint32_t hdi_awaited_bit(uint64_t position)
@@ -139,40 +139,40 @@ static inline uint32_t hdi_awaited_bits(uint64_t from, uint64_t to)
     return (uint32_t)(bits | bits >> 32);
 }
 
-/* Where the asks for a position are. */
-static inline _Atomic uint64_t *hdi_asks_at(const hdi_channel *channel, uint32_t lane, uint64_t position,
-                                            unsigned *shift)
+/* Where the requests for a position are. */
+static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint32_t lane, uint64_t position,
+                                                unsigned *shift)
 {
     uint64_t slot = (uint64_t)lane * channel->slots + ((position - 1) & (channel->slots - 1));
-    *shift = (unsigned)(slot % HDI_ASKS_PER_WORD) * 2;
-    return &channel->asks[slot / HDI_ASKS_PER_WORD];
+    *shift = (unsigned)(slot % HDI_REQUESTS_PER_WORD) * 2;
+    return &channel->requests[slot / HDI_REQUESTS_PER_WORD];
 }
 
 /* Any thread, beside the wish, which holds where the engine has passed the position already. */
-static inline void hdi_ask(const hdi_channel *channel, uint32_t lane, uint64_t position, unsigned what)
+static inline void hdi_request_completion(const hdi_channel *channel, uint32_t lane, uint64_t position, unsigned what)
 {
     unsigned shift;
-    _Atomic uint64_t *asks = hdi_asks_at(channel, lane, position, &shift);
+    _Atomic uint64_t *requests = hdi_requests_at(channel, lane, position, &shift);
     /* relaxed: an ask that comes too late is found by the next command in that slot, and costs it something */
-    atomic_fetch_or_explicit(asks, (uint64_t)what << shift, memory_order_relaxed);
+    atomic_fetch_or_explicit(requests, (uint64_t)what << shift, memory_order_relaxed);
 }
 
 /* Engine: whether anything is asked for behind a position. */
-static inline bool hdi_is_asked(const hdi_channel *channel, uint32_t lane, uint64_t position)
+static inline bool hdi_is_requested(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     unsigned shift;
-    const _Atomic uint64_t *asks = hdi_asks_at(channel, lane, position, &shift);
-    return (atomic_load_explicit(asks, memory_order_relaxed) >> shift & 3) != 0;
+    const _Atomic uint64_t *requests = hdi_requests_at(channel, lane, position, &shift);
+    return (atomic_load_explicit(requests, memory_order_relaxed) >> shift & 3) != 0;
 }
 
 /* Engine: what is asked for behind a position; not a second time. */
-static inline unsigned hdi_asked(const hdi_channel *channel, uint32_t lane, uint64_t position)
+static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     unsigned shift;
-    _Atomic uint64_t *asks = hdi_asks_at(channel, lane, position, &shift);
-    unsigned what = (unsigned)(atomic_load_explicit(asks, memory_order_relaxed) >> shift) & 3;
+    _Atomic uint64_t *requests = hdi_requests_at(channel, lane, position, &shift);
+    unsigned what = (unsigned)(atomic_load_explicit(requests, memory_order_relaxed) >> shift) & 3;
     if (__builtin_expect(what != 0, 0)) {
-        atomic_fetch_and_explicit(asks, ~((uint64_t)3 << shift), memory_order_relaxed);
+        atomic_fetch_and_explicit(requests, ~((uint64_t)3 << shift), memory_order_relaxed);
     }
     return what;
 }

@@ -64,7 +64,7 @@ typedef union hdi_command {
     struct {
         uint32_t first;
         uint32_t
-            published; /* not 0: the word is asked for right behind it, since somebody will look at how far the lane is */
+            signalled; /* not 0: a completion write follows it at once, since a thread will look at how far the lane is */
         uint64_t dst, src, bytes;
     } copy;
     struct {

@@ -3,7 +3,7 @@
  * Threads: in the placement thread one thread per device, from hd_open to hd_close; in the placement inline whoever submits or waits,
  * one at a time per device. Locks: `running` (inline only); below it an order lock where the context is refused.
  * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the doorbell; a sleep with work in flight ends
- * by itself, since the device's completion words ring no doorbell.
+ * by itself, since the device's completion flags ring no doorbell.
  */
 #include "engine/feed.h"
 
@@ -100,7 +100,7 @@ static bool has_wishes(hdi_engine *engine)
                 atomic_load_explicit(&shared->head, memory_order_relaxed) == feed->done) {
                 continue; /* what is done needs nothing more */
             }
-            if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->published ||
+            if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->signalled ||
                 atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last ||
                 atomic_load_explicit(&shared->wanted_now, memory_order_seq_cst) > feed->event_last) {
                 return true;

@@ -100,7 +100,7 @@ hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure
 
 /* attach.c: a device through the driver of this process. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
-hd_status hdi_device_attach(hdi_device *device);                         /* context, words, port; the channel exists */
+hd_status hdi_device_attach(hdi_device *device); /* context, completion flags, port; the channel exists */
 /* With the engine, which has stopped. `hung`: work never ended; the driver is not called. */
 void hdi_device_detach(hdi_device *device, bool hung);
 

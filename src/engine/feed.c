@@ -16,7 +16,7 @@
 #define VISIT_NS 8000 /* of a visit: a call may take a microsecond, or ten. A chain of 32 takes so long */
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
-#define LINGER_NS 10000 /* an empty lane is published this long after it ran empty, sooner if somebody waits */
+#define LINGER_NS 10000 /* an empty lane is signalled this long after it ran empty, sooner if a thread waits */
 
 /* ---- failure ---- */
 
@@ -59,7 +59,7 @@ static void record_loss(hdi_engine *engine, hdi_feed *feed, int code)
 /* What the device has said so far counts. A mark that it has not passed stands in front of what came later, so that had not begun. */
 static void settle(hdi_engine *engine, hdi_feed *feed)
 {
-    hdi_feed_read_word(engine, feed);
+    hdi_feed_read_flag(engine, feed);
     hdi_feed_pass_marks(engine, feed);
     uint64_t begun = feed->n_marks ? feed->marks[feed->first_mark].position : feed->issued + feed->in_call;
     atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, begun, memory_order_release);
@@ -215,7 +215,7 @@ static bool drop(hdi_engine *engine, hdi_feed *feed)
     /* A lane that was made while the device was being lost. */
     record_loss(engine, feed, hdi_device_lost(engine->device));
     bool moved = feed->issued != head;
-    feed->issued = feed->passed = feed->published = head;
+    feed->issued = feed->passed = feed->signalled = head;
     feed->first_dependency = feed->n_dependencies = 0;
     atomic_store_explicit(&shared->issued, head, memory_order_release);
     uint64_t reach = hdi_lane_reach(engine->device, feed->number, feed->done, head);
@@ -226,13 +226,13 @@ static bool drop(hdi_engine *engine, hdi_feed *feed)
     return moved;
 }
 
-/* Marks the end of what was issued last, for other lanes: by an event, and where those of other devices are in other processes by the word,
+/* Marks the end of what was issued last, for other lanes: by an event, and where those of other devices are in other processes by a completion write,
  * too. */
 static void mark_end(hdi_engine *engine, hdi_feed *feed)
 {
     record_event(engine, feed);
     if (engine->device->runtime->is_process) {
-        hdi_feed_publish(engine, feed);
+        hdi_feed_signal(engine, feed);
     }
 }
 
@@ -240,22 +240,23 @@ static void mark_end(hdi_engine *engine, hdi_feed *feed)
 static void follow_up(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, const hdi_command *c, bool marked)
 {
     /* The watchdog has to see every operation end. */
-    uint64_t publish_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
-    bool ask = marked || (c->op == HDI_OP_COPY && c->copy.published);
+    uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
+    bool ask = marked || (c->op == HDI_OP_COPY && c->copy.signalled);
     bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
     /* relaxed: a wish seen late is seen at the next visit */
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
-    unsigned asked = hdi_asked(&engine->device->channel, feed->number, feed->issued);
+    unsigned asked = hdi_take_requests(&engine->device->channel, feed->number, feed->issued);
     if (__builtin_expect(awaited, 0)) {
         mark_end(engine, feed);
-    } else if (__builtin_expect((wanted > feed->event_last && wanted <= feed->issued) || (asked & HDI_ASK_EVENT), 0)) {
+    } else if (__builtin_expect((wanted > feed->event_last && wanted <= feed->issued) || (asked & HDI_REQUEST_EVENT),
+                                0)) {
         record_event(engine, feed);
     }
-    ask |= (asked & HDI_ASK_WORD) && feed->published != feed->issued;
-    if (__builtin_expect(ask || feed->issued - feed->published >= publish_every ||
+    ask |= (asked & HDI_REQUEST_FLAG) && feed->signalled != feed->issued;
+    if (__builtin_expect(ask || feed->issued - feed->signalled >= signal_every ||
                              feed->entries - feed->entries_marked >= engine->entries_most / 4,
                          0)) {
-        hdi_feed_publish(engine, feed);
+        hdi_feed_signal(engine, feed);
     }
 }
 
@@ -265,8 +266,8 @@ static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *
     uint32_t kernel = c->kernel;
     uint64_t end = feed->issued + c->slots;
     *marked = engine->chain_most && !feed->failed && hdi_chain_is_new(engine, kernel);
-    if (*marked && feed->issued != feed->published && feed->issued != feed->passed) {
-        hdi_feed_publish(engine, feed);
+    if (*marked && feed->issued != feed->signalled && feed->issued != feed->passed) {
+        hdi_feed_signal(engine, feed);
     }
     const hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
@@ -337,8 +338,8 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         hdi_pace_give(&feed->pace, launches ? n : 0, before, engine->now);
         follow_up(engine, feed, shared, c, marked);
         if (launches && hdi_pace_wants_mark(&feed->pace, n, engine->chain_most, engine->now) &&
-            feed->published != feed->issued) {
-            hdi_feed_publish(engine, feed);
+            feed->signalled != feed->issued) {
+            hdi_feed_signal(engine, feed);
         }
         events += feed->event_last != event_before;
         if (engine->now >= until) {
@@ -369,7 +370,7 @@ static void watch(hdi_engine *engine, hdi_feed *feed, const hdi_pass *pass)
 static void check_feed(hdi_engine *engine, const hdi_feed *feed, uint64_t head)
 {
     assert(feed->done <= feed->passed && feed->passed <= feed->issued && feed->issued <= head);
-    assert(feed->published <= feed->issued && feed->event_last <= feed->issued);
+    assert(feed->signalled <= feed->issued && feed->event_last <= feed->issued);
     assert(head - feed->done <= engine->device->channel.slots);
     assert(feed->first_dependency <= feed->n_dependencies && feed->n_dependencies <= feed->dependencies_room);
     for (uint32_t i = feed->first_dependency + 1; i < feed->n_dependencies; i++) {
@@ -408,15 +409,15 @@ bool hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
         if (late || (wanted_now > feed->event_last && wanted_now <= feed->issued)) {
             record_event(engine, feed); /* the wish came after the command had been issued */
         }
-        if (feed->issued != feed->published) {
+        if (feed->issued != feed->signalled) {
             uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
             bool stands = feed->issued == head || atomic_load_explicit(&feed->blocked, memory_order_relaxed);
             if (stands && !feed->idle_since) {
                 feed->idle_since = pass->now;
             }
-            if ((host > feed->published && (host <= feed->issued || stands)) ||
+            if ((host > feed->signalled && (host <= feed->issued || stands)) ||
                 (stands && pass->now - feed->idle_since > LINGER_NS)) {
-                hdi_feed_publish(engine, feed);
+                hdi_feed_signal(engine, feed);
             }
         }
         hdi_feed_reap(engine, feed, pass);
@@ -458,8 +459,8 @@ hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure
     /* Not 0 where an engine before this one was lost. */
     uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     feed->number = number;
-    feed->issued = feed->done = feed->passed = feed->published = feed->event_last = position;
-    atomic_store_explicit(&device->channel.words[number].position, (uint32_t)position, memory_order_relaxed);
+    feed->issued = feed->done = feed->passed = feed->signalled = feed->event_last = position;
+    atomic_store_explicit(&device->channel.flags[number].position, (uint32_t)position, memory_order_relaxed);
     feed->tail = HDI_TAIL_KERNEL;
     feed->keeps_failure = keeps_failure;
     /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */

@@ -28,7 +28,7 @@ enum {
 /* ---- progress.c ---- */
 
 /* Has the device write how far the lane is when it has finished everything issued so far. */
-void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed);
+void hdi_feed_signal(hdi_engine *engine, hdi_feed *feed);
 
 /* Looks how far the lane is; moves `done`. */
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
@@ -36,8 +36,8 @@ void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
 /* What the device has passed takes no room in the driver's queue any more, and tells how long kernels take and which of them end. */
 void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed);
 
-/* Reads the word of the device; true when `done` moved. */
-bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed);
+/* Reads the completion flag; true when `done` moved. */
+bool hdi_feed_read_flag(hdi_engine *engine, hdi_feed *feed);
 
 /* `done` is `position` now; wakes those who wait. */
 void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position);

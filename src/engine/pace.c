@@ -1,7 +1,7 @@
 /* pace.c - how long the kernels of a lane take. What it is, threads, locks: see pace.h. */
 #include "engine/pace.h"
 
-/* From the return of a call until a word behind the shortest kernel is seen; measured with 580.159 on H200: 4.3 us, of which 1.2 are the kernel's. Not
+/* From the return of a call until a completion write behind the shortest kernel is seen; measured with 580.159 on H200: 4.3 us, of which 1.2 are the kernel's. Not
  * taken off where few launches would have to share it: where it is less they would seem faster than they are. */
 #define SEEN_NS 3000
 

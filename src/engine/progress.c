@@ -1,6 +1,6 @@
 /* progress.c - how far a lane is: what the device writes about it, what the driver says, and `done`.
  *
- * A *mark* behind the lane's work makes the device write the position into the lane's word. Behind kernels it is a fill, which follows them
+ * A *mark* behind the lane's work makes the device write the position into the lane's completion flag. Behind kernels it is a fill, which follows them
  * at once, as it does small copies to the device, whose bytes the driver sends along with its commands; behind other copies a written value,
  * since a fill is work for another engine of the device than the copy was.
  *
@@ -195,14 +195,14 @@ static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     return feed->done > before;
 }
 
-/* What this lane has read since it was published last: until that is known to be done, this lane is not. Not sooner, since every mark holds
+/* What this lane has read since it was signalled last: until that is known to be done, this lane is not. Not sooner, since every mark holds
  * up the other lane a little. */
 static void want_sources(hdi_engine *engine, const hdi_feed *feed)
 {
     hd_runtime *rt = engine->device->runtime;
     for (uint32_t i = feed->n_dependencies; i > feed->first_dependency; i--) {
         const hdi_dependency *d = &feed->dependencies[i - 1];
-        if (d->position <= feed->published) {
+        if (d->position <= feed->signalled) {
             return;
         }
         hdi_device *owner = hdi_lane_owner(rt, d->lane);
@@ -214,33 +214,33 @@ static void want_sources(hdi_engine *engine, const hdi_feed *feed)
     }
 }
 
-void hdi_feed_publish(hdi_engine *engine, hdi_feed *feed)
+void hdi_feed_signal(hdi_engine *engine, hdi_feed *feed)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
-    hdcu_deviceptr word = engine->device->words_address + feed->number * sizeof(hdi_word);
+    hdcu_deviceptr flag = engine->device->flags_address + feed->number * sizeof(hdi_completion_flag);
     unsigned position = (unsigned)feed->issued;
     hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
     want_sources(engine, feed);
     if (feed->tail != HDI_TAIL_KERNEL && driver->cuStreamWriteValue32) {
-        r = driver->cuStreamWriteValue32(feed->stream, word, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
+        r = driver->cuStreamWriteValue32(feed->stream, flag, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
     }
     if (r != HDCU_SUCCESS && !hdi_driver_code_is_fatal(r)) {
-        r = driver->cuMemsetD32Async(word, position, 1, feed->stream);
+        r = driver->cuMemsetD32Async(flag, position, 1, feed->stream);
     }
-    feed->published = feed->issued;
+    feed->signalled = feed->issued;
     feed->entries++;
     if (r == HDCU_SUCCESS) {
         add_mark(feed);
-        hdi_engine_count(&engine->shared->publishes);
+        hdi_engine_count(&engine->shared->signals);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
-        feed->word_missing = true;
+        feed->flag_missing = true;
         feed->entries_marked = feed->entries;
     }
 }
 
-/* Asks the driver about the stream: the way in which errors of running work come to light, and completion where the word failed. */
+/* Asks the driver about the stream: the way in which errors of running work come to light, and completion where the flag could not be written. */
 static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
     uint64_t issued = feed->issued;
@@ -248,7 +248,7 @@ static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     hdcu_result r = engine->device->runtime->driver->cuStreamQuery(feed->stream);
     if (r == HDCU_SUCCESS) {
         feed->bad_looks = 0;
-        feed->word_missing = false;
+        feed->flag_missing = false;
         pass->progress |= passed(engine, feed, issued);
     } else if (r == HDCU_ERROR_NOT_READY ||
                hdi_driver_code_is_capture(r)) { /* a capture says nothing about this stream */
@@ -258,17 +258,17 @@ static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     }
 }
 
-bool hdi_feed_read_word(hdi_engine *engine, hdi_feed *feed)
+bool hdi_feed_read_flag(hdi_engine *engine, hdi_feed *feed)
 {
-    if (feed->published <= feed->done) {
+    if (feed->signalled <= feed->done) {
         return false;
     }
-    /* Pairs with the device's write, ordered behind the lane's work. The word holds the low half of a position that
-     * lies between `passed` and `published`, far less than 2^32 apart. */
-    uint32_t low = atomic_load_explicit(&engine->device->channel.words[feed->number].position, memory_order_acquire);
-    uint64_t position = feed->published - (uint32_t)((uint32_t)feed->published - low);
-    /* Beyond what was published only where something else wrote there. */
-    return position > feed->done && position <= feed->published && passed(engine, feed, position);
+    /* Pairs with the device's write, ordered behind the lane's work. The flag holds the low half of a position that
+     * lies between `passed` and `signalled`, far less than 2^32 apart. */
+    uint32_t low = atomic_load_explicit(&engine->device->channel.flags[feed->number].position, memory_order_acquire);
+    uint64_t position = feed->signalled - (uint32_t)((uint32_t)feed->signalled - low);
+    /* Beyond what was signalled only where something else wrote there. */
+    return position > feed->done && position <= feed->signalled && passed(engine, feed, position);
 }
 
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
@@ -277,12 +277,12 @@ void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
     if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }
-    if (hdi_feed_read_word(engine, feed)) {
+    if (hdi_feed_read_flag(engine, feed)) {
         feed->checked = pass->now;
         pass->progress = true;
     }
     if (feed->issued > feed->done && feed->passed < feed->issued &&
-        (feed->word_missing || pass->now - feed->checked > LOOK_NS)) {
+        (feed->flag_missing || pass->now - feed->checked > LOOK_NS)) {
         look_at_stream(engine, feed, pass);
     }
 }

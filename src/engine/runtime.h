@@ -122,7 +122,7 @@ typedef struct hdi_feed {
     hdcu_stream stream;
     uint32_t number;
     uint64_t issued, done;
-    uint64_t published; /* the word for this position has been asked for */
+    uint64_t signalled; /* a completion write stands behind this position */
     uint64_t entries, entries_done,
         entries_marked; /* of the driver's queue: given to it, known to be finished, in front of the last mark */
     struct {
@@ -154,7 +154,7 @@ typedef struct hdi_feed {
     uint64_t in_call;                /* slots of a command whose call has failed, and may have begun */
     uint64_t passed;                 /* the device is known to be this far; `done` follows once the dependencies are */
     bool loss_recorded;              /* of the device */
-    bool word_missing;               /* the word could not be asked for: look at the stream's status instead */
+    bool flag_missing;               /* no completion write could be made: look at the stream's status instead */
     uint32_t bad_looks;              /* looks at the status in a row that failed without killing the device */
     _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
     hdi_dependency *dependencies;
@@ -210,8 +210,8 @@ struct hdi_device {
     hdi_channel channel;
     _Atomic int32_t lost;         /* code that ended the device; 0: it works. See hdi_device_lost */
     _Atomic uint32_t doubted;     /* its worker process wrote what cannot be, and is to be killed for it: see doubt.c */
-    hdcu_deviceptr words_address; /* the channel's words as the device sees them */
-    bool words_registered;
+    hdcu_deviceptr flags_address; /* the channel's flags as the device sees them */
+    bool flags_registered;
     _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */
     _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* making lanes, giving them out */
     hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */

@@ -43,7 +43,7 @@ static stretch stretch_of(const hdi_device *device, uint32_t number)
     done = head - done > slots ? head : done;
     issued = issued - done > head - done ? head : issued;
     /* The device writes the low half of a position that it has passed. One from before `done` seems to be far ahead. */
-    uint32_t low = atomic_load_explicit(&device->channel.words[number].position, memory_order_acquire);
+    uint32_t low = atomic_load_explicit(&device->channel.flags[number].position, memory_order_acquire);
     uint32_t further = low - (uint32_t)done;
     uint64_t from = further <= issued - done ? done + further : done;
     uint64_t begun = atomic_load_explicit(&lane->begun, memory_order_acquire);

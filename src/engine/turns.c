@@ -192,7 +192,7 @@ static void look_at_full(hdi_engine *engine, hdi_pass *pass)
         first = first == HDI_LANES_MAX ? lane : first;
         engine->looked_at = lane;
         hdi_feed *feed = &engine->feeds[lane];
-        if (feed->published > feed->done && !hdi_device_lost(engine->device)) {
+        if (feed->signalled > feed->done && !hdi_device_lost(engine->device)) {
             hdi_feed_reap(engine, feed, pass);
         }
     }

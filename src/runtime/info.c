@@ -124,7 +124,7 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
         .operations = atomic_load_explicit(&engine->operations, memory_order_relaxed),
         .waits_inserted = atomic_load_explicit(&engine->waits, memory_order_relaxed),
         .events_recorded = atomic_load_explicit(&engine->events, memory_order_relaxed),
-        .publishes = atomic_load_explicit(&engine->publishes, memory_order_relaxed),
+        .publishes = atomic_load_explicit(&engine->signals, memory_order_relaxed),
         .ring_full_stalls = atomic_load_explicit(&device->ring_stalls, memory_order_relaxed),
         .engine_sleeps = atomic_load_explicit(&engine->sleeps, memory_order_relaxed),
         .buffers_live = memory.allocations - memory.frees,

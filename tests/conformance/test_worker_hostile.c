@@ -409,7 +409,7 @@ static void scribble_on(const hdi_channel *channel)
         {channel->lanes, 8 * sizeof *channel->lanes},
         {channel->lanes, 8 * sizeof *channel->lanes},
         {channel->words, 8 * sizeof *channel->words},
-        {channel->asks, 512},
+        {channel->requests, 512},
         {channel->rings, (size_t)channel->slots * 8 * HDI_SLOT_BYTES},
         {channel->failures, 64 * sizeof(hdi_failure)},
         {base, channel->memory.bytes},

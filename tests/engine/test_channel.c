@@ -48,8 +48,8 @@ static void who_does_not_write_cannot(void **state)
     for (int i = 0; i < 3; i++) {
         assert_true(is_writable(all[i]->engine));
         assert_true(is_writable(&all[i]->lanes[HDI_LANES_MAX - 1]));
-        assert_int_equal(is_writable(all[i]->words), i != 2);
-        assert_int_equal(is_writable((void *)all[i]->asks), i != 2);
+        assert_int_equal(is_writable(all[i]->flags), i != 2);
+        assert_int_equal(is_writable((void *)all[i]->requests), i != 2);
         assert_int_equal(is_writable(all[i]->rings), i == 0);
         assert_int_equal(is_writable(&all[i]->rings[last]), i == 0);
         assert_int_equal(is_writable((void *)all[i]->failures), i != 2);

@@ -30,7 +30,7 @@ static void is_at(hd_lane *lane, uint64_t issued, uint64_t done)
 {
     atomic_store(&lane->shared->issued, issued);
     atomic_store(&lane->shared->done, done);
-    atomic_store(&lane->device->channel.words[lane->number].position, (uint32_t)done);
+    atomic_store(&lane->device->channel.flags[lane->number].position, (uint32_t)done);
 }
 
 /* The failure of a position: which operation it blames, and words that its message must have. */
@@ -81,7 +81,7 @@ static void what_was_seen_to_end_is_not_named(void **state)
     }
     is_at(a, 4, 1);
     is_at(b, 4, 4);
-    atomic_store(&f->devices[0].channel.words[0].position, 2); /* the device said so, and the engine had not looked */
+    atomic_store(&f->devices[0].channel.flags[0].position, 2); /* the device said so, and the engine had not looked */
     hdi_device_lose(&f->devices[0], ILLEGAL_ADDRESS);
     told(f, a, 4, a, 3, "launch", "it is one of the 2 launches under way there: kernel '?' (lane 0, ticket 3), kernel");
     not_told("lane 1");
