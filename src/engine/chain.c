@@ -258,7 +258,7 @@ static uint32_t limit_of(const hdi_engine *engine, const hdi_feed *feed, uint32_
     return feed->chains->growing < limit ? feed->chains->growing : limit;
 }
 
-/* Whether something is to happen right behind a position: an event, a mark, or somebody waits for it. */
+/* Whether something is to happen right behind a position: an event, a signal, or somebody waits for it. */
 static bool ends_at(const hdi_engine *engine, const hdi_feed *feed, uint64_t position)
 {
     const hdi_channel *channel = &engine->device->channel;

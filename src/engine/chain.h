@@ -27,7 +27,7 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint
 /* A launch was issued by itself: a kernel that was never seen to end is looked for. */
 void hdi_chain_note(hdi_engine *engine, hdi_feed *feed, uint32_t kernel, uint64_t position);
 
-/* Whether a mark has to stand in front of a launch, and behind it: the kernel was never seen to end. So if it does not, it is known. */
+/* Whether a signal has to stand in front of a launch, and behind it: the kernel was never seen to end. So if it does not, it is known. */
 bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel);
 
 /* The device has passed feed->passed. */

@@ -56,12 +56,12 @@ static void record_loss(hdi_engine *engine, hdi_feed *feed, int code)
     }
 }
 
-/* What the device has said so far counts. A mark that it has not passed stands in front of what came later, so that had not begun. */
+/* What the device has said so far counts. A signal that it has not passed stands in front of what came later, so that had not begun. */
 static void settle(hdi_engine *engine, hdi_feed *feed)
 {
     hdi_feed_read_flag(engine, feed);
-    hdi_feed_pass_marks(engine, feed);
-    uint64_t begun = feed->n_marks ? feed->marks[feed->first_mark].position : feed->issued + feed->in_call;
+    hdi_feed_pass_signals(engine, feed);
+    uint64_t begun = feed->n_signals ? feed->signals[feed->first_signal].position : feed->issued + feed->in_call;
     atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, begun, memory_order_release);
 }
 
@@ -226,9 +226,9 @@ static bool drop(hdi_engine *engine, hdi_feed *feed)
     return moved;
 }
 
-/* Marks the end of what was issued last, for other lanes: by an event, and where those of other devices are in other processes by a completion write,
+/* Signals the end of what was issued last, for other lanes: by an event, and where those of other devices are in other processes by a completion write,
  * too. */
-static void mark_end(hdi_engine *engine, hdi_feed *feed)
+static void signal_end(hdi_engine *engine, hdi_feed *feed)
 {
     record_event(engine, feed);
     if (engine->device->runtime->is_process) {
@@ -237,42 +237,42 @@ static void mark_end(hdi_engine *engine, hdi_feed *feed)
 }
 
 /* What is to happen right behind a command, or a chain that ends with it. */
-static void follow_up(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, const hdi_command *c, bool marked)
+static void follow_up(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shared, const hdi_command *c, bool signalled)
 {
     /* The watchdog has to see every operation end. */
     uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
-    bool ask = marked || (c->op == HDI_OP_COPY && c->copy.signalled);
+    bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled);
     bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
     /* relaxed: a wish seen late is seen at the next visit */
     uint64_t wanted = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
     unsigned asked = hdi_take_requests(&engine->device->channel, feed->number, feed->issued);
     if (__builtin_expect(awaited, 0)) {
-        mark_end(engine, feed);
+        signal_end(engine, feed);
     } else if (__builtin_expect((wanted > feed->event_last && wanted <= feed->issued) || (asked & HDI_REQUEST_EVENT),
                                 0)) {
         record_event(engine, feed);
     }
     ask |= (asked & HDI_REQUEST_FLAG) && feed->signalled != feed->issued;
     if (__builtin_expect(ask || feed->issued - feed->signalled >= signal_every ||
-                             feed->entries - feed->entries_marked >= engine->entries_most / 4,
+                             feed->entries - feed->entries_signalled >= engine->entries_most / 4,
                          0)) {
         hdi_feed_signal(engine, feed);
     }
 }
 
-/* A launch by itself. Of a kernel that was never seen to end between two marks (*marked): if it never does, it is known which one it was. */
-static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, bool *marked)
+/* A launch by itself. Of a kernel that was never seen to end between two signals (*signalled): if it never does, it is known which one it was. */
+static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, bool *signalled)
 {
     uint32_t kernel = c->kernel;
     uint64_t end = feed->issued + c->slots;
-    *marked = engine->chain_most && !feed->failed && hdi_chain_is_new(engine, kernel);
-    if (*marked && feed->issued != feed->signalled && feed->issued != feed->passed) {
+    *signalled = engine->chain_most && !feed->failed && hdi_chain_is_new(engine, kernel);
+    if (*signalled && feed->issued != feed->signalled && feed->issued != feed->passed) {
         hdi_feed_signal(engine, feed);
     }
     const hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
     bool issued = issue(engine, feed, c);
-    if (*marked && atomic_load_explicit(&shared->failure_changes, memory_order_relaxed) == changes) {
+    if (*signalled && atomic_load_explicit(&shared->failure_changes, memory_order_relaxed) == changes) {
         hdi_chain_note(engine, feed, kernel, end);
     }
     return issued;
@@ -280,7 +280,7 @@ static bool issue_launch(hdi_engine *engine, hdi_feed *feed, const hdi_command *
 
 /* The next command, or several launches together. *end: where they end. Returns how many, 0: the lane cannot go on yet. */
 static uint32_t issue_next(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end,
-                           bool *marked)
+                           bool *signalled)
 {
     const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, feed->issued);
     if (c->op != HDI_OP_LAUNCH) {
@@ -288,7 +288,7 @@ static uint32_t issue_next(hdi_engine *engine, hdi_feed *feed, uint64_t head, ui
     }
     uint32_t n = feed->failed ? 0 : hdi_chain_issue(engine, feed, head, most, end);
     if (n == 0) {
-        return hdi_device_lost(engine->device) ? 1 : issue_launch(engine, feed, c, marked);
+        return hdi_device_lost(engine->device) ? 1 : issue_launch(engine, feed, c, signalled);
     }
     feed->tail = HDI_TAIL_KERNEL;
     feed->entries++;
@@ -319,9 +319,9 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
             return true;
         }
         uint64_t end = feed->issued + slots;
-        bool marked = false, launches = c->op == HDI_OP_LAUNCH;
+        bool signalled = false, launches = c->op == HDI_OP_LAUNCH;
         int64_t before = engine->now;
-        uint32_t n = issue_next(engine, feed, head, left, &end, &marked);
+        uint32_t n = issue_next(engine, feed, head, left, &end, &signalled);
         if (n == 0) {
             atomic_store_explicit(&feed->blocked, true, memory_order_relaxed);
             break;
@@ -336,8 +336,8 @@ static bool issue_some(hdi_engine *engine, hdi_feed *feed, hdi_lane_shared *shar
         atomic_store_explicit(&shared->issued, feed->issued, memory_order_release);
         engine->now = hdi_clock_ns();
         hdi_pace_give(&feed->pace, launches ? n : 0, before, engine->now);
-        follow_up(engine, feed, shared, c, marked);
-        if (launches && hdi_pace_wants_mark(&feed->pace, n, engine->chain_most, engine->now) &&
+        follow_up(engine, feed, shared, c, signalled);
+        if (launches && hdi_pace_wants_signal(&feed->pace, n, engine->chain_most, engine->now) &&
             feed->signalled != feed->issued) {
             hdi_feed_signal(engine, feed);
         }

@@ -8,7 +8,7 @@
 
 #include "engine/chain.h"
 
-/* What a lane's work ends in, for who marks its end (hdi_feed.tail). */
+/* What a lane's work ends in, for who signals its end (hdi_feed.tail). */
 enum {
     HDI_TAIL_KERNEL, /* also what the driver does by kernels: fills, copies inside the device */
     HDI_TAIL_COPY,   /* by a copy engine */
@@ -34,7 +34,7 @@ void hdi_feed_signal(hdi_engine *engine, hdi_feed *feed);
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
 
 /* What the device has passed takes no room in the driver's queue any more, and tells how long kernels take and which of them end. */
-void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed);
+void hdi_feed_pass_signals(hdi_engine *engine, hdi_feed *feed);
 
 /* Reads the completion flag; true when `done` moved. */
 bool hdi_feed_read_flag(hdi_engine *engine, hdi_feed *feed);

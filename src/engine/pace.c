@@ -5,13 +5,13 @@
  * taken off where few launches would have to share it: where it is less they would seem faster than they are. */
 #define SEEN_NS 3000
 
-/* A mark costs as much as filling half a chain does; behind a single launch it says little. */
+/* A signal costs as much as filling half a chain does; behind a single launch it says little. */
 #define ASKED_LEAST 4
 #define ASKED_EVERY_NS 200000
 
 void hdi_pace_give(hdi_pace *pace, uint32_t launches, int64_t before, int64_t behind)
 {
-    hdi_pace_mark *next = &pace->next;
+    hdi_pace_signal *next = &pace->next;
     if (launches == 0) {
         next->others = true;
         return;
@@ -21,7 +21,7 @@ void hdi_pace_give(hdi_pace *pace, uint32_t launches, int64_t before, int64_t be
     next->launches += launches;
 }
 
-bool hdi_pace_wants_mark(hdi_pace *pace, uint32_t launches, uint32_t most, int64_t now)
+bool hdi_pace_wants_signal(hdi_pace *pace, uint32_t launches, uint32_t most, int64_t now)
 {
     if (launches < ASKED_LEAST || 2 * pace->kernel_ns * most <= HDI_PACE_SPAN_NS ||
         now - pace->asked_at < ASKED_EVERY_NS) {
@@ -31,9 +31,9 @@ bool hdi_pace_wants_mark(hdi_pace *pace, uint32_t launches, uint32_t most, int64
     return true;
 }
 
-void hdi_pace_put_mark(hdi_pace *pace, hdi_pace_mark *mark)
+void hdi_pace_put_signal(hdi_pace *pace, hdi_pace_signal *signal)
 {
-    *mark = pace->next;
+    *signal = pace->next;
     pace->next.since = 0;
     pace->next.others = false;
 }
@@ -44,15 +44,15 @@ static int64_t each_of(int64_t from, int64_t to, uint64_t launches)
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
 }
 
-/* The least that the stretches which end at the mark say. */
-static int64_t least_of(const hdi_pace *pace, int64_t since, const hdi_pace_mark *mark, int64_t seen)
+/* The least that the stretches which end at the signal say. */
+static int64_t least_of(const hdi_pace *pace, int64_t since, const hdi_pace_signal *signal, int64_t seen)
 {
     int64_t from = since > pace->passed_at ? since : pace->passed_at;
-    int64_t least = each_of(from, seen, mark->launches - pace->passed);
+    int64_t least = each_of(from, seen, signal->launches - pace->passed);
     for (int i = 0; i < HDI_PACE_BATCHES; i++) {
-        const hdi_pace_batch *b = &mark->batches[i];
+        const hdi_pace_batch *b = &signal->batches[i];
         if (b->given && b->before >= pace->passed) {
-            uint64_t launches = mark->launches - b->before;
+            uint64_t launches = signal->launches - b->before;
             int64_t each = each_of(b->given + (launches < ASKED_LEAST ? 0 : SEEN_NS), seen, launches);
             least = each < least ? each : least;
         }
@@ -60,7 +60,7 @@ static int64_t least_of(const hdi_pace *pace, int64_t since, const hdi_pace_mark
     return least;
 }
 
-void hdi_pace_pass(hdi_pace *pace, const hdi_pace_mark *first, const hdi_pace_mark *last, bool others, int64_t now)
+void hdi_pace_pass(hdi_pace *pace, const hdi_pace_signal *first, const hdi_pace_signal *last, bool others, int64_t now)
 {
     if (!others && last->launches > pace->passed) {
         int64_t each = least_of(pace, first->since, last, now);

@@ -1,7 +1,7 @@
 /* pace.h - how long the kernels of a lane take, as far as an engine can see: it knows when it gave launches to the driver, and when it saw that the
- * device had passed a mark behind them.
+ * device had passed a signal behind them.
  *
- * Several stretches end at a mark: from the mark before to it, and from each of the last batches to it. What a stretch took, divided by its launches,
+ * Several stretches end at a signal: from the signal before to it, and from each of the last batches to it. What a stretch took, divided by its launches,
  * is hardly ever less than a kernel takes, but may be far more: the first counts time in which the engine was with other lanes and the device had
  * nothing of this one, the others count what was in front of them, and all of them the time until the engine looks. The least of them is taken.
  *
@@ -24,34 +24,34 @@ typedef struct hdi_pace_batch {
     int64_t given;   /* clock when the call returned; 0: no batch */
 } hdi_pace_batch;
 
-/* What is kept with a mark. */
-typedef struct hdi_pace_mark {
+/* What is kept with a signal. */
+typedef struct hdi_pace_signal {
     uint64_t launches; /* of the lane in front of it */
-    int64_t since;     /* clock before the first call behind the mark before */
+    int64_t since;     /* clock before the first call behind the signal before */
     bool others;       /* something else than launches is in front of it, too */
     hdi_pace_batch batches[HDI_PACE_BATCHES];
-} hdi_pace_mark;
+} hdi_pace_signal;
 
 typedef struct hdi_pace {
-    hdi_pace_mark next;  /* as a mark would be that is put now */
-    uint32_t next_batch; /* of `next.batches`, the oldest one */
-    uint64_t passed;     /* launches in front of the mark that the device was last seen to pass */
-    int64_t passed_at;   /* clock of that */
-    int64_t asked_at;    /* clock when a mark was last put for the pace alone */
-    int64_t kernel_ns;   /* about how long a kernel takes; 0: not known */
+    hdi_pace_signal next; /* as a signal would be that is put now */
+    uint32_t next_batch;  /* of `next.batches`, the oldest one */
+    uint64_t passed;      /* launches in front of the signal that the device was last seen to pass */
+    int64_t passed_at;    /* clock of that */
+    int64_t asked_at;     /* clock when a signal was last put for the pace alone */
+    int64_t kernel_ns;    /* about how long a kernel takes; 0: not known */
 } hdi_pace;
 
 /* A call that gave the driver so many launches; 0: something else. The clocks are those before it and behind it. */
 void hdi_pace_give(hdi_pace *pace, uint32_t launches, int64_t before, int64_t behind);
 
-/* Whether a mark is to be put behind the launches that were given last, for the pace alone: by what is known so far chains are shorter than `most`,
+/* Whether a signal is to be put behind the launches that were given last, for the pace alone: by what is known so far chains are shorter than `most`,
  * or nearly, and the engine's being elsewhere may be why. */
-bool hdi_pace_wants_mark(hdi_pace *pace, uint32_t launches, uint32_t most, int64_t now);
+bool hdi_pace_wants_signal(hdi_pace *pace, uint32_t launches, uint32_t most, int64_t now);
 
-/* A mark is put behind everything that was given. */
-void hdi_pace_put_mark(hdi_pace *pace, hdi_pace_mark *mark);
+/* A signal is put behind everything that was given. */
+void hdi_pace_put_signal(hdi_pace *pace, hdi_pace_signal *signal);
 
-/* The device has passed marks. `first` is the earliest of them, `last` the latest, `others`: one of them says so. `now` is the clock. */
-void hdi_pace_pass(hdi_pace *pace, const hdi_pace_mark *first, const hdi_pace_mark *last, bool others, int64_t now);
+/* The device has passed signals. `first` is the earliest of them, `last` the latest, `others`: one of them says so. `now` is the clock. */
+void hdi_pace_pass(hdi_pace *pace, const hdi_pace_signal *first, const hdi_pace_signal *last, bool others, int64_t now);
 
 #endif

@@ -1,6 +1,6 @@
 /* progress.c - how far a lane is: what the device writes about it, what the driver says, and `done`.
  *
- * A *mark* behind the lane's work makes the device write the position into the lane's completion flag. Behind kernels it is a fill, which follows them
+ * A *signal* behind the lane's work makes the device write the position into the lane's completion flag. Behind kernels it is a fill, which follows them
  * at once, as it does small copies to the device, whose bytes the driver sends along with its commands; behind other copies a written value,
  * since a fill is work for another engine of the device than the copy was.
  *
@@ -146,21 +146,21 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
     }
 }
 
-void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
+void hdi_feed_pass_signals(hdi_engine *engine, hdi_feed *feed)
 {
-    hdi_pace_mark first, last;
+    hdi_pace_signal first, last;
     uint32_t passed = 0;
     bool others = false;
-    while (feed->n_marks && feed->marks[feed->first_mark].position <= feed->passed) {
-        last = feed->marks[feed->first_mark].pace;
+    while (feed->n_signals && feed->signals[feed->first_signal].position <= feed->passed) {
+        last = feed->signals[feed->first_signal].pace;
         first = passed++ == 0 ? last : first;
         others |= last.others;
-        feed->entries_done = feed->marks[feed->first_mark].entries;
-        feed->first_mark = (feed->first_mark + 1) % HDI_FEED_MARKS;
-        feed->n_marks--;
+        feed->entries_done = feed->signals[feed->first_signal].entries;
+        feed->first_signal = (feed->first_signal + 1) % HDI_FEED_SIGNALS;
+        feed->n_signals--;
     }
     if (feed->passed == feed->issued) {
-        feed->entries_done = feed->entries; /* at most a mark is left, which says the same again */
+        feed->entries_done = feed->entries; /* at most a signal is left, which says the same again */
     }
     if (passed) {
         hdi_pace_pass(&feed->pace, &first, &last, others, hdi_clock_ns());
@@ -170,17 +170,17 @@ void hdi_feed_pass_marks(hdi_engine *engine, hdi_feed *feed)
     }
 }
 
-/* A mark stands behind what was issued. */
-static void add_mark(hdi_feed *feed)
+/* A signal stands behind what was issued. */
+static void add_signal(hdi_feed *feed)
 {
-    bool joined = feed->n_marks == HDI_FEED_MARKS;
-    feed->n_marks += !joined;
-    uint32_t last = (feed->first_mark + feed->n_marks - 1) % HDI_FEED_MARKS;
-    feed->marks[last].position = feed->issued;
-    feed->marks[last].entries = feed->entries;
-    hdi_pace_put_mark(&feed->pace, &feed->marks[last].pace);
-    feed->marks[last].pace.others |= joined;
-    feed->entries_marked = feed->entries;
+    bool joined = feed->n_signals == HDI_FEED_SIGNALS;
+    feed->n_signals += !joined;
+    uint32_t last = (feed->first_signal + feed->n_signals - 1) % HDI_FEED_SIGNALS;
+    feed->signals[last].position = feed->issued;
+    feed->signals[last].entries = feed->entries;
+    hdi_pace_put_signal(&feed->pace, &feed->signals[last].pace);
+    feed->signals[last].pace.others |= joined;
+    feed->entries_signalled = feed->entries;
 }
 
 /* The device has passed `position`. True when `done` moved. */
@@ -190,12 +190,12 @@ static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
     if (position > feed->passed) {
         feed->passed = position;
     }
-    hdi_feed_pass_marks(engine, feed);
+    hdi_feed_pass_signals(engine, feed);
     finish(engine, feed, feed->passed, 0);
     return feed->done > before;
 }
 
-/* What this lane has read since it was signalled last: until that is known to be done, this lane is not. Not sooner, since every mark holds
+/* What this lane has read since it was signalled last: until that is known to be done, this lane is not. Not sooner, since every signal holds
  * up the other lane a little. */
 static void want_sources(hdi_engine *engine, const hdi_feed *feed)
 {
@@ -230,13 +230,13 @@ void hdi_feed_signal(hdi_engine *engine, hdi_feed *feed)
     feed->signalled = feed->issued;
     feed->entries++;
     if (r == HDCU_SUCCESS) {
-        add_mark(feed);
+        add_signal(feed);
         hdi_engine_count(&engine->shared->signals);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
         feed->flag_missing = true;
-        feed->entries_marked = feed->entries;
+        feed->entries_signalled = feed->entries;
     }
 }
 
@@ -273,7 +273,7 @@ bool hdi_feed_read_flag(hdi_engine *engine, hdi_feed *feed)
 
 void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
 {
-    hdi_feed_pass_marks(engine, feed); /* another lane may have shown that the device has passed them */
+    hdi_feed_pass_signals(engine, feed); /* another lane may have shown that the device has passed them */
     if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }

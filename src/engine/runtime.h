@@ -113,7 +113,7 @@ typedef struct hdi_dependency {
     uint32_t lane;     /* the other one, global */
 } hdi_dependency;
 
-#define HDI_FEED_MARKS 8
+#define HDI_FEED_SIGNALS 8
 #define HDI_FEED_NEW 8
 #define HDI_KERNEL_WORDS 1024 /* of a bit for each number that a command can name */
 
@@ -124,12 +124,12 @@ typedef struct hdi_feed {
     uint64_t issued, done;
     uint64_t signalled; /* a completion write stands behind this position */
     uint64_t entries, entries_done,
-        entries_marked; /* of the driver's queue: given to it, known to be finished, in front of the last mark */
+        entries_signalled; /* of the driver's queue: given to it, known to be finished, in front of the last signal */
     struct {
         uint64_t position, entries;
-        hdi_pace_mark pace;
-    } marks[HDI_FEED_MARKS]; /* that the device has not passed; several may have become one */
-    uint32_t first_mark, n_marks;
+        hdi_pace_signal pace;
+    } signals[HDI_FEED_SIGNALS]; /* that the device has not passed; several may have become one */
+    uint32_t first_signal, n_signals;
     hdi_pace pace;             /* how long the lane's kernels take */
     struct hdi_chains *chains; /* chain.c; NULL: none */
     struct {

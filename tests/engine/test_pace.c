@@ -12,11 +12,11 @@ enum { LANES_MOST = 16, BURST = 256, ROUNDS = 40, CHAIN_MOST = 16 };
 
 typedef struct lane {
     hdi_pace pace;
-    hdi_pace_mark mark;
+    hdi_pace_signal signal;
     uint32_t left;   /* launches of the burst that the device was not given */
     uint32_t grown;  /* launches of the chain before, twice */
     int64_t free_at; /* when the device has finished what it was given */
-    int64_t end;     /* when the mark has been passed; 0: there is none */
+    int64_t end;     /* when the signal has been passed; 0: there is none */
     int rounds;
 } lane;
 
@@ -52,10 +52,10 @@ static void give(play *p, lane *l)
     if (l->rounds > ROUNDS / 2 && n * p->kernel_ns > p->longest) {
         p->longest = n * p->kernel_ns;
     }
-    bool wants = hdi_pace_wants_mark(&l->pace, n, CHAIN_MOST, p->now);
+    bool wants = hdi_pace_wants_signal(&l->pace, n, CHAIN_MOST, p->now);
     if (l->left == 0 || (wants && !l->end)) {
         p->now += 1300;
-        hdi_pace_put_mark(&l->pace, &l->mark);
+        hdi_pace_put_signal(&l->pace, &l->signal);
         l->end = (l->free_at > p->now ? l->free_at : p->now) + 1000;
     }
 }
@@ -79,7 +79,7 @@ static void look(play *p)
         lane *l = &p->lanes[i];
         if (l->end && p->now >= l->end) {
             l->end = 0;
-            hdi_pace_pass(&l->pace, &l->mark, &l->mark, l->mark.others, p->now);
+            hdi_pace_pass(&l->pace, &l->signal, &l->signal, l->signal.others, p->now);
             if (l->left == 0) {
                 l->left = BURST;
                 l->grown = 1;
@@ -165,21 +165,21 @@ static void only_launches_count(void **state)
 {
     (void)state;
     hdi_pace pace = {.kernel_ns = 0};
-    hdi_pace_mark mark;
+    hdi_pace_signal signal;
     hdi_pace_give(&pace, 4, 1000, 2000);
     hdi_pace_give(&pace, 0, 2000, 3000);
-    hdi_pace_put_mark(&pace, &mark);
-    assert_true(mark.others);
-    hdi_pace_pass(&pace, &mark, &mark, mark.others, 900000000);
+    hdi_pace_put_signal(&pace, &signal);
+    assert_true(signal.others);
+    hdi_pace_pass(&pace, &signal, &signal, signal.others, 900000000);
     assert_int_equal(pace.kernel_ns, 0);
     hdi_pace_give(&pace, 4, 900100000, 900102000);
-    hdi_pace_put_mark(&pace, &mark);
-    assert_false(mark.others);
-    hdi_pace_pass(&pace, &mark, &mark, mark.others, 900202000);
+    hdi_pace_put_signal(&pace, &signal);
+    assert_false(signal.others);
+    hdi_pace_pass(&pace, &signal, &signal, signal.others, 900202000);
     assert_in_range(pace.kernel_ns, 20000, 26000);
-    /* A mark with nothing in front of it. */
-    hdi_pace_put_mark(&pace, &mark);
-    hdi_pace_pass(&pace, &mark, &mark, mark.others, 990000000);
+    /* A signal with nothing in front of it. */
+    hdi_pace_put_signal(&pace, &signal);
+    hdi_pace_pass(&pace, &signal, &signal, signal.others, 990000000);
     assert_in_range(pace.kernel_ns, 20000, 26000);
 }
 
