@@ -89,10 +89,10 @@ static void unmake(hdi_engine *engine, chain *c, uint32_t size)
     *c = (chain){.graph = NULL};
 }
 
-static void unmake_all(hdi_engine *engine, hdi_feed *feed)
+static void unmake_all(hdi_engine *engine, hdi_stream *stream)
 {
-    for (uint32_t s = 0; feed->chains && s < HDI_CHAIN_SIZES; s++) {
-        unmake(engine, &feed->chains->of[s], (uint32_t)1 << s);
+    for (uint32_t s = 0; stream->chains && s < HDI_CHAIN_SIZES; s++) {
+        unmake(engine, &stream->chains->of[s], (uint32_t)1 << s);
     }
 }
 
@@ -101,16 +101,16 @@ static int64_t give_back(hdi_engine *engine, int64_t before)
 {
     int64_t latest = 0;
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_feed *feed = &engine->feeds[i];
-        if (!feed->chains) {
+        hdi_stream *stream = &engine->streams[i];
+        if (!stream->chains) {
             continue;
         }
-        if (feed->chains->used < before && feed->passed == feed->issued) {
-            unmake_all(engine, feed);
-            free(feed->chains);
-            feed->chains = NULL;
-        } else if (feed->chains->used > latest) {
-            latest = feed->chains->used;
+        if (stream->chains->used < before && stream->passed == stream->issued) {
+            unmake_all(engine, stream);
+            free(stream->chains);
+            stream->chains = NULL;
+        } else if (stream->chains->used > latest) {
+            latest = stream->chains->used;
         }
     }
     return latest;
@@ -132,7 +132,7 @@ void hdi_chains_forget(hdi_engine *engine)
 {
     pthread_mutex_lock(&engine->chaining);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        unmake_all(engine, &engine->feeds[i]);
+        unmake_all(engine, &engine->streams[i]);
     }
     /* The numbers of the module's kernels will be those of others. */
     for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
@@ -145,10 +145,10 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
 {
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         if (driver_usable) {
-            unmake_all(engine, &engine->feeds[i]);
+            unmake_all(engine, &engine->streams[i]);
         }
-        free(engine->feeds[i].chains);
-        engine->feeds[i].chains = NULL;
+        free(engine->streams[i].chains);
+        engine->streams[i].chains = NULL;
     }
     pthread_mutex_destroy(&engine->chaining);
 }
@@ -187,9 +187,9 @@ static void refused(hdi_engine *engine, int code)
 }
 
 /* Whether there is a chain of this size, or can be now. */
-static bool have(hdi_engine *engine, hdi_feed *feed, uint32_t s, const hdi_launch *like)
+static bool have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const hdi_launch *like)
 {
-    chain *c = &feed->chains->of[s];
+    chain *c = &stream->chains->of[s];
     uint32_t size = (uint32_t)1 << s;
     if (is_made(c)) {
         return true;
@@ -201,7 +201,7 @@ static bool have(hdi_engine *engine, hdi_feed *feed, uint32_t s, const hdi_launc
     if (engine->chain_bytes + bytes_of(size) > most) {
         c->wanted = 0;
         give_back(engine, engine->now - TIDY_NS);
-        if (!feed->chains || engine->chain_bytes + bytes_of(size) > most) {
+        if (!stream->chains || engine->chain_bytes + bytes_of(size) > most) {
             return false;
         }
     }
@@ -222,63 +222,63 @@ bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
     return !(word >> kernel % 64 & 1);
 }
 
-void hdi_chain_note(hdi_engine *engine, hdi_feed *feed, uint32_t kernel, uint64_t position)
+void hdi_chain_note(hdi_engine *engine, hdi_stream *stream, uint32_t kernel, uint64_t position)
 {
-    if (hdi_chain_is_new(engine, kernel) && feed->n_new < HDI_FEED_NEW) {
-        feed->new_kernels[feed->n_new].kernel = kernel;
-        feed->new_kernels[feed->n_new].position = position;
-        feed->n_new++;
+    if (hdi_chain_is_new(engine, kernel) && stream->n_new < HDI_STREAM_NEW) {
+        stream->new_kernels[stream->n_new].kernel = kernel;
+        stream->new_kernels[stream->n_new].position = position;
+        stream->n_new++;
     }
 }
 
-void hdi_chain_learn(hdi_engine *engine, hdi_feed *feed)
+void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream)
 {
     uint32_t left = 0;
-    for (uint32_t i = 0; i < feed->n_new; i++) {
-        if (feed->new_kernels[i].position <= feed->passed) {
-            uint32_t kernel = feed->new_kernels[i].kernel;
+    for (uint32_t i = 0; i < stream->n_new; i++) {
+        if (stream->new_kernels[i].position <= stream->passed) {
+            uint32_t kernel = stream->new_kernels[i].kernel;
             atomic_fetch_or_explicit(&engine->seen_to_end[kernel / 64 % HDI_KERNEL_WORDS], (uint64_t)1 << kernel % 64,
                                      memory_order_relaxed);
         } else {
-            feed->new_kernels[left++] = feed->new_kernels[i];
+            stream->new_kernels[left++] = stream->new_kernels[i];
         }
     }
-    feed->n_new = left;
+    stream->n_new = left;
 }
 
 /* How many launches may be given together now. */
-static uint32_t limit_of(const hdi_engine *engine, const hdi_feed *feed, uint32_t most)
+static uint32_t limit_of(const hdi_engine *engine, const hdi_stream *stream, uint32_t most)
 {
     uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
     if (!engine->chains_eager) {
-        int64_t fit = feed->pace.kernel_ns ? HDI_PACE_SPAN_NS / feed->pace.kernel_ns : MOST_UNMEASURED;
+        int64_t fit = stream->pace.kernel_ns ? HDI_PACE_SPAN_NS / stream->pace.kernel_ns : MOST_UNMEASURED;
         fit = fit < 1 ? 1 : fit;
         limit = fit < limit ? (uint32_t)fit : limit;
     }
-    return feed->chains->growing < limit ? feed->chains->growing : limit;
+    return stream->chains->growing < limit ? stream->chains->growing : limit;
 }
 
 /* Whether something is to happen right behind a position: an event, a signal, or somebody waits for it. */
-static bool ends_at(const hdi_engine *engine, const hdi_feed *feed, uint64_t position)
+static bool ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t position)
 {
     const hdi_channel *channel = &engine->device->channel;
-    const hdi_lane_shared *shared = &channel->lanes[feed->number];
+    const hdi_lane_shared *shared = &channel->lanes[stream->number];
     uint64_t event = atomic_load_explicit(&shared->wanted_event, memory_order_relaxed);
     uint64_t host = atomic_load_explicit(&shared->wanted_host, memory_order_relaxed);
     uint64_t signal_every = engine->watchdog_ns ? 1 : channel->slots / 8;
-    return (event > feed->event_last && event <= position) || (host > feed->signalled && host <= position) ||
-           position - feed->signalled >= signal_every || hdi_is_requested(channel, feed->number, position);
+    return (event > stream->event_last && event <= position) || (host > stream->signalled && host <= position) ||
+           position - stream->signalled >= signal_every || hdi_is_requested(channel, stream->number, position);
 }
 
-/* Launches from where the feed is; where each ends. */
-static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, uint32_t limit, hdi_launch launches[],
-                       uint64_t ends[])
+/* Launches from where the stream is; where each ends. */
+static uint32_t gather(hdi_engine *engine, const hdi_stream *stream, uint64_t head, uint32_t limit,
+                       hdi_launch launches[], uint64_t ends[])
 {
     const hdi_channel *channel = &engine->device->channel;
     uint32_t n = 0;
-    uint64_t at = feed->issued;
+    uint64_t at = stream->issued;
     while (n < limit && at != head) {
-        const hdi_command *c = hdi_command_at(channel, feed->number, at);
+        const hdi_command *c = hdi_command_at(channel, stream->number, at);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
         if (c->op != HDI_OP_LAUNCH || slots - 1 >= head - at || hdi_chain_is_new(engine, c->kernel) ||
             !hdi_launch_fill(engine->device, c, &launches[n]) || !launches[n].params.function ||
@@ -287,7 +287,7 @@ static uint32_t gather(hdi_engine *engine, const hdi_feed *feed, uint64_t head, 
         }
         at += slots;
         ends[n++] = at;
-        if (ends_at(engine, feed, at)) {
+        if (ends_at(engine, stream, at)) {
             break;
         }
     }
@@ -314,7 +314,7 @@ static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode n
 }
 
 /* Fills a chain and launches it. False: the driver refused; nothing of it was issued. */
-static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, const hdi_launch launches[],
+static bool launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t size, const hdi_launch launches[],
                    uint64_t end)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -331,8 +331,8 @@ static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, 
         }
     }
     /* Where this process ends in the call, or before `issued` passes the commands, their work may have begun. */
-    atomic_store_explicit(&engine->device->channel.lanes[feed->number].begun, end, memory_order_release);
-    hdcu_result r = driver->cuGraphLaunch(exec, feed->stream);
+    atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, end, memory_order_release);
+    hdcu_result r = driver->cuGraphLaunch(exec, stream->handle);
     if (r != HDCU_SUCCESS) {
         refused(engine, r);
     } else {
@@ -341,58 +341,58 @@ static bool launch(hdi_engine *engine, hdi_feed *feed, chain *c, uint32_t size, 
     return r == HDCU_SUCCESS;
 }
 
-static bool begin(hdi_engine *engine, hdi_feed *feed)
+static bool begin(hdi_engine *engine, hdi_stream *stream)
 {
-    if (!feed->chains) {
-        feed->chains = calloc(1, sizeof *feed->chains);
+    if (!stream->chains) {
+        stream->chains = calloc(1, sizeof *stream->chains);
     }
-    if (!feed->chains || feed->issued < feed->chains->plain) {
+    if (!stream->chains || stream->issued < stream->chains->plain) {
         return false;
     }
-    if (feed->issued == feed->passed || !feed->chains->growing) {
-        feed->chains->growing = 1;
+    if (stream->issued == stream->passed || !stream->chains->growing) {
+        stream->chains->growing = 1;
     }
-    feed->chains->used = engine->now;
+    stream->chains->used = engine->now;
     engine->chains_used = true;
     return true;
 }
 
 /* `chaining` is held. */
-static uint32_t issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
+static uint32_t issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
 {
     hdi_launch launches[HDI_CHAIN_MOST];
     uint64_t ends[HDI_CHAIN_MOST];
-    if (!begin(engine, feed)) {
+    if (!begin(engine, stream)) {
         return 0;
     }
-    uint32_t n = gather(engine, feed, head, limit_of(engine, feed, most), launches, ends);
+    uint32_t n = gather(engine, stream, head, limit_of(engine, stream, most), launches, ends);
     if (n == 0) {
         return 0;
     }
     uint32_t s = 31 - (uint32_t)__builtin_clz(n);
-    while (!have(engine, feed, s, &launches[0])) {
-        if (s == 0 || !feed->chains || hdi_device_lost(engine->device)) {
+    while (!have(engine, stream, s, &launches[0])) {
+        if (s == 0 || !stream->chains || hdi_device_lost(engine->device)) {
             return 0;
         }
         s--;
     }
     uint32_t size = (uint32_t)1 << s;
-    if (!launch(engine, feed, &feed->chains->of[s], size, launches, ends[size - 1])) {
-        feed->chains->plain = ends[size - 1];
+    if (!launch(engine, stream, &stream->chains->of[s], size, launches, ends[size - 1])) {
+        stream->chains->plain = ends[size - 1];
         return 0;
     }
-    feed->chains->growing = size * GROWTH > HDI_CHAIN_MOST ? HDI_CHAIN_MOST : size * GROWTH;
+    stream->chains->growing = size * GROWTH > HDI_CHAIN_MOST ? HDI_CHAIN_MOST : size * GROWTH;
     *end = ends[size - 1];
     return size;
 }
 
-uint32_t hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
+uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
 {
     if (!engine->chain_most || engine->now < engine->chains_again) {
         return 0;
     }
     pthread_mutex_lock(&engine->chaining);
-    uint32_t n = issue(engine, feed, head, most, end);
+    uint32_t n = issue(engine, stream, head, most, end);
     pthread_mutex_unlock(&engine->chaining);
     return n;
 }

@@ -20,18 +20,18 @@
 /* hd_open. */
 void hdi_chains_start(hdi_engine *engine);
 
-/* Issues launches from where the feed is, up to `head`. Returns how many: 0, the next command is to be issued by itself. *end: where the last one
+/* Issues launches from where the stream is, up to `head`. Returns how many: 0, the next command is to be issued by itself. *end: where the last one
  * ends. When it returns the device may be lost. */
-uint32_t hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end);
+uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
 
 /* A launch was issued by itself: a kernel that was never seen to end is looked for. */
-void hdi_chain_note(hdi_engine *engine, hdi_feed *feed, uint32_t kernel, uint64_t position);
+void hdi_chain_note(hdi_engine *engine, hdi_stream *stream, uint32_t kernel, uint64_t position);
 
 /* Whether a signal has to stand in front of a launch, and behind it: the kernel was never seen to end. So if it does not, it is known. */
 bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel);
 
-/* The device has passed feed->passed. */
-void hdi_chain_learn(hdi_engine *engine, hdi_feed *feed);
+/* The device has passed stream->passed. */
+void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);
 
 /* Gives executables back that were not used for a while. True: some are left. */
 bool hdi_chains_tidy(hdi_engine *engine, int64_t now);

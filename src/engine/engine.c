@@ -5,7 +5,7 @@
  * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the doorbell; a sleep with work in flight ends
  * by itself, since the device's completion flags ring no doorbell.
  */
-#include "engine/feed.h"
+#include "engine/stream.h"
 
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -77,7 +77,7 @@ static bool has_new_work(hdi_engine *engine, bool timed)
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
             uint64_t head = atomic_load_explicit(&shared->head, memory_order_seq_cst);
             if (head != atomic_load_explicit(&shared->issued, memory_order_acquire) &&
-                !(timed && atomic_load_explicit(&engine->feeds[lane].blocked, memory_order_relaxed))) {
+                !(timed && atomic_load_explicit(&engine->streams[lane].blocked, memory_order_relaxed))) {
                 return true;
             }
         }
@@ -92,17 +92,17 @@ static bool has_wishes(hdi_engine *engine)
         while (bits) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
-            const hdi_feed *feed = &engine->feeds[lane];
+            const hdi_stream *stream = &engine->streams[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
-            /* A lane has wishes only once it has commands. Who made the feed may be a thread that only the submitter's process heard of:
-             * pairs with the release store in hdi_feed_make. */
-            if (!atomic_load_explicit(&feed->made, memory_order_acquire) ||
-                atomic_load_explicit(&shared->head, memory_order_relaxed) == feed->done) {
+            /* A lane has wishes only once it has commands. Who made the stream may be a thread that only the submitter's process heard of:
+             * pairs with the release store in hdi_stream_make. */
+            if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
+                atomic_load_explicit(&shared->head, memory_order_relaxed) == stream->done) {
                 continue; /* what is done needs nothing more */
             }
-            if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > feed->signalled ||
-                atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > feed->event_last ||
-                atomic_load_explicit(&shared->wanted_now, memory_order_seq_cst) > feed->event_last) {
+            if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > stream->signalled ||
+                atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > stream->event_last ||
+                atomic_load_explicit(&shared->wanted_now, memory_order_seq_cst) > stream->event_last) {
                 return true;
             }
         }
@@ -270,7 +270,7 @@ hd_status hdi_engine_create(hdi_device *device)
         .entries_most = device->runtime->is_inline ? HDI_ENTRIES_MOST_INLINE : HDI_ENTRIES_MOST,
     };
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        engine->feeds[i].number = i;
+        engine->streams[i].number = i;
     }
     pthread_mutex_init(&engine->running, NULL);
     hdi_chains_start(engine);
@@ -310,8 +310,8 @@ bool hdi_engine_is_busy(hdi_device *device)
     }
     bool busy = false;
     for (uint32_t i = 0; i < HDI_LANES_MAX && !busy; i++) {
-        const hdi_feed *feed = &engine->feeds[i];
-        busy = feed->stream && device->runtime->driver->cuStreamQuery(feed->stream) == HDCU_ERROR_NOT_READY;
+        const hdi_stream *stream = &engine->streams[i];
+        busy = stream->handle && device->runtime->driver->cuStreamQuery(stream->handle) == HDCU_ERROR_NOT_READY;
     }
     hdi_scope_leave(&scope);
     return busy;
@@ -326,19 +326,19 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
     const hdi_driver *driver = device->runtime->driver;
     hdi_chains_end(engine, driver_usable);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_feed *feed = &engine->feeds[i];
+        hdi_stream *stream = &engine->streams[i];
         for (int e = 0; driver_usable && e < HDI_EVENTS_PER_LANE; e++) {
-            if (feed->event[e]) {
-                driver->cuEventDestroy(feed->event[e]);
+            if (stream->event[e]) {
+                driver->cuEventDestroy(stream->event[e]);
             }
         }
         /* A library's own ways in a context that does no more work are nobody's promise. */
-        hdi_blas_close(atomic_load_explicit(&feed->blas, memory_order_relaxed),
+        hdi_blas_close(atomic_load_explicit(&stream->blas, memory_order_relaxed),
                        driver_usable && !hdi_device_lost(device));
-        if (driver_usable && feed->stream) {
-            driver->cuStreamDestroy(feed->stream);
+        if (driver_usable && stream->handle) {
+            driver->cuStreamDestroy(stream->handle);
         }
-        free(feed->dependencies);
+        free(stream->dependencies);
     }
     pthread_mutex_destroy(&engine->running);
     free(engine);

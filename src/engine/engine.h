@@ -55,7 +55,7 @@ void hdi_engine_see_heads(hdi_engine *engine);
 /* hd_open and hd_device_restart, before the device's engine starts: says what the application's side can do. */
 void hdi_engine_offer_fences(hdi_device *device);
 
-/* feed.c: one lane's commands into the driver. Only whoever runs the engine. */
+/* stream.c: one lane's commands into the driver. Only whoever runs the engine. */
 typedef struct hdi_pass {
     int64_t now;
     bool progress;  /* something was issued or seen finished */
@@ -63,7 +63,7 @@ typedef struct hdi_pass {
 } hdi_pass;
 
 /* Issues some of what there is, and sees what is finished. True: the lane is full, there is more that could be issued now. */
-bool hdi_feed_visit(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
+bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 /* turns.c: one round over the lanes that have anything. */
 hdi_pass hdi_engine_pass(hdi_engine *engine);
 void hdi_engine_lose(hdi_engine *engine,
@@ -91,12 +91,12 @@ typedef struct hdi_launch {
 /* False: there is no such kernel, somebody wrote over the command. */
 bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out);
 
-/* issue.c: the driver's or the library's call that an operation (hdi_op_is_work) stands for, on the feed's stream. */
-hdcu_result hdi_issue(hdi_engine *engine, const hdi_feed *feed, const hdi_command *c);
+/* issue.c: the driver's or the library's call that an operation (hdi_op_is_work) stands for, on the stream's stream. */
+hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c);
 
 /* Makes the engine's side of a lane, which goes on from where the channel says that it is done. Any thread, once per lane, before
  * its first command. */
-hdi_answer hdi_feed_make(hdi_engine *engine, uint32_t number, bool keeps_failure);
+hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool keeps_failure);
 
 /* attach.c: a device through the driver of this process. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */

@@ -37,7 +37,7 @@ bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out)
     return true;
 }
 
-static hdcu_result issue_launch(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
+static hdcu_result issue_launch(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     hdi_launch l;
     if (!hdi_launch_fill(engine->device, c, &l)) {
@@ -45,29 +45,29 @@ static hdcu_result issue_launch(const hdi_engine *engine, const hdi_feed *feed, 
     }
     const hdcu_kernel_node_params *p = &l.params;
     return engine->device->runtime->driver->cuLaunchKernel(p->function, p->grid_x, p->grid_y, p->grid_z, p->block_x,
-                                                           p->block_y, p->block_z, p->shared_bytes, feed->stream, NULL,
-                                                           p->extra);
+                                                           p->block_y, p->block_z, p->shared_bytes, stream->handle,
+                                                           NULL, p->extra);
 }
 
-static hdcu_result issue_copy(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
+static hdcu_result issue_copy(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     hdcu_deviceptr dst = c->copy.dst;
     hdcu_deviceptr src = c->copy.src;
     switch (c->kind & HDI_COPY_KIND) {
     case HDI_COPY_TO_DEVICE:
-        return driver->cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, c->copy.bytes, feed->stream);
+        return driver->cuMemcpyHtoDAsync(dst, (const void *)(uintptr_t)src, c->copy.bytes, stream->handle);
     case HDI_COPY_TO_HOST:
-        return driver->cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, c->copy.bytes, feed->stream);
+        return driver->cuMemcpyDtoHAsync((void *)(uintptr_t)dst, src, c->copy.bytes, stream->handle);
     case HDI_COPY_ON_DEVICE:
     case HDI_COPY_PEER:
-        return driver->cuMemcpyDtoDAsync(dst, src, c->copy.bytes, feed->stream);
+        return driver->cuMemcpyDtoDAsync(dst, src, c->copy.bytes, stream->handle);
     default:
-        return driver->cuMemcpyAsync(dst, src, c->copy.bytes, feed->stream);
+        return driver->cuMemcpyAsync(dst, src, c->copy.bytes, stream->handle);
     }
 }
 
-static hdcu_result issue_box(const hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
+static hdcu_result issue_box(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     int kind = c->kind & HDI_COPY_KIND;
     bool from_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
@@ -86,15 +86,15 @@ static hdcu_result issue_box(const hdi_engine *engine, const hdi_feed *feed, con
         .row_bytes = c->box.row,
         .rows = c->box.rows,
     };
-    return engine->device->runtime->driver->cuMemcpy2DAsync(&rows, feed->stream);
+    return engine->device->runtime->driver->cuMemcpy2DAsync(&rows, stream->handle);
 }
 
 _Static_assert(sizeof(hdi_product) == HDI_MATMUL_SLOTS * HDI_SLOT_BYTES, "the command is the product");
 
-static hdcu_result issue_matmul(const hdi_feed *feed, const hdi_command *c)
+static hdcu_result issue_matmul(const hdi_stream *stream, const hdi_command *c)
 {
     /* pairs with the release store of the port. NULL where the device came back after the operation had been checked. */
-    hdi_blas *blas = atomic_load_explicit(&feed->blas, memory_order_acquire);
+    hdi_blas *blas = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (!blas) {
         return HDCU_ERROR_NOT_INITIALIZED;
     }
@@ -103,20 +103,20 @@ static hdcu_result issue_matmul(const hdi_feed *feed, const hdi_command *c)
     return hdi_blas_product(blas, &product);
 }
 
-hdcu_result hdi_issue(hdi_engine *engine, const hdi_feed *feed, const hdi_command *c)
+hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     switch (c->op) {
     case HDI_OP_LAUNCH:
-        return issue_launch(engine, feed, c);
+        return issue_launch(engine, stream, c);
     case HDI_OP_COPY:
-        return issue_copy(engine, feed, c);
+        return issue_copy(engine, stream, c);
     case HDI_OP_COPY_BOX:
-        return issue_box(engine, feed, c);
+        return issue_box(engine, stream, c);
     case HDI_OP_FILL:
-        return driver->cuMemsetD32Async(c->fill.dst, c->fill.pattern, c->fill.words, feed->stream);
+        return driver->cuMemsetD32Async(c->fill.dst, c->fill.pattern, c->fill.words, stream->handle);
     case HDI_OP_MATMUL:
-        return issue_matmul(feed, c);
+        return issue_matmul(stream, c);
     default:
         return HDCU_ERROR_NOT_SUPPORTED;
     }

@@ -211,7 +211,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 {
-    /* Sequentially consistent: behind the store of `done`, see wait_for_host in feed_wait.c. */
+    /* Sequentially consistent: behind the store of `done`, see wait_for_host in stream_wait.c. */
     if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
         return;
     }
@@ -251,7 +251,7 @@ static bool end_lane(hdi_device *device, uint32_t number)
     if (reach == done) {
         return false;
     }
-    /* As hdi_feed_store_done. What nobody else writes comes first: see hdi_wait_position. */
+    /* As hdi_stream_store_done. What nobody else writes comes first: see hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
     atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);

@@ -12,7 +12,7 @@
 
 hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool keeps_failure)
 {
-    return hdi_feed_make(hdi_local_port_of(port)->engine, number, keeps_failure);
+    return hdi_stream_make(hdi_local_port_of(port)->engine, number, keeps_failure);
 }
 
 /* ---- modules ---- */
@@ -180,12 +180,12 @@ hdi_answer hdi_local_kernel_shared(hdi_port *port, uint32_t number, uint32_t byt
 hdi_answer hdi_local_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out)
 {
     hdi_local_port *p = hdi_local_port_of(port);
-    hdi_feed *feed = &p->engine->feeds[number];
-    /* pairs with the release store in hdi_feed_make */
-    if (!atomic_load_explicit(&feed->made, memory_order_acquire)) {
+    hdi_stream *stream = &p->engine->streams[number];
+    /* pairs with the release store in hdi_stream_make */
+    if (!atomic_load_explicit(&stream->made, memory_order_acquire)) {
         return hdi_local_answer(HDCU_ERROR_INVALID_HANDLE, "blasOpen");
     }
-    const hdi_blas *there = atomic_load_explicit(&feed->blas, memory_order_acquire);
+    const hdi_blas *there = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (there != NULL) {
         *out = there->facts;
         return hdi_local_answer(HDCU_SUCCESS, "blasOpen");
@@ -197,7 +197,7 @@ hdi_answer hdi_local_blas(hdi_port *port, uint32_t number, uint64_t workspace, u
     }
     hdi_blas_config config = {.driver = p->config.driver,
                               .library = p->config.runtime->options.blas,
-                              .stream = feed->stream,
+                              .stream = stream->handle,
                               .workspace = workspace,
                               .workspace_bytes = bytes,
                               .share = p->config.runtime->is_process ? p->config.runtime->n_devices : 0};
@@ -205,6 +205,6 @@ hdi_answer hdi_local_blas(hdi_port *port, uint32_t number, uint64_t workspace, u
     answer.code = hdi_blas_open(&config, &blas, out, &answer.call);
     hdi_current_leave(&current);
     /* pairs with the acquire load where the engine makes a product */
-    atomic_store_explicit(&feed->blas, blas, memory_order_release);
+    atomic_store_explicit(&stream->blas, blas, memory_order_release);
     return answer;
 }

@@ -7,7 +7,7 @@
  * Threads: whoever runs the device's engine. The device's context is current. Locks: none.
  * Always: `done` never passes a position before the results it reads from other lanes are done.
  */
-#include "engine/feed.h"
+#include "engine/stream.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -40,12 +40,12 @@ static bool a_source_failed(const hdi_engine *engine, const hdi_command *c)
 }
 
 /* No operation that reads a failed one's result is done without having failed. */
-static void check_outcomes(const hdi_engine *engine, const hdi_feed *feed, uint64_t to)
+static void check_outcomes(const hdi_engine *engine, const hdi_stream *stream, uint64_t to)
 {
-    uint32_t own = (uint32_t)engine->device->index * HDI_LANES_MAX + feed->number;
+    uint32_t own = (uint32_t)engine->device->index * HDI_LANES_MAX + stream->number;
     bool must_fail = false;
-    for (uint64_t at = feed->done; at < to;) {
-        const hdi_command *c = hdi_command_at(&engine->device->channel, feed->number, at);
+    for (uint64_t at = stream->done; at < to;) {
+        const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, at);
         at += c->slots ? c->slots : 1;
         must_fail |= a_source_failed(engine, c);
         if (hdi_op_is_work(c->op) && at <= to) {
@@ -56,14 +56,14 @@ static void check_outcomes(const hdi_engine *engine, const hdi_feed *feed, uint6
 }
 #endif
 
-void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
+void hdi_stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t position)
 {
-    hdi_lane_shared *shared = &engine->device->channel.lanes[feed->number];
+    hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
 #ifdef HDI_DEBUG
-    check_outcomes(engine, feed, position);
+    check_outcomes(engine, stream, position);
 #endif
-    uint64_t before = feed->done;
-    feed->done = position;
+    uint64_t before = stream->done;
+    stream->done = position;
     atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only to be told */
     /* Releases what the device wrote to whoever loads `done`; and is sequentially consistent with the sleeper's
      * registration followed by its last look at `done`. */
@@ -81,7 +81,7 @@ void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position)
 }
 
 /* Where the lane read the result of a lane that failed, so has it, from behind the wait on. False: that cannot be said yet. */
-static bool settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_dependency *d)
+static bool settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dependency *d)
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, d->lane);
@@ -89,13 +89,14 @@ static bool settle_failure(hdi_engine *engine, hdi_feed *feed, const hdi_depende
     if (logged != HDI_LOGGED_YES) {
         return logged == HDI_LOGGED_NO;
     }
-    bool failed = feed->failed;
-    uint64_t end = feed->issued;
+    bool failed = stream->failed;
+    uint64_t end = stream->issued;
     /* The operation that reads may not have been issued yet: then it is still to be passed over. */
-    bool issued = hdi_lane_operation(&engine->device->channel, feed->number, d->position, feed->issued, &end) != NULL;
-    end = feed->keeps_failure ? feed->issued : end;
-    hdi_feed_inherit(engine, feed, &failure, d->position + 1, end);
-    feed->failed = failed || feed->keeps_failure || !issued;
+    bool issued =
+        hdi_lane_operation(&engine->device->channel, stream->number, d->position, stream->issued, &end) != NULL;
+    end = stream->keeps_failure ? stream->issued : end;
+    hdi_stream_inherit(engine, stream, &failure, d->position + 1, end);
+    stream->failed = failed || stream->keeps_failure || !issued;
     return true;
 }
 
@@ -107,16 +108,16 @@ static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
 /* Moves `done` towards what the device has passed, at least to `until`, as far as the lanes that this one read from are done as
  * well. A lane of the same device is moved first where needed; every level looks at its lane afresh after that, since lanes
  * that read from each other in turn come by several times. */
-static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth)
+static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int depth)
 {
-    while (feed->done < until) {
+    while (stream->done < until) {
         const hdi_dependency *front =
-            feed->first_dependency < feed->n_dependencies ? &feed->dependencies[feed->first_dependency] : NULL;
-        uint64_t reach = front && front->position < feed->passed ? front->position : feed->passed;
-        if (reach > feed->done) {
-            hdi_feed_store_done(engine, feed, reach);
+            stream->first_dependency < stream->n_dependencies ? &stream->dependencies[stream->first_dependency] : NULL;
+        uint64_t reach = front && front->position < stream->passed ? front->position : stream->passed;
+        if (reach > stream->done) {
+            hdi_stream_store_done(engine, stream, reach);
         }
-        if (reach == feed->passed) {
+        if (reach == stream->passed) {
             return;
         }
         hdi_dependency d = *front;
@@ -125,84 +126,84 @@ static void finish(hdi_engine *engine, hdi_feed *feed, uint64_t until, int depth
         if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
             /* Work behind the wait has finished, so on the same device the other lane has passed the target, too. */
             if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
-                hdi_feed *other_feed = &engine->feeds[d.lane % HDI_LANES_MAX];
-                other_feed->passed = other_feed->passed > d.target ? other_feed->passed : d.target;
-                finish(engine, other_feed, d.target, depth + 1);
+                hdi_stream *other_stream = &engine->streams[d.lane % HDI_LANES_MAX];
+                other_stream->passed = other_stream->passed > d.target ? other_stream->passed : d.target;
+                finish(engine, other_stream, d.target, depth + 1);
             }
             if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
                 return;
             }
         }
-        if (feed->first_dependency < feed->n_dependencies &&
-            same_dependency(&feed->dependencies[feed->first_dependency], &d)) {
-            if (!settle_failure(engine, feed, &d)) {
+        if (stream->first_dependency < stream->n_dependencies &&
+            same_dependency(&stream->dependencies[stream->first_dependency], &d)) {
+            if (!settle_failure(engine, stream, &d)) {
                 return;
             }
-            feed->first_dependency++;
-            if (feed->first_dependency == feed->n_dependencies) {
-                feed->first_dependency = feed->n_dependencies = 0;
+            stream->first_dependency++;
+            if (stream->first_dependency == stream->n_dependencies) {
+                stream->first_dependency = stream->n_dependencies = 0;
             }
         }
     }
 }
 
-void hdi_feed_pass_signals(hdi_engine *engine, hdi_feed *feed)
+void hdi_stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_pace_signal first, last;
     uint32_t passed = 0;
     bool others = false;
-    while (feed->n_signals && feed->signals[feed->first_signal].position <= feed->passed) {
-        last = feed->signals[feed->first_signal].pace;
+    while (stream->n_signals && stream->signals[stream->first_signal].position <= stream->passed) {
+        last = stream->signals[stream->first_signal].pace;
         first = passed++ == 0 ? last : first;
         others |= last.others;
-        feed->entries_done = feed->signals[feed->first_signal].entries;
-        feed->first_signal = (feed->first_signal + 1) % HDI_FEED_SIGNALS;
-        feed->n_signals--;
+        stream->entries_done = stream->signals[stream->first_signal].entries;
+        stream->first_signal = (stream->first_signal + 1) % HDI_STREAM_SIGNALS;
+        stream->n_signals--;
     }
-    if (feed->passed == feed->issued) {
-        feed->entries_done = feed->entries; /* at most a signal is left, which says the same again */
+    if (stream->passed == stream->issued) {
+        stream->entries_done = stream->entries; /* at most a signal is left, which says the same again */
     }
     if (passed) {
-        hdi_pace_pass(&feed->pace, &first, &last, others, hdi_clock_ns());
+        hdi_pace_pass(&stream->pace, &first, &last, others, hdi_clock_ns());
     }
-    if (feed->n_new) {
-        hdi_chain_learn(engine, feed);
+    if (stream->n_new) {
+        hdi_chain_learn(engine, stream);
     }
 }
 
 /* A signal stands behind what was issued. */
-static void add_signal(hdi_feed *feed)
+static void add_signal(hdi_stream *stream)
 {
-    bool joined = feed->n_signals == HDI_FEED_SIGNALS;
-    feed->n_signals += !joined;
-    uint32_t last = (feed->first_signal + feed->n_signals - 1) % HDI_FEED_SIGNALS;
-    feed->signals[last].position = feed->issued;
-    feed->signals[last].entries = feed->entries;
-    hdi_pace_put_signal(&feed->pace, &feed->signals[last].pace);
-    feed->signals[last].pace.others |= joined;
-    feed->entries_signalled = feed->entries;
+    bool joined = stream->n_signals == HDI_STREAM_SIGNALS;
+    stream->n_signals += !joined;
+    uint32_t last = (stream->first_signal + stream->n_signals - 1) % HDI_STREAM_SIGNALS;
+    stream->signals[last].position = stream->issued;
+    stream->signals[last].entries = stream->entries;
+    hdi_pace_put_signal(&stream->pace, &stream->signals[last].pace);
+    stream->signals[last].pace.others |= joined;
+    stream->entries_signalled = stream->entries;
 }
 
 /* The device has passed `position`. True when `done` moved. */
-static bool passed(hdi_engine *engine, hdi_feed *feed, uint64_t position)
+static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
 {
-    uint64_t before = feed->done;
-    if (position > feed->passed) {
-        feed->passed = position;
+    uint64_t before = stream->done;
+    if (position > stream->passed) {
+        stream->passed = position;
     }
-    hdi_feed_pass_signals(engine, feed);
-    finish(engine, feed, feed->passed, 0);
-    return feed->done > before;
+    hdi_stream_pass_signals(engine, stream);
+    finish(engine, stream, stream->passed, 0);
+    return stream->done > before;
 }
 
 /* What this lane has read since it was signalled last: until that is known to be done, this lane is not. Not sooner, since every signal holds
  * up the other lane a little. */
-static void want_sources(hdi_engine *engine, const hdi_feed *feed)
+static void want_sources(hdi_engine *engine, const hdi_stream *stream)
 {
     hd_runtime *rt = engine->device->runtime;
-    for (uint32_t i = feed->n_dependencies; i > feed->first_dependency; i--) {
-        const hdi_dependency *d = &feed->dependencies[i - 1];
-        if (d->position <= feed->signalled) {
+    for (uint32_t i = stream->n_dependencies; i > stream->first_dependency; i--) {
+        const hdi_dependency *d = &stream->dependencies[i - 1];
+        if (d->position <= stream->signalled) {
             return;
         }
         hdi_device *owner = hdi_lane_owner(rt, d->lane);
@@ -214,75 +215,75 @@ static void want_sources(hdi_engine *engine, const hdi_feed *feed)
     }
 }
 
-void hdi_feed_signal(hdi_engine *engine, hdi_feed *feed)
+void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
-    hdcu_deviceptr flag = engine->device->flags_address + feed->number * sizeof(hdi_completion_flag);
-    unsigned position = (unsigned)feed->issued;
+    hdcu_deviceptr flag = engine->device->flags_address + stream->number * sizeof(hdi_completion_flag);
+    unsigned position = (unsigned)stream->issued;
     hdcu_result r = HDCU_ERROR_NOT_SUPPORTED;
-    want_sources(engine, feed);
-    if (feed->tail != HDI_TAIL_KERNEL && driver->cuStreamWriteValue32) {
-        r = driver->cuStreamWriteValue32(feed->stream, flag, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
+    want_sources(engine, stream);
+    if (stream->tail != HDI_TAIL_KERNEL && driver->cuStreamWriteValue32) {
+        r = driver->cuStreamWriteValue32(stream->handle, flag, position, HDCU_STREAM_WRITE_VALUE_DEFAULT);
     }
     if (r != HDCU_SUCCESS && !hdi_driver_code_is_fatal(r)) {
-        r = driver->cuMemsetD32Async(flag, position, 1, feed->stream);
+        r = driver->cuMemsetD32Async(flag, position, 1, stream->handle);
     }
-    feed->signalled = feed->issued;
-    feed->entries++;
+    stream->signalled = stream->issued;
+    stream->entries++;
     if (r == HDCU_SUCCESS) {
-        add_signal(feed);
+        add_signal(stream);
         hdi_engine_count(&engine->shared->signals);
     } else if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
     } else {
-        feed->flag_missing = true;
-        feed->entries_signalled = feed->entries;
+        stream->flag_missing = true;
+        stream->entries_signalled = stream->entries;
     }
 }
 
 /* Asks the driver about the stream: the way in which errors of running work come to light, and completion where the flag could not be written. */
-static void look_at_stream(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+static void look_at_stream(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
-    uint64_t issued = feed->issued;
-    feed->checked = pass->now;
-    hdcu_result r = engine->device->runtime->driver->cuStreamQuery(feed->stream);
+    uint64_t issued = stream->issued;
+    stream->checked = pass->now;
+    hdcu_result r = engine->device->runtime->driver->cuStreamQuery(stream->handle);
     if (r == HDCU_SUCCESS) {
-        feed->bad_looks = 0;
-        feed->flag_missing = false;
-        pass->progress |= passed(engine, feed, issued);
+        stream->bad_looks = 0;
+        stream->flag_missing = false;
+        pass->progress |= passed(engine, stream, issued);
     } else if (r == HDCU_ERROR_NOT_READY ||
                hdi_driver_code_is_capture(r)) { /* a capture says nothing about this stream */
-        feed->bad_looks = 0;
-    } else if (hdi_driver_code_is_fatal(r) || ++feed->bad_looks >= BAD_LOOKS_MAX) {
+        stream->bad_looks = 0;
+    } else if (hdi_driver_code_is_fatal(r) || ++stream->bad_looks >= BAD_LOOKS_MAX) {
         hdi_engine_lose(engine, r);
     }
 }
 
-bool hdi_feed_read_flag(hdi_engine *engine, hdi_feed *feed)
+bool hdi_stream_read_flag(hdi_engine *engine, hdi_stream *stream)
 {
-    if (feed->signalled <= feed->done) {
+    if (stream->signalled <= stream->done) {
         return false;
     }
     /* Pairs with the device's write, ordered behind the lane's work. The flag holds the low half of a position that
      * lies between `passed` and `signalled`, far less than 2^32 apart. */
-    uint32_t low = atomic_load_explicit(&engine->device->channel.flags[feed->number].position, memory_order_acquire);
-    uint64_t position = feed->signalled - (uint32_t)((uint32_t)feed->signalled - low);
+    uint32_t low = atomic_load_explicit(&engine->device->channel.flags[stream->number].position, memory_order_acquire);
+    uint64_t position = stream->signalled - (uint32_t)((uint32_t)stream->signalled - low);
     /* Beyond what was signalled only where something else wrote there. */
-    return position > feed->done && position <= feed->signalled && passed(engine, feed, position);
+    return position > stream->done && position <= stream->signalled && passed(engine, stream, position);
 }
 
-void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass)
+void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
-    hdi_feed_pass_signals(engine, feed); /* another lane may have shown that the device has passed them */
-    if (feed->passed > feed->done && passed(engine, feed, feed->passed)) {
+    hdi_stream_pass_signals(engine, stream); /* another lane may have shown that the device has passed them */
+    if (stream->passed > stream->done && passed(engine, stream, stream->passed)) {
         pass->progress = true; /* what it had read from another lane is done by now */
     }
-    if (hdi_feed_read_flag(engine, feed)) {
-        feed->checked = pass->now;
+    if (hdi_stream_read_flag(engine, stream)) {
+        stream->checked = pass->now;
         pass->progress = true;
     }
-    if (feed->issued > feed->done && feed->passed < feed->issued &&
-        (feed->flag_missing || pass->now - feed->checked > LOOK_NS)) {
-        look_at_stream(engine, feed, pass);
+    if (stream->issued > stream->done && stream->passed < stream->issued &&
+        (stream->flag_missing || pass->now - stream->checked > LOOK_NS)) {
+        look_at_stream(engine, stream, pass);
     }
 }

@@ -3,11 +3,11 @@
  *   hd_runtime    options, the driver's table, the devices, the table of kernels
  *   hdi_device    one device: context, limits, the shared channel, the order lock, its lanes and its engine
  *   hd_lane       the application's side of a lane: where the next command goes, what has been waited for
- *   hdi_feed      the engine's side of a lane: its stream, its events, how far it is
- *   hdi_engine    feeds one device: its feeds, and how it sleeps and is woken. In the placement process it is in the worker
+ *   hdi_stream    the engine's side of a lane: the stream of the driver, its events, how far it is
+ *   hdi_engine    feeds one device: its streams, and how it sleeps and is woken. In the placement process it is in the worker
  *   hdi_port      what is asked of a device beside its lanes (port.h)
  *
- * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_feed belong to whoever runs the engine
+ * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_stream belong to whoever runs the engine
  * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
  * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, linking, holds, the lanes of
  * copies', the pinned blocks' growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
@@ -113,13 +113,13 @@ typedef struct hdi_dependency {
     uint32_t lane;     /* the other one, global */
 } hdi_dependency;
 
-#define HDI_FEED_SIGNALS 8
-#define HDI_FEED_NEW 8
+#define HDI_STREAM_SIGNALS 8
+#define HDI_STREAM_NEW 8
 #define HDI_KERNEL_WORDS 1024 /* of a bit for each number that a command can name */
 
-typedef struct hdi_feed {
+typedef struct hdi_stream {
     _Atomic bool made; /* the fields below are set; by the thread that makes the lane */
-    hdcu_stream stream;
+    hdcu_stream handle;
     uint32_t number;
     uint64_t issued, done;
     uint64_t signalled; /* a completion write stands behind this position */
@@ -128,14 +128,14 @@ typedef struct hdi_feed {
     struct {
         uint64_t position, entries;
         hdi_pace_signal pace;
-    } signals[HDI_FEED_SIGNALS]; /* that the device has not passed; several may have become one */
+    } signals[HDI_STREAM_SIGNALS]; /* that the device has not passed; several may have become one */
     uint32_t first_signal, n_signals;
     hdi_pace pace;             /* how long the lane's kernels take */
     struct hdi_chains *chains; /* chain.c; NULL: none */
     struct {
         uint32_t kernel;
         uint64_t position;
-    } new_kernels[HDI_FEED_NEW]; /* launches of kernels that were not seen to end before */
+    } new_kernels[HDI_STREAM_NEW]; /* launches of kernels that were not seen to end before */
     uint32_t n_new;
     uint64_t event_last; /* the highest position that an event stands behind */
     uint8_t tail;        /* HDI_TAIL_*: what was issued last */
@@ -159,7 +159,7 @@ typedef struct hdi_feed {
     _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
-} hdi_feed;
+} hdi_stream;
 
 /* States of an engine thread; 0: not started yet. */
 #define HDI_ENGINE_RUNS 1
@@ -168,7 +168,7 @@ typedef struct hdi_feed {
 typedef struct hdi_engine {
     hdi_device *device;
     hdi_engine_shared *shared; /* the channel's */
-    hdi_feed feeds[HDI_LANES_MAX];
+    hdi_stream streams[HDI_LANES_MAX];
     int64_t watchdog_ns;   /* 0: none */
     int64_t now;           /* clock at the beginning of the pass, or behind the last call of the driver */
     uint64_t entries_most; /* of the driver's queue, for each lane */

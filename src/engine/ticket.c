@@ -23,7 +23,7 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 
 static bool is_done(const hdi_lane_shared *shared, uint64_t position)
 {
-    /* pairs with store_done in feed.c */
+    /* pairs with store_done in stream.c */
     return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
 }
 

@@ -7,7 +7,7 @@
  * Threads: whoever runs the device's engine, with the device's context current. Locks: none.
  * Always: a full lane gets its turn after at most twice as many visits as there are full lanes; a lane that is not active is not full.
  */
-#include "engine/feed.h"
+#include "engine/stream.h"
 
 #include "base/clock.h"
 
@@ -35,7 +35,7 @@ static bool is_awaited(hdi_engine *engine, uint32_t lane)
         return false;
     }
     const hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
-    uint64_t done = engine->feeds[lane].done;
+    uint64_t done = engine->streams[lane].done;
     if (atomic_load_explicit(&shared->wanted_host, memory_order_relaxed) > done) {
         return true;
     }
@@ -49,11 +49,11 @@ static bool is_awaited(hdi_engine *engine, uint32_t lane)
 
 static void visit(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
-    hdi_feed *feed = &engine->feeds[lane];
-    bool more = hdi_feed_visit(engine, feed, pass);
+    hdi_stream *stream = &engine->streams[lane];
+    bool more = hdi_stream_visit(engine, stream, pass);
     /* The rest of a backlog does not wait for another turn. In slots: commands would have to be looked at. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
-    put(engine->full, lane, more && head - feed->issued > LITTLE);
+    put(engine->full, lane, more && head - stream->issued > LITTLE);
 }
 
 /* The next full lane behind `last`; HDI_LANES_MAX: there is none. */
@@ -94,14 +94,14 @@ static bool turn(hdi_engine *engine, hdi_pass *pass)
 /* Whether a lane that was not full has become so; it gets its first turn like the others. */
 static bool has_filled(const hdi_engine *engine, uint32_t lane)
 {
-    const hdi_feed *feed = &engine->feeds[lane];
+    const hdi_stream *stream = &engine->streams[lane];
     const hdi_channel *channel = &engine->device->channel;
-    if (!atomic_load_explicit(&feed->made, memory_order_acquire) ||
-        atomic_load_explicit(&feed->blocked, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
+        atomic_load_explicit(&stream->blocked, memory_order_relaxed)) {
         return false;
     }
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
-    uint64_t at = feed->issued;
+    uint64_t at = stream->issued;
     if (head - at <= LITTLE || head - at > channel->slots) {
         return false; /* the visit finds out what cannot be */
     }
@@ -114,9 +114,9 @@ static bool has_filled(const hdi_engine *engine, uint32_t lane)
 /* Whether all of the lane is done. */
 static bool is_quiet(const hdi_engine *engine, uint32_t lane)
 {
-    const hdi_feed *feed = &engine->feeds[lane];
-    return atomic_load_explicit(&feed->made, memory_order_acquire) &&
-           atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_acquire) == feed->done;
+    const hdi_stream *stream = &engine->streams[lane];
+    return atomic_load_explicit(&stream->made, memory_order_acquire) &&
+           atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_acquire) == stream->done;
 }
 
 /* Lanes that have been quiet for a while are not active any more. Not at once: most have work again soon, and then who submits it finds the lane
@@ -129,8 +129,8 @@ static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
     for (uint32_t w = 0; w < WORDS; w++) {
         for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            const hdi_feed *feed = &engine->feeds[lane];
-            if (feed->quiet_since && pass->now - feed->quiet_since > QUIET_NS && is_quiet(engine, lane)) {
+            const hdi_stream *stream = &engine->streams[lane];
+            if (stream->quiet_since && pass->now - stream->quiet_since > QUIET_NS && is_quiet(engine, lane)) {
                 put(off, lane, true);
                 any = true;
             }
@@ -148,7 +148,7 @@ static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
         for (uint64_t bits = off[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
             if (atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_seq_cst) !=
-                engine->feeds[lane].done) {
+                engine->streams[lane].done) {
                 atomic_fetch_or_explicit(&engine->shared->active[w], bits & -bits, memory_order_seq_cst);
                 pass->progress = true;
             }
@@ -163,12 +163,12 @@ static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass
     for (uint32_t w = 0; w < WORDS; w++) {
         for (uint64_t bits = active[w] & ~engine->full[w]; bits; bits &= bits - 1) {
             uint32_t lane = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            hdi_feed *feed = &engine->feeds[lane];
+            hdi_stream *stream = &engine->streams[lane];
             if (is_quiet(engine, lane)) {
-                feed->quiet_since = feed->quiet_since ? feed->quiet_since : pass->now;
+                stream->quiet_since = stream->quiet_since ? stream->quiet_since : pass->now;
                 continue;
             }
-            feed->quiet_since = 0;
+            stream->quiet_since = 0;
             if (has_filled(engine, lane)) {
                 put(engine->full, lane, true);
             } else {
@@ -191,9 +191,9 @@ static void look_at_full(hdi_engine *engine, hdi_pass *pass)
         }
         first = first == HDI_LANES_MAX ? lane : first;
         engine->looked_at = lane;
-        hdi_feed *feed = &engine->feeds[lane];
-        if (feed->signalled > feed->done && !hdi_device_lost(engine->device)) {
-            hdi_feed_reap(engine, feed, pass);
+        hdi_stream *stream = &engine->streams[lane];
+        if (stream->signalled > stream->done && !hdi_device_lost(engine->device)) {
+            hdi_stream_reap(engine, stream, pass);
         }
     }
 }

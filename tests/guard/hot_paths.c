@@ -55,11 +55,11 @@ static _Atomic int gate_closed, at_gate;
 
 /* The library's own: an engine looks at one lane. Here it stays for as long as the gate is closed. */
 struct hdi_engine;
-struct hdi_feed;
+struct hdi_stream;
 struct hdi_pass;
-void __real_hdi_feed_visit(struct hdi_engine *engine, struct hdi_feed *feed, struct hdi_pass *pass);
-void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_feed *feed, struct hdi_pass *pass);
-void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_feed *feed, struct hdi_pass *pass)
+void __real_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, struct hdi_pass *pass);
+void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, struct hdi_pass *pass);
+void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, struct hdi_pass *pass)
 {
     if (gate_closed) {
         at_gate++;
@@ -83,7 +83,7 @@ static void until_at_gate(int wanted)
     int64_t begin = now_ns();
     while (at_gate != wanted) {
         if (now_ns() - begin > LIMIT_NS) {
-            fprintf(stderr, "hot_paths: %d of %d engines are at the gate; is hdi_feed_visit still what they call?\n",
+            fprintf(stderr, "hot_paths: %d of %d engines are at the gate; is hdi_stream_visit still what they call?\n",
                     at_gate, wanted);
             exit(1);
         }

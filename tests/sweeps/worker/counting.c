@@ -25,11 +25,11 @@ __attribute__((constructor)) static void find_file(void)
 
 /* ---- what is counted: the linker puts these in the place of the library's (tests/CMakeLists.txt) ---- */
 
-uint32_t __real_hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end);
-uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end);
-uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_feed *feed, uint64_t head, uint32_t most, uint64_t *end)
+uint32_t __real_hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
+uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
+uint32_t __wrap_hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
 {
-    uint32_t n = __real_hdi_chain_issue(engine, feed, head, most, end);
+    uint32_t n = __real_hdi_chain_issue(engine, stream, head, most, end);
     if (counted == NULL) {
         return n;
     }

@@ -1,14 +1,14 @@
-/* feed.h - what the parts of a lane's feed share: feed.c gives its commands to the driver, feed_wait.c makes it wait for other lanes, progress.c
+/* stream.h - what the parts of a lane's stream share: stream.c gives its commands to the driver, stream_wait.c makes it wait for other lanes, progress.c
  * finds out how far it is.
  *
  * Threads: whoever runs the device's engine, with the device's context current.
  */
-#ifndef HDI_ENGINE_FEED_H
-#define HDI_ENGINE_FEED_H
+#ifndef HDI_ENGINE_STREAM_H
+#define HDI_ENGINE_STREAM_H
 
 #include "engine/chain.h"
 
-/* What a lane's work ends in, for who signals its end (hdi_feed.tail). */
+/* What a lane's work ends in, for who signals its end (hdi_stream.tail). */
 enum {
     HDI_TAIL_KERNEL, /* also what the driver does by kernels: fills, copies inside the device */
     HDI_TAIL_COPY,   /* by a copy engine */
@@ -28,30 +28,30 @@ enum {
 /* ---- progress.c ---- */
 
 /* Has the device write how far the lane is when it has finished everything issued so far. */
-void hdi_feed_signal(hdi_engine *engine, hdi_feed *feed);
+void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream);
 
 /* Looks how far the lane is; moves `done`. */
-void hdi_feed_reap(hdi_engine *engine, hdi_feed *feed, hdi_pass *pass);
+void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 
 /* What the device has passed takes no room in the driver's queue any more, and tells how long kernels take and which of them end. */
-void hdi_feed_pass_signals(hdi_engine *engine, hdi_feed *feed);
+void hdi_stream_pass_signals(hdi_engine *engine, hdi_stream *stream);
 
 /* Reads the completion flag; true when `done` moved. */
-bool hdi_feed_read_flag(hdi_engine *engine, hdi_feed *feed);
+bool hdi_stream_read_flag(hdi_engine *engine, hdi_stream *stream);
 
 /* `done` is `position` now; wakes those who wait. */
-void hdi_feed_store_done(hdi_engine *engine, hdi_feed *feed, uint64_t position);
+void hdi_stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t position);
 
-/* ---- feed.c ---- */
+/* ---- stream.c ---- */
 
 /* The result at `position` of another lane, which this lane reads, does not exist. `from`..`to`: what fails here. */
-void hdi_feed_inherit(hdi_engine *engine, hdi_feed *feed, const hdi_failure *other, uint64_t from, uint64_t to);
+void hdi_stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_failure *other, uint64_t from, uint64_t to);
 
-/* ---- feed_wait.c ---- */
+/* ---- stream_wait.c ---- */
 
 /* A WAIT. True when the lane may go on behind it. */
-bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c);
+bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);
 /* Further results that the operation behind it reads. Likewise. */
-bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c);
+bool hdi_stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_command *c);
 
 #endif

@@ -1,10 +1,10 @@
-/* feed_wait.c - a lane waits for a position of another one: by an event of the driver, or where that is in another process until it is done.
+/* stream_wait.c - a lane waits for a position of another one: by an event of the driver, or where that is in another process until it is done.
  *
- * Threads, locks: as feed.c. Blocking: never; the lane is visited again.
+ * Threads, locks: as stream.c. Blocking: never; the lane is visited again.
  * Always: a wait is made also where the operation behind it fails at once, since later ones count on it; what is read from another lane is a
  * dependency until it is known to be good.
  */
-#include "engine/feed.h"
+#include "engine/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #define DEPENDENCIES_LOCAL 8
 
 /* The event with the lowest position that stands at or behind `position`, NULL if there is none. */
-static hdcu_event find_event(const hdi_feed *other, uint64_t position)
+static hdcu_event find_event(const hdi_stream *other, uint64_t position)
 {
     hdcu_event best = NULL;
     uint64_t best_position = UINT64_MAX;
@@ -28,22 +28,22 @@ static hdcu_event find_event(const hdi_feed *other, uint64_t position)
     return best;
 }
 
-static bool room_for_dependency(hdi_feed *feed)
+static bool room_for_dependency(hdi_stream *stream)
 {
-    if (feed->n_dependencies == feed->dependencies_room && feed->first_dependency > 0) {
-        feed->n_dependencies -= feed->first_dependency;
-        memmove(feed->dependencies, feed->dependencies + feed->first_dependency,
-                feed->n_dependencies * sizeof *feed->dependencies);
-        feed->first_dependency = 0;
+    if (stream->n_dependencies == stream->dependencies_room && stream->first_dependency > 0) {
+        stream->n_dependencies -= stream->first_dependency;
+        memmove(stream->dependencies, stream->dependencies + stream->first_dependency,
+                stream->n_dependencies * sizeof *stream->dependencies);
+        stream->first_dependency = 0;
     }
-    if (feed->n_dependencies == feed->dependencies_room) {
-        uint32_t room = feed->dependencies_room ? feed->dependencies_room * 2 : DEPENDENCIES_LOCAL;
-        hdi_dependency *more = realloc(feed->dependencies, room * sizeof *more);
+    if (stream->n_dependencies == stream->dependencies_room) {
+        uint32_t room = stream->dependencies_room ? stream->dependencies_room * 2 : DEPENDENCIES_LOCAL;
+        hdi_dependency *more = realloc(stream->dependencies, room * sizeof *more);
         if (!more) {
             return false;
         }
-        feed->dependencies = more;
-        feed->dependencies_room = room;
+        stream->dependencies = more;
+        stream->dependencies_room = room;
     }
     return true;
 }
@@ -63,13 +63,13 @@ static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t l
 }
 
 /* The driver makes the lane's stream wait for the other lane. False: it does not take the wait now. */
-static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command *c, uint64_t source)
+static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t source)
 {
     hd_runtime *rt = engine->device->runtime;
     uint32_t lane = c->wait.lane;
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_device *owner = hdi_lane_owner(rt, lane);
-    hdcu_event event = find_event(&owner->engine->feeds[lane % HDI_LANES_MAX], c->wait.position);
+    hdcu_event event = find_event(&owner->engine->streams[lane % HDI_LANES_MAX], c->wait.position);
     if (!event) {
         if (atomic_load_explicit(&other->wanted_now, memory_order_relaxed) < c->wait.position) {
             hdi_want(&other->wanted_now, c->wait.position);
@@ -77,11 +77,11 @@ static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command
         }
         return false;
     }
-    if (source && !room_for_dependency(feed)) {
+    if (source && !room_for_dependency(stream)) {
         hdi_want(&other->wanted_host, c->wait.position);
         return false; /* no memory just now: the lane goes on when the other one is done */
     }
-    hdcu_result r = rt->driver->cuStreamWaitEvent(feed->stream, event, 0);
+    hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
     if (hdi_driver_code_is_fatal(r)) {
         hdi_engine_lose(engine, r);
         return true;
@@ -93,9 +93,9 @@ static bool wait_for_event(hdi_engine *engine, hdi_feed *feed, const hdi_command
         return false;
     }
     hdi_engine_count(&engine->shared->waits);
-    feed->entries++;
+    stream->entries++;
     if (source) {
-        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+        stream->dependencies[stream->n_dependencies++] = (hdi_dependency){stream->issued + c->slots, source, lane};
     }
     return true;
 }
@@ -110,7 +110,7 @@ static bool lane_exists(hdi_engine *engine, uint32_t lane)
     return true;
 }
 
-bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     hd_runtime *rt = engine->device->runtime;
     uint32_t lane = c->wait.lane;
@@ -118,10 +118,10 @@ bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         return true;
     }
     uint64_t target = c->wait.position;
-    uint64_t source = feed->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
+    uint64_t source = stream->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_device *owner = hdi_lane_owner(rt, lane);
-    bool self = owner == engine->device && lane % HDI_LANES_MAX == feed->number;
+    bool self = owner == engine->device && lane % HDI_LANES_MAX == stream->number;
 
     bool done = atomic_load_explicit(&other->done, memory_order_acquire) >= target;
     if (!done && !owner->engine) {
@@ -142,20 +142,20 @@ bool hdi_feed_wait(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
         return false;
     }
     if (logged == HDI_LOGGED_YES) {
-        hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, feed->issued + c->slots);
+        hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
         source = 0; /* and the order stays: the operations behind the one that fails count on it */
     }
     if (self && source && !done) {
         /* Order is given; but the earlier operation may turn out to have failed. */
-        if (!room_for_dependency(feed)) {
+        if (!room_for_dependency(stream)) {
             return false;
         }
-        feed->dependencies[feed->n_dependencies++] = (hdi_dependency){feed->issued + c->slots, source, lane};
+        stream->dependencies[stream->n_dependencies++] = (hdi_dependency){stream->issued + c->slots, source, lane};
     }
-    return done || self || wait_for_event(engine, feed, c, source);
+    return done || self || wait_for_event(engine, stream, c, source);
 }
 
-bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
+bool hdi_stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     uint32_t lane = c->sources.lane;
     if (!lane_exists(engine, lane)) {
@@ -163,8 +163,8 @@ bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
     }
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
     const hdi_lane_shared *other = &owner->channel.lanes[lane % HDI_LANES_MAX];
-    uint64_t behind = feed->issued + c->slots;
-    for (uint32_t i = 0; i < HDI_SOURCES_MOST && !feed->failed; i++) {
+    uint64_t behind = stream->issued + c->slots;
+    for (uint32_t i = 0; i < HDI_SOURCES_MOST && !stream->failed; i++) {
         if (i > 0 && c->sources.behind[i - 1] == 0) {
             break;
         }
@@ -177,13 +177,13 @@ bool hdi_feed_sources(hdi_engine *engine, hdi_feed *feed, const hdi_command *c)
             return false;
         }
         if (logged == HDI_LOGGED_YES) {
-            hdi_feed_inherit(engine, feed, &failure, feed->issued + 1, behind);
+            hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, behind);
         } else if (!done) {
             /* Where there is no memory the whole command is looked at again: what is noted twice is settled twice. */
-            if (!room_for_dependency(feed)) {
+            if (!room_for_dependency(stream)) {
                 return false;
             }
-            feed->dependencies[feed->n_dependencies++] = (hdi_dependency){behind, source, lane};
+            stream->dependencies[stream->n_dependencies++] = (hdi_dependency){behind, source, lane};
         }
     }
     return true;
