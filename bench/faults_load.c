@@ -202,7 +202,7 @@ static bool as_saved(hd_buffer *buffer, const float *content, size_t bytes, bool
         snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    bool ok = report_check(hd_read(buffer, 0, found, bytes), "hd_read of a kept copy", error);
+    bool ok = report_check(hd_read(buffer, 0, found, bytes), "hd_read of a checkpoint", error);
     *same = *same && ok && memcmp(found, content, bytes) == 0;
     free(found);
     return ok;

@@ -95,7 +95,7 @@ typedef struct faults_load {
     uint64_t checked, steps_done;
     uint64_t steps_lost;     /* by failures that were not asked for */
     uint64_t elements_wrong; /* in results */
-    uint64_t kept_wrong;     /* restarts after which a kept copy was not what was saved */
+    uint64_t kept_wrong;     /* restarts after which a checkpoint was not what was saved */
     bool failed;             /* the thread ended for this reason: */
     char error[PLAIN_ERROR];
 } faults_load;
@@ -109,7 +109,7 @@ bool faults_load_turn(faults_load *l, char *error);
 /* Finishes the batches in flight. */
 bool faults_load_drain(faults_load *l, char *error);
 
-/* After a restart: forgets the batches in flight, looks whether the kept copies are what was saved, and makes the other
+/* After a restart: forgets the batches in flight, looks whether the checkpoints are what was saved, and makes the other
  * buffers again (c may be there already). */
 bool faults_load_rebuild(faults_load *l, char *error);
 

@@ -158,7 +158,7 @@ static void make_goals(const faults_experiment *x, report_goal out[GOALS])
          .at_least = true,
          .unit = ""},
         {.id = "kept_wrong",
-         .text = "restarts after which a kept copy was not as saved",
+         .text = "restarts after which a checkpoint was not as saved",
          .limit = 0,
          .value = (double)s.kept_wrong,
          .unit = ""},

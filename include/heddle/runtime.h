@@ -111,13 +111,13 @@ HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
 HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
 
 /* Brings a lost device back, with a fresh worker process (placement process). Blocks until the device works: lanes accept work
- * again, the modules and kernels that it had are loaded, pinned memory is known to the device, and buffers with a kept copy
+ * again, the modules and kernels that it had are loaded, pinned memory is known to the device, and buffers with a checkpoint
  * (hd_alloc_with) have their content again. Peer mappings are made again when they are first needed.
  * What stays failed: tickets from before, and all other buffers of the device; using one says DEVICE_LOST, hd_free it.
  * Other devices go on working meanwhile. Calls from several threads take turns; a device that is not lost is left alone: HD_OK.
  * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a driver that has lost a device is of no
  * more use to its process), HOST_MEMORY, SYSTEM (the worker cannot be started or did not answer in time), NO_DRIVER, IMAGE,
- * NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (lost again meanwhile), FAILED or TIMEOUT (a kept buffer could not be restored, or not
+ * NOT_FOUND, MEMORY, DRIVER, DEVICE_LOST (lost again meanwhile), FAILED or TIMEOUT (a checkpointed buffer could not be restored, or not
  * within the option transfer_timeout; TIMEOUT also: work of other devices, which work of this one waited for, is not finished
  * after ten times the option worker_timeout). On failure the device stays lost, and the call can be repeated. */
 HD_API hd_status hd_device_restart(hd_runtime *runtime, int device);

@@ -321,9 +321,9 @@ static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigne
 {
     hd_runtime *rt = lane->device->runtime;
     hd_status status = rt->findings ? hdi_guard_place(b, lane, bytes) : hdi_buffer_place(b, lane, bytes, "hd_alloc");
-    unsigned more = flags & HD_ALLOC_KEEP ? HDI_BUFFER_KEPT : flags & FLAG_UNIFIED ? HDI_BUFFER_UNIFIED : 0;
+    unsigned more = flags & HD_ALLOC_KEEP ? HDI_BUFFER_CHECKPOINTED : flags & FLAG_UNIFIED ? HDI_BUFFER_UNIFIED : 0;
     if (!status && more) {
-        status = more == HDI_BUFFER_KEPT ? hdi_kept_create(b) : hdi_unified_create(b);
+        status = more == HDI_BUFFER_CHECKPOINTED ? hdi_checkpoint_create(b) : hdi_unified_create(b);
         if (status) {
             hd_error cause;
             hdi_error_save(&cause);
@@ -486,10 +486,10 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     if (marks != on_stack) {
         free(marks);
     }
-    if (b->special & HDI_BUFFER_KEPT) {
-        hdi_kept_release(b->kept);
+    if (b->special & HDI_BUFFER_CHECKPOINTED) {
+        hdi_checkpoint_release(b->checkpoint);
         HDI_HANDOVER_BEGIN();
-        b->kept = NULL;
+        b->checkpoint = NULL;
         HDI_HANDOVER_END();
     }
     if (b->special & HDI_BUFFER_UNIFIED) {

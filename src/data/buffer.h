@@ -21,12 +21,12 @@
 
 /* Why a buffer takes the careful ways (hd_buffer.special). */
 enum {
-    HDI_BUFFER_PINNED = 1,  /* pinned host memory */
-    HDI_BUFFER_KEPT = 2,    /* with copies in pinned memory (keep.c) */
-    HDI_BUFFER_UNIFIED = 4, /* with a mirror in pinned memory (unified.c) */
-    HDI_BUFFER_GUARDED = 8, /* with guard bytes (guard.c) */
-    HDI_BUFFER_HELD = 16,   /* in a hold (hold.c) */
-    HDI_BUFFER_OWN = 32     /* the library's own: in no list of what the program holds */
+    HDI_BUFFER_PINNED = 1,       /* pinned host memory */
+    HDI_BUFFER_CHECKPOINTED = 2, /* with copies in pinned memory (checkpoint.c) */
+    HDI_BUFFER_UNIFIED = 4,      /* with a mirror in pinned memory (unified.c) */
+    HDI_BUFFER_GUARDED = 8,      /* with guard bytes (guard.c) */
+    HDI_BUFFER_HELD = 16,        /* in a hold (hold.c) */
+    HDI_BUFFER_OWN = 32          /* the library's own: in no list of what the program holds */
 };
 
 struct hd_buffer {
@@ -51,13 +51,13 @@ struct hd_buffer {
     hdi_uses uses;           /* under the order lock */
     hdi_item
         item; /* while it is freed and cached: with its memory in a magazine. `class` is that of its memory always */
-    uint32_t maker;            /* number of the thread that allocated it, see hdi_cache */
-    uint64_t block;            /* where its device memory begins: `address`, or in front of it by a guard */
-    hdi_host_block pinned;     /* for HDI_BUFFER_PINNED */
-    struct hdi_kept *kept;     /* for HDI_BUFFER_KEPT */
-    struct hdi_mirror *mirror; /* for HDI_BUFFER_UNIFIED */
-    uint32_t holds;            /* under the list's lock, like the next one */
-    bool handed;               /* freed, and left to the holds: who lets go last gives it back */
+    uint32_t maker;                    /* number of the thread that allocated it, see hdi_cache */
+    uint64_t block;                    /* where its device memory begins: `address`, or in front of it by a guard */
+    hdi_host_block pinned;             /* for HDI_BUFFER_PINNED */
+    struct hdi_checkpoint *checkpoint; /* for HDI_BUFFER_CHECKPOINTED */
+    struct hdi_mirror *mirror;         /* for HDI_BUFFER_UNIFIED */
+    uint32_t holds;                    /* under the list's lock, like the next one */
+    bool handed;                       /* freed, and left to the holds: who lets go last gives it back */
     const void *call_site;
     char label[HD_LABEL_BYTES];
     struct hd_buffer *next;
@@ -167,7 +167,8 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **ma
 
 /* ---- fallback.c: what is tried before an allocation fails ---- */
 /* After hdi_arena_alloc has said MEMORY; the same arguments. */
-hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
+                             hdi_marks *inherited);
 
 /* ---- host.c: pinned host memory ---- */
 
@@ -191,20 +192,20 @@ hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who);
 
 /* ---- restore.c ---- */
 
-/* The device works again: gives its buffers with a kept copy their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
+/* The device works again: gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
  * FAILED, TIMEOUT. */
 hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
 
-/* keep.c: copies of a buffer in pinned memory. */
-hd_status hdi_kept_create(struct hd_buffer *b);
-void hdi_kept_release(struct hdi_kept *kept); /* NULL is ignored */
-void hdi_kept_forget(struct hdi_kept *kept);  /* the same, where the copies are released apart */
+/* checkpoint.c: copies of a buffer in pinned memory. */
+hd_status hdi_checkpoint_create(struct hd_buffer *b);
+void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint); /* NULL is ignored */
+void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint);  /* the same, where the copies are released apart */
 /* copy.c: a whole buffer from pinned memory into device memory; all of it is overwritten. */
 hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out);
 /* ... and the other way. */
 hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out);
 /* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
-struct hd_buffer *hdi_kept_newest(struct hdi_kept *kept, hd_runtime *rt);
+struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt);
 
 /* Whether the handle is that buffer's no more: then what was found wrong may have been another one's, since nothing kept it from being freed and
  * its structure from being used again. */

@@ -15,7 +15,7 @@ void hdi_holds_release(hd_runtime *rt);
 bool hdi_hold_keeps(struct hd_buffer *b);
 
 /* Around what a call does with a buffer in several steps, of which an hd_free by another thread must not take anything away: neither memory nor
- * mirror, kept copies or use record. `word`: of the handle that led to it a moment ago (hdi_self_word), 0 where nobody frees it. False: it is not
+ * mirror, checkpoints or use record. `word`: of the handle that led to it a moment ago (hdi_self_word), 0 where nobody frees it. False: it is not
  * that buffer any more; nothing is held. A buffer that was lost with its device still is. hdi_hold_end by whoever is last ends a buffer that was
  * freed meanwhile, so no lock may be held that this takes. Only for buffers that are in no magazine (hd_buffer.special): others would not go
  * there any more. */

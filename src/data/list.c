@@ -75,7 +75,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
         b->special = 0;
         b->host = NULL;
         b->chunk_shift = HDI_CHUNK_SHIFT_ONE;
-        b->kept = NULL;
+        b->checkpoint = NULL;
         b->mirror = NULL;
         HDI_HANDOVER_END();
         b->call_site = NULL;
@@ -213,8 +213,8 @@ struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device)
         for (int i = 0; i < SLAB_BUFFERS && !found; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
             uint64_t word = hdi_self_get(&b->self);
-            if ((word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->kept &&
-                hdi_kept_newest(b->kept, rt)) {
+            if ((word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->checkpoint &&
+                hdi_checkpoint_newest(b->checkpoint, rt)) {
                 b->restoring = true;
                 found = b;
             }
@@ -254,8 +254,8 @@ void hdi_buffers_release(hd_runtime *rt)
             struct hd_buffer *b = &s->places[i].buffer;
             hdi_uses_release(&b->uses); /* also of what lies in a magazine */
             if (has_memory(b)) {
-                hdi_unified_forget(b);    /* its pinned part is among these buffers, too */
-                hdi_kept_forget(b->kept); /* its copies are among these buffers */
+                hdi_unified_forget(b);                /* its pinned part is among these buffers, too */
+                hdi_checkpoint_forget(b->checkpoint); /* its copies are among these buffers */
             }
         }
     }

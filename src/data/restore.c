@@ -1,4 +1,4 @@
-/* restore.c - buffers with a kept copy get their content back after their device was restarted.
+/* restore.c - buffers with a checkpoint get their content back after their device was restarted.
  *
  * Threads: whoever restarts a device. Locks: the order lock of the device, for a moment.
  */
@@ -29,14 +29,15 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
     hdi_record_unlock(b);
     hd_ticket ticket;
-    status = hdi_copy_in(b, hdi_kept_newest(b->kept, rt), &ticket);
+    status = hdi_copy_in(b, hdi_checkpoint_newest(b->checkpoint, rt), &ticket);
     if (!status) {
         uint32_t lane = device->lane_in->global;
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-        status = hdi_wait_position(rt, lane, ticket.sequence, deadline)
-                     ? hdi_position_status(rt, lane, ticket.sequence, "hd_device_restart")
-                     : hdi_fail(HD_ERROR_TIMEOUT, "hd_device_restart: a kept buffer is not restored yet (option "
-                                                  "transfer_timeout)");
+        status =
+            hdi_wait_position(rt, lane, ticket.sequence, deadline)
+                ? hdi_position_status(rt, lane, ticket.sequence, "hd_device_restart")
+                : hdi_fail(HD_ERROR_TIMEOUT, "hd_device_restart: a checkpointed buffer is not restored yet (option "
+                                             "transfer_timeout)");
     }
     if (!status) {
         hdi_buffer_make_live(b);

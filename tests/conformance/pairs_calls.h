@@ -17,7 +17,7 @@ enum { PAIR_BYTES = 4096, PAIR_ROW = 64, PAIR_WORDS = PAIR_BYTES / 4 };
 typedef struct things {
     hd_runtime *runtime;
     hd_lane *lane;
-    hd_buffer *buffer; /* PAIR_BYTES on a device, pinned, unified or with kept copies */
+    hd_buffer *buffer; /* PAIR_BYTES on a device, pinned, unified or with checkpoints */
     hd_module *module;
     hd_kernel *kernel; /* of the module; as wk_add_one takes it */
     hd_hold *hold;

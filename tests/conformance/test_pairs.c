@@ -139,7 +139,7 @@ static const struct pair_end {
     {"hd_free", "of a device", 1u << T_hd_buffer, make_device_buffer, end_buffer},
     {"hd_free", "pinned", 1u << T_hd_buffer, make_pinned_buffer, end_buffer},
     {"hd_free", "unified", 1u << T_hd_buffer, make_unified_buffer, end_buffer},
-    {"hd_free", "with kept copies", 1u << T_hd_buffer, make_kept_buffer, end_buffer},
+    {"hd_free", "with checkpoints", 1u << T_hd_buffer, make_kept_buffer, end_buffer},
     {"hd_module_unload", "with its kernels", 1u << T_hd_module | 1u << T_hd_kernel, make_module, end_module},
     {"hd_lane_destroy", "", 1u << T_hd_lane, make_lane, end_lane},
     {"hd_hold_destroy", "", 1u << T_hd_hold, make_hold, end_hold},

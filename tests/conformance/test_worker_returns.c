@@ -101,7 +101,7 @@ static void a_restart_after_a_refusal_is_a_restart(void **state)
     conf_close(runtime);
 }
 
-/* Every kept buffer, not only the last one. */
+/* Every checkpointed buffer, not only the last one. */
 static void a_restart_that_restores_less_than_all_fails(void **state)
 {
     (void)state;

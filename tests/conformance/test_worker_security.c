@@ -9,7 +9,7 @@
 
 enum { words = 5000, bytes = words * 4 };
 
-/* A runtime with everything in use: code, device memory that peers have mapped, pinned memory, kept copies, and one restart. */
+/* A runtime with everything in use: code, device memory that peers have mapped, pinned memory, checkpoints, and one restart. */
 static hd_runtime *in_use(hd_buffer **out_pinned)
 {
     hd_runtime *runtime = conf_open(NULL);

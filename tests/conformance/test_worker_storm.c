@@ -154,8 +154,8 @@ static void keeps_a_copy(worker *w, int d)
         for (int i = 0; i < 5; i++) {
             if (WELL(hd_read(x, 0, got, bytes))) {
                 if ((got[0] != word && got[0] != word + 1) || got[words - 1] != got[0] || got[words / 2] != got[0]) {
-                    conf_fail_at(__FILE__, __LINE__, "a kept buffer has %08x %08x %08x, not %08x or one more", got[0],
-                                 got[words / 2], got[words - 1], word);
+                    conf_fail_at(__FILE__, __LINE__, "a checkpointed buffer has %08x %08x %08x, not %08x or one more",
+                                 got[0], got[words / 2], got[words - 1], word);
                 }
                 atomic_fetch_add(&s.kept, 1);
             }
@@ -238,7 +238,7 @@ static void blow(const char *settings)
     for (int i = 0; i < n_workers + n_breakers; i++) {
         pthread_join(workers[i].thread, NULL);
     }
-    fprintf(stderr, "  %s: %u calls went well, %u failed; %u restarts, %u looks at kept buffers\n", settings,
+    fprintf(stderr, "  %s: %u calls went well, %u failed; %u restarts, %u looks at checkpointed buffers\n", settings,
             atomic_load(&s.good), atomic_load(&s.lost), atomic_load(&s.restarts), atomic_load(&s.kept));
     CONF_TRUE(atomic_load(&s.good) > 100 && atomic_load(&s.restarts) > 0);
 

@@ -1,6 +1,6 @@
-/* keep.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
+/* checkpoint.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
  *
- * Threads: any. Locks: one mutex per kept buffer, held while a save is submitted, not while one is waited for.
+ * Threads: any. Locks: one mutex per checkpointed buffer, held while a save is submitted, not while one is waited for.
  * Always: there are two copies, and a save goes to the one that does not hold the last save that is known to have worked; so a
  * save that does not finish damages nothing. A save begins only when the one before it is finished.
  */
@@ -12,7 +12,7 @@
 #include "data/hold.h"
 #include "engine/engine.h"
 
-struct hdi_kept {
+struct hdi_checkpoint {
     pthread_mutex_t lock;
     struct hd_buffer *copy[2];
     hdi_mark saved[2]; /* the last save into each; position 0: none */
@@ -20,46 +20,46 @@ struct hdi_kept {
     int newest;        /* where the last save went */
 };
 
-hd_status hdi_kept_create(struct hd_buffer *b)
+hd_status hdi_checkpoint_create(struct hd_buffer *b)
 {
-    struct hdi_kept *kept = calloc(1, sizeof *kept);
-    if (!kept) {
+    struct hdi_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    if (!checkpoint) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc_with: no memory");
     }
-    pthread_mutex_init(&kept->lock, NULL);
+    pthread_mutex_init(&checkpoint->lock, NULL);
     for (int i = 0; i < 2; i++) {
-        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_with", &kept->copy[i]);
+        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_with", &checkpoint->copy[i]);
         if (status) {
             hd_error cause;
             hdi_error_save(&cause);
-            kept->copy[i] = NULL;
-            hdi_kept_release(kept);
+            checkpoint->copy[i] = NULL;
+            hdi_checkpoint_release(checkpoint);
             hdi_error_restore(&cause);
             return status;
         }
     }
     HDI_HANDOVER_BEGIN();
-    b->kept = kept;
+    b->checkpoint = checkpoint;
     HDI_HANDOVER_END();
     return HD_OK;
 }
 
-void hdi_kept_forget(struct hdi_kept *kept)
+void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint)
 {
-    if (kept) {
-        pthread_mutex_destroy(&kept->lock);
-        free(kept);
+    if (checkpoint) {
+        pthread_mutex_destroy(&checkpoint->lock);
+        free(checkpoint);
     }
 }
 
-void hdi_kept_release(struct hdi_kept *kept)
+void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint)
 {
-    for (int i = 0; kept && i < 2; i++) {
-        if (kept->copy[i]) {
-            hdi_free(hdi_buffer_handle(kept->copy[i]));
+    for (int i = 0; checkpoint && i < 2; i++) {
+        if (checkpoint->copy[i]) {
+            hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
         }
     }
-    hdi_kept_forget(kept);
+    hdi_checkpoint_forget(checkpoint);
 }
 
 static bool is_finished(hd_runtime *rt, hdi_mark mark)
@@ -68,49 +68,49 @@ static bool is_finished(hd_runtime *rt, hdi_mark mark)
 }
 
 /* Finds out whether a finished save has worked. Lock held, or nobody saves. */
-static void settle(struct hdi_kept *kept, hd_runtime *rt, int i)
+static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 {
     hdi_failure failure;
-    hdi_mark mark = kept->saved[i];
-    if (mark.position && !kept->good[i] && hdi_mark_done(rt, mark) &&
+    hdi_mark mark = checkpoint->saved[i];
+    if (mark.position && !checkpoint->good[i] && hdi_mark_done(rt, mark) &&
         !hdi_failure_find(rt, mark.lane, mark.position, &failure)) {
-        kept->good[i] = true;
+        checkpoint->good[i] = true;
     }
 }
 
-struct hd_buffer *hdi_kept_newest(struct hdi_kept *kept, hd_runtime *rt)
+struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt)
 {
-    pthread_mutex_lock(&kept->lock);
-    int newest = kept->newest;
-    settle(kept, rt, newest);
-    int chosen = kept->good[newest] ? newest : 1 - newest;
-    struct hd_buffer *copy = kept->good[chosen] ? kept->copy[chosen] : NULL;
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_lock(&checkpoint->lock);
+    int newest = checkpoint->newest;
+    settle(checkpoint, rt, newest);
+    int chosen = checkpoint->good[newest] ? newest : 1 - newest;
+    struct hd_buffer *copy = checkpoint->good[chosen] ? checkpoint->copy[chosen] : NULL;
+    pthread_mutex_unlock(&checkpoint->lock);
     return copy;
 }
 
 /* Submits a save; *wait is one that has to finish first, or position 0. */
 static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
 {
-    struct hdi_kept *kept = b->kept;
+    struct hdi_checkpoint *checkpoint = b->checkpoint;
     hd_runtime *rt = b->runtime;
     hd_status status = HD_OK;
-    pthread_mutex_lock(&kept->lock);
-    int newest = kept->newest;
-    *wait = is_finished(rt, kept->saved[newest]) ? (hdi_mark){0, 0} : kept->saved[newest];
+    pthread_mutex_lock(&checkpoint->lock);
+    int newest = checkpoint->newest;
+    *wait = is_finished(rt, checkpoint->saved[newest]) ? (hdi_mark){0, 0} : checkpoint->saved[newest];
     if (!wait->position) {
-        settle(kept, rt, newest);
-        int target = kept->good[newest] ? 1 - newest : newest;
+        settle(checkpoint, rt, newest);
+        int target = checkpoint->good[newest] ? 1 - newest : newest;
         hd_ticket ticket = {NULL, 0};
-        status = hdi_copy_out(kept->copy[target], b, &ticket);
+        status = hdi_copy_out(checkpoint->copy[target], b, &ticket);
         if (!status) {
-            kept->good[target] = false;
-            kept->saved[target] = hdi_ticket_mark(ticket);
-            kept->newest = target;
+            checkpoint->good[target] = false;
+            checkpoint->saved[target] = hdi_ticket_mark(ticket);
+            checkpoint->newest = target;
             *out = ticket;
         }
     }
-    pthread_mutex_unlock(&kept->lock);
+    pthread_mutex_unlock(&checkpoint->lock);
     return status;
 }
 
@@ -134,7 +134,7 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_save", &b);
-    if (!status && !b->kept) {
+    if (!status && !b->checkpoint) {
         if (hdi_buffer_is_gone(b, handle)) {
             return hdi_buffer_refused(handle, "hd_buffer_save");
         }
