@@ -17,7 +17,7 @@ static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t e
 {
     const hd_lane *other = hdi_lane_owner(rt, lane)->lanes[lane % HDI_LANES_MAX];
     /* relaxed: that it was resumed before `later` is seen by way of the lock under which `later` was noted */
-    return later == earlier || (later > earlier && other->keeps_failure &&
+    return later == earlier || (later > earlier && other->sticky_failure &&
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
 }
 
@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gath
     bool own = mark.lane == lane->global;
     const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, mark.lane);
     *over = false;
-    if (own && lane->keeps_failure && !source) {
+    if (own && lane->sticky_failure && !source) {
         return HDI_GATHERED;
     }
     /* `done` before the failures: a failure is recorded before `done` passes it. */
@@ -88,13 +88,13 @@ static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gath
         *over = true;
         return HDI_GATHERED;
     }
-    if (own && (lane->keeps_failure || !source)) {
-        return HDI_GATHERED; /* in the same lane order costs nothing; but one that does not keep its failures has to be told of its own results */
+    if (own && (lane->sticky_failure || !source)) {
+        return HDI_GATHERED; /* in the same lane order costs nothing; but one whose failures are not sticky has to be told of its own results */
     }
     /* Not a second time. But a result that may still fail has to be waited for as a result, once. */
     if (!own && !g->apart) {
         uint64_t seen = source ? lane->seen_source[mark.lane] : lane->seen[mark.lane];
-        if (source ? seen && lane->keeps_failure && speaks_for(g->rt, mark.lane, seen, mark.position)
+        if (source ? seen && lane->sticky_failure && speaks_for(g->rt, mark.lane, seen, mark.position)
                    : seen >= mark.position) {
             return HDI_GATHERED;
         }
@@ -111,7 +111,7 @@ hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, 
 /* Whether a mark is of an operation of the lane that is not finished, and after whose failure it would refuse work. */
 static inline bool speaks_for_lane(const hd_lane *lane, hdi_mark mark)
 {
-    return mark.lane == lane->global && lane->keeps_failure &&
+    return mark.lane == lane->global && lane->sticky_failure &&
            mark.position > atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
            mark.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
 }

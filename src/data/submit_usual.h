@@ -8,29 +8,29 @@
 
 #include "data/submit_care.h"
 
-/* Whether nothing that is known of the lane's failures keeps operations from the usual way. One that does not keep its failures may see many, and
+/* Whether nothing that is known of the lane's failures keeps operations from the usual way. One whose failures are not sticky may see many, and
  * then makes room for them in the careful way. */
 static inline bool hdi_failures_are_settled(const hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
-    return changes == lane->failures_known && (lane->keeps_failure || changes == 0 || !hdi_failures_are_many(lane));
+    return changes == lane->failures_known && (lane->sticky_failure || changes == 0 || !hdi_failures_are_many(lane));
 }
 
 /* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
- * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. `keeps`: the lane is known to
- * keep its failures; else it may be one where each result that is read has to be waited for. */
+ * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. `keeps`: the failures of the lane are
+ * known to be sticky; else it may be one where each result that is read has to be waited for. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {
     uint32_t global = lane->global;
     uint64_t failed_to = lane->failed_to;
-    bool settled = keeps ? lane->keeps_failure && atomic_load_explicit(&lane->shared->failure_changes,
-                                                                       memory_order_acquire) == lane->failures_known
+    bool settled = keeps ? lane->sticky_failure && atomic_load_explicit(&lane->shared->failure_changes,
+                                                                        memory_order_acquire) == lane->failures_known
                          : hdi_failures_are_settled(lane);
     if (!settled) {
         return false;
     }
-    keeps = keeps || lane->keeps_failure;
+    keeps = keeps || lane->sticky_failure;
     for (size_t i = 0; i < n_uses; i++) {
         const hdi_use *use = &uses[i];
         const struct hd_buffer *b = use->buffer;

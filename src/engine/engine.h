@@ -96,7 +96,7 @@ hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_co
 
 /* Makes the engine's side of a lane, which goes on from where the channel says that it is done. Any thread, once per lane, before
  * its first command. */
-hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool keeps_failure);
+hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_failure);
 
 /* attach.c: a device through the driver of this process. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */
@@ -230,7 +230,7 @@ static inline bool hdi_lane_is_past(const hd_lane *lane)
     return lane->device->lanes[lane->number] != lane;
 }
 
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out);
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, const char *who, hd_lane **out);
 /* hd_close: no handle and no ticket fits any more; and application-side memory of lanes. */
 void hdi_lanes_close(hdi_device *device);
 void hdi_lane_release_all(hdi_device *device);

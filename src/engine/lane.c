@@ -2,7 +2,7 @@
  *
  * Threads: any. Locks: a device's lanes_lock while lanes are made and given out; its order lock for what submitters read.
  * Always: an hd_lane, its stream and its ring live from their first use until hd_close, and positions never go back, so tickets stay valid
- * when a lane is given out again. Whether a lane keeps its failures is settled when it is made, on both sides. What its former owner left
+ * when a lane is given out again. Whether its failures are sticky is settled when it is made, on both sides. What its former owner left
  * in a lane does not fail the next one's work.
  */
 #include "base/clock.h"
@@ -33,7 +33,7 @@ void hdi_waits_release(hdi_waits *waits)
 }
 
 /* A lane that has never been used: its memory, its stream. lanes_lock held. */
-static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failure, const char *who, hd_lane **out)
+static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failure, const char *who, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
@@ -47,7 +47,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
         hdi_waits_release(&waits);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for lane %u of device %d", who, number, device->index);
     }
-    hdi_answer answer = device->port->calls->lane(device->port, number, keeps_failure);
+    hdi_answer answer = device->port->calls->lane(device->port, number, sticky_failure);
     hd_status status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, who);
     if (status) {
         free(seen);
@@ -58,7 +58,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool keeps_failur
     *lane = (hd_lane){
         .number = number,
         .global = (uint32_t)device->index * HDI_LANES_MAX + number,
-        .keeps_failure = keeps_failure,
+        .sticky_failure = sticky_failure,
         .runtime = rt,
         .device = device,
         .shared = &device->channel.lanes[number],
@@ -128,14 +128,14 @@ static bool renew(hd_lane **slot)
 }
 
 /* A lane to give out, a new one if need be; *out: NULL where all are in use. lanes_lock held. */
-static hd_status find_lane(hdi_device *device, bool keeps_failure, const char *who, hd_lane **out)
+static hd_status find_lane(hdi_device *device, bool sticky_failure, const char *who, hd_lane **out)
 {
     hd_lane *lane = NULL;
     hd_lane *busy = NULL; /* given back, but its work still runs: the next owner's work would queue up behind it */
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane; i++) {
         hd_lane *candidate = device->lanes[i];
         if (!candidate) {
-            return new_lane(device, i, keeps_failure, who, out);
+            return new_lane(device, i, sticky_failure, who, out);
         }
         hdi_lock_take(&device->order);
         bool exhausted = hdi_handle_head_generation(&candidate->handle) == 0;
@@ -143,7 +143,7 @@ static hd_status find_lane(hdi_device *device, bool keeps_failure, const char *w
             candidate = device->lanes[i];
             exhausted = false;
         }
-        if (!exhausted && !hdi_handle_head_live(&candidate->handle) && candidate->keeps_failure == keeps_failure) {
+        if (!exhausted && !hdi_handle_head_live(&candidate->handle) && candidate->sticky_failure == sticky_failure) {
             if (is_drained(candidate)) {
                 lane = candidate;
             } else if (!busy && has_room(candidate)) {
@@ -161,14 +161,14 @@ static void give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
     lane->is_default = is_default;
     lane->owners = 1;
-    *resumed = lane->keeps_failure && (has_failed(lane) || !is_drained(lane));
+    *resumed = lane->sticky_failure && (has_failed(lane) || !is_drained(lane));
     if (*resumed) {
         hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
     }
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
 }
 
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure, const char *who, hd_lane **out)
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, const char *who, hd_lane **out)
 {
     int lost = hdi_device_lost(device);
     if (lost) {
@@ -177,7 +177,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool keeps_failure,
     hd_lane *lane = NULL;
     bool resumed = false;
     pthread_mutex_lock(&device->lanes_lock);
-    hd_status status = find_lane(device, keeps_failure, who, &lane);
+    hd_status status = find_lane(device, sticky_failure, who, &lane);
     if (!status && !lane) {
         status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use: destroy some", who, HDI_LANES_MAX,
                           device->index);
@@ -210,7 +210,7 @@ static hd_lane *share_default_lane(hdi_device *device)
     hdi_lock_take(&device->order);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hd_lane *lane = device->lanes[i];
-        if (lane && hdi_handle_head_live(&lane->handle) && lane->is_default && lane->keeps_failure &&
+        if (lane && hdi_handle_head_live(&lane->handle) && lane->is_default && lane->sticky_failure &&
             (!best || lane->owners < best->owners)) {
             best = lane;
         }

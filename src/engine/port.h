@@ -79,7 +79,7 @@ typedef struct hdi_port_calls {
     hdi_answer (*memory_free)(hdi_port *port, uint64_t *out); /* bytes, now */
 
     /* ---- lanes: makes the engine's side of lane `number`, whose positions go on from the channel's `done` ---- */
-    hdi_answer (*lane)(hdi_port *port, uint32_t number, bool keeps_failure);
+    hdi_answer (*lane)(hdi_port *port, uint32_t number, bool sticky_failure);
 
     /* ---- device memory; addresses and sizes are multiples of the granule ---- */
     /* An address range, at `wanted` if that is not 0 and free there (a caller that needs it there looks at *out). */

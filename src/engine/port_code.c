@@ -10,9 +10,9 @@
 #include "engine/chain.h"
 #include "engine/port_local.h"
 
-hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool keeps_failure)
+hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool sticky_failure)
 {
-    return hdi_stream_make(hdi_local_port_of(port)->engine, number, keeps_failure);
+    return hdi_stream_make(hdi_local_port_of(port)->engine, number, sticky_failure);
 }
 
 /* ---- modules ---- */

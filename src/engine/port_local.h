@@ -50,7 +50,7 @@ static inline hdi_answer hdi_local_enter(const hdi_local_port *p, hdi_current *c
 }
 
 /* port_code.c: the calls of hdi_port_calls with these names */
-hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool keeps_failure);
+hdi_answer hdi_local_lane(hdi_port *port, uint32_t number, bool sticky_failure);
 hdi_answer hdi_local_load(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
 hdi_answer hdi_local_unload(hdi_port *port, uint64_t module);
 hdi_answer hdi_local_kernel(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);

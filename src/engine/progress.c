@@ -94,9 +94,9 @@ static bool settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dep
     /* The operation that reads may not have been issued yet: then it is still to be passed over. */
     bool issued =
         hdi_lane_operation(&engine->device->channel, stream->number, d->position, stream->issued, &end) != NULL;
-    end = stream->keeps_failure ? stream->issued : end;
+    end = stream->sticky_failure ? stream->issued : end;
     hdi_stream_inherit(engine, stream, &failure, d->position + 1, end);
-    stream->failed = failed || stream->keeps_failure || !issued;
+    stream->failed = failed || stream->sticky_failure || !issued;
     return true;
 }
 

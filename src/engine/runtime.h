@@ -75,7 +75,7 @@ struct hd_lane {
     uint32_t number;        /* on its device */
     uint32_t global;        /* in the runtime: device * HDI_LANES_MAX + number */
     bool
-        keeps_failure; /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
+        sticky_failure; /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
     bool is_default;
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
@@ -143,7 +143,7 @@ typedef struct hdi_stream {
     _Atomic uint64_t event_position[HDI_EVENTS_PER_LANE]; /* 0: none. Read by other engines */
     uint32_t event_next;
     bool failed; /* commands are passed over instead of issued */
-    bool keeps_failure;
+    bool sticky_failure;
     _Atomic bool blocked; /* at a wait whose event does not exist yet; written by whoever runs the engine */
     hdi_failure cause;    /* of `failed` */
     uint64_t front;       /* watchdog: `done` as it was at `front_since` */

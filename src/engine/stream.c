@@ -40,7 +40,7 @@ static void record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from
     stream->cause.to = to;
     hdi_failure_add(&engine->device->channel, stream->number, &stream->cause);
     stream->failed = true;
-    if (stream->keeps_failure) {
+    if (stream->sticky_failure) {
         /* pairs with the load in the submit path, which refuses; late is fine, the engine passes over what still comes */
         atomic_store_explicit(&shared->failed, 1, memory_order_release);
     }
@@ -169,7 +169,7 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     /* Waits are made all the same: later operations, and uses of the same buffers elsewhere, count on them. */
     if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT) {
         record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
-        if (hdi_op_is_work(c->op) && !stream->keeps_failure) {
+        if (hdi_op_is_work(c->op) && !stream->sticky_failure) {
             stream->failed = false; /* only what depended on the failed result */
         }
         return true;
@@ -200,7 +200,7 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     hdi_engine_count(&engine->shared->operations);
     if (__builtin_expect(r != HDCU_SUCCESS, 0)) {
         command_failed(engine, stream, c, stream->issued, r);
-        if (!stream->keeps_failure) {
+        if (!stream->sticky_failure) {
             stream->failed = false; /* this command alone */
         }
     }
@@ -439,7 +439,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
     return stream->issued != head && !atomic_load_explicit(&stream->blocked, memory_order_relaxed);
 }
 
-hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool keeps_failure)
+hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_failure)
 {
     hdi_device *device = engine->device;
     hdi_stream *stream = &engine->streams[number];
@@ -464,7 +464,7 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool keeps_failu
     stream->issued = stream->done = stream->passed = stream->signalled = stream->event_last = position;
     atomic_store_explicit(&device->channel.flags[number].position, (uint32_t)position, memory_order_relaxed);
     stream->tail = HDI_TAIL_KERNEL;
-    stream->keeps_failure = keeps_failure;
+    stream->sticky_failure = sticky_failure;
     /* pairs with the acquire load in hdi_engine_lose, and precedes the first command of the lane */
     atomic_store_explicit(&stream->made, true, memory_order_release);
     return answer;

@@ -54,7 +54,7 @@ static hd_status make_lanes(hdi_device *device)
     pthread_mutex_lock(&device->lanes_lock);
     for (uint32_t i = 0; i < HDI_LANES_MAX && !status; i++) {
         if (device->lanes[i]) {
-            hdi_answer answer = device->port->calls->lane(device->port, i, device->lanes[i]->keeps_failure);
+            hdi_answer answer = device->port->calls->lane(device->port, i, device->lanes[i]->sticky_failure);
             status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, "hd_device_restart");
         }
     }

@@ -61,7 +61,7 @@ typedef struct hdi_message_header {
 /* ---- requests; kinds that are not listed have no payload ---- */
 
 typedef struct hdi_message_lane {
-    uint32_t number, keeps_failure;
+    uint32_t number, sticky_failure;
 } hdi_message_lane;
 
 typedef struct hdi_message_reserve {

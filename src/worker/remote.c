@@ -347,9 +347,9 @@ static hdi_answer ask_memory_free(hdi_port *port, uint64_t *out)
     return ask_number(port, MEMORY, HDI_MESSAGE_MEMORY_FREE, NULL, 0, -1, out);
 }
 
-static hdi_answer ask_lane(hdi_port *port, uint32_t number, bool keeps_failure)
+static hdi_answer ask_lane(hdi_port *port, uint32_t number, bool sticky_failure)
 {
-    hdi_message_lane request = {.number = number, .keeps_failure = keeps_failure};
+    hdi_message_lane request = {.number = number, .sticky_failure = sticky_failure};
     return ask_number(port, MEMORY, HDI_MESSAGE_LANE, &request, sizeof request, -1, NULL);
 }
 

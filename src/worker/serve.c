@@ -99,7 +99,7 @@ static hdi_answer serve_lane(service *s)
     if (s->in->lane.number >= HDI_LANES_MAX) {
         return senseless();
     }
-    return s->local->calls->lane(s->local, s->in->lane.number, s->in->lane.keeps_failure != 0);
+    return s->local->calls->lane(s->local, s->in->lane.number, s->in->lane.sticky_failure != 0);
 }
 
 static hdi_answer serve_reserve(service *s)

@@ -42,7 +42,7 @@ static int set_up(void **state)
             lane->shared = &device->channel.lanes[i];
             lane->ring = &device->channel.rings[(size_t)i * device->channel.slots];
             lane->mask = device->channel.slots - 1;
-            lane->keeps_failure = true;
+            lane->sticky_failure = true;
             lane->seen = f->seen[d][i][0];
             lane->seen_source = f->seen[d][i][1];
             device->lanes[i] = lane;

@@ -236,7 +236,7 @@ static void makes_lanes_of_its_engine(void **unused)
     assert_false(atomic_load(&engine->streams[7].made));
     OK(p->calls->lane(p, 7, true));
     assert_true(atomic_load(&engine->streams[7].made));
-    assert_true(engine->streams[7].keeps_failure);
+    assert_true(engine->streams[7].sticky_failure);
     assert_int_equal(engine->streams[7].issued, 41);
     assert_false(atomic_load(&engine->streams[8].made));
     assert_int_equal(real->cuStreamDestroy(engine->streams[7].handle), 0);

@@ -94,9 +94,9 @@ static hdi_answer do_memory_free(hdi_port *port, uint64_t *out)
     return answer;
 }
 
-static hdi_answer do_lane(hdi_port *port, uint32_t number, bool keeps_failure)
+static hdi_answer do_lane(hdi_port *port, uint32_t number, bool sticky_failure)
 {
-    return enter_plain(port, "lane", number, keeps_failure);
+    return enter_plain(port, "lane", number, sticky_failure);
 }
 
 static hdi_answer do_reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out)
