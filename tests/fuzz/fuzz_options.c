@@ -63,10 +63,10 @@ static void check_values(char *text)
     hdi_options_release(&o);
     uint8_t spoils[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
     enum { DEVICES = 4 };
-    hd_status status = hdi_host_spoils_parse(text, DEVICES, spoils);
+    hd_status status = hdi_host_corrupt_parse(text, DEVICES, spoils);
     for (int i = 0; i < HDI_HOST_DEVICES_MAX && status == HD_OK; i++) {
         for (int j = 0; j < HDI_HOST_DEVICES_MAX; j++) {
-            fuzz_check(spoils[i][j] == HDI_HOST_SPOIL_NONE || (i < DEVICES && j < DEVICES && i != j));
+            fuzz_check(spoils[i][j] == HDI_HOST_CORRUPT_NONE || (i < DEVICES && j < DEVICES && i != j));
         }
     }
     if (status != HD_OK) {

@@ -65,7 +65,7 @@ typedef struct hdi_host_state {
     int device_count;
     uint64_t memory; /* bytes of each device */
     hdi_host_peers peers;
-    uint8_t spoilt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_spoil, by writer and owner */
+    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_corrupt, by writer and owner */
     uint64_t schedule;
     int contexts; /* live primary contexts */
     uint64_t streams_made;
@@ -382,30 +382,31 @@ uint64_t hdi_host_random(uint64_t *state);
 /* stream.c: perturbs when the next item or node starts, against what runs in other streams. The lock is released meanwhile. */
 void hdi_host_perturb(uint64_t random);
 
-/* ------------------------------------------------------------------- spoil.c: peers that do not deliver, on purpose -- */
+/* ------------------------------------------------------------------- corrupt.c: peers that do not deliver, on purpose -- */
 
 /* What becomes of the writes of one device to the memory of another. */
-typedef enum hdi_host_spoil {
-    HDI_HOST_SPOIL_NONE,
-    HDI_HOST_SPOIL_LOST,    /* they are lost */
-    HDI_HOST_SPOIL_COPIES,  /* only those of copies are */
-    HDI_HOST_SPOIL_STORES,  /* only those of kernels are */
-    HDI_HOST_SPOIL_ATOMICS, /* only those of kernels to what they also read are */
-    HDI_HOST_SPOIL_HANG,    /* they never end */
-    HDI_HOST_SPOIL_FAULT,   /* the writing device faults */
-    HDI_HOST_SPOIL_CRASH,   /* the process that runs the writing device is killed */
-    HDI_HOST_SPOIL_SLOW     /* copies take long */
-} hdi_host_spoil;
+typedef enum hdi_host_corrupt {
+    HDI_HOST_CORRUPT_NONE,
+    HDI_HOST_CORRUPT_LOST,    /* they are lost */
+    HDI_HOST_CORRUPT_COPIES,  /* only those of copies are */
+    HDI_HOST_CORRUPT_STORES,  /* only those of kernels are */
+    HDI_HOST_CORRUPT_ATOMICS, /* only those of kernels to what they also read are */
+    HDI_HOST_CORRUPT_HANG,    /* they never end */
+    HDI_HOST_CORRUPT_FAULT,   /* the writing device faults */
+    HDI_HOST_CORRUPT_CRASH,   /* the process that runs the writing device is killed */
+    HDI_HOST_CORRUPT_SLOW     /* copies take long */
+} hdi_host_corrupt;
 
 /* The option host_corrupt as a table. Errors: OPTION. */
-hd_status hdi_host_spoils_parse(const char *text, int devices, uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
+hd_status hdi_host_corrupt_parse(const char *text, int devices,
+                                 uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
 /* A copy or a fill by `device` to memory at `dst` is about to run; the lock is released meanwhile. *lost: it is not to be done. */
-hdcu_result hdi_host_spoil_copy(int device, uintptr_t dst, size_t bytes, bool *lost);
+hdcu_result hdi_host_corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost);
 
 /* What a kernel of `device` is not to change: made before it runs, and written back, and freed, after. NULL: nothing. */
 typedef struct hdi_host_snapshot hdi_host_snapshot;
-hdcu_result hdi_host_spoil_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
-                                  hdi_host_snapshot **out);
+hdcu_result hdi_host_corrupt_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
+                                    hdi_host_snapshot **out);
 void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
 
 /* blas.c: the same for a product; returns the fault. */

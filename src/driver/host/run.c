@@ -59,7 +59,7 @@ static hdcu_result copy(int device, const hdi_host_op *op)
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     bool lost = false;
-    hdcu_result r = hdi_host_spoil_copy(device, op->u.copy.dst, op->u.copy.bytes, &lost);
+    hdcu_result r = hdi_host_corrupt_copy(device, op->u.copy.dst, op->u.copy.bytes, &lost);
     return r != HDCU_SUCCESS || lost ? r : guarded(copy_bytes, op);
 }
 
@@ -69,7 +69,7 @@ static hdcu_result fill(int device, const hdi_host_op *op)
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     bool lost = false;
-    hdcu_result r = hdi_host_spoil_copy(device, op->u.fill.dst, op->u.fill.bytes, &lost);
+    hdcu_result r = hdi_host_corrupt_copy(device, op->u.fill.dst, op->u.fill.bytes, &lost);
     return r != HDCU_SUCCESS || lost ? r : guarded(fill_bytes, op);
 }
 
@@ -103,7 +103,7 @@ static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
     memcpy(launch.grid, op->u.kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->u.kernel.block, sizeof launch.block);
     hdi_host_snapshot *snapshot = NULL;
-    hdcu_result r = hdi_host_spoil_kernel(device, op->u.kernel.kernel, arguments, &snapshot);
+    hdcu_result r = hdi_host_corrupt_kernel(device, op->u.kernel.kernel, arguments, &snapshot);
     if (r != HDCU_SUCCESS) {
         return r;
     }

@@ -124,14 +124,14 @@ static hdi_host_peers peers_of(const char *word)
 hd_status hdi_host_configure(const hdi_options *options)
 {
     hdi_host_peers peers = peers_of(options->host_peers);
-    uint8_t spoilt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
-    hd_status status = hdi_host_spoils_parse(options->host_corrupt, (int)options->host_devices, spoilt);
+    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
+    hd_status status = hdi_host_corrupt_parse(options->host_corrupt, (int)options->host_devices, corrupt);
     if (status != HD_OK) {
         return status;
     }
     hdi_host_lock();
     bool same = hdi_host.device_count == options->host_devices && hdi_host.memory == (uint64_t)options->host_memory &&
-                hdi_host.peers == peers && memcmp(hdi_host.spoilt, spoilt, sizeof spoilt) == 0 &&
+                hdi_host.peers == peers && memcmp(hdi_host.corrupt, corrupt, sizeof corrupt) == 0 &&
                 hdi_host.schedule == (uint64_t)options->host_schedule;
     bool busy = hdi_host.contexts > 0;
     int devices = hdi_host.device_count;
@@ -143,7 +143,7 @@ hd_status hdi_host_configure(const hdi_options *options)
         hdi_host.device_count = (int)options->host_devices;
         hdi_host.memory = (uint64_t)options->host_memory;
         hdi_host.peers = peers;
-        memcpy(hdi_host.spoilt, spoilt, sizeof spoilt);
+        memcpy(hdi_host.corrupt, corrupt, sizeof corrupt);
         hdi_host.schedule = (uint64_t)options->host_schedule;
         hdi_host.streams_made = 0;
     }

@@ -1,4 +1,4 @@
-/* spoil.c - peers that do not deliver, on purpose: the option host_corrupt, which the test of peer access must find out.
+/* corrupt.c - peers that do not deliver, on purpose: the option host_corrupt, which the test of peer access must find out.
  *
  * Runs on stream threads, under the host lock unless said otherwise. Always: nothing but a device's writes to another
  * device's memory is touched. Stores of kernels are undone afterwards, from a copy of all the memory of the other
@@ -19,9 +19,9 @@
 /* ---------------------------------------------------------------------------------------------------- the option -- */
 
 static const char *const kinds[] = {
-    [HDI_HOST_SPOIL_LOST] = "lost",       [HDI_HOST_SPOIL_COPIES] = "copies", [HDI_HOST_SPOIL_STORES] = "stores",
-    [HDI_HOST_SPOIL_ATOMICS] = "atomics", [HDI_HOST_SPOIL_HANG] = "hang",     [HDI_HOST_SPOIL_FAULT] = "fault",
-    [HDI_HOST_SPOIL_CRASH] = "crash",     [HDI_HOST_SPOIL_SLOW] = "slow",
+    [HDI_HOST_CORRUPT_LOST] = "lost",       [HDI_HOST_CORRUPT_COPIES] = "copies", [HDI_HOST_CORRUPT_STORES] = "stores",
+    [HDI_HOST_CORRUPT_ATOMICS] = "atomics", [HDI_HOST_CORRUPT_HANG] = "hang",     [HDI_HOST_CORRUPT_FAULT] = "fault",
+    [HDI_HOST_CORRUPT_CRASH] = "crash",     [HDI_HOST_CORRUPT_SLOW] = "slow",
 };
 
 static hd_status parse_failed(const char *at)
@@ -44,16 +44,16 @@ static int parse_device(const char **at)
     return number < HDI_HOST_DEVICES_MAX ? (int)number : HDI_HOST_DEVICES_MAX;
 }
 
-static hdi_host_spoil parse_kind(const char **at)
+static hdi_host_corrupt parse_kind(const char **at)
 {
     for (unsigned i = 1; i < sizeof kinds / sizeof kinds[0]; i++) {
         size_t length = strlen(kinds[i]);
         if (strncmp(*at, kinds[i], length) == 0 && !isalpha((unsigned char)(*at)[length])) {
             *at += length;
-            return (hdi_host_spoil)i;
+            return (hdi_host_corrupt)i;
         }
     }
-    return HDI_HOST_SPOIL_NONE;
+    return HDI_HOST_CORRUPT_NONE;
 }
 
 static bool is_separator(char c)
@@ -61,7 +61,7 @@ static bool is_separator(char c)
     return c == ' ' || c == ',' || c == ';' || c == '\t';
 }
 
-hd_status hdi_host_spoils_parse(const char *text, int devices, uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX])
+hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX])
 {
     memset(out, 0, (size_t)HDI_HOST_DEVICES_MAX * HDI_HOST_DEVICES_MAX);
     for (const char *p = text;;) {
@@ -78,12 +78,12 @@ hd_status hdi_host_spoils_parse(const char *text, int devices, uint8_t out[HDI_H
         }
         p++;
         int owner = parse_device(&p);
-        hdi_host_spoil kind = HDI_HOST_SPOIL_LOST;
+        hdi_host_corrupt kind = HDI_HOST_CORRUPT_LOST;
         if (*p == ':') {
             p++;
             kind = parse_kind(&p);
         }
-        if (owner < 0 || kind == HDI_HOST_SPOIL_NONE || (*p && !is_separator(*p))) {
+        if (owner < 0 || kind == HDI_HOST_CORRUPT_NONE || (*p && !is_separator(*p))) {
             return parse_failed(start);
         }
         if (writer >= devices || owner >= devices || writer == owner) {
@@ -98,11 +98,11 @@ hd_status hdi_host_spoils_parse(const char *text, int devices, uint8_t out[HDI_H
 /* ---------------------------------------------------------------------------------------------------- writes -- */
 
 /* Copies to memory that the device may not access are staged, and arrive. */
-static hdi_host_spoil spoil_of(int device, uintptr_t address)
+static hdi_host_corrupt corruption_of(int device, uintptr_t address)
 {
     int owner = hdi_host_owner_of(address);
     bool direct = owner >= 0 && owner != device && hdi_host_reach_of(device, address, 1) == HDI_HOST_REACHABLE;
-    return direct ? hdi_host.spoilt[device][owner] : HDI_HOST_SPOIL_NONE;
+    return direct ? hdi_host.corrupt[device][owner] : HDI_HOST_CORRUPT_NONE;
 }
 
 /* Until the context ends. */
@@ -117,22 +117,22 @@ static void hang(int device)
 }
 
 /* What is the same for copies and kernels. */
-static hdcu_result misbehave(int device, hdi_host_spoil kind)
+static hdcu_result misbehave(int device, hdi_host_corrupt kind)
 {
-    if (kind == HDI_HOST_SPOIL_HANG) {
+    if (kind == HDI_HOST_CORRUPT_HANG) {
         hang(device);
-    } else if (kind == HDI_HOST_SPOIL_CRASH) {
+    } else if (kind == HDI_HOST_CORRUPT_CRASH) {
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         abort();
     }
-    return kind == HDI_HOST_SPOIL_HANG || kind == HDI_HOST_SPOIL_FAULT ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS;
+    return kind == HDI_HOST_CORRUPT_HANG || kind == HDI_HOST_CORRUPT_FAULT ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS;
 }
 
-hdcu_result hdi_host_spoil_copy(int device, uintptr_t dst, size_t bytes, bool *lost)
+hdcu_result hdi_host_corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost)
 {
-    hdi_host_spoil kind = spoil_of(device, dst);
-    *lost = kind == HDI_HOST_SPOIL_LOST || kind == HDI_HOST_SPOIL_COPIES;
-    if (kind == HDI_HOST_SPOIL_SLOW) {
+    hdi_host_corrupt kind = corruption_of(device, dst);
+    *lost = kind == HDI_HOST_CORRUPT_LOST || kind == HDI_HOST_CORRUPT_COPIES;
+    if (kind == HDI_HOST_CORRUPT_SLOW) {
         hdi_host_unlock();
         hdi_sleep_for((int64_t)((double)bytes * 1e9 / SLOW_BYTES_PER_S));
         hdi_host_lock();
@@ -198,8 +198,8 @@ void hdi_host_snapshot_restore(hdi_host_snapshot *s)
     snapshot_free(s);
 }
 
-hdcu_result hdi_host_spoil_kernel(int device, const hd_cpu_kernel *kernel, const char *arguments,
-                                  hdi_host_snapshot **out)
+hdcu_result hdi_host_corrupt_kernel(int device, const hd_cpu_kernel *kernel, const char *arguments,
+                                    hdi_host_snapshot **out)
 {
     for (uint32_t i = 0; i < kernel->n_params; i++) {
         const hd_cpu_param *p = &kernel->params[i];
@@ -208,14 +208,14 @@ hdcu_result hdi_host_spoil_kernel(int device, const hd_cpu_kernel *kernel, const
             continue;
         }
         memcpy(&address, arguments + p->offset, sizeof address);
-        hdi_host_spoil kind = spoil_of(device, (uintptr_t)address);
+        hdi_host_corrupt kind = corruption_of(device, (uintptr_t)address);
         hdcu_result r = misbehave(device, kind);
         if (r != HDCU_SUCCESS) {
             return r;
         }
         bool updates = (p->access & HD_READ_WRITE) == HD_READ_WRITE;
-        if (kind == HDI_HOST_SPOIL_LOST || kind == HDI_HOST_SPOIL_STORES ||
-            (kind == HDI_HOST_SPOIL_ATOMICS && updates)) {
+        if (kind == HDI_HOST_CORRUPT_LOST || kind == HDI_HOST_CORRUPT_STORES ||
+            (kind == HDI_HOST_CORRUPT_ATOMICS && updates)) {
             *out = snapshot_take(device, hdi_host_owner_of((uintptr_t)address));
             return *out ? HDCU_SUCCESS : HDCU_ERROR_LAUNCH_FAILED;
         }
