@@ -169,8 +169,8 @@ static hdi_crate *pop(hdi_crates *ring, hdi_awaited *busy_until)
 bool hdi_awaited_wait(const hdi_awaited *a, hd_lane *lane, int64_t deadline)
 {
     hd_runtime *rt = lane->device->runtime;
-    int64_t soon = a->word > a->last ? hdi_clock_ns() + WORD_PATIENCE_NS : 0;
-    if (soon && hdi_wait_position(rt, lane->global, a->word, soon < deadline ? soon : deadline)) {
+    int64_t soon = a->flagged > a->last ? hdi_clock_ns() + WORD_PATIENCE_NS : 0;
+    if (soon && hdi_wait_position(rt, lane->global, a->flagged, soon < deadline ? soon : deadline)) {
         return true;
     }
     return hdi_wait_position(rt, lane->global, a->last, deadline);

@@ -35,9 +35,9 @@ static void place(hdi_channel *channel, uint32_t slots, const layout *l)
     unsigned char *base = channel->memory.base;
     channel->engine = (hdi_engine_shared *)base;
     channel->lanes = (hdi_lane_shared *)(base + l->lanes);
-    channel->flags = (hdi_completion_flag *)(base + l->words);
-    channel->flags_bytes = l->words_bytes;
-    channel->requests = (_Atomic uint64_t *)(base + l->asks);
+    channel->flags = (hdi_completion_flag *)(base + l->flags);
+    channel->flags_bytes = l->flags_bytes;
+    channel->requests = (_Atomic uint64_t *)(base + l->requests);
     channel->rings = (hdi_command *)(base + l->rings);
     channel->slots = slots;
     channel->failures = (_Atomic uint64_t *)(base + l->failures);
