@@ -71,11 +71,11 @@
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", "verify|trust|off", 0,                                                  \
       "access to other devices' memory: where a test moved bytes there and back, where the driver says so, or never")  \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \
-      "milliseconds that the test of a pair of devices may take without a sign of progress")                      \
+      "milliseconds that the test of a pair of devices may take without a sign of progress")                           \
     X(probe, "HEDDLE_PROBE", TEXT, "", 0, 0,                                                                           \
       "path of the program that tests peer access; empty: heddle-probe beside the library")                            \
     X(cache, "HEDDLE_CACHE", TEXT, "", 0, 0,                                                                           \
-      "folder of the results of peer tests; empty: heddle in the user's cache folder; none: nowhere")     \
+      "folder of the results of peer tests; empty: heddle in the user's cache folder; none: nowhere")                  \
     X(copy_threads, "HEDDLE_COPY_THREADS", INTEGER, "-1", -1, 64,                                                      \
       "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
       "the caller, as with placement=inline")                                                                          \

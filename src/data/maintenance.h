@@ -27,8 +27,8 @@ static inline size_t hdi_maintenance_headroom(size_t mapped)
 static inline void hdi_maintenance_look(hd_runtime *rt, hdi_device *device)
 {
     size_t mapped = hdi_arena_mapped_bytes(device->arena);
-    bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 && mapped >= HDI_MAINTENANCE_FROM &&
-                  mapped < hdi_arena_limit(device->arena) &&
+    bool scarce = hdi_arena_free_bytes(device->arena) < hdi_maintenance_headroom(mapped) / 2 &&
+                  mapped >= HDI_MAINTENANCE_FROM && mapped < hdi_arena_limit(device->arena) &&
                   atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0;
     /* Asleep, it has seen everything that there was; a wish that crosses with its going to sleep is there at the next look. */
     if (scarce || __builtin_expect(atomic_load_explicit(&rt->maintenance_asleep, memory_order_relaxed), 0)) {

@@ -49,7 +49,7 @@ void hdi_hearing_begin(hdi_hearing *h, const hdi_pair *pairs, int n, double slow
 typedef enum hdi_heard {
     HDI_HEARD_NONSENSE, /* not a record of this version, or not one that can come here */
     HDI_HEARD_MORE,
-    HDI_HEARD_PAIR,    /* a pair has begun */
+    HDI_HEARD_PAIR,   /* a pair has begun */
     HDI_HEARD_RESULT, /* h->info is the result about h->current, which is over */
     HDI_HEARD_END
 } hdi_heard;

@@ -421,8 +421,8 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     if (again || !recall(q)) {
         /* Whoever has the lock may be about to find them out. */
         q->lock = !q->has_folder ? -1
-                                 : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000, again ? NULL : recall,
-                                                  q, &rt->peers->ended);
+                                 : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000,
+                                                    again ? NULL : recall, q, &rt->peers->ended);
         if (q->n_left > 0) {
             test(q);
         }

@@ -347,7 +347,7 @@ static bool is_own_lock(int fd)
 }
 
 int hdi_results_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
-                   const _Atomic bool *ended)
+                     const _Atomic bool *ended)
 {
     char path[PATH_MAX];
     int fd = -1;

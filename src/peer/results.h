@@ -52,7 +52,7 @@ void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_pee
  * as long in all. Each time that it has, and when it is done, `enough` is asked (NULL: nobody is); true ends the waiting, and so does *ended
  * (NULL: nothing does). Returns a descriptor for hdi_results_unlock, -1: nobody is kept out, also where others could take the lock. */
 int hdi_results_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
-                   const _Atomic bool *ended);
+                     const _Atomic bool *ended);
 /* Whoever has the lock has another result. -1: nothing. */
 void hdi_results_extend(int descriptor);
 void hdi_results_unlock(int descriptor);

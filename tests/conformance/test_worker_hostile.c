@@ -408,7 +408,7 @@ static void scribble_on(const hdi_channel *channel)
         {channel->engine, sizeof *channel->engine},
         {channel->lanes, 8 * sizeof *channel->lanes},
         {channel->lanes, 8 * sizeof *channel->lanes},
-        {channel->words, 8 * sizeof *channel->words},
+        {channel->flags, 8 * sizeof *channel->flags},
         {channel->requests, 512},
         {channel->rings, (size_t)channel->slots * 8 * HDI_SLOT_BYTES},
         {channel->failures, 64 * sizeof(hdi_failure)},

@@ -32,7 +32,7 @@ static void *write_over(void *unused)
         size_t at = (size_t)(state >> 33);
         unsigned char *area = state >> 20 & 1   ? (unsigned char *)own.lanes
                               : state >> 21 & 1 ? (unsigned char *)own.failures
-                              : state >> 22 & 1 ? (unsigned char *)own.words
+                              : state >> 22 & 1 ? (unsigned char *)own.flags
                                                 : (unsigned char *)own.engine;
         size_t room = area == (unsigned char *)own.engine ? sizeof *own.engine : 8 * sizeof *own.lanes;
         area[at % room] = (unsigned char)(state >> 40);

@@ -39,7 +39,7 @@ static hdi_record take_record(fuzz_input *in)
     return r;
 }
 
-static void check_finding(const hd_peer_info *finding)
+static void check_result(const hd_peer_info *finding)
 {
     hd_peer_info info = *finding;
     fuzz_check(info.size == sizeof info && !info.remembered);
@@ -61,9 +61,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
         hdi_record r = take_record(&in);
         hdi_heard heard = hdi_hearing_take(&h, &r);
         fuzz_check(h.current >= -1 && h.current < PAIRS);
-        if (heard == HDI_HEARD_FINDING) {
+        if (heard == HDI_HEARD_RESULT) {
             fuzz_check(h.current >= 0);
-            check_finding(&h.info);
+            check_result(&h.info);
         }
         if (heard == HDI_HEARD_NONSENSE) {
             ending = HDI_ENDING_BABBLE;
@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
         }
     }
     if (hdi_hearing_end(&h, ending, detail)) {
-        check_finding(&h.info);
+        check_result(&h.info);
     }
     return 0;
 }

@@ -1,26 +1,26 @@
-/* fuzz_results.c - files of findings about pairs of devices: what is read was written for this key, and is read again as the same.
+/* fuzz_results.c - files of results about pairs of devices: what is read was written for this key, and is read again as the same.
  *
  * An input is what follows the key in such a file; as it is, it is tried as a whole file, too, and as the parts of a key.
  */
 #include "fuzz.h"
 
 #include <limits.h>
-#include "peer/cache.h"
+#include "peer/results.h"
 
-static hdi_finding_key key;
-static char *head; /* of the key's file, up to the finding */
+static hdi_result_key key;
+static char *head; /* of the key's file, up to the result */
 static size_t head_bytes;
 
 /* A file that was saved says how files begin. */
 static void make_head(void)
 {
     static const uint8_t uuid[16] = {1, 2, 3};
-    const hdi_finding_facts facts = {"boot", "root=/dev/sda", "580 13.0", "build", "host", "thread",
-                                     "",     "host:0",        "host:1",   uuid,    uuid};
-    fuzz_check(hdi_finding_key_make(&facts, &key));
+    const hdi_result_facts facts = {"boot", "root=/dev/sda", "580 13.0", "build", "host", "thread",
+                                    "",     "host:0",        "host:1",   uuid,    uuid};
+    fuzz_check(hdi_result_key_make(&facts, &key));
     hd_peer_info info = {.size = sizeof info, .verdict = HD_PEER_USABLE};
-    hdi_cache_save(fuzz_folder(), &key, &info);
-    char path[PATH_MAX], text[HDI_FINDING_BYTES] = "";
+    hdi_result_save(fuzz_folder(), &key, &info);
+    char path[PATH_MAX], text[HDI_RESULT_BYTES] = "";
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), key.name);
     FILE *file = fopen(path, "re");
     fuzz_check(file != NULL && fread(text, 1, sizeof text - 1, file) > 0);
@@ -31,7 +31,7 @@ static void make_head(void)
     head = fuzz_copy(text, head_bytes);
 }
 
-static bool is_finding(const hd_peer_info *info)
+static bool is_result(const hd_peer_info *info)
 {
     return (info->verdict == HD_PEER_USABLE || info->verdict == HD_PEER_SLOW || info->verdict == HD_PEER_REFUSED ||
             info->verdict == HD_PEER_CORRUPT) &&
@@ -44,15 +44,15 @@ static void check_file(const void *content, size_t bytes)
 {
     hd_peer_info info, again;
     fuzz_write(key.name, content, bytes);
-    if (!hdi_cache_load(fuzz_folder(), &key, &info)) {
+    if (!hdi_result_load(fuzz_folder(), &key, &info)) {
         return;
     }
-    fuzz_check(bytes < HDI_FINDING_BYTES && memcmp(content, head, head_bytes) == 0 && is_finding(&info));
+    fuzz_check(bytes < HDI_RESULT_BYTES && memcmp(content, head, head_bytes) == 0 && is_result(&info));
     /* A rate beyond 2^53 need not be the same in the next file, and one beyond LONG_MAX none. */
     if (info.direct_bytes_per_s < 1e15 && info.staged_bytes_per_s < 1e15) {
         fuzz_write(key.name, "", 0);
-        hdi_cache_save(fuzz_folder(), &key, &info);
-        if (hdi_cache_load(fuzz_folder(), &key, &again)) { /* a refusal that depends on others is not kept */
+        hdi_result_save(fuzz_folder(), &key, &info);
+        if (hdi_result_load(fuzz_folder(), &key, &again)) { /* a refusal that depends on others is not kept */
             fuzz_check(again.verdict == info.verdict && again.driver_code == info.driver_code);
             fuzz_check(again.direct_bytes_per_s == info.direct_bytes_per_s && strcmp(again.reason, info.reason) == 0);
         } else {
@@ -63,10 +63,10 @@ static void check_file(const void *content, size_t bytes)
 
 static void check_key(const char *text)
 {
-    static hdi_finding_key other;
+    static hdi_result_key other;
     uint8_t uuid[16] = {0};
-    const hdi_finding_facts facts = {text, text, text, text, text, text, text, text, text, uuid, uuid};
-    if (hdi_finding_key_make(&facts, &other)) {
+    const hdi_result_facts facts = {text, text, text, text, text, text, text, text, text, uuid, uuid};
+    if (hdi_result_key_make(&facts, &other)) {
         fuzz_check(fuzz_is_text(other.name, sizeof other.name) && strchr(other.name, '/') == NULL);
         fuzz_check(memchr(other.text, 0, sizeof other.text) != NULL);
     }
