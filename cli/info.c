@@ -160,8 +160,8 @@ static void print_options(const hd_runtime *runtime)
     }
     printf("\noptions     %s\n", runtime ? "in force (* not the default, = set to the default)" : "and their defaults");
     for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
-        char mark = !o.is_default ? '*' : o.source != HD_OPTION_FROM_DEFAULT ? '=' : ' ';
-        printf("  %-*s %c %-*s  %-*s  %s\n", name, o.name, mark, value, o.value[0] ? o.value : "\"\"", environment,
+        char point = !o.is_default ? '*' : o.source != HD_OPTION_FROM_DEFAULT ? '=' : ' ';
+        printf("  %-*s %c %-*s  %-*s  %s\n", name, o.name, point, value, o.value[0] ? o.value : "\"\"", environment,
                o.environment, o.help);
     }
 }

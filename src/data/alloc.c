@@ -5,8 +5,8 @@
  * stale. Everything else goes through the device's arena, and from there, when that has nothing, to the out-of-memory fallback (fallback.c).
  *
  * Threads: any. Locks: none on the usual way; else the arena's, the list's and the order lock of the device, one at a time.
- * Always: memory that work still uses goes to its next owner with the marks of that work in the use record. What is in a magazine has a
- * record with marks of its lane alone, so its next owner in that lane need not wait for anything, or of a copy lane, which it does wait for.
+ * Always: memory that work still uses goes to its next owner with the points of that work in the use record. What is in a magazine has a
+ * record with points of its lane alone, so its next owner in that lane need not wait for anything, or of a copy lane, which it does wait for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static struct hd_buffer *buffer_of(hdi_item *item)
 static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
-    hdi_mark last = {0, 0};
+    hdi_point last = {0, 0};
     /* The lock, since records of several segments are each other's neighbours. */
     hdi_record_lock(b);
     bool one_lane =
@@ -84,13 +84,13 @@ static inline uint32_t magazine_lane(struct hd_buffer *b)
 static inline void renew_uses(hdi_uses *u, uint64_t bytes)
 {
     hdi_segment *s = &u->whole;
-    hdi_mark last = s->writer;
+    hdi_point last = s->writer;
     if (s->n_readers && s->readers.few[0].position > last.position) {
         last = s->readers.few[0];
     }
     s->low = 0;
     s->high = bytes;
-    s->writer = (hdi_mark){0, 0};
+    s->writer = (hdi_point){0, 0};
     s->failed = false;
     s->readers.few[0] = last;
     s->n_readers = last.position != 0;
@@ -201,15 +201,15 @@ static void count_free(hd_runtime *rt, const struct hd_buffer *b)
     }
 }
 
-/* Makes memory at `address` the buffer's. The marks are still the caller's. */
+/* Makes memory at `address` the buffer's. The points are still the caller's. */
 static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
-                      const hdi_marks *inherited, uint64_t losses)
+                      const hdi_points *inherited, uint64_t losses)
 {
     hdi_device *device = lane->device;
     hdi_uses_init(&b->uses, bytes);
-    const hdi_mark *marks = hdi_marks_data(inherited);
+    const hdi_point *points = hdi_points_data(inherited);
     for (size_t i = 0; i < inherited->count; i++) {
-        if (!hdi_uses_inherit(device->runtime, &b->uses, marks[i])) {
+        if (!hdi_uses_inherit(device->runtime, &b->uses, points[i])) {
             hdi_uses_release(&b->uses);
             return false;
         }
@@ -233,7 +233,7 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who)
 {
     hdi_device *device = lane->device;
-    hdi_marks inherited = {0};
+    hdi_points inherited = {0};
     hdcu_deviceptr address = 0;
     uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
     uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
@@ -250,16 +250,16 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
     }
     if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
         /* Lost, and perhaps restarted, meanwhile: whose block this is nobody can say, but the arena. */
-        hdi_arena_free(device->arena, address, hdi_marks_data(&inherited), inherited.count);
-        hdi_marks_release(&inherited);
+        hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
+        hdi_points_release(&inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
         return hdi_driver_failed(device, lost, "", who);
     }
     if (!settle_in(b, lane, bytes, class, address, &inherited, losses)) {
-        hdi_arena_free(device->arena, address, hdi_marks_data(&inherited), inherited.count);
+        hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
     }
-    hdi_marks_release(&inherited);
+    hdi_points_release(&inherited);
     return status;
 }
 
@@ -276,7 +276,7 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
         return;
     }
     hdcu_deviceptr address[REFILL_MOST];
-    hdi_marks inherited[REFILL_MOST];
+    hdi_points inherited[REFILL_MOST];
     uint64_t losses = hdi_buffer_losses(like);
     size_t got = hdi_arena_alloc_more(device->arena, lane->global, block, count - 1, address, inherited);
     for (size_t i = 0; i < got; i++) {
@@ -294,12 +294,12 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
             }
         }
         if (!kept) {
-            hdi_arena_free(device->arena, address[i], hdi_marks_data(&inherited[i]), inherited[i].count);
+            hdi_arena_free(device->arena, address[i], hdi_points_data(&inherited[i]), inherited[i].count);
             if (b) {
                 hdi_buffer_give(rt, b);
             }
         }
-        hdi_marks_release(&inherited[i]);
+        hdi_points_release(&inherited[i]);
     }
 }
 
@@ -430,7 +430,7 @@ hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
 /* ---- giving it back ---- */
 
 /* No handle leads to the buffer: its record is claimed for as long as it takes, so that the lock is not held. */
-static size_t pending(struct hd_buffer *b, hdi_mark *marks, size_t room)
+static size_t pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
     hdi_record_lock(b);
     bool claimed = hdi_uses_is_long(&b->uses, 0, b->bytes);
@@ -438,7 +438,7 @@ static size_t pending(struct hd_buffer *b, hdi_mark *marks, size_t room)
         b->uses.parts->claimed = true;
         hdi_record_unlock(b);
     }
-    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, marks, room);
+    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, points, room);
     if (claimed) {
         hdi_lock_take(hdi_order_lock(b->runtime, b->order));
         b->uses.parts->claimed = false;
@@ -447,22 +447,22 @@ static size_t pending(struct hd_buffer *b, hdi_mark *marks, size_t room)
     return n;
 }
 
-size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks)
+size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **points)
 {
     hd_runtime *rt = b->runtime;
-    size_t room = HDI_MARKS_ON_STACK;
-    *marks = on_stack;
+    size_t room = HDI_POINTS_ON_STACK;
+    *points = on_stack;
     size_t n = pending(b, on_stack, room);
     if (n > room) {
         /* `n` counts a lane twice when it did not fit, so it is enough. No new uses come. */
         room = n;
-        hdi_mark *many = malloc(room * sizeof *many);
+        hdi_point *many = malloc(room * sizeof *many);
         if (many) {
-            *marks = many;
+            *points = many;
             n = pending(b, many, room);
         } else {
             /* No memory for the list of who uses it: wait until nobody does. */
-            while ((n = pending(b, on_stack, HDI_MARKS_ON_STACK)) > 0) {
+            while ((n = pending(b, on_stack, HDI_POINTS_ON_STACK)) > 0) {
                 hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
             }
         }
@@ -475,16 +475,16 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     if (b->special & HDI_BUFFER_GUARDED) {
         hdi_guard_check(b);
     }
-    hdi_mark on_stack[HDI_MARKS_ON_STACK];
-    hdi_mark *marks;
-    size_t n = hdi_buffer_pending(b, on_stack, &marks);
+    hdi_point on_stack[HDI_POINTS_ON_STACK];
+    hdi_point *points;
+    size_t n = hdi_buffer_pending(b, on_stack, &points);
     if (b->owner == HDI_OWNER_HOST) {
-        hdi_host_release(b, marks, n);
+        hdi_host_release(b, points, n);
     } else if (hdi_buffer_of_now(b)) {
-        hdi_arena_free(b->runtime->devices[b->owner]->arena, b->block, marks, n);
+        hdi_arena_free(b->runtime->devices[b->owner]->arena, b->block, points, n);
     }
-    if (marks != on_stack) {
-        free(marks);
+    if (points != on_stack) {
+        free(points);
     }
     if (b->special & HDI_BUFFER_CHECKPOINTED) {
         hdi_checkpoint_release(b->checkpoint);

@@ -3,7 +3,7 @@
  * Processors gather the program's rows into a chunk, or scatter a chunk into them; a device copies between the chunk and the buffer's rows.
  *
  * Threads: any; the rows of a chunk are shared with the threads of copy_pool.h. Locks: none of its own. Blocking: hd_write_box for pinned
- * chunks in use, hd_read_box until the bytes are there. Always: a pinned chunk is given back with the mark of the last operation that uses it, also on
+ * chunks in use, hd_read_box until the bytes are there. Always: a pinned chunk is given back with the point of the last operation that uses it, also on
  * failure; nothing but the rows of a destination is written.
  */
 #include <heddle/copy.h>
@@ -203,7 +203,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     hd_lane *lane = lane_for(rt->devices[owner], HDI_WAY_IN, &box);
     uint64_t room = hdi_chunk_bytes(box.bytes);
     hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST), was = walk;
-    hdi_mark after = {0, 0};
+    hdi_point after = {0, 0};
     hd_error before;
     hdi_error_save(&before);
     status = hdi_copy_alive(lane, who);
@@ -220,7 +220,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
         gather(rt, owner, &load, chunk->buffer->host, LIE_IN_CHUNK, src, LIE_AS_SRC);
         hd_ticket last = {NULL, 0};
         status = hdi_load_submit(lane, false, &t, &load, chunk->buffer, &after, &last);
-        hdi_staging_give(rt, chunk, hdi_ticket_mark(last));
+        hdi_staging_give(rt, chunk, hdi_ticket_point(last));
     }
     return status;
 }
@@ -233,7 +233,7 @@ typedef struct incoming {
 } incoming;
 
 /* Takes a chunk and sends for the next parts. *in->chunk is NULL where that would mean waiting, and `deadline` says not to. */
-static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline, hdi_mark *after, incoming *in)
+static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline, hdi_point *after, incoming *in)
 {
     hd_runtime *rt = t->from.buffer->runtime;
     hd_status status = hdi_staging_take(rt, in->load.bytes, deadline, t->who, &in->chunk);
@@ -244,17 +244,17 @@ static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline
     in->last = (hd_ticket){NULL, 0};
     status = hdi_load_submit(lane, true, t, &in->load, in->chunk->buffer, after, &in->last);
     if (status) {
-        hdi_staging_give(rt, in->chunk, hdi_ticket_mark(in->last));
+        hdi_staging_give(rt, in->chunk, hdi_ticket_point(in->last));
     }
     return status;
 }
 
 static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline, const char *who)
 {
-    hdi_mark mark = hdi_ticket_mark(in->last);
-    return hdi_wait_position(rt, mark.lane, mark.position, deadline)
-               ? hdi_position_status(rt, mark.lane, mark.position, who)
-               : hdi_not_done(rt, mark.lane, mark.position, "%s: the bytes are not there yet (option transfer_timeout)",
+    hdi_point point = hdi_ticket_point(in->last);
+    return hdi_wait_position(rt, point.lane, point.position, deadline)
+               ? hdi_position_status(rt, point.lane, point.position, who)
+               : hdi_not_done(rt, point.lane, point.position, "%s: the bytes are not there yet (option transfer_timeout)",
                               who);
 }
 
@@ -264,7 +264,7 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
     hd_lane *lane = lane_for(device, HDI_WAY_OUT, t->box);
     uint64_t room = hdi_chunk_bytes(t->box->bytes);
     hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS), was = walk; /* `was`: before `ahead` */
-    hdi_mark after = {0, 0};
+    hdi_point after = {0, 0};
     hd_error before;
     hdi_error_save(&before);
     incoming queue[READ_AHEAD];
@@ -296,7 +296,7 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
             if (!status) {
                 gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
             }
-            hdi_staging_give(rt, in->chunk, hdi_ticket_mark(in->last));
+            hdi_staging_give(rt, in->chunk, hdi_ticket_point(in->last));
             first = (first + 1) % READ_AHEAD;
             pending--;
         }

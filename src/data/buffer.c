@@ -122,9 +122,9 @@ typedef struct look {
     const hd_buffer *handle;
     uint64_t low, high;
     unsigned access;
-    hdi_mark pending[WAITED_AT_ONCE]; /* not done, at most one per lane */
+    hdi_point pending[WAITED_AT_ONCE]; /* not done, at most one per lane */
     size_t n;
-    hdi_mark failed; /* where nothing is pending: a writer that failed there */
+    hdi_point failed; /* where nothing is pending: a writer that failed there */
 } look;
 
 /* Nothing is pending, and the host replaces the bytes: the record says that nobody has written them. The lock is held. */
@@ -133,7 +133,7 @@ static void drop_failed(const look *l, hdi_leaf **garbage)
     struct hd_buffer *b = l->b;
     /* Without memory for the split the record stays as careful as it was. */
     if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high, true)) {
-        hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_mark){0, 0}, garbage);
+        hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_point){0, 0}, garbage);
     }
 }
 
@@ -156,7 +156,7 @@ static bool look_for_pending(look *l)
     }
     size_t n = hdi_uses_pending(rt, &b->uses, l->low, l->high, (l->access & HD_WRITE) != 0, l->pending, WAITED_AT_ONCE);
     l->n = n < WAITED_AT_ONCE ? n : WAITED_AT_ONCE;
-    l->failed = n ? (hdi_mark){0, 0} : hdi_uses_failed_writer(rt, &b->uses, l->low, l->high);
+    l->failed = n ? (hdi_point){0, 0} : hdi_uses_failed_writer(rt, &b->uses, l->low, l->high);
     if (claimed) {
         hdi_lock_take(hdi_order_lock(rt, b->order));
         b->uses.parts->claimed = false;
@@ -195,13 +195,13 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
     }
 }
 
-hdi_mark hdi_buffer_awaited(struct hd_buffer *b)
+hdi_point hdi_buffer_awaited(struct hd_buffer *b)
 {
-    hdi_mark mark = {0, 0};
+    hdi_point point = {0, 0};
     hdi_record_lock(b);
-    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, &mark, 1);
+    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, &point, 1);
     hdi_record_unlock(b);
-    return n ? mark : (hdi_mark){0, 0};
+    return n ? point : (hdi_point){0, 0};
 }
 
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)

@@ -148,7 +148,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
 /* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The fallback before MEMORY included. */
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who);
 
-/* Gives a buffer's memory back, with the marks of the work that still uses it. No handle leads to it. */
+/* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
 
 /* hd_alloc_with and hd_free for who is inside a call on the runtime, or is a thread of the library's. */
@@ -161,14 +161,14 @@ bool hdi_buffers_relieve(void *device);
 /* For hdi_caches_config. */
 void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
 
-/* Marks of unfinished work that uses a buffer which no handle leads to: at `*marks`, which is on_stack, or to be freed. */
-#define HDI_MARKS_ON_STACK 64
-size_t hdi_buffer_pending(struct hd_buffer *b, hdi_mark *on_stack, hdi_mark **marks);
+/* Points of unfinished work that uses a buffer which no handle leads to: at `*points`, which is on_stack, or to be freed. */
+#define HDI_POINTS_ON_STACK 64
+size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **points);
 
 /* ---- fallback.c: what is tried before an allocation fails ---- */
 /* After hdi_arena_alloc has said MEMORY; the same arguments. */
 hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
-                             hdi_marks *inherited);
+                             hdi_points *inherited);
 
 /* ---- host.c: pinned host memory ---- */
 
@@ -181,8 +181,8 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
 /* What the wait for a pinned chunk says when it came to nothing. */
 #define HDI_CHUNKS_IN_USE "%s: all pinned chunks are in use (option transfer_timeout)"
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out);
-/* A buffer's pinned memory goes back to the pool; the marks are of work that still uses it. */
-void hdi_host_release(struct hd_buffer *b, const hdi_mark *marks, size_t n_marks);
+/* A buffer's pinned memory goes back to the pool; the points are of work that still uses it. */
+void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
 
 /* A device that is not lost, for work that any of them can do; the first one when all are lost. */
 hdi_device *hdi_any_device(hd_runtime *rt);
@@ -228,7 +228,7 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
                             int64_t deadline, const char *who);
 
 /* One of what is unfinished of its uses; position 0: nothing is. Takes the record's lock. */
-hdi_mark hdi_buffer_awaited(struct hd_buffer *b);
+hdi_point hdi_buffer_awaited(struct hd_buffer *b);
 /* hdi_uses_state of a part of a buffer that nobody frees meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 

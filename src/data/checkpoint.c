@@ -15,7 +15,7 @@
 struct hdi_checkpoint {
     pthread_mutex_t lock;
     struct hd_buffer *copy[2];
-    hdi_mark saved[2]; /* the last save into each; position 0: none */
+    hdi_point saved[2]; /* the last save into each; position 0: none */
     bool good[2];      /* that save is known to have worked */
     int newest;        /* where the last save went */
 };
@@ -62,18 +62,18 @@ void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint)
     hdi_checkpoint_forget(checkpoint);
 }
 
-static bool is_finished(hd_runtime *rt, hdi_mark mark)
+static bool is_finished(hd_runtime *rt, hdi_point point)
 {
-    return mark.position == 0 || hdi_mark_done(rt, mark);
+    return point.position == 0 || hdi_point_done(rt, point);
 }
 
 /* Finds out whether a finished save has worked. Lock held, or nobody saves. */
 static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 {
     hdi_failure failure;
-    hdi_mark mark = checkpoint->saved[i];
-    if (mark.position && !checkpoint->good[i] && hdi_mark_done(rt, mark) &&
-        !hdi_failure_find(rt, mark.lane, mark.position, &failure)) {
+    hdi_point point = checkpoint->saved[i];
+    if (point.position && !checkpoint->good[i] && hdi_point_done(rt, point) &&
+        !hdi_failure_find(rt, point.lane, point.position, &failure)) {
         checkpoint->good[i] = true;
     }
 }
@@ -90,14 +90,14 @@ struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_ru
 }
 
 /* Submits a save; *wait is one that has to finish first, or position 0. */
-static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
+static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
     struct hdi_checkpoint *checkpoint = b->checkpoint;
     hd_runtime *rt = b->runtime;
     hd_status status = HD_OK;
     pthread_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
-    *wait = is_finished(rt, checkpoint->saved[newest]) ? (hdi_mark){0, 0} : checkpoint->saved[newest];
+    *wait = is_finished(rt, checkpoint->saved[newest]) ? (hdi_point){0, 0} : checkpoint->saved[newest];
     if (!wait->position) {
         settle(checkpoint, rt, newest);
         int target = checkpoint->good[newest] ? 1 - newest : newest;
@@ -105,7 +105,7 @@ static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
         status = hdi_copy_out(checkpoint->copy[target], b, &ticket);
         if (!status) {
             checkpoint->good[target] = false;
-            checkpoint->saved[target] = hdi_ticket_mark(ticket);
+            checkpoint->saved[target] = hdi_ticket_point(ticket);
             checkpoint->newest = target;
             *out = ticket;
         }
@@ -118,7 +118,7 @@ static hd_status save(struct hd_buffer *b, hdi_mark *wait, hd_ticket *out)
 static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
 {
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
-    hdi_mark wait;
+    hdi_point wait;
     hd_status status;
     while (!(status = save(b, &wait, out)) && wait.position) {
         if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {

@@ -18,7 +18,7 @@ hd_status hdi_copy_alive(hd_lane *lane, const char *who)
 /* ---- one operation ---- */
 
 hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
-                          uint64_t rows, const char *who, hdi_mark *after, hd_ticket *out)
+                          uint64_t rows, const char *who, hdi_point *after, hd_ticket *out)
 {
     struct hd_buffer *dst = to->place.buffer, *src = from->place.buffer;
     if (to->pitch == row && from->pitch == row) {
@@ -64,7 +64,7 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
     hd_status status = hdi_submit_among(lane, uses, 2, &command, (hdi_among){.after = *after, .ours = ours}, who, out);
     if (!status) {
-        *after = hdi_ticket_mark(*out);
+        *after = hdi_ticket_point(*out);
     }
     return status;
 }
@@ -74,7 +74,7 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
 {
     const hdi_side dst = {.place = to, .at = dst_offset, .low = dst_offset, .high = dst_offset + bytes};
     const hdi_side src = {.place = from, .at = src_offset, .low = src_offset, .high = src_offset + bytes};
-    hdi_mark after = {0, 0};
+    hdi_point after = {0, 0};
     hd_ticket ticket;
     hd_status status = hdi_rows_submit(lane, kind, &dst, &src, bytes, 1, who, &after, &ticket);
     if (!status && out) {
@@ -134,7 +134,7 @@ static hd_status run_straight(const hdi_transfer *t, const hdi_route *route, hd_
     if (t->box->dims == 0 && t->box->bytes > route->piece) {
         kind |= HDI_COPY_AWAITED; /* by who needs that part alone */
     }
-    hdi_mark after = t->after;
+    hdi_point after = t->after;
     hd_status status = HD_OK;
     for (hdi_part part; !status && hdi_walk_next(&walk, route->piece, &part);) {
         hdi_side to = hdi_transfer_to(t, &part), from = hdi_transfer_from(t, &part);

@@ -121,7 +121,7 @@ hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst)
 bool hdi_is_copy_lane(const hdi_device *device, uint32_t lane)
 {
     uint32_t number = lane % HDI_LANES_MAX;
-    /* relaxed: who has a lane's mark has it by way of a lock that was taken after the lane was made */
+    /* relaxed: who has a lane's point has it by way of a lock that was taken after the lane was made */
     return lane / HDI_LANES_MAX == (uint32_t)device->index &&
            (atomic_load_explicit(&device->copy_lanes->all[number / 64], memory_order_relaxed) >> number % 64 & 1);
 }

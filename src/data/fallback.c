@@ -28,7 +28,7 @@ typedef struct climb {
     hd_lane *lane;
     size_t bytes;
     hdcu_deviceptr *out;
-    hdi_marks *inherited;
+    hdi_points *inherited;
     bool possible;         /* no more than may be held in all */
     hdi_patience patience; /* of the wait for others; nothing before that */
 } climb;
@@ -71,7 +71,7 @@ static bool press(hd_runtime *rt, const uint64_t *heads)
     }
     bool unfinished = false;
     for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
-        if (heads[i] != 0 && !hdi_mark_done(rt, (hdi_mark){i, heads[i]})) {
+        if (heads[i] != 0 && !hdi_point_done(rt, (hdi_point){i, heads[i]})) {
             hdi_want(&hdi_lane_shared_of(rt, i)->wanted_host, heads[i]);
             hdi_engine_notify(hdi_lane_owner(rt, i)->channel.engine, i % HDI_LANES_MAX);
             unfinished = true;
@@ -178,7 +178,7 @@ static hd_status fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
-hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     climb c = {.device = device, .lane = lane, .bytes = bytes, .out = out, .inherited = inherited};
     hd_status status = drain_and_try(&c);

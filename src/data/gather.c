@@ -21,54 +21,54 @@ static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t e
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
 }
 
-static bool __attribute__((noinline)) add_source(hdi_waits *w, hdi_mark mark)
+static bool __attribute__((noinline)) add_source(hdi_waits *w, hdi_point point)
 {
     if (w->n_sources == w->sources_room) {
         uint32_t room = w->sources_room ? 2 * w->sources_room : SOURCES_FIRST;
-        hdi_mark *more = realloc(w->sources, room * sizeof *more);
+        hdi_point *more = realloc(w->sources, room * sizeof *more);
         if (!more) {
             return false;
         }
         w->sources = more;
         w->sources_room = room;
     }
-    w->sources[w->n_sources++] = mark;
+    w->sources[w->n_sources++] = point;
     return true;
 }
 
-static inline __attribute__((always_inline)) hdi_gathered add_wait(hd_runtime *rt, hdi_waits *w, hdi_mark mark,
+static inline __attribute__((always_inline)) hdi_gathered add_wait(hd_runtime *rt, hdi_waits *w, hdi_point point,
                                                                    bool source)
 {
-    uint32_t i = w->index[mark.lane];
-    if (i >= w->n || w->entries[i].lane != mark.lane) {
+    uint32_t i = w->index[point.lane];
+    if (i >= w->n || w->entries[i].lane != point.lane) {
         i = w->n++;
-        w->index[mark.lane] = i;
-        w->entries[i] = (hdi_wait_entry){mark.lane, mark.position, 0};
+        w->index[point.lane] = i;
+        w->entries[i] = (hdi_wait_entry){point.lane, point.position, 0};
     }
     hdi_wait_entry *e = &w->entries[i];
-    e->position = e->position > mark.position ? e->position : mark.position;
-    if (!source || (e->source && speaks_for(rt, mark.lane, e->source, mark.position))) {
+    e->position = e->position > point.position ? e->position : point.position;
+    if (!source || (e->source && speaks_for(rt, point.lane, e->source, point.position))) {
         return HDI_GATHERED;
     }
-    if (!e->source || speaks_for(rt, mark.lane, mark.position, e->source)) {
-        e->source = mark.position;
+    if (!e->source || speaks_for(rt, point.lane, point.position, e->source)) {
+        e->source = point.position;
         return HDI_GATHERED;
     }
-    return add_source(w, mark) ? HDI_GATHERED : HDI_GATHERED_TOO_MUCH;
+    return add_source(w, point) ? HDI_GATHERED : HDI_GATHERED_TOO_MUCH;
 }
 
-static hdi_gathered __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits *w, hdi_mark mark)
+static hdi_gathered __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits *w, hdi_point point)
 {
-    return add_wait(rt, w, mark, true);
+    return add_wait(rt, w, point, true);
 }
 
 /* *over: it is finished and, for a source, good. */
-static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gatherer *g, hdi_mark mark, bool source,
+static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gatherer *g, hdi_point point, bool source,
                                                                   bool ours, bool *over)
 {
     hd_lane *lane = g->lane;
-    bool own = mark.lane == lane->global;
-    const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, mark.lane);
+    bool own = point.lane == lane->global;
+    const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, point.lane);
     *over = false;
     if (own && lane->sticky_failure && !source) {
         return HDI_GATHERED;
@@ -77,14 +77,14 @@ static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gath
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
     if (source && __builtin_expect(atomic_load_explicit(&other->failure_changes, memory_order_acquire) != 0, 0)) {
         hdi_failure failure;
-        if (ours && hdi_failure_find(g->rt, mark.lane, mark.position, &failure)) {
-            return add_result(g->rt, g->waits, mark);
+        if (ours && hdi_failure_find(g->rt, point.lane, point.position, &failure)) {
+            return add_result(g->rt, g->waits, point);
         }
-        if (!ours && hdi_position_status(g->rt, mark.lane, mark.position, g->who)) {
+        if (!ours && hdi_position_status(g->rt, point.lane, point.position, g->who)) {
             return HDI_GATHERED_FAILURE;
         }
     }
-    if (done >= mark.position) {
+    if (done >= point.position) {
         *over = true;
         return HDI_GATHERED;
     }
@@ -93,35 +93,35 @@ static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gath
     }
     /* Not a second time. But a result that may still fail has to be waited for as a result, once. */
     if (!own && !g->apart) {
-        uint64_t seen = source ? lane->seen_source[mark.lane] : lane->seen[mark.lane];
-        if (source ? seen && lane->sticky_failure && speaks_for(g->rt, mark.lane, seen, mark.position)
-                   : seen >= mark.position) {
+        uint64_t seen = source ? lane->seen_source[point.lane] : lane->seen[point.lane];
+        if (source ? seen && lane->sticky_failure && speaks_for(g->rt, point.lane, seen, point.position)
+                   : seen >= point.position) {
             return HDI_GATHERED;
         }
     }
-    return add_wait(g->rt, g->waits, mark, source);
+    return add_wait(g->rt, g->waits, point, source);
 }
 
-hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, bool ours)
+hdi_gathered hdi_gather_point(const hdi_gatherer *g, hdi_point point, bool source, bool ours)
 {
     bool over;
-    return mark.position ? look_at(g, mark, source, ours, &over) : HDI_GATHERED;
+    return point.position ? look_at(g, point, source, ours, &over) : HDI_GATHERED;
 }
 
-/* Whether a mark is of an operation of the lane that is not finished, and after whose failure it would refuse work. */
-static inline bool speaks_for_lane(const hd_lane *lane, hdi_mark mark)
+/* Whether a point is of an operation of the lane that is not finished, and after whose failure it would refuse work. */
+static inline bool speaks_for_lane(const hd_lane *lane, hdi_point point)
 {
-    return mark.lane == lane->global && lane->sticky_failure &&
-           mark.position > atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
-           mark.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    return point.lane == lane->global && lane->sticky_failure &&
+           point.position > atomic_load_explicit(&lane->resumed, memory_order_relaxed) &&
+           point.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
 }
 
 /* Whether an unfinished operation of the lane has read the segment since it was written: then the lane has waited for the writer, and refuses work
  * if that fails. */
 static bool lane_has_read(const hd_lane *lane, hdi_segment *s)
 {
-    const hdi_mark *mark = hdi_segment_reader(s, lane->global);
-    return mark && speaks_for_lane(lane, *mark);
+    const hdi_point *point = hdi_segment_reader(s, lane->global);
+    return point && speaks_for_lane(lane, *point);
 }
 
 /* The same for all segments of a use. */
@@ -132,7 +132,7 @@ static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
     for (uint32_t i = 0; parts && i < parts->n_wide && !found; i++) {
         const hdi_wide_reader *w = &parts->wide[i];
         found =
-            w->low <= use->low && w->high >= use->high && w->writes == parts->writes && speaks_for_lane(lane, w->mark);
+            w->low <= use->low && w->high >= use->high && w->writes == parts->writes && speaks_for_lane(lane, w->point);
     }
     return found;
 }
@@ -148,10 +148,10 @@ static inline void settle_readers(const hdi_gatherer *g, hdi_segment *s)
         }
         return;
     }
-    hdi_mark *few = s->readers.few;
+    hdi_point *few = s->readers.few;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->n_readers; i++) {
-        if (!hdi_mark_done(g->rt, few[i])) {
+        if (!hdi_point_done(g->rt, few[i])) {
             if (kept != i) {
                 few[kept] = few[i];
             }
@@ -164,9 +164,9 @@ static inline void settle_readers(const hdi_gatherer *g, hdi_segment *s)
 static hdi_gathered gather_readers(const hdi_gatherer *g, hdi_segment *s)
 {
     hdi_gathered result = HDI_GATHERED;
-    const hdi_mark *readers = hdi_segment_readers(s);
+    const hdi_point *readers = hdi_segment_readers(s);
     for (uint32_t i = 0; i < s->n_readers && !result; i++) {
-        result = hdi_gather_mark(g, readers[i], false, false);
+        result = hdi_gather_point(g, readers[i], false, false);
     }
     return result;
 }
@@ -188,7 +188,7 @@ static inline __attribute__((always_inline)) hdi_gathered gather_segment(const h
         bool over;
         result = look_at(g, s->writer, use->read, ours, &over);
         if (over && use->read) {
-            s->writer = (hdi_mark){0, 0};
+            s->writer = (hdi_point){0, 0};
         }
     }
     return result;
@@ -225,7 +225,7 @@ static hdi_gathered gather_wide(const hdi_gatherer *g, const hdi_use *use)
     const hdi_wide_reader *wide = hdi_uses_wide(&use->buffer->uses, &n);
     for (uint32_t i = 0; use->write && i < n && !result; i++) {
         if (wide[i].low < use->high && wide[i].high > use->low) {
-            result = hdi_gather_mark(g, wide[i].mark, false, false);
+            result = hdi_gather_point(g, wide[i].point, false, false);
         }
     }
     return result;
@@ -239,7 +239,7 @@ static hdi_gathered gather_all(const hdi_gatherer *g, const hdi_use *use, bool o
     hdi_segment_place place;
     hdi_segment *s = hdi_uses_first(u, use->low, &place);
     for (; s && s->low < use->high && !result; s = hdi_uses_next(u, &place)) {
-        result = hdi_gather_mark(g, s->writer, use->read, ours);
+        result = hdi_gather_point(g, s->writer, use->read, ours);
         result = result || !use->write ? result : gather_readers(g, s);
     }
     return result ? result : gather_wide(g, use);
@@ -295,13 +295,13 @@ hdi_gathered hdi_gather_again(const hdi_gatherer *g, const hdi_waits *apart)
     hdi_gathered result = HDI_GATHERED;
     for (uint32_t i = 0; i < apart->n && !result; i++) {
         const hdi_wait_entry *e = &apart->entries[i];
-        result = hdi_gather_mark(g, (hdi_mark){e->lane, e->position}, false, false);
+        result = hdi_gather_point(g, (hdi_point){e->lane, e->position}, false, false);
         if (!result && e->source) {
-            result = hdi_gather_mark(g, (hdi_mark){e->lane, e->source}, true, false);
+            result = hdi_gather_point(g, (hdi_point){e->lane, e->source}, true, false);
         }
     }
     for (uint32_t i = 0; i < apart->n_sources && !result; i++) {
-        result = hdi_gather_mark(g, apart->sources[i], true, false);
+        result = hdi_gather_point(g, apart->sources[i], true, false);
     }
     return result;
 }
@@ -310,7 +310,7 @@ hdi_gathered hdi_gather_again(const hdi_gatherer *g, const hdi_waits *apart)
 
 static int by_lane(const void *a, const void *b)
 {
-    const hdi_mark *x = a, *y = b;
+    const hdi_point *x = a, *y = b;
     if (x->lane != y->lane) {
         return x->lane < y->lane ? -1 : 1;
     }
@@ -318,7 +318,7 @@ static int by_lane(const void *a, const void *b)
 }
 
 /* Rising, and none twice. They usually are. */
-static bool are_sorted(const hdi_mark *sources, uint32_t n)
+static bool are_sorted(const hdi_point *sources, uint32_t n)
 {
     bool sorted = true;
     for (uint32_t i = 1; i < n && sorted; i++) {
@@ -328,7 +328,7 @@ static bool are_sorted(const hdi_mark *sources, uint32_t n)
 }
 
 /* How many of the sources, which are sorted, fit into one command. */
-static uint32_t fitting(const hdi_mark *sources, uint32_t n)
+static uint32_t fitting(const hdi_point *sources, uint32_t n)
 {
     uint32_t count = 1;
     while (count < n && count < HDI_SOURCES_MOST && sources[count].lane == sources[0].lane &&
@@ -342,7 +342,7 @@ uint32_t hdi_waits_slots(hdi_waits *waits)
 {
     uint32_t slots = waits->n;
     if (!are_sorted(waits->sources, waits->n_sources)) {
-        qsort(waits->sources, waits->n_sources, sizeof(hdi_mark), by_lane);
+        qsort(waits->sources, waits->n_sources, sizeof(hdi_point), by_lane);
         uint32_t kept = 1;
         for (uint32_t i = 1; i < waits->n_sources; i++) {
             if (by_lane(&waits->sources[kept - 1], &waits->sources[i]) != 0) {
@@ -384,7 +384,7 @@ static void write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_entry *w)
     hdi_engine_notify(owner->channel.engine, w->lane % HDI_LANES_MAX);
 }
 
-static void write_sources(hd_lane *lane, const hdi_mark *sources, uint32_t n)
+static void write_sources(hd_lane *lane, const hdi_point *sources, uint32_t n)
 {
     hdi_command *c = &lane->ring[lane->head & lane->mask];
     c->op = HDI_OP_SOURCES;

@@ -25,7 +25,7 @@ typedef struct hdi_gatherer {
 } hdi_gatherer;
 
 /* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_among. */
-hdi_gathered hdi_gather_mark(const hdi_gatherer *g, hdi_mark mark, bool source, bool ours);
+hdi_gathered hdi_gather_point(const hdi_gatherer *g, hdi_point point, bool source, bool ours);
 
 /* All that one use of a buffer has to wait for. What is finished leaves the record of what is read, as by hdi_uses_settle; readers of many lanes now
  * and then, since a reader waits for none of them. *room: as hdi_uses_prepare wants to know. */

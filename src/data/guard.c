@@ -164,8 +164,8 @@ static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, 
     return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, who, out);
 }
 
-/* From now on the record covers the content alone, which the operation of the mark has written. */
-static void set_uses(struct hd_buffer *b, hdi_mark writer)
+/* From now on the record covers the content alone, which the operation of the point has written. */
+static void set_uses(struct hd_buffer *b, hdi_point writer)
 {
     hdi_record_lock(b);
     hdi_uses_release(&b->uses);
@@ -208,7 +208,7 @@ hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
     b->bytes = bytes;
     HDI_HANDOVER_END();
     b->special |= HDI_BUFFER_GUARDED;
-    set_uses(b, hdi_ticket_mark(ticket));
+    set_uses(b, hdi_ticket_point(ticket));
     return HD_OK;
 }
 
@@ -216,9 +216,9 @@ hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
  * no host memory. */
 static bool cover(struct hd_buffer *b, struct hd_buffer *block)
 {
-    hdi_mark on_stack[HDI_MARKS_ON_STACK];
-    hdi_mark *marks;
-    size_t n = hdi_buffer_pending(b, on_stack, &marks);
+    hdi_point on_stack[HDI_POINTS_ON_STACK];
+    hdi_point *points;
+    size_t n = hdi_buffer_pending(b, on_stack, &points);
     *block = (struct hd_buffer){
         .runtime = b->runtime,
         .locks = b->locks,
@@ -232,10 +232,10 @@ static bool cover(struct hd_buffer *b, struct hd_buffer *block)
     hdi_uses_init(&block->uses, block->bytes);
     bool covered = true;
     for (size_t i = 0; i < n && covered; i++) {
-        covered = hdi_uses_inherit(b->runtime, &block->uses, marks[i]);
+        covered = hdi_uses_inherit(b->runtime, &block->uses, points[i]);
     }
-    if (marks != on_stack) {
-        free(marks);
+    if (points != on_stack) {
+        free(points);
     }
     if (!covered) {
         hdi_uses_release(&block->uses);
@@ -270,7 +270,7 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
     status =
         status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, chunk->buffer, HDI_GUARD_BYTES, &ticket);
-    hdi_mark last = ticket.lane ? hdi_ticket_mark(ticket) : (hdi_mark){0, 0};
+    hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
     bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
                 !hdi_position_status(rt, last.lane, last.position, "hd_free");
     if (good) {
@@ -332,7 +332,7 @@ void hdi_guard_check(struct hd_buffer *b)
     bool read = settled && read_guards(&block, deadline, guards);
     hd_ticket ticket;
     if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, "hd_free", &ticket)) {
-        set_uses(b, hdi_ticket_mark(ticket)); /* behind everything else */
+        set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
         hdi_record_release(&block);
     } else {
         take_uses(b, &block);

@@ -2,7 +2,7 @@
  *
  * Threads: any. Locks: those of the pool; the order lock of a buffer, for its use record. Blocking: at the limit, for
  * work that still uses freed memory, and for other threads to free some (patience.h).
- * Always: a block that work still uses goes to its next owner with the marks of that work in the use record.
+ * Always: a block that work still uses goes to its next owner with the points of that work in the use record.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,17 +30,17 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 /* ---- the pool ---- */
 
 /* A device that was lost in this process may go on with work that counts as finished by that. */
-static bool is_finished(void *context, hdi_mark mark)
+static bool is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;
-    if (!hdi_mark_done(rt, mark)) {
+    if (!hdi_point_done(rt, point)) {
         return false;
     }
-    if (rt->is_process || !hdi_device_lost(hdi_lane_owner(rt, mark.lane))) {
+    if (rt->is_process || !hdi_device_lost(hdi_lane_owner(rt, point.lane))) {
         return true;
     }
     hdi_failure failure;
-    return !(hdi_failure_find(rt, mark.lane, mark.position, &failure) && failure.lost);
+    return !(hdi_failure_find(rt, point.lane, point.position, &failure) && failure.lost);
 }
 
 static uint64_t lost_devices(void *context)
@@ -99,7 +99,7 @@ static prospect look(hd_runtime *rt, bool own)
 }
 
 /* Waits for memory that is in use, or that other threads may free, and tries again whenever there is more of it. */
-static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_marks *inherited,
+static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited,
                           hdi_patience *p)
 {
     prospect seen = look(rt, own);
@@ -124,7 +124,7 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
 }
 
 /* `patient`: waits, with *p, which says how that ended. */
-static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_host_block *out, hdi_marks *inherited,
+static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_host_block *out, hdi_points *inherited,
                       hdi_patience *p)
 {
     hd_error before;
@@ -149,11 +149,11 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_
 /* ---- buffers ---- */
 
 /* Makes a block the buffer's; false: no host memory. */
-static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_marks *inherited)
+static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_points *inherited)
 {
     hdi_uses_init(&b->uses, bytes);
     for (size_t i = 0; i < inherited->count; i++) {
-        if (!hdi_uses_inherit(b->runtime, &b->uses, hdi_marks_data(inherited)[i])) {
+        if (!hdi_uses_inherit(b->runtime, &b->uses, hdi_points_data(inherited)[i])) {
             hdi_uses_release(&b->uses);
             return false;
         }
@@ -212,7 +212,7 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, cons
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for a handle", who);
     }
     hdi_host_block block;
-    hdi_marks inherited;
+    hdi_points inherited;
     hdi_patience patience;
     hd_status status = take(rt, bytes, own, patient, &block, &inherited, &patience);
     if (status) {
@@ -223,11 +223,11 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, cons
         return fail_take(rt, who, &patience);
     }
     if (!settle_in(b, bytes, &block, &inherited)) {
-        hdi_host_pool_give(rt->host_pool, &block, hdi_marks_data(&inherited), inherited.count);
+        hdi_host_pool_give(rt->host_pool, &block, hdi_points_data(&inherited), inherited.count);
         hdi_buffer_give(rt, b);
         status = hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
     }
-    hdi_marks_release(&inherited);
+    hdi_points_release(&inherited);
     *out = b;
     return status;
 }
@@ -272,7 +272,7 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
     return status;
 }
 
-void hdi_host_release(struct hd_buffer *b, const hdi_mark *marks, size_t n_marks)
+void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points)
 {
-    hdi_host_pool_give(b->runtime->host_pool, &b->pinned, marks, n_marks);
+    hdi_host_pool_give(b->runtime->host_pool, &b->pinned, points, n_points);
 }

@@ -225,7 +225,7 @@ bool hdi_parts_split(hdi_parts *parts, uint64_t at)
     if (s->low == at || s->high <= at) {
         return true;
     }
-    hdi_mark *copy = NULL;
+    hdi_point *copy = NULL;
     if (s->room) {
         copy = malloc(s->room * sizeof *copy);
         if (!copy) {
@@ -356,7 +356,7 @@ void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment_vi
 
 bool hdi_segment_check(const hdi_segment *s)
 {
-    const hdi_mark *readers = s->room ? s->readers.many : s->readers.few;
+    const hdi_point *readers = s->room ? s->readers.many : s->readers.few;
     bool good = s->low < s->high && s->n_readers <= (s->room ? s->room : HDI_READERS_FEW);
     for (uint32_t i = 0; good && i < s->n_readers; i++) {
         good = readers[i].position != 0 && (i == 0 || readers[i - 1].lane < readers[i].lane);

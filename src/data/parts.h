@@ -5,7 +5,7 @@
  * ring, so that each change can also tidy up a little somewhere else: what is finished goes although nobody looks at that buffer.
  *
  * Threads: any, under the order lock of the buffer's owner, or with the record claimed (uses.h). Locks: none of its own.
- * Always: segments cover the buffer without gaps or overlaps; no leaf is empty; a segment has at most one reader mark per lane.
+ * Always: segments cover the buffer without gaps or overlaps; no leaf is empty; a segment has at most one reader point per lane.
  */
 #ifndef HDI_DATA_PARTS_H
 #define HDI_DATA_PARTS_H
@@ -17,24 +17,24 @@
 
 typedef struct hdi_segment {
     uint64_t low, high; /* bytes [low, high) */
-    hdi_mark writer;    /* position 0: never written, or by an operation that has finished well */
+    hdi_point writer;    /* position 0: never written, or by an operation that has finished well */
     bool failed;        /* the writer has finished, and failed */
-    uint32_t n_readers; /* since the last write, one mark per lane, by rising lane */
-    uint32_t room;      /* of `many`; 0: the marks are in `few` */
+    uint32_t n_readers; /* since the last write, one point per lane, by rising lane */
+    uint32_t room;      /* of `many`; 0: the points are in `few` */
     uint32_t looks;     /* of many readers: uses since it was looked which of them are finished */
     union {
-        hdi_mark few[HDI_READERS_FEW];
-        hdi_mark *many;
+        hdi_point few[HDI_READERS_FEW];
+        hdi_point *many;
     } readers;
 } hdi_segment;
 
-static inline hdi_mark *hdi_segment_readers(hdi_segment *s)
+static inline hdi_point *hdi_segment_readers(hdi_segment *s)
 {
     return s->room ? s->readers.many : s->readers.few;
 }
 
-/* Where the mark of a lane is among the readers, or would be. */
-static inline uint32_t hdi_segment_reader_place(const hdi_mark *readers, uint32_t n, uint32_t lane)
+/* Where the point of a lane is among the readers, or would be. */
+static inline uint32_t hdi_segment_reader_place(const hdi_point *readers, uint32_t n, uint32_t lane)
 {
     uint32_t first = 0;
     while (n > 0) {
@@ -47,31 +47,31 @@ static inline uint32_t hdi_segment_reader_place(const hdi_mark *readers, uint32_
 }
 
 /* NULL: the lane has not read it since the last write, or that is finished. */
-static inline hdi_mark *hdi_segment_reader(hdi_segment *s, uint32_t lane)
+static inline hdi_point *hdi_segment_reader(hdi_segment *s, uint32_t lane)
 {
-    hdi_mark *readers = hdi_segment_readers(s);
+    hdi_point *readers = hdi_segment_readers(s);
     uint32_t at = hdi_segment_reader_place(readers, s->n_readers, lane);
     return at < s->n_readers && readers[at].lane == lane ? &readers[at] : NULL;
 }
 
 /* There is room for it. */
-static inline void hdi_segment_add_reader(hdi_segment *s, hdi_mark mark)
+static inline void hdi_segment_add_reader(hdi_segment *s, hdi_point point)
 {
-    hdi_mark *readers = hdi_segment_readers(s);
+    hdi_point *readers = hdi_segment_readers(s);
     if (s->n_readers == 0) {
-        readers[0] = mark;
+        readers[0] = point;
         s->n_readers = 1;
         return;
     }
-    uint32_t at = hdi_segment_reader_place(readers, s->n_readers, mark.lane);
-    if (at < s->n_readers && readers[at].lane == mark.lane) {
-        readers[at].position = readers[at].position > mark.position ? readers[at].position : mark.position;
+    uint32_t at = hdi_segment_reader_place(readers, s->n_readers, point.lane);
+    if (at < s->n_readers && readers[at].lane == point.lane) {
+        readers[at].position = readers[at].position > point.position ? readers[at].position : point.position;
         return;
     }
     for (uint32_t i = s->n_readers++; i > at; i--) {
         readers[i] = readers[i - 1];
     }
-    readers[at] = mark;
+    readers[at] = point;
 }
 
 /* Its readers, and their memory. */
@@ -95,7 +95,7 @@ typedef struct hdi_leaf {
 /* A reader of many segments, noted once instead of in each of them. Whoever writes any of these bytes waits for it. */
 typedef struct hdi_wide_reader {
     uint64_t low, high;
-    hdi_mark mark;
+    hdi_point point;
     uint64_t writes; /* of the record when it was noted: as long as that is so, all that it read is what is there */
 } hdi_wide_reader;
 
@@ -167,12 +167,12 @@ static inline bool hdi_parts_are_more(const hdi_parts *parts, uint64_t low, uint
 /* Makes `at` the border of two segments. False: no memory; nothing has changed. */
 bool hdi_parts_split(hdi_parts *parts, uint64_t at);
 
-/* Makes one segment out of all from `first` to before `end` (a place behind it, perhaps behind the last one), with `to` in place of their marks.
+/* Makes one segment out of all from `first` to before `end` (a place behind it, perhaps behind the last one), with `to` in place of their points.
  * Leaves that become free are put in front of *garbage. */
 void hdi_parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
                        hdi_leaf **garbage);
 
-/* Looks at the leaves `from` to `to`: `visit` is called for each of their segments and may drop marks, then neighbours that say the same are
+/* Looks at the leaves `from` to `to`: `visit` is called for each of their segments and may drop points, then neighbours that say the same are
  * joined. */
 typedef void hdi_segment_visit(void *context, hdi_segment *s);
 void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment_visit *visit, void *context);

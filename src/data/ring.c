@@ -63,7 +63,7 @@ void hdi_rings_release(hd_runtime *rt)
 
 static bool is_idle(hd_runtime *rt, const hdi_ring_chunk *c)
 {
-    return !c->last.position || hdi_mark_done(rt, c->last);
+    return !c->last.position || hdi_point_done(rt, c->last);
 }
 
 /* Lock held. Of those that are not taken: one that is made and idle, else one that is not made (`may_make`), else the one whose use began
@@ -97,9 +97,9 @@ static bool has_chunk(const ring *r, unsigned chunks)
 }
 
 /* What a chunk that somebody has taken is used for; position 0: nothing is under way with any. Lock held. */
-static hdi_mark any_use(const ring *r, unsigned chunks)
+static hdi_point any_use(const ring *r, unsigned chunks)
 {
-    hdi_mark use = {0, 0};
+    hdi_point use = {0, 0};
     for (unsigned i = 0; i < chunks && !use.position; i++) {
         use = r->chunk[i].buffer ? hdi_buffer_awaited(r->chunk[i].buffer) : use;
     }
@@ -129,7 +129,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         c = pick(rt, r, route->chunks, may_make || !has_chunk(r, route->chunks));
         if (!c) {
             if (hdi_is_closing(rt) || !hdi_cond_wait(&rings->given, &rings->lock, deadline)) {
-                hdi_mark use = any_use(r, route->chunks);
+                hdi_point use = any_use(r, route->chunks);
                 status = hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE, who);
             }
             continue;
@@ -147,7 +147,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         status = hdi_buffer_make_host(rt, route->chunk, patient, who, &buffer);
         pthread_mutex_lock(&rings->lock);
         c->buffer = buffer;
-        c->last = (hdi_mark){0, 0};
+        c->last = (hdi_point){0, 0};
         r->refused = status ? hdi_clock_ns() : 0;
         if (!status) {
             break;
@@ -164,7 +164,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
     return status;
 }
 
-void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_mark last)
+void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_point last)
 {
     struct hdi_rings *rings = rt->rings;
     pthread_mutex_lock(&rings->lock);
@@ -213,7 +213,7 @@ bool hdi_rings_trim(hd_runtime *rt)
                 buffer = take_idle(rt, rings->pairs[i][j], &left);
                 pthread_mutex_unlock(&rings->lock);
                 if (buffer) {
-                    hdi_free(hdi_buffer_handle(buffer)); /* with the marks of what its record still names */
+                    hdi_free(hdi_buffer_handle(buffer)); /* with the points of what its record still names */
                 }
             } while (buffer);
             in_use |= left;

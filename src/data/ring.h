@@ -16,7 +16,7 @@
 
 typedef struct hdi_ring_chunk {
     struct hd_buffer *buffer; /* NULL: not made */
-    hdi_mark last;            /* the last operation that uses it */
+    hdi_point last;            /* the last operation that uses it */
     uint64_t order;           /* when it was taken the last time */
     bool taken;
 } hdi_ring_chunk;
@@ -30,7 +30,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
                         hdi_ring_chunk **out);
 
 /* `last`: the last operation submitted with it ({0, 0}: none). */
-void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_mark last);
+void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_point last);
 
 /* hd_close has begun: all that wait for chunks see that. */
 void hdi_rings_wake(hd_runtime *rt);

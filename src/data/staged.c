@@ -4,7 +4,7 @@
  * destination, in a lane of the destination's. All of it is submitted at once: a second half waits for its first in its lane, and a first half for
  * whoever used its chunk before, so the copy is asynchronous however few chunks there are.
  *
- * Threads: any. Locks: none of its own. Blocking: see ring.h. Always: a chunk is given back with the mark of the last operation that uses it, also
+ * Threads: any. Locks: none of its own. Blocking: see ring.h. Always: a chunk is given back with the point of the last operation that uses it, also
  * on failure; an operation uses its chunk as a whole, so that one use record says everything.
  */
 #include "base/error.h"
@@ -23,7 +23,7 @@ bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room)
 }
 
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
-                          struct hd_buffer *chunk, hdi_mark *after, hd_ticket *last)
+                          struct hd_buffer *chunk, hdi_point *after, hd_ticket *last)
 {
     hd_status status = HD_OK;
     for (int i = 0; i < load->n && !status; i++) {
@@ -65,7 +65,7 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
     hd_error before;
     hdi_error_save(&before);
     hdi_walk walk = hdi_walk_begin(t->box, now.piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
-    hdi_mark after_out = {0, 0}, after_in = t->after;
+    hdi_point after_out = {0, 0}, after_in = t->after;
     while (!status && !walk.ended) {
         hdi_ring_chunk *chunk;
         status = hdi_ring_take(rt, src, dst, &now, deadline, t->who, &chunk);
@@ -85,7 +85,7 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
         hd_ticket last = {NULL, 0};
         status = hdi_load_submit(lane_out, true, t, &load, chunk->buffer, &after_out, &last);
         status = status ? status : hdi_load_submit(lane_in, false, t, &load, chunk->buffer, &after_in, &last);
-        hdi_ring_give(rt, chunk, hdi_ticket_mark(last));
+        hdi_ring_give(rt, chunk, hdi_ticket_point(last));
         *out = last;
     }
     return status;

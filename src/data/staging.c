@@ -1,6 +1,6 @@
 /* staging.c - the pool of pinned chunks. See staging.h.
  *
- * Always: a chunk is either taken by one thread, or free with the mark of its last use; chunks are made when first needed, and kept
+ * Always: a chunk is either taken by one thread, or free with the point of its last use; chunks are made when first needed, and kept
  * until pinned memory gets scarce.
  */
 #include "data/staging.h"
@@ -45,7 +45,7 @@ void hdi_staging_release(hd_runtime *rt)
 
 static bool is_idle(hd_runtime *rt, const hdi_chunk *c)
 {
-    return !c->last.position || hdi_mark_done(rt, c->last);
+    return !c->last.position || hdi_point_done(rt, c->last);
 }
 
 /* Lock held. Who has taken a chunk may be changing `made`. */
@@ -65,9 +65,9 @@ static bool has_chunk(const hdi_chunk *chunks, size_t n)
 }
 
 /* Lock held. What a chunk that somebody has taken is used for; position 0: nothing is under way with any. */
-static hdi_mark any_use(const hdi_chunk *chunks, size_t n)
+static hdi_point any_use(const hdi_chunk *chunks, size_t n)
 {
-    hdi_mark use = {0, 0};
+    hdi_point use = {0, 0};
     for (size_t i = 0; i < n && !use.position; i++) {
         if (is_there(&chunks[i]) && chunks[i].buffer) {
             use = hdi_buffer_awaited(chunks[i].buffer);
@@ -134,7 +134,7 @@ static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool patient, 
     c->making = false;
     c->buffer = buffer;
     c->made = !status;
-    c->last = (hdi_mark){0, 0};
+    c->last = (hdi_point){0, 0};
     return status;
 }
 
@@ -157,7 +157,7 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
         }
         if (!c) {
             bool goes_on = !hdi_is_closing(rt) && hdi_cond_wait(&pool->given, &pool->lock, deadline);
-            hdi_mark use = goes_on ? (hdi_mark){0, 0} : any_use(chunks, n);
+            hdi_point use = goes_on ? (hdi_point){0, 0} : any_use(chunks, n);
             status = goes_on ? HD_OK : hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE, who);
             continue;
         }
@@ -189,7 +189,7 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
             hdi_staging_give(rt, c, c->last);
             c = NULL;
         } else if (!c->made) { /* left alone from now on */
-            hdi_staging_give(rt, c, (hdi_mark){0, 0});
+            hdi_staging_give(rt, c, (hdi_point){0, 0});
             return hdi_staging_take(rt, bytes, deadline, who, out);
         }
     }
@@ -197,13 +197,13 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
         return status;
     }
     if (c) {
-        c->last = (hdi_mark){0, 0};
+        c->last = (hdi_point){0, 0};
     }
     *out = c;
     return HD_OK;
 }
 
-void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last)
+void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_point last)
 {
     struct hdi_staging *pool = rt->staging;
     pthread_mutex_lock(&pool->lock);
@@ -231,7 +231,7 @@ static struct hd_buffer *take_idle(hd_runtime *rt, hdi_chunk *chunks, size_t n, 
         *in_use |= is_there(c);
         if (!c->taken && c->made && is_idle(rt, c)) {
             c->made = false;
-            c->last = (hdi_mark){0, 0};
+            c->last = (hdi_point){0, 0};
             return c->buffer;
         }
     }
@@ -250,7 +250,7 @@ bool hdi_staging_trim(hd_runtime *rt)
         buffer = buffer ? buffer : take_idle(rt, pool->small, HDI_STAGING_SMALL_CHUNKS, &in_use);
         pthread_mutex_unlock(&pool->lock);
         if (buffer) {
-            /* With the marks of what its record still names: what a lost device may go on writing is not given out again. */
+            /* With the points of what its record still names: what a lost device may go on writing is not given out again. */
             hdi_free(hdi_buffer_handle(buffer));
         }
     } while (buffer);

@@ -16,7 +16,7 @@
 
 typedef struct hdi_chunk {
     struct hd_buffer *buffer; /* tracked like any other: operations on it are ordered by its use record */
-    hdi_mark last;            /* its last use by a device */
+    hdi_point last;            /* its last use by a device */
     bool taken, making;       /* under the pool's lock; the rest by whoever has taken it, or under the lock */
     bool made;
 } hdi_chunk;
@@ -32,7 +32,7 @@ void hdi_staging_release(hd_runtime *rt);
 hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out);
 
 /* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */
-void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_mark last);
+void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_point last);
 
 /* hd_close has begun: all that wait for chunks see that, also those of ring.h and pageable_crates.h. */
 void hdi_staging_wake(hd_runtime *rt);

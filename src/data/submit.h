@@ -30,7 +30,7 @@ typedef struct hdi_same {
 
 /* What one of several operations that are one to the program has to do with the others. */
 typedef struct hdi_among {
-    hdi_mark
+    hdi_point
         after; /* it comes after that one, and fails with it, as if it read its result; position 0: there is none */
     unsigned
         ours; /* bit per use: what is read there, one of the others has made. That it has failed, the operation says then, not its

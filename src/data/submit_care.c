@@ -30,7 +30,7 @@ typedef struct submission {
     uint64_t locks;
     const char *who;
     int64_t deadline;       /* for room; 0: not waited yet */
-    hdi_mark awaited;       /* what is waited for in place of room in the lane; position 0: nothing */
+    hdi_point awaited;       /* what is waited for in place of room in the lane; position 0: nothing */
     int archivings;         /* how often the log of failures had to be made room in */
     bool archived;          /* failures of the lane, as far as that was possible at once */
     bool plain;             /* nothing of what follows concerns it: whole buffers, whose records have one segment */
@@ -108,11 +108,11 @@ static bool wait_for_room(submission *s, uint64_t need)
     uint64_t slots = lane->mask + 1;
     if (need > slots) {
         hdi_wait_entry first = lane->waits.entries[0];
-        s->awaited = (hdi_mark){first.lane, first.position};
+        s->awaited = (hdi_point){first.lane, first.position};
         hdi_submit_unlock(s->lane->device, s->locks);
         return hdi_wait_position(s->rt, first.lane, first.position, s->deadline);
     }
-    s->awaited = (hdi_mark){0, 0};
+    s->awaited = (hdi_point){0, 0};
     if (!s->queued) {
         queue_up(s);
     }
@@ -312,7 +312,7 @@ static hdi_gathered gather(const submission *s, bool *room)
 {
     const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
-    hdi_gathered result = hdi_gather_mark(&g, s->among.after, true, true);
+    hdi_gathered result = hdi_gather_point(&g, s->among.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         struct hd_buffer *b = s->uses[i].buffer;
         bool has_room = true;
@@ -334,8 +334,8 @@ static inline hdi_gathered gather_plain(submission *s)
 {
     const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
-    hdi_mark after = s->among.after;
-    hdi_gathered result = after.position ? hdi_gather_mark(&g, after, true, true) : HDI_GATHERED;
+    hdi_point after = s->among.after;
+    hdi_gathered result = after.position ? hdi_gather_point(&g, after, true, true) : HDI_GATHERED;
     s->plain = true;
     return result ? result : hdi_gather_plain(&g, s->uses, s->n_uses, s->among.ours, &s->plain);
 }
@@ -362,15 +362,15 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
         hdi_waits_write(s->rt, lane);
     }
     hdi_submit_write(lane, s->command, gap);
-    hdi_mark mark = {lane->global, lane->head};
+    hdi_point point = {lane->global, lane->head};
     const hdi_use *end = s->uses + s->n_uses;
     if (s->plain) {
         for (const hdi_use *use = s->uses; use != end; use++) {
-            hdi_uses_commit_whole(&use->buffer->uses, use->write, mark);
+            hdi_uses_commit_whole(&use->buffer->uses, use->write, point);
         }
     } else {
         for (const hdi_use *use = s->uses; use != end; use++) {
-            hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, mark, garbage);
+            hdi_uses_commit(&use->buffer->uses, use->low, use->high, use->write, point, garbage);
         }
         give_claims_back(s);
     }
@@ -382,7 +382,7 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 
 static hd_status not_in_time(submission *s, const char *what)
 {
-    hdi_mark held_up = s->awaited;
+    hdi_point held_up = s->awaited;
     if (!held_up.position) { /* by what the lane is at */
         held_up.lane = s->lane->global;
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
@@ -518,7 +518,7 @@ hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses
     s.locks = locks;
     s.who = who;
     s.deadline = 0;
-    s.awaited = (hdi_mark){0, 0};
+    s.awaited = (hdi_point){0, 0};
     s.archivings = 0;
     s.archived = s.queued = s.in_parts = s.claims = false;
     hdi_leaf *garbage = NULL; /* freed when the locks are open */

@@ -46,9 +46,9 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
     uint64_t gap;
     hdi_submit_slots(lane, 0, command->slots, &gap);
     hdi_submit_write(lane, command, gap);
-    hdi_mark mark = {lane->global, lane->head};
+    hdi_point point = {lane->global, lane->head};
     for (size_t i = 0; i < n_uses; i++) {
-        hdi_uses_commit_only_in(&uses[i].buffer->uses, uses[i].write, mark);
+        hdi_uses_commit_only_in(&uses[i].buffer->uses, uses[i].write, point);
     }
     return true;
 }

@@ -57,9 +57,9 @@ typedef struct hdi_side {
     bool ours;          /* of a source: as in hdi_among */
 } hdi_side;
 
-/* hdi_submit_among of the operation that copies `rows` rows; *after becomes its mark. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
+/* hdi_submit_among of the operation that copies `rows` rows; *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
 hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
-                          uint64_t rows, const char *who, hdi_mark *after, hd_ticket *out);
+                          uint64_t rows, const char *who, hdi_point *after, hd_ticket *out);
 
 /* A box between two buffers. */
 typedef struct hdi_transfer {
@@ -67,7 +67,7 @@ typedef struct hdi_transfer {
     uint64_t dst_offset, src_offset; /* of the box's first bytes */
     const hdi_box *box;
     const char *who;
-    hdi_mark
+    hdi_point
         after; /* another operation of what is one to the program: this comes after it, and fails with it; position 0: there is none */
 } hdi_transfer;
 
@@ -93,7 +93,7 @@ bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room);
 /* Submits the operations between a chunk and the device, out of it (`to_host`) or into it: one for each part. *after: as in
  * hdi_rows_submit; *last: the ticket of the last one. */
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
-                          struct hd_buffer *chunk, hdi_mark *after, hd_ticket *last);
+                          struct hd_buffer *chunk, hdi_point *after, hd_ticket *last);
 
 /* staged.c: the route STAGED. */
 hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out);

@@ -1,7 +1,7 @@
 /* uses.c - use records: what is finished, noting uses, what is pending.
  *
  * Threads: any, under the order lock of the buffer's owner, or with the record claimed. Locks: none of its own.
- * Always: what parts.h says of segments. A mark goes only when its operation has finished, as a writer only when that went well too.
+ * Always: what parts.h says of segments. A point goes only when its operation has finished, as a writer only when that went well too.
  */
 #include "data/uses.h"
 
@@ -39,17 +39,17 @@ hdi_segment *hdi_uses_first(hdi_uses *u, uint64_t low, hdi_segment_place *place)
 
 /* ---- what is finished ---- */
 
-static bool has_failed(hd_runtime *rt, hdi_mark mark)
+static bool has_failed(hd_runtime *rt, hdi_point point)
 {
     hdi_failure failure;
-    return hdi_failure_find(rt, mark.lane, mark.position, &failure);
+    return hdi_failure_find(rt, point.lane, point.position, &failure);
 }
 
-/* Few marks are in the segment again, with room for one more: a record whose marks are elsewhere is not the usual one (hdi_uses_only_in). */
+/* Few points are in the segment again, with room for one more: a record whose points are elsewhere is not the usual one (hdi_uses_only_in). */
 static void give_room_back(hdi_segment *s)
 {
     if (s->room != 0 && s->n_readers < HDI_READERS_FEW) {
-        hdi_mark *many = s->readers.many;
+        hdi_point *many = s->readers.many;
         memcpy(s->readers.few, many, s->n_readers * sizeof *many);
         s->room = 0;
         free(many);
@@ -58,20 +58,20 @@ static void give_room_back(hdi_segment *s)
 
 void hdi_segment_settle(void *rt, hdi_segment *s)
 {
-    hdi_mark *readers = hdi_segment_readers(s);
+    hdi_point *readers = hdi_segment_readers(s);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < s->n_readers; i++) {
-        if (!hdi_mark_done(rt, readers[i])) {
+        if (!hdi_point_done(rt, readers[i])) {
             readers[kept++] = readers[i];
         }
     }
     s->n_readers = kept;
     s->looks = 0;
     /* `done` before the failures: a failure is recorded before `done` passes it */
-    if (s->writer.position && !s->failed && hdi_mark_done(rt, s->writer)) {
+    if (s->writer.position && !s->failed && hdi_point_done(rt, s->writer)) {
         s->failed = has_failed(rt, s->writer);
         if (!s->failed) {
-            s->writer = (hdi_mark){0, 0};
+            s->writer = (hdi_point){0, 0};
         }
     }
     give_room_back(s);
@@ -81,7 +81,7 @@ static void settle_wide(hd_runtime *rt, hdi_parts *parts)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < parts->n_wide; i++) {
-        if (!hdi_mark_done(rt, parts->wide[i].mark)) {
+        if (!hdi_point_done(rt, parts->wide[i].point)) {
             parts->wide[kept++] = parts->wide[i];
         }
     }
@@ -167,7 +167,7 @@ static bool room_for_reader(hd_runtime *rt, hdi_segment *s)
     if (s->n_readers < room) {
         return true;
     }
-    hdi_mark *many = malloc(2 * (size_t)room * sizeof *many);
+    hdi_point *many = malloc(2 * (size_t)room * sizeof *many);
     if (!many) {
         return false;
     }
@@ -207,7 +207,7 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     if (!u->parts && (low != u->whole.low || high != u->whole.high)) {
         u->parts = hdi_parts_make(&u->whole, &rt->parts[order]);
         if (u->parts) {
-            u->whole = (hdi_segment){0}; /* its marks are the parts' */
+            u->whole = (hdi_segment){0}; /* its points are the parts' */
         }
     }
     if (!u->parts) {
@@ -230,40 +230,40 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     return true;
 }
 
-static bool is_mark(hdi_mark a, hdi_mark b)
+static bool is_point(hdi_point a, hdi_point b)
 {
     return a.lane == b.lane && a.position == b.position;
 }
 
 /* Both for records of several segments. */
-static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark)
+static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point)
 {
     hdi_parts *parts = u->parts;
     if (hdi_parts_are_more(parts, low, high, WIDE_ABOVE)) {
         for (uint32_t i = 0; i < parts->n_wide; i++) {
             hdi_wide_reader *w = &parts->wide[i];
-            if (w->mark.lane == mark.lane && w->low == low && w->high == high) {
-                w->mark = mark;
+            if (w->point.lane == point.lane && w->low == low && w->high == high) {
+                w->point = point;
                 w->writes = parts->writes;
                 return;
             }
         }
-        parts->wide[parts->n_wide++] = (hdi_wide_reader){low, high, mark, parts->writes};
+        parts->wide[parts->n_wide++] = (hdi_wide_reader){low, high, point, parts->writes};
         return;
     }
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (!is_mark(s->writer, mark)) { /* what the operation itself writes */
-            hdi_segment_add_reader(s, mark);
+        if (!is_point(s->writer, point)) { /* what the operation itself writes */
+            hdi_segment_add_reader(s, point);
         }
     }
 }
 
 /* The borders of the range are borders of segments, except inside of what the same operation has written by an earlier argument. */
-static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark, hdi_leaf **garbage)
+static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point, hdi_leaf **garbage)
 {
     hdi_parts *parts = u->parts;
-    const hdi_segment to = {.writer = mark};
+    const hdi_segment to = {.writer = point};
     parts->writes++;
     hdi_segment_place first = hdi_parts_find(parts, low);
     hdi_segment_place end = hdi_parts_find(parts, high - 1);
@@ -286,81 +286,81 @@ static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_mark mark
     collapse(u);
 }
 
-void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage)
+void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point, hdi_leaf **garbage)
 {
     if (!u->parts) {
-        hdi_uses_commit_whole(u, write, mark);
+        hdi_uses_commit_whole(u, write, point);
     } else if (write) {
-        commit_write(u, low, high, mark, garbage);
+        commit_write(u, low, high, point, garbage);
     } else {
-        commit_read(u, low, high, mark);
+        commit_read(u, low, high, point);
     }
 }
 
-bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark)
+bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point)
 {
     if (!room_for_reader(rt, &u->whole)) {
         return false;
     }
-    hdi_segment_add_reader(&u->whole, mark);
+    hdi_segment_add_reader(&u->whole, point);
     return true;
 }
 
-void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark)
+void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_point point)
 {
     hdi_uses_release(u);
-    u->whole = (hdi_segment){.high = bytes, .n_readers = mark.position != 0, .readers.few = {mark}};
+    u->whole = (hdi_segment){.high = bytes, .n_readers = point.position != 0, .readers.few = {point}};
 }
 
 /* ---- what is pending ---- */
 
-static size_t add_pending(hd_runtime *rt, hdi_mark mark, hdi_mark *marks, size_t room, size_t n)
+static size_t add_pending(hd_runtime *rt, hdi_point point, hdi_point *points, size_t room, size_t n)
 {
-    if (!mark.position || hdi_mark_done(rt, mark)) {
+    if (!point.position || hdi_point_done(rt, point)) {
         return n;
     }
     for (size_t i = 0; i < n && i < room; i++) {
-        if (marks[i].lane == mark.lane) {
-            if (marks[i].position < mark.position) {
-                marks[i].position = mark.position;
+        if (points[i].lane == point.lane) {
+            if (points[i].position < point.position) {
+                points[i].position = point.position;
             }
             return n;
         }
     }
     if (n < room) {
-        marks[n] = mark;
+        points[n] = point;
     }
     return n + 1;
 }
 
-size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_mark *marks,
+size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_point *points,
                         size_t room)
 {
     size_t n = 0;
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        n = add_pending(rt, s->writer, marks, room, n);
-        const hdi_mark *of = hdi_segment_readers(s);
+        n = add_pending(rt, s->writer, points, room, n);
+        const hdi_point *of = hdi_segment_readers(s);
         for (uint32_t r = 0; readers && r < s->n_readers; r++) {
-            n = add_pending(rt, of[r], marks, room, n);
+            n = add_pending(rt, of[r], points, room, n);
         }
     }
     uint32_t n_wide;
     const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
     for (uint32_t i = 0; readers && i < n_wide; i++) {
         if (wide[i].low < high && wide[i].high > low) {
-            n = add_pending(rt, wide[i].mark, marks, room, n);
+            n = add_pending(rt, wide[i].point, points, room, n);
         }
     }
     return n;
 }
 
-bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_mark *last)
+bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_point *last)
 {
     uint64_t position = 0;
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, 0, &place); s; s = hdi_uses_next(u, &place)) {
-        const hdi_mark *of = s->n_readers == 0 ? &s->writer : hdi_segment_readers(s);
+        const hdi_point *of = s->n_readers == 0 ? &s->writer : hdi_segment_readers(s);
         if (s->n_readers > 1 || (s->n_readers && of->lane != lane) || (s->writer.position && s->writer.lane != lane)) {
             return false;
         }
@@ -370,18 +370,18 @@ bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_mark *last)
     uint32_t n_wide;
     const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
     for (uint32_t i = 0; i < n_wide; i++) {
-        if (wide[i].mark.lane != lane) {
+        if (wide[i].point.lane != lane) {
             return false;
         }
-        position = wide[i].mark.position > position ? wide[i].mark.position : position;
+        position = wide[i].point.position > position ? wide[i].point.position : position;
     }
-    *last = (hdi_mark){lane, position};
+    *last = (hdi_point){lane, position};
     return true;
 }
 
 static bool writer_failed(hd_runtime *rt, const hdi_segment *s)
 {
-    return s->failed || (s->writer.position && hdi_mark_done(rt, s->writer) && has_failed(rt, s->writer));
+    return s->failed || (s->writer.position && hdi_point_done(rt, s->writer) && has_failed(rt, s->writer));
 }
 
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
@@ -390,23 +390,23 @@ unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
         if (s->writer.position) {
-            state |= !hdi_mark_done(rt, s->writer) ? HDI_USES_WRITTEN : writer_failed(rt, s) ? HDI_USES_FAILED : 0;
+            state |= !hdi_point_done(rt, s->writer) ? HDI_USES_WRITTEN : writer_failed(rt, s) ? HDI_USES_FAILED : 0;
         }
-        const hdi_mark *readers = hdi_segment_readers(s);
+        const hdi_point *readers = hdi_segment_readers(s);
         for (uint32_t i = 0; i < s->n_readers && !(state & HDI_USES_READ); i++) {
-            state |= hdi_mark_done(rt, readers[i]) ? 0 : HDI_USES_READ;
+            state |= hdi_point_done(rt, readers[i]) ? 0 : HDI_USES_READ;
         }
     }
     uint32_t n_wide;
     const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
     for (uint32_t i = 0; i < n_wide && !(state & HDI_USES_READ); i++) {
         bool there = wide[i].low < high && wide[i].high > low;
-        state |= there && !hdi_mark_done(rt, wide[i].mark) ? HDI_USES_READ : 0;
+        state |= there && !hdi_point_done(rt, wide[i].point) ? HDI_USES_READ : 0;
     }
     return state;
 }
 
-hdi_mark hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
+hdi_point hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high)
 {
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
@@ -414,7 +414,7 @@ hdi_mark hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint6
             return s->writer;
         }
     }
-    return (hdi_mark){0, 0};
+    return (hdi_point){0, 0};
 }
 
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes)

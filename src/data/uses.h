@@ -100,21 +100,21 @@ static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order,
     return hdi_uses_prepare_parts(rt, u, order, low, high, room);
 }
 
-/* Notes that `mark` reads or writes [low, high), prepared before. What becomes superfluous is put in front of *garbage, for
+/* Notes that `point` reads or writes [low, high), prepared before. What becomes superfluous is put in front of *garbage, for
  * hdi_leaves_free once the lock is released. */
-void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark, hdi_leaf **garbage);
+void hdi_uses_commit(hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point, hdi_leaf **garbage);
 
 /* The same for a use of the whole buffer whose record has one segment. */
-static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_mark mark)
+static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_point point)
 {
     hdi_segment *s = &u->whole;
     if (write) {
         hdi_segment_release(s);
-        s->writer = mark;
+        s->writer = point;
         s->failed = false;
-    } else if (s->writer.lane != mark.lane ||
-               s->writer.position != mark.position) { /* what the operation itself writes */
-        hdi_segment_add_reader(s, mark);
+    } else if (s->writer.lane != point.lane ||
+               s->writer.position != point.position) { /* what the operation itself writes */
+        hdi_segment_add_reader(s, point);
     }
 }
 
@@ -130,13 +130,13 @@ static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t f
 }
 
 /* hdi_uses_commit for a record that hdi_uses_only_in said yes to, and a use of the whole buffer. */
-static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_mark mark)
+static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_point point)
 {
     hdi_segment *s = &u->whole;
     if (write) {
-        s->writer = mark;
+        s->writer = point;
     }
-    s->readers.few[0] = mark;
+    s->readers.few[0] = point;
     s->n_readers = !write;
 }
 
@@ -149,23 +149,23 @@ enum {
 unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* The last writer of some bytes of [low, high) that has failed; position 0: there is none. */
-hdi_mark hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
+hdi_point hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* Whether the record is what uses.c says it always is. Time grows with its size: for debug builds and tests. */
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
 
 /* Adds a reader of everything, as a fresh buffer needs it for the former uses of its memory. False: no memory. */
-bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_mark mark);
+bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point);
 
-/* Makes the record one of `bytes` bytes that were never written, and that `mark` alone reads (position 0: nobody). As hdi_uses_release. */
-void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_mark mark);
+/* Makes the record one of `bytes` bytes that were never written, and that `point` alone reads (position 0: nobody). As hdi_uses_release. */
+void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_point point);
 
-/* Marks of [low, high) that are not finished, of writers or also of readers, the last one per lane, into marks[0..room); returns how many there are (may be
+/* Points of [low, high) that are not finished, of writers or also of readers, the last one per lane, into points[0..room); returns how many there are (may be
  * more than room). */
-size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_mark *marks,
+size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_point *points,
                         size_t room);
 
-/* Whether all marks are of one lane, finished or not; the last of them is that at *last, position 0: there is none. Looks at no lane. */
-bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_mark *last);
+/* Whether all points are of one lane, finished or not; the last of them is that at *last, position 0: there is none. Looks at no lane. */
+bool hdi_uses_of_lane(hdi_uses *u, uint32_t lane, hdi_point *last);
 
 #endif

@@ -214,7 +214,7 @@ static bool plan(hd_lane *of)
 static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *lane, uint64_t *position)
 {
     for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
-        if (archive->heads[i] && !hdi_mark_done(rt, (hdi_mark){i, archive->heads[i]})) {
+        if (archive->heads[i] && !hdi_point_done(rt, (hdi_point){i, archive->heads[i]})) {
             *lane = i;
             *position = archive->heads[i];
             return true;

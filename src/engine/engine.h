@@ -188,10 +188,10 @@ static inline hd_lane *hdi_lane_any(const hd_lane *handle)
 
 /* Of a ticket that the calling function got by submitting; {NULL, 0}: of none. Its lane is there, also where hd_close has ended all handles
  * meanwhile: then its handle fits no more, but work is still under way. */
-static inline hdi_mark hdi_ticket_mark(hd_ticket ticket)
+static inline hdi_point hdi_ticket_point(hd_ticket ticket)
 {
     const hd_lane *lane = (const hd_lane *)hdi_handle_object(ticket.lane);
-    return lane ? (hdi_mark){lane->global, ticket.sequence} : (hdi_mark){0, 0};
+    return lane ? (hdi_point){lane->global, ticket.sequence} : (hdi_point){0, 0};
 }
 
 /* For HDI_INSIDE, before anybody looks whether it is a lane: only to be compared. */

@@ -90,7 +90,7 @@ static bool waits(const hdi_device *device, uint32_t number, const hdi_command *
     }
     /* What was never submitted is not waited for: somebody wrote over the command. Only the application knows that. */
     bool known = rt->end_process || position <= hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
-    return known && !hdi_mark_done(rt, (hdi_mark){lane, position});
+    return known && !hdi_point_done(rt, (hdi_point){lane, position});
 }
 
 bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, uint64_t to)

@@ -29,7 +29,7 @@
 #include "driver/driver.h"
 #include "engine/channel.h"
 #include "engine/failures.h"
-#include "engine/mark.h"
+#include "engine/point.h"
 #include "engine/pace.h"
 #include "engine/port.h"
 
@@ -61,7 +61,7 @@ typedef struct hdi_waits {
     uint32_t *index;         /* per lane: which entry is its, if that says so */
     uint32_t n;
     uint32_t n_sources, sources_room;
-    hdi_mark *sources; /* results that are read beside those of the entries */
+    hdi_point *sources; /* results that are read beside those of the entries */
 } hdi_waits;
 
 /* A submission that waits for room in a full lane. */
@@ -384,11 +384,11 @@ static inline uint64_t hdi_lane_submitted(const hdi_device *device, uint32_t num
                : 0;
 }
 
-/* Whether everything up to a mark is finished. One load. */
-static inline bool hdi_mark_done(hd_runtime *rt, hdi_mark mark)
+/* Whether everything up to a point is finished. One load. */
+static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
 {
     /* pairs with the engine's store of `done`: what the work wrote is visible behind it */
-    return atomic_load_explicit(&hdi_lane_shared_of(rt, mark.lane)->done, memory_order_acquire) >= mark.position;
+    return atomic_load_explicit(&hdi_lane_shared_of(rt, point.lane)->done, memory_order_acquire) >= point.position;
 }
 
 #endif

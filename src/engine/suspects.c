@@ -25,7 +25,7 @@ typedef struct walk {
     uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
     uint32_t depth;     /* of lanes that wait for each other: what a dead process wrote over may go in circles */
     bool across;        /* what is found at a WAIT for another device is to be found there */
-    hdi_mark elsewhere; /* then: that WAIT; position 0: there is none */
+    hdi_point elsewhere; /* then: that WAIT; position 0: there is none */
 } walk;
 
 typedef struct stretch {
@@ -82,12 +82,12 @@ static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
 static bool leads_elsewhere(walk *w, const hdi_command *c)
 {
     hd_runtime *rt = w->device->runtime;
-    hdi_mark mark = {c->wait.lane, c->wait.position};
-    if (mark.lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX || hdi_lane_owner(rt, mark.lane) == w->device ||
-        hdi_mark_done(rt, mark)) {
+    hdi_point point = {c->wait.lane, c->wait.position};
+    if (point.lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX || hdi_lane_owner(rt, point.lane) == w->device ||
+        hdi_point_done(rt, point)) {
         return false;
     }
-    w->elsewhere = mark;
+    w->elsewhere = point;
     return true;
 }
 
@@ -211,20 +211,20 @@ static hdi_suspect operation_at(const hdi_device *device, uint32_t number, uint6
 }
 
 /* One device's part of the way. The order lock is held. */
-static hdi_mark look_for_awaited(const hdi_device *device, hdi_mark mark, hdi_suspects *out)
+static hdi_point look_for_awaited(const hdi_device *device, hdi_point point, hdi_suspects *out)
 {
     walk w = {.device = device, .out = out, .across = true};
     out->begun = true;
     if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may have to wait for others */
         w.sort = SORTS;
-        go_through(&w, mark.lane % HDI_LANES_MAX, mark.position);
+        go_through(&w, point.lane % HDI_LANES_MAX, point.position);
         return w.elsewhere;
     }
     for (int round = 0; round < 2 && !out->count && !w.elsewhere.position; round++) {
         w.next = round == 1;
         for (w.sort = 0; w.sort < SORTS && !out->count && !w.elsewhere.position; w.sort++) {
             memset(w.walked, 0, sizeof w.walked);
-            go_through(&w, mark.lane % HDI_LANES_MAX, mark.position);
+            go_through(&w, point.lane % HDI_LANES_MAX, point.position);
         }
         out->begun = round == 0;
     }
@@ -233,15 +233,15 @@ static hdi_mark look_for_awaited(const hdi_device *device, hdi_mark mark, hdi_su
 
 bool hdi_suspects_awaited(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own)
 {
-    hdi_mark mark = {lane, position};
+    hdi_point point = {lane, position};
     *out = (hdi_suspects){.count = 0};
-    for (int hop = 0; hop <= rt->n_devices && mark.position && !out->count; hop++) {
-        hdi_device *device = hdi_lane_owner(rt, mark.lane);
+    for (int hop = 0; hop <= rt->n_devices && point.position && !out->count; hop++) {
+        hdi_device *device = hdi_lane_owner(rt, point.lane);
         hdi_lock_take(&device->order);
         if (hop == 0) {
             *own = operation_at(device, lane % HDI_LANES_MAX, position);
         }
-        mark = look_for_awaited(device, mark, out);
+        point = look_for_awaited(device, point, out);
         hdi_lock_release(&device->order);
     }
     return out->count != 0;

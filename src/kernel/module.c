@@ -67,9 +67,9 @@ static void give_module(struct hd_module *m, bool driver_usable)
     }
     hdi_image_release(&m->image);
     hdi_shm_release(&m->file);
-    free(m->marks);
-    m->marks = NULL;
-    m->n_marks = 0;
+    free(m->points);
+    m->points = NULL;
+    m->n_points = 0;
     hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* its handles have run out */
@@ -89,8 +89,8 @@ static void reap(hd_runtime *rt)
     for (struct hd_module **link = &reg->unloaded; *link;) {
         struct hd_module *m = *link;
         bool busy = false;
-        for (size_t i = 0; i < m->n_marks && !busy; i++) {
-            busy = !hdi_mark_done(rt, m->marks[i]);
+        for (size_t i = 0; i < m->n_points && !busy; i++) {
+            busy = !hdi_point_done(rt, m->points[i]);
         }
         if (busy) {
             link = &m->next;
@@ -301,16 +301,16 @@ static bool note_users(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
     size_t room = (size_t)rt->n_devices * HDI_LANES_MAX;
-    m->marks = malloc(room * sizeof *m->marks);
-    m->n_marks = 0;
-    for (size_t i = 0; m->marks && i < room; i++) {
+    m->points = malloc(room * sizeof *m->points);
+    m->n_points = 0;
+    for (size_t i = 0; m->points && i < room; i++) {
         uint32_t lane = (uint32_t)i;
-        hdi_mark mark = {lane, hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX)};
-        if (!hdi_mark_done(rt, mark)) {
-            m->marks[m->n_marks++] = mark;
+        hdi_point point = {lane, hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX)};
+        if (!hdi_point_done(rt, point)) {
+            m->points[m->n_points++] = point;
         }
     }
-    return m->marks != NULL;
+    return m->points != NULL;
 }
 
 static void unload(struct hd_module *m)
@@ -338,12 +338,12 @@ static void unload(struct hd_module *m)
         return;
     }
     await_users(rt);
-    if (note_users(m) && m->n_marks == 0) {
+    if (note_users(m) && m->n_points == 0) {
         give_module(m, true);
         return;
     }
     /* In use, or no memory to say by whom: then it stays until hd_close. */
-    if (!m->marks) {
+    if (!m->points) {
         pthread_mutex_lock(&reg->lock);
         m->next = reg->loaded;
         reg->loaded = m;

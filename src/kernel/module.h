@@ -45,8 +45,8 @@ struct hd_module {
     hdi_shm file;  /* the code once more, for worker processes */
     struct hd_kernel *kernels;
     bool is_builtin; /* belongs to the runtime: never unloaded before hd_close */
-    hdi_mark *marks; /* unloaded: work that may still use it */
-    size_t n_marks;
+    hdi_point *points; /* unloaded: work that may still use it */
+    size_t n_points;
     struct hd_module *next; /* list of all, of unloaded ones, or free list */
 };
 

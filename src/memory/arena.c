@@ -277,17 +277,17 @@ void hdi_arena_note(hdi_arena *arena)
     atomic_store_explicit(&arena->taken, taken, memory_order_relaxed);
 }
 
-hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_marks *inherited)
+hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited)
 {
-    const hdi_mark *marks = hdi_marks_data(inherited);
-    hd_status status = hdi_blocks_fill(arena->small, offset, arena->granule, fresh, marks, inherited->count);
+    const hdi_point *points = hdi_points_data(inherited);
+    hd_status status = hdi_blocks_fill(arena->small, offset, arena->granule, fresh, points, inherited->count);
     if (status == HD_OK) {
         arena->is_span[offset / arena->granule] = 1;
         arena->n_spans++;
     } else {
-        hdi_blocks_free(arena->large, offset, marks, inherited->count);
+        hdi_blocks_free(arena->large, offset, points, inherited->count);
     }
-    hdi_marks_release(inherited);
+    hdi_points_release(inherited);
     return status;
 }
 
@@ -303,8 +303,8 @@ void hdi_arena_return_spans(hdi_arena *arena, size_t keep)
         hdi_blocks_drop(arena->small, span.offset);
         arena->is_span[span.offset / arena->granule] = 0;
         arena->n_spans--;
-        hdi_blocks_free(arena->large, span.offset, hdi_marks_data(&span.inherited), span.inherited.count);
-        hdi_marks_release(&span.inherited);
+        hdi_blocks_free(arena->large, span.offset, hdi_points_data(&span.inherited), span.inherited.count);
+        hdi_points_release(&span.inherited);
     }
 }
 
@@ -353,7 +353,7 @@ hd_status hdi_arena_take(hdi_arena *arena, const hdi_blocks_request *request, hd
 /* ---- memory for owners ------------------------------------------------------------------------------------------ */
 
 /* From what is mapped and free. NOT_FOUND records no message. */
-static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
+static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
     hdi_blocks_taken taken;
@@ -372,7 +372,7 @@ static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdc
     return status == HD_ERROR_HOST_MEMORY ? hdi_arena_fail_host_memory(arena, bytes) : status;
 }
 
-hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
+hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     if (bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc: a block of 0 bytes");
@@ -391,7 +391,7 @@ hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_de
 }
 
 size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
-                            hdi_marks *inherited)
+                            hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
     size_t n = 0;
@@ -411,13 +411,13 @@ size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_
     return n;
 }
 
-void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_mark *marks, size_t n_marks)
+void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points)
 {
     hdi_lock_take(&arena->blocks_lock);
     if (arena->large != NULL && pointer >= arena->base && pointer - arena->base < arena->reserved) {
         size_t offset = (size_t)(pointer - arena->base);
         bool small = arena->is_span[offset / arena->granule] != 0;
-        if (hdi_blocks_free(small ? arena->small : arena->large, offset, marks, n_marks)) {
+        if (hdi_blocks_free(small ? arena->small : arena->large, offset, points, n_points)) {
             if (small) {
                 hdi_arena_return_spans(arena, HDI_SPARE_SPANS);
             }

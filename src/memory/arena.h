@@ -16,7 +16,7 @@
  * to look at what is mapped; `blocks_lock` is short, is never held across a request, and is the only one that a free,
  * or an allocation that fits in what is mapped, takes. Order: growing, then blocks_lock.
  * Always: mapped bytes never exceed the limit, also not for the time of a move: it unmaps first. A block is handed
- * out only after every granted peer has been given the memory that it lies in. Memory is unmapped only when all marks
+ * out only after every granted peer has been given the memory that it lies in. Memory is unmapped only when all points
  * of its former uses are finished.
  */
 #ifndef HDI_MEMORY_ARENA_H
@@ -27,7 +27,7 @@
 #include <stdint.h>
 #include <heddle/status.h>
 #include "driver/driver.h"
-#include "engine/mark.h"
+#include "engine/point.h"
 #include "engine/port.h"
 #include "memory/blocks.h"
 
@@ -61,7 +61,7 @@ typedef struct hdi_arena_config {
     void *relieve_context;
 
     /* As in hdi_blocks_config. Called under blocks_lock, so it must not call the arena. */
-    bool (*finished)(void *context, hdi_mark mark);
+    bool (*finished)(void *context, hdi_point point);
     void *finished_context;
 } hdi_arena_config;
 
@@ -72,7 +72,7 @@ typedef struct hdi_arena_info {
     size_t mapped_bytes, mapped_peak_bytes; /* physical memory held */
     size_t taken_bytes, taken_peak_bytes;   /* in blocks that are handed out */
     size_t taken_blocks;
-    size_t waiting_bytes; /* in free blocks with unfinished marks */
+    size_t waiting_bytes; /* in free blocks with unfinished points */
     size_t idle_bytes;    /* in pieces that could be unmapped now; counted by walking when asked */
     size_t largest_free;
     size_t retired_bytes;
@@ -112,16 +112,16 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
  * Where the device has less than the limit says, the same is tried with what it has. Errors, with outputs untouched:
  * ARGUMENT (0 bytes), MEMORY (the message has the figures), HOST_MEMORY, DEVICE_LOST, DRIVER. The last two and MEMORY
  * also where new memory could not be shared with a granted peer. */
-hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);
+hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 
 /* Up to `count` more blocks of the same size, under one lock, from what rung 1 finds; returns how many. Never asks
  * the port, never fails. */
 size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
-                            hdi_marks *inherited);
+                            hdi_points *inherited);
 
-/* Gives memory back at once; `marks` as for hdi_blocks_free. Makes no request, cannot fail. Pointers that are
+/* Gives memory back at once; `points` as for hdi_blocks_free. Makes no request, cannot fail. Pointers that are
  * not the start of a block of this arena are ignored. */
-void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_mark *marks, size_t n_marks);
+void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points);
 
 /* Changes with every free and every piece that is given back: a waiter looks whether trying again makes sense. One
  * load. */

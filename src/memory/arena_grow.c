@@ -29,7 +29,7 @@ typedef struct plan {
     hdi_run place;
     hdi_block *claim;    /* of the place */
     hdi_block *leaving;  /* claims of the pieces that will be unmapped first */
-    hdi_marks inherited; /* of the place */
+    hdi_points inherited; /* of the place */
     size_t lacks;        /* bytes to be mapped */
     size_t batch;        /* for small blocks: the bytes of several granules, of which one is needed now; else 0 */
 } plan;
@@ -128,7 +128,7 @@ static void drop_plan(hdi_arena *arena, plan *p)
 {
     vacate(arena, p->leaving, p->leaving, 0);
     hdi_blocks_settle(arena->large, p->claim, p->place.to, p->place.from);
-    hdi_marks_release(&p->inherited);
+    hdi_points_release(&p->inherited);
 }
 
 /* Whether the place can be had: claims it, and as many idle pieces as have to move so that no more than `target` is
@@ -289,7 +289,7 @@ static hdi_origin origin_of(const plan *p, uint32_t lane)
     if (p->lacks != 0 || p->inherited.count == 0) {
         return p->lacks != 0 ? HDI_ORIGIN_FRESH : HDI_ORIGIN_FINISHED;
     }
-    bool own = p->inherited.count == 1 && hdi_marks_data(&p->inherited)->lane == lane;
+    bool own = p->inherited.count == 1 && hdi_points_data(&p->inherited)->lane == lane;
     return own ? HDI_ORIGIN_SAME_LANE : HDI_ORIGIN_WAITED;
 }
 
@@ -332,7 +332,7 @@ static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *
     vacate(arena, p->leaving, last, gone_to);
     if (hdi_is_trouble(*t)) {
         hdi_blocks_settle(arena->large, p->claim, p->place.to, larger(mapped_to, p->place.from));
-        hdi_marks_release(&p->inherited);
+        hdi_points_release(&p->inherited);
     } else {
         status = finish_plan(arena, p, request, out);
     }
@@ -373,7 +373,7 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
     return status;
 }
 
-hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited)
+hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane};
     size_t ceiling = arena->limit;
@@ -431,7 +431,7 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     size_t more = smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->pieces.mapped);
     hdi_run place;
     hdi_block *claim = NULL;
-    hdi_marks none;
+    hdi_points none;
     hd_status status = HD_ERROR_NOT_FOUND;
     hdi_lock_take(&arena->blocks_lock);
     if (more != 0 && hdi_blocks_find_gap(arena->large, more, &place)) {

@@ -80,7 +80,7 @@ size_t hdi_arena_taken(const hdi_arena *arena);
 /* From what is mapped. NOT_FOUND and HOST_MEMORY record no message. */
 hd_status hdi_arena_take(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out);
 /* Hands a live block of `large` to `small`. On failure (HOST_MEMORY, no message) it is free again. */
-hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_marks *inherited);
+hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited);
 /* Gives free spans back to `large` until so many are left. */
 void hdi_arena_return_spans(hdi_arena *arena, size_t keep);
 /* Keeps peaks and what others may read without a lock. Behind everything that changes them. */
@@ -89,7 +89,7 @@ void hdi_arena_note(hdi_arena *arena);
 /* ---- arena_grow.c ---- */
 
 /* An allocation that nothing mapped has room for; `growing` is held. */
-hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_marks *inherited);
+hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 /* Bytes of pieces that could be unmapped now. Both locks are held. */
 size_t hdi_arena_idle(hdi_arena *arena);
 

@@ -1,4 +1,4 @@
-/* blocks.c - an allocator over a range of offsets: two-level segregated fit with the marks of former uses.
+/* blocks.c - an allocator over a range of offsets: two-level segregated fit with the points of former uses.
  *
  * Live blocks are found by their offset through a hash table with chains; where free blocks are found, see
  * blocks_free.c. Whatever can fail for want of host memory is asked for at the start of a function, before anything
@@ -262,14 +262,14 @@ static hdi_block *carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
 }
 
 /* What the owner of a part of k must wait for. False: no host memory. */
-static bool inherit(const hdi_blocks *b, const hdi_block *k, hdi_marks *out)
+static bool inherit(const hdi_blocks *b, const hdi_block *k, hdi_points *out)
 {
     const hdi_node *n = k->pending;
     if (n == NULL || n->next == NULL) {
         memset(out, 0, sizeof *out);
         if (n != NULL) {
             out->count = 1;
-            out->at.few[0] = n->mark;
+            out->at.few[0] = n->point;
         }
         return true;
     }
@@ -294,9 +294,9 @@ hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_
 
     /* Everything that can fail comes before anything is changed. */
     bool in_front = best.start > k->start, behind = best.start + best.units < k->start + k->units;
-    hdi_marks marks;
+    hdi_points points;
     if (!hdi_blocks_reserve(b, (size_t)in_front + behind) ||
-        !hdi_blocks_reserve_for_owner(b, in_front && behind ? hdi_block_count_set(k) : 0) || !inherit(b, k, &marks)) {
+        !hdi_blocks_reserve_for_owner(b, in_front && behind ? hdi_block_count_set(k) : 0) || !inherit(b, k, &points)) {
         return HD_ERROR_HOST_MEMORY;
     }
 
@@ -307,12 +307,12 @@ hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_
     grow_buckets(b);
     hdi_block_insert_live(b, k);
     out->offset = k->start * HDI_BLOCKS_GRANULE;
-    out->inherited = marks;
+    out->inherited = points;
     hdi_blocks_check_sometimes(b);
     return HD_OK;
 }
 
-hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *offset, hdi_marks *inherited)
+hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *offset, hdi_points *inherited)
 {
     if (bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "blocks: a block of 0 bytes");
@@ -341,15 +341,15 @@ static bool find_nodes(hdi_blocks *b, size_t count)
     return b->n_spare_nodes >= count;
 }
 
-bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_mark *marks, size_t n_marks)
+bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size_t n_points)
 {
     hdi_block *k = live_at(b, offset);
     if (k == NULL) {
         return false;
     }
     size_t unfinished = 0;
-    for (size_t i = 0; i < n_marks; i++) {
-        unfinished += !hdi_blocks_finished(b, marks[i]);
+    for (size_t i = 0; i < n_points; i++) {
+        unfinished += !hdi_blocks_finished(b, points[i]);
     }
     hdi_block_remove_live(b, k);
     if (!find_nodes(b, unfinished)) {
@@ -360,10 +360,10 @@ bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_mark *marks, size_t
         hdi_blocks_check_sometimes(b);
         return true;
     }
-    for (size_t i = 0; unfinished != 0 && i < n_marks; i++) {
+    for (size_t i = 0; unfinished != 0 && i < n_points; i++) {
         /* at most `unfinished` of them: what was finished above still is */
-        if (!hdi_blocks_finished(b, marks[i])) {
-            hdi_block_add_mark(b, k, marks[i]);
+        if (!hdi_blocks_finished(b, points[i])) {
+            hdi_block_add_point(b, k, points[i]);
         }
     }
     hdi_block_set_free(b, k);

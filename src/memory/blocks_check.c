@@ -51,7 +51,7 @@ void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out)
                              .live_blocks = b->n_live,
                              .free_blocks = b->n_free,
                              .retired_blocks = b->n_retired,
-                             .pending_marks = b->n_all_nodes - b->n_spare_nodes};
+                             .pending_points = b->n_all_nodes - b->n_spare_nodes};
 }
 
 bool hdi_blocks_each(const hdi_blocks *b, bool (*visit)(void *context, size_t from, size_t to, hdi_block_kind kind),
@@ -131,7 +131,7 @@ static bool check_block(const hdi_blocks *b, const hdi_block *k, findings *f)
     }
     for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
         f->n_nodes++;
-        if (n->next != NULL && n->next->mark.lane <= n->mark.lane) {
+        if (n->next != NULL && n->next->point.lane <= n->point.lane) {
             return wrong(f, "free block at %zu: its set is not by rising lane", k->start);
         }
     }
@@ -232,7 +232,7 @@ static bool check_spares(const hdi_blocks *b, const findings *f)
                      b->n_claims);
     }
     if (nodes != b->n_spare_nodes || nodes + f->n_nodes != b->n_all_nodes) {
-        return wrong(f, "marks: %zu spare and %zu used of %zu", nodes, f->n_nodes, b->n_all_nodes);
+        return wrong(f, "points: %zu spare and %zu used of %zu", nodes, f->n_nodes, b->n_all_nodes);
     }
     return true;
 }

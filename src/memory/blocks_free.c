@@ -60,7 +60,7 @@ void hdi_block_prune(hdi_blocks *b, hdi_block *k)
 {
     for (hdi_node **at = &k->pending; *at != NULL;) {
         hdi_node *n = *at;
-        if (hdi_blocks_finished(b, n->mark)) {
+        if (hdi_blocks_finished(b, n->point)) {
             *at = n->next;
             hdi_node_give(b, n);
         } else {
@@ -80,7 +80,7 @@ static bool can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block
         return false;
     }
     const hdi_node *l = left->pending, *r = right->pending;
-    while (l != NULL && r != NULL && l->mark.lane == r->mark.lane) {
+    while (l != NULL && r != NULL && l->point.lane == r->point.lane) {
         l = l->next;
         r = r->next;
     }

@@ -74,9 +74,9 @@ static hdi_block *block_with(const hdi_blocks *b, size_t at)
     return k;
 }
 
-hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_mark *marks, size_t n_marks)
+hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_point *points, size_t n_points)
 {
-    if (!hdi_blocks_reserve(b, 2) || !hdi_blocks_reserve_nodes(b, n_marks + HDI_SPARE_NODES)) {
+    if (!hdi_blocks_reserve(b, 2) || !hdi_blocks_reserve_nodes(b, n_points + HDI_SPARE_NODES)) {
         return HD_ERROR_HOST_MEMORY;
     }
     size_t start = from / HDI_BLOCKS_GRANULE, units = bytes / HDI_BLOCKS_GRANULE;
@@ -94,9 +94,9 @@ hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, 
         link_gap(b, hdi_block_cut(b, k, units));
     }
     k->fresh = fresh;
-    for (size_t i = 0; i < n_marks; i++) {
-        if (!hdi_blocks_finished(b, marks[i])) {
-            hdi_block_add_mark(b, k, marks[i]);
+    for (size_t i = 0; i < n_points; i++) {
+        if (!hdi_blocks_finished(b, points[i])) {
+            hdi_block_add_point(b, k, points[i]);
         }
     }
     hdi_block_set_free(b, k);
@@ -356,7 +356,7 @@ static hdi_block *claim_part(hdi_blocks *b, hdi_block *k, size_t start, size_t e
     return part;
 }
 
-hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_marks *inherited, hdi_block **claim)
+hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_points *inherited, hdi_block **claim)
 {
     size_t from = run->from / HDI_BLOCKS_GRANULE, to = run->to / HDI_BLOCKS_GRANULE;
     hdi_block *first = run->at != NULL ? run->at : block_with(b, from), *last = first;

@@ -1,7 +1,7 @@
-/* blocks_internal.h - what the files behind blocks.h share: blocks, nodes of marks, and where they come from.
+/* blocks_internal.h - what the files behind blocks.h share: blocks, nodes of points, and where they come from.
  *
  * blocks.c allocates and frees; blocks_free.c has the lists of free blocks and the order of all; blocks_gaps.c runs
- * and claims; blocks_memory.c host memory and sets of marks; blocks_check.c figures and verification. Threads, locks:
+ * and claims; blocks_memory.c host memory and sets of points; blocks_check.c figures and verification. Threads, locks:
  * see blocks.h.
  *
  * Always: there is a spare descriptor for every claim, so that none needs host memory to end.
@@ -17,10 +17,10 @@
 #define HDI_ROWS 54               /* enough for every size_t in granules of 256 bytes */
 #define HDI_SPARE_NODES 256       /* kept ready beyond one per live block */
 
-/* One mark in the set of a free block. */
+/* One point in the set of a free block. */
 typedef struct hdi_node {
     struct hdi_node *next; /* by rising lane; or the next spare node */
-    hdi_mark mark;
+    hdi_point point;
 } hdi_node;
 
 struct hdi_block {
@@ -76,14 +76,14 @@ void hdi_blocks_give_slabs_back(hdi_blocks *b);
 
 /* Moves the set of `from` into that of `into`. Takes no nodes, so it cannot fail. */
 void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from);
-/* Adds a mark to a set; a node must be spare. */
-void hdi_block_add_mark(hdi_blocks *b, hdi_block *k, hdi_mark mark);
+/* Adds a point to a set; a node must be spare. */
+void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point);
 /* Gives `into`, which has no set, a copy of a set; as many nodes must be spare. */
 void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from);
 void hdi_block_drop_set(hdi_blocks *b, hdi_block *k);
 size_t hdi_block_count_set(const hdi_block *k);
 /* What an owner of the blocks from `first` to the one that ends at `end` must wait for. False: no host memory. */
-bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_marks *out);
+bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out);
 
 /* Makes sure that `count` descriptors can be taken, beside those that claims need. */
 static inline bool hdi_blocks_reserve(hdi_blocks *b, size_t count)
@@ -134,9 +134,9 @@ static inline void hdi_node_give(hdi_blocks *b, hdi_node *n)
     b->n_spare_nodes++;
 }
 
-static inline bool hdi_blocks_finished(const hdi_blocks *b, hdi_mark mark)
+static inline bool hdi_blocks_finished(const hdi_blocks *b, hdi_point point)
 {
-    return b->config.finished(b->config.finished_context, mark);
+    return b->config.finished(b->config.finished_context, point);
 }
 
 /* ---- lists ---- */
@@ -205,7 +205,7 @@ static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
 static inline bool hdi_block_suits(const hdi_block *k, uint32_t lane)
 {
     for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
-        if (n->mark.lane != lane) {
+        if (n->point.lane != lane) {
             return false;
         }
     }
@@ -214,7 +214,7 @@ static inline bool hdi_block_suits(const hdi_block *k, uint32_t lane)
 
 /* ---- blocks_free.c ---- */
 
-/* Drops the finished marks of a set. */
+/* Drops the finished points of a set. */
 void hdi_block_prune(hdi_blocks *b, hdi_block *k);
 /* Makes a block free and puts it at the head of its class. */
 void hdi_block_insert_free(hdi_blocks *b, hdi_block *k);

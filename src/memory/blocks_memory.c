@@ -1,4 +1,4 @@
-/* blocks_memory.c - host memory for the allocator over offsets: descriptors, nodes, and the sets of marks made of them.
+/* blocks_memory.c - host memory for the allocator over offsets: descriptors, nodes, and the sets of points made of them.
  *
  * Descriptors and nodes come from slabs that are only given back as a whole.
  *
@@ -84,14 +84,14 @@ void hdi_blocks_give_slabs_back(hdi_blocks *b)
     }
 }
 
-/* ---- sets of marks ---------------------------------------------------------------------------------------------- */
+/* ---- sets of points ---------------------------------------------------------------------------------------------- */
 
-void hdi_marks_release(hdi_marks *marks)
+void hdi_points_release(hdi_points *points)
 {
-    if (marks->room != 0) {
-        free(marks->at.many);
+    if (points->room != 0) {
+        free(points->at.many);
     }
-    memset(marks, 0, sizeof *marks);
+    memset(points, 0, sizeof *points);
 }
 
 void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from)
@@ -103,12 +103,12 @@ void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from)
     from->pending = NULL;
     while (n != NULL) {
         hdi_node *next = n->next;
-        while (*at != NULL && (*at)->mark.lane < n->mark.lane) {
+        while (*at != NULL && (*at)->point.lane < n->point.lane) {
             at = &(*at)->next;
         }
-        if (*at != NULL && (*at)->mark.lane == n->mark.lane) {
-            if ((*at)->mark.position < n->mark.position) {
-                (*at)->mark.position = n->mark.position;
+        if (*at != NULL && (*at)->point.lane == n->point.lane) {
+            if ((*at)->point.position < n->point.position) {
+                (*at)->point.position = n->point.position;
             }
             hdi_node_give(b, n);
         } else {
@@ -119,20 +119,20 @@ void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from)
     }
 }
 
-void hdi_block_add_mark(hdi_blocks *b, hdi_block *k, hdi_mark mark)
+void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point)
 {
     hdi_node **at = &k->pending;
-    while (*at != NULL && (*at)->mark.lane < mark.lane) {
+    while (*at != NULL && (*at)->point.lane < point.lane) {
         at = &(*at)->next;
     }
-    if (*at != NULL && (*at)->mark.lane == mark.lane) {
-        if ((*at)->mark.position < mark.position) {
-            (*at)->mark.position = mark.position;
+    if (*at != NULL && (*at)->point.lane == point.lane) {
+        if ((*at)->point.position < point.position) {
+            (*at)->point.position = point.position;
         }
         return;
     }
     hdi_node *n = hdi_node_new(b);
-    n->mark = mark;
+    n->point = point;
     n->next = *at;
     *at = n;
 }
@@ -142,7 +142,7 @@ void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from)
     hdi_node **at = &into->pending;
     for (const hdi_node *n = from->pending; n != NULL; n = n->next) {
         hdi_node *copy = hdi_node_new(b);
-        *copy = (hdi_node){.mark = n->mark};
+        *copy = (hdi_node){.point = n->point};
         *at = copy;
         at = &copy->next;
     }
@@ -168,7 +168,7 @@ size_t hdi_block_count_set(const hdi_block *k)
 
 static int by_lane(const void *left, const void *right)
 {
-    const hdi_mark *a = left, *b = right;
+    const hdi_point *a = left, *b = right;
     if (a->lane != b->lane) {
         return a->lane < b->lane ? -1 : 1;
     }
@@ -176,46 +176,46 @@ static int by_lane(const void *left, const void *right)
 }
 
 /* By rising lane, the highest of each. */
-static size_t put_in_order(hdi_mark *marks, size_t count)
+static size_t put_in_order(hdi_point *points, size_t count)
 {
     if (count < 2) {
         return count;
     }
-    qsort(marks, count, sizeof *marks, by_lane);
+    qsort(points, count, sizeof *points, by_lane);
     size_t kept = 1;
     for (size_t i = 1; i < count; i++) {
-        if (marks[i].lane != marks[kept - 1].lane) {
-            marks[kept++] = marks[i];
+        if (points[i].lane != points[kept - 1].lane) {
+            points[kept++] = points[i];
         }
     }
     return kept;
 }
 
-bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_marks *out)
+bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out)
 {
-    hdi_marks marks;
-    memset(&marks, 0, sizeof marks);
+    hdi_points points;
+    memset(&points, 0, sizeof points);
     size_t count = 0, sets = 0;
     for (const hdi_block *k = first; k != NULL && k->start < end; k = k->after) {
         count += hdi_block_count_set(k);
         sets += k->pending != NULL;
     }
-    hdi_mark *to = marks.at.few;
-    if (count > HDI_MARKS_FEW) {
+    hdi_point *to = points.at.few;
+    if (count > HDI_POINTS_FEW) {
         to = hdi_blocks_host_memory(&b->config, count * sizeof *to);
         if (to == NULL) {
             return false;
         }
-        marks.room = count;
-        marks.at.many = to;
+        points.room = count;
+        points.at.many = to;
     }
-    hdi_mark *next = to;
+    hdi_point *next = to;
     for (const hdi_block *k = first; k != NULL && k->start < end; k = k->after) {
         for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
-            *next++ = n->mark;
+            *next++ = n->point;
         }
     }
-    marks.count = sets > 1 ? put_in_order(to, count) : count;
-    *out = marks;
+    points.count = sets > 1 ? put_in_order(to, count) : count;
+    *out = points;
     return true;
 }

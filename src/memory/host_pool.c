@@ -146,7 +146,7 @@ static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_or
 
 /* Takes a block that is there. `wait`: also one that work still uses. NOT_FOUND, HOST_MEMORY: without a message;
  * *origin is WAITED if there is one that work still uses. */
-static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_marks *inherited, hdi_origin *origin)
+static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_points *inherited, hdi_origin *origin)
 {
     for (;;) {
         hdi_host_space *s = open_space(pool);
@@ -162,8 +162,8 @@ static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_m
             return status;
         }
         if (notice_losses(pool)) { /* what counted as finished just now may not be */
-            hdi_blocks_free(s->blocks, taken.offset, hdi_marks_data(&taken.inherited), taken.inherited.count);
-            hdi_marks_release(&taken.inherited);
+            hdi_blocks_free(s->blocks, taken.offset, hdi_points_data(&taken.inherited), taken.inherited.count);
+            hdi_points_release(&taken.inherited);
             continue;
         }
         const hdi_superblock *in = superblock_of(s, taken.offset);
@@ -188,7 +188,7 @@ static bool may_pin(const hdi_host_pool *pool, size_t bytes)
 
 /* Takes a block of which no more than this is known: its size and whose it is. NOT_FOUND: memory has to be pinned for
  * it. */
-static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inherited)
+static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_origin origin;
     hd_status status = take(pool, false, out, inherited, &origin);
@@ -339,7 +339,7 @@ static void unreserve(hdi_host_pool *pool, size_t bytes)
 
 /* Pins a superblock, which the limit has been asked for, and takes the block, from it or from what became free
  * meanwhile. */
-static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_marks *inherited)
+static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_pinned pinned;
     hd_status status = hdi_pinned_alloc(pool->config.pinned, bytes, &pinned);
@@ -362,7 +362,7 @@ static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi
 }
 
 /* NOT_FOUND: a device was lost between pinning and taking; again. */
-static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inherited)
+static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     size_t need = round_up(out->bytes, pool->page);
     pthread_mutex_lock(&pool->lock);
@@ -424,7 +424,7 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
 }
 
 /* Behind what find() did not find. */
-static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_marks *inherited)
+static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hd_status status;
     hd_error before;
@@ -455,7 +455,7 @@ static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_mark
     return status;
 }
 
-hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_marks *inherited)
+hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited)
 {
     if (bytes == 0) {
         return hdi_fail(HD_ERROR_ARGUMENT, "pinned memory: 0 bytes");
@@ -486,7 +486,7 @@ void hdi_host_pool_count_failure(hdi_host_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_mark *marks, size_t n_marks)
+void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_point *points, size_t n_points)
 {
     if (block->space == NULL) {
         return;
@@ -494,7 +494,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_ma
     hdi_host_pool_info *info = &pool->info;
     pthread_mutex_lock(&pool->lock);
     notice_losses(pool); /* while it is live */
-    hdi_blocks_free(block->space->blocks, block->offset, marks, n_marks);
+    hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
     info->taken_bytes -= round_up(block->bytes, pool->page);
     if (block->own) {
         info->own_bytes -= block->bytes;

@@ -4,7 +4,7 @@
  * where much is held; a block above 16 MiB gets one of its size), which are kept when they are free. A block lies in
  * one superblock: a copy must not cross from one registration into another.
  *
- * A block may be freed while work still uses it. Its next owner is given the marks of that work to wait for; blocks
+ * A block may be freed while work still uses it. Its next owner is given the points of that work to wait for; blocks
  * that nobody uses any more are preferred, and as long as little is held, so is pinning more.
  *
  * In this process a lost device may go on writing although its work counts as finished. What was in use then is neither
@@ -28,8 +28,8 @@ typedef struct hdi_host_pool_config {
     uint64_t limit_bytes;    /* of pinned memory, rounded down to pages */
     /* The next two are called under `lock`. As in hdi_blocks_config; false for good where a device was lost that may go
      * on. */
-    bool (*finished)(void *context, hdi_mark mark);
-    /* Bit per device that was lost and may go on writing. Set before any mark is finished by that. NULL: there is none
+    bool (*finished)(void *context, hdi_point point);
+    /* Bit per device that was lost and may go on writing. Set before any point is finished by that. NULL: there is none
      * ever. */
     uint64_t (*lost)(void *context);
     void *context;
@@ -68,14 +68,14 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned);
 /* Takes a block of whole pages. `own`: for the library itself. `inherited`: work to wait for before the first use; to
  * be released by the caller. Errors, with outputs untouched: ARGUMENT (0 bytes), HOST_MEMORY (the limit, too), and
  * those of hdi_pinned_alloc. */
-hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_marks *inherited);
+hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited);
 
 /* The program was refused memory; how often it was tried before is the caller's business. */
 void hdi_host_pool_count_failure(hdi_host_pool *pool);
 
-/* Gives a block back at once; `marks` as for hdi_blocks_free. Cannot fail. No block, or one given back before:
+/* Gives a block back at once; `points` as for hdi_blocks_free. Cannot fail. No block, or one given back before:
  * ignored. */
-void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_mark *marks, size_t n_marks);
+void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_point *points, size_t n_points);
 
 /* Unpins superblocks that nobody uses until no more than keep_bytes of them are left. *freed (may be NULL): how much
  * that was. Errors: DRIVER (the driver did not let go; the rest is unpinned all the same, and what it keeps counts as

@@ -58,10 +58,10 @@ static bool note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 /* ---- the pool --------------------------------------------------------------------------------------------------- */
 
 /* The window holds no work, so nobody needs to wait for any. */
-static bool always_finished(void *context, hdi_mark mark)
+static bool always_finished(void *context, hdi_point point)
 {
     (void)context;
-    (void)mark;
+    (void)point;
     return true;
 }
 
@@ -161,7 +161,7 @@ static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
         return hdi_shm_create("heddle-pinned", bytes, out);
     }
     size_t offset;
-    hdi_marks none;
+    hdi_points none;
     hd_status status = hdi_blocks_alloc(pool->blocks, bytes, 0, &offset, &none);
     if (status == HD_ERROR_NOT_FOUND) {
         hdi_blocks_info info;

@@ -16,8 +16,8 @@ typedef struct retired {
     struct retired *next;
     int peer;
     view view;
-    size_t n_marks; /* work of the peer that may use it */
-    hdi_mark marks[];
+    size_t n_points; /* work of the peer that may use it */
+    hdi_point points[];
 } retired;
 
 struct hdi_shares {
@@ -110,15 +110,15 @@ void hdi_unshare(void *context, int peer_index, uint64_t at, uint64_t bytes)
 /* The view goes when everything submitted to the peer so far is finished. */
 static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
 {
-    retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->marks[0]);
+    retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->points[0]);
     if (!r) {
         return; /* it stays mapped until the peer's worker ends */
     }
     *r = (retired){.peer = peer->index, .view = v};
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
-        hdi_mark mark = {(uint32_t)peer->index * HDI_LANES_MAX + i, hdi_lane_submitted(peer, i)};
-        if (!hdi_mark_done(peer->runtime, mark)) {
-            r->marks[r->n_marks++] = mark;
+        hdi_point point = {(uint32_t)peer->index * HDI_LANES_MAX + i, hdi_lane_submitted(peer, i)};
+        if (!hdi_point_done(peer->runtime, point)) {
+            r->points[r->n_points++] = point;
         }
     }
     r->next = shares->retired;
@@ -156,8 +156,8 @@ bool hdi_shares_reap(hd_runtime *rt)
     for (retired **link = &shares->retired; *link;) {
         retired *r = *link;
         bool busy = false;
-        for (size_t i = 0; i < r->n_marks && !busy; i++) {
-            busy = !hdi_mark_done(rt, r->marks[i]);
+        for (size_t i = 0; i < r->n_points && !busy; i++) {
+            busy = !hdi_point_done(rt, r->points[i]);
         }
         if (busy) {
             link = &r->next;

@@ -14,9 +14,9 @@
 #include "worker/remote.h"
 #include "worker/workers.h"
 
-static bool mark_finished(void *context, hdi_mark mark)
+static bool point_finished(void *context, hdi_point point)
 {
-    return hdi_mark_done(context, mark);
+    return hdi_point_done(context, point);
 }
 
 static void take_limits(hdi_device *device)
@@ -137,7 +137,7 @@ hd_status hdi_device_equip(hdi_device *device)
         .share_context = device,
         .relieve = hdi_buffers_relieve,
         .relieve_context = device,
-        .finished = mark_finished,
+        .finished = point_finished,
         .finished_context = rt,
     };
     hd_status status = hdi_arena_create(&config, &device->arena);

@@ -58,7 +58,7 @@ typedef struct arguments {
 } arguments;
 
 static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hdi_plan *plan, hd_lane *lane,
-                        hdi_mark *after, hd_ticket *out)
+                        hdi_point *after, hd_ticket *out)
 {
     if (job->dst.losses == HDI_LOST || job->src.losses == HDI_LOST) {
         const struct hd_buffer *lost = job->dst.losses == HDI_LOST ? job->dst.buffer : job->src.buffer;
@@ -97,13 +97,13 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
     hd_ticket ticket;
     status = hdi_launch_among(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, among, job->who, &ticket);
     if (!status) {
-        *after = hdi_ticket_mark(ticket);
+        *after = hdi_ticket_point(ticket);
         *out = ticket;
     }
     return status;
 }
 
-hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_mark *after, hd_ticket *out)
+hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out)
 {
     const hdi_plan_device facts = {strcmp(job->rt->provider, "host") != 0,
                                    (uint32_t)lane->device->facts.multiprocessors};
@@ -134,7 +134,7 @@ hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *
 }
 
 hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes,
-                               hdi_mark *after, hd_ticket *out)
+                               hdi_point *after, hd_ticket *out)
 {
     const hdi_box box = hdi_box_of_bytes(bytes);
     const hdi_transfer transfer = {.to = job->dst,
@@ -146,7 +146,7 @@ hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint6
                                    .after = *after};
     hd_status status = hdi_transfer_run(&transfer, out);
     if (!status) {
-        *after = hdi_ticket_mark(*out);
+        *after = hdi_ticket_point(*out);
     }
     return status;
 }
@@ -255,7 +255,7 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
         hdi_layout layout;
         layout_of(dst, &fitted, &job, &layout);
         uint64_t bytes = to.elements * layout.element;
-        hdi_mark after = {0, 0};
+        hdi_point after = {0, 0};
         hdi_device *device;
         if (hdi_layout_is_run(&layout) && !wish) {
             status = hdi_tensor_run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes,

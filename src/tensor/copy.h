@@ -25,11 +25,11 @@ hd_lane *hdi_tensor_lane(hdi_device *device, uint64_t bytes);
 /* Moves the elements of a layout, which need not be tidy, by kernels in a lane whose device reaches both buffers. *after: what the first launch
  * comes after, as one of several parts (hdi_among), and then the last launch. *out: the last one's ticket.
  * Errors: as hdi_launch_among and hd_kernel_get; UNSUPPORTED: a wish that cannot be granted. */
-hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_mark *after, hd_ticket *out);
+hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out);
 
 /* Moves a run of bytes, as hd_copy does: `dst_at` and `src_at` in the buffers. Errors: as hd_copy. */
 hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes,
-                               hdi_mark *after, hd_ticket *out);
+                               hdi_point *after, hd_ticket *out);
 
 /* staged.c: the same where no device reaches both buffers: through memory on either device, so much at a time, and a copy between the two.
  * `to`, `from`: the devices. Errors: as hd_tensor_copy. */

@@ -19,7 +19,7 @@ typedef struct staging {
     hd_lane *to_lane, *from_lane;              /* for kernels */
     hd_buffer *packed[TURNS], *arrived[TURNS]; /* NULL: not needed so far */
     int turn;
-    hdi_mark done; /* of the part before: the last one's end is that of all */
+    hdi_point done; /* of the part before: the last one's end is that of all */
     hd_ticket *last;
 } staging;
 
@@ -88,7 +88,7 @@ static hd_status move_part(staging *s, const hdi_layout *l)
         status = scratch(s, s->from, packed);
         if (!status) {
             hdi_tensor_job half = job_with(job, *packed, true);
-            hdi_mark none = {0, 0};
+            hdi_point none = {0, 0};
             pack.dst += half.dst_address;
             status = hdi_tensor_run(&half, pack, s->from_lane, &none, s->last);
             way.src = half.dst;
@@ -101,7 +101,7 @@ static hd_status move_part(staging *s, const hdi_layout *l)
     status = status ? status : scratch(s, s->to, arrived);
     if (!status) {
         hdi_tensor_job half = job_with(job, *arrived, false);
-        hdi_mark none = {0, 0};
+        hdi_point none = {0, 0};
         way.dst = half.src;
         unpack.src += half.src_address;
         status = hdi_tensor_run_bytes(&way, 0, from_at, bytes, &none, s->last);

@@ -160,7 +160,7 @@ static void chunks(void **state)
             hd_ticket use;
             CONF_OK(hd_copy(hdi_buffer_handle(taken[i]->buffer), 0, s.x, 0, bytes, &use));
             if (given) {
-                hdi_staging_give(s.runtime, taken[i], (hdi_mark){hdi_lane_any(use.lane)->global, use.sequence});
+                hdi_staging_give(s.runtime, taken[i], (hdi_point){hdi_lane_any(use.lane)->global, use.sequence});
             }
         }
         NAMED(hd_read_box(s.y, 0, got, &rows), "hd_read_box", IN_USE);

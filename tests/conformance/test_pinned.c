@@ -273,7 +273,7 @@ static void *storm(void *argument)
 {
     pool_thread *t = argument;
     hd_buffer *slots[SLOTS] = {NULL};
-    uint8_t marks[SLOTS] = {0};
+    uint8_t points[SLOTS] = {0};
     size_t sizes[SLOTS] = {0};
     for (int step = 0; step < STEPS; step++) {
         size_t i = conf_below(&t->random, SLOTS);
@@ -287,11 +287,11 @@ static void *storm(void *argument)
                 continue;
             }
             sizes[i] = size;
-            marks[i] = (uint8_t)conf_next(&t->random);
-            memset(map(slots[i], HD_WRITE), marks[i], size);
+            points[i] = (uint8_t)conf_next(&t->random);
+            memset(map(slots[i], HD_WRITE), points[i], size);
         } else {
             const uint8_t *p = map(slots[i], HD_READ);
-            CONF_TRUE(p[0] == marks[i] && p[sizes[i] / 2] == marks[i] && p[sizes[i] - 1] == marks[i]);
+            CONF_TRUE(p[0] == points[i] && p[sizes[i] / 2] == points[i] && p[sizes[i] - 1] == points[i]);
             if (conf_chance(&t->random, 50)) { /* it is freed while this is under way */
                 CONF_OK(hd_copy(shared, (size_t)t->number * 3 * MIB, slots[i], 0, sizes[i], NULL));
             }

@@ -9,7 +9,7 @@
 #define LANES 6
 
 typedef struct byte_model {
-    hdi_mark writer;
+    hdi_point writer;
     uint64_t reader[LANES]; /* position per lane, 0: none */
 } byte_model;
 
@@ -35,9 +35,9 @@ static void free_runtime(hd_runtime *rt)
     free(rt);
 }
 
-static bool is_unfinished(hd_runtime *rt, hdi_mark mark)
+static bool is_unfinished(hd_runtime *rt, hdi_point point)
 {
-    return mark.position && !hdi_mark_done(rt, mark);
+    return point.position && !hdi_point_done(rt, point);
 }
 
 static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uint64_t at)
@@ -55,34 +55,34 @@ static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uin
      * since: then the writer waits for it. */
     uint64_t seen[LANES] = {0};
     for (uint32_t i = 0; i < s->n_readers; i++) {
-        hdi_mark mark = hdi_segment_readers(s)[i];
-        assert_int_equal(seen[mark.lane], 0);
-        seen[mark.lane] = mark.position;
-        assert_true(mark.position <= model[at].reader[mark.lane]);
+        hdi_point point = hdi_segment_readers(s)[i];
+        assert_int_equal(seen[point.lane], 0);
+        seen[point.lane] = point.position;
+        assert_true(point.position <= model[at].reader[point.lane]);
     }
     uint32_t n_wide;
     const hdi_wide_reader *wide = hdi_uses_wide(u, &n_wide);
     for (uint32_t i = 0; i < n_wide; i++) {
-        uint64_t *position = &seen[wide[i].mark.lane];
+        uint64_t *position = &seen[wide[i].point.lane];
         bool here =
-            wide[i].low <= at && at < wide[i].high && model[at].reader[wide[i].mark.lane] >= wide[i].mark.position;
-        *position = here && wide[i].mark.position > *position ? wide[i].mark.position : *position;
+            wide[i].low <= at && at < wide[i].high && model[at].reader[wide[i].point.lane] >= wide[i].point.position;
+        *position = here && wide[i].point.position > *position ? wide[i].point.position : *position;
     }
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        if (is_unfinished(rt, (hdi_mark){lane, model[at].reader[lane]})) {
+        if (is_unfinished(rt, (hdi_point){lane, model[at].reader[lane]})) {
             assert_int_equal(seen[lane], model[at].reader[lane]);
         }
     }
 }
 
 /* What a submission does to a record. */
-static void use(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_mark mark)
+static void use(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool write, hdi_point point)
 {
     hdi_leaf *garbage = NULL;
     hdi_uses_settle(rt, u, low, high);
     hdi_uses_tidy(rt, u, 0);
     assert_true(hdi_uses_prepare(rt, u, 0, low, high, write));
-    hdi_uses_commit(u, low, high, write, mark, &garbage);
+    hdi_uses_commit(u, low, high, write, point, &garbage);
     hdi_leaves_free(garbage);
 }
 
@@ -111,14 +111,14 @@ static void follow_model(hd_runtime *rt, bool narrow)
             low = 0;
             high = BYTES;
         }
-        hdi_mark mark = {lane, ++position[lane]};
-        use(rt, &u, low, high, write, mark);
+        hdi_point point = {lane, ++position[lane]};
+        use(rt, &u, low, high, write, point);
         for (uint64_t at = low; at < high; at++) {
             if (write) {
                 memset(&model[at], 0, sizeof model[at]);
-                model[at].writer = mark;
+                model[at].writer = point;
             } else {
-                model[at].reader[lane] = mark.position;
+                model[at].reader[lane] = point.position;
             }
         }
         if (rand() % (narrow ? 20 : 5) == 0) {
@@ -146,27 +146,27 @@ static void records_say_what_a_model_of_bytes_says(void **state)
     free_runtime(rt);
 }
 
-static void pending_marks_are_unfinished_and_once_per_lane(void **state)
+static void pending_points_are_unfinished_and_once_per_lane(void **state)
 {
     (void)state;
     hd_runtime *rt = fake_runtime();
     hdi_uses u;
     hdi_uses_init(&u, BYTES);
-    use(rt, &u, 0, 32, true, (hdi_mark){1, 5});
-    use(rt, &u, 16, 64, false, (hdi_mark){1, 9});
-    use(rt, &u, 0, BYTES, false, (hdi_mark){2, 3});
-    hdi_mark marks[8];
-    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, marks, 8), 2);
-    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, false, marks, 8), 1);
-    assert_int_equal(hdi_uses_pending(rt, &u, 64, BYTES, false, marks, 8), 0);
-    assert_int_equal(hdi_uses_pending(rt, &u, 64, BYTES, true, marks, 8), 1);
-    assert_int_equal(marks[0].lane, 2);
+    use(rt, &u, 0, 32, true, (hdi_point){1, 5});
+    use(rt, &u, 16, 64, false, (hdi_point){1, 9});
+    use(rt, &u, 0, BYTES, false, (hdi_point){2, 3});
+    hdi_point points[8];
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, points, 8), 2);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, false, points, 8), 1);
+    assert_int_equal(hdi_uses_pending(rt, &u, 64, BYTES, false, points, 8), 0);
+    assert_int_equal(hdi_uses_pending(rt, &u, 64, BYTES, true, points, 8), 1);
+    assert_int_equal(points[0].lane, 2);
     atomic_store(&rt->devices[0]->channel.lanes[2].done, 3);
-    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, marks, 8), 1);
-    assert_int_equal(marks[0].lane, 1);
-    assert_int_equal(marks[0].position, 9);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, points, 8), 1);
+    assert_int_equal(points[0].lane, 1);
+    assert_int_equal(points[0].position, 9);
     atomic_store(&rt->devices[0]->channel.lanes[1].done, 9);
-    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, marks, 8), 0);
+    assert_int_equal(hdi_uses_pending(rt, &u, 0, BYTES, true, points, 8), 0);
     hdi_uses_release(&u);
     free_runtime(rt);
 }
@@ -185,12 +185,12 @@ static void a_record_has_as_many_parts_as_are_under_way(void **state)
         hdi_uses_init(&u, parts);
         atomic_store(&lane->done, 0);
         for (uint64_t i = 0; i < parts; i++) {
-            use(rt, &u, i, i + 1, write, (hdi_mark){1, i + 1});
+            use(rt, &u, i, i + 1, write, (hdi_point){1, i + 1});
             atomic_store(&lane->done, i < under_way ? 0 : i - under_way);
             assert_true(count(&u) <= 4 * HDI_LEAF_SEGMENTS + under_way);
         }
         assert_true(hdi_uses_check(&u, parts));
-        hdi_mark bad = hdi_uses_failed_writer(rt, &u, 0, parts);
+        hdi_point bad = hdi_uses_failed_writer(rt, &u, 0, parts);
         assert_int_equal(bad.position, write ? failed : 0);
         assert_int_equal(hdi_uses_failed_writer(rt, &u, 0, failed - 1).position, 0);
         assert_int_equal(hdi_uses_failed_writer(rt, &u, failed, parts).position, 0);
@@ -211,13 +211,13 @@ static void a_use_of_the_whole_buffer_leaves_one_part(void **state)
         hdi_uses_init(&u, parts);
         atomic_store(&lane->done, 0);
         for (uint64_t i = 0; i < parts; i++) {
-            use(rt, &u, i, i + 1, true, (hdi_mark){1, i + 1});
+            use(rt, &u, i, i + 1, true, (hdi_point){1, i + 1});
         }
-        use(rt, &u, 0, parts, false, (hdi_mark){2, 1});
+        use(rt, &u, 0, parts, false, (hdi_point){2, 1});
         assert_int_equal(count(&u), parts);
         atomic_store(&lane->done, write ? 0 : parts);
         atomic_store(&rt->devices[0]->channel.lanes[2].done, write ? 0 : 1);
-        use(rt, &u, 0, parts, write, (hdi_mark){3, 1});
+        use(rt, &u, 0, parts, write, (hdi_point){3, 1});
         assert_int_equal(count(&u), 1);
         assert_null(u.parts);
         atomic_store(&rt->devices[0]->channel.lanes[2].done, 0);
@@ -237,18 +237,18 @@ static void many_readers_that_have_finished_leave_no_trace(void **state)
         hdi_uses_init(&u, BYTES);
         for (uint32_t lane = 0; lane < LANES; lane++) {
             atomic_store(&rt->devices[0]->channel.lanes[lane].done, 0);
-            hdi_mark mark = {lane, 1};
+            hdi_point point = {lane, 1};
             if (inherited) {
-                assert_true(hdi_uses_inherit(rt, &u, mark));
+                assert_true(hdi_uses_inherit(rt, &u, point));
             } else {
-                use(rt, &u, 0, BYTES, false, mark);
+                use(rt, &u, 0, BYTES, false, point);
             }
         }
         for (uint32_t lane = 0; lane < LANES; lane++) {
             assert_false(hdi_uses_only_in(&u, 1, 0));
             assert_int_equal(hdi_uses_state(rt, &u, 0, BYTES), HDI_USES_READ);
             atomic_store(&rt->devices[0]->channel.lanes[lane].done, 1);
-            use(rt, &u, 0, BYTES, false, (hdi_mark){1, 2}); /* and is the only one in the end */
+            use(rt, &u, 0, BYTES, false, (hdi_point){1, 2}); /* and is the only one in the end */
             assert_true(hdi_uses_check(&u, BYTES));
         }
         assert_true(hdi_uses_only_in(&u, 1, 0));
@@ -268,13 +268,13 @@ static void what_is_finished_goes_although_nobody_asks(void **state)
     for (int r = 0; r < records; r++) {
         hdi_uses_init(&u[r], parts);
         for (uint64_t i = 0; i < parts; i++) {
-            use(rt, &u[r], i, i + 1, true, (hdi_mark){1, ++position});
+            use(rt, &u[r], i, i + 1, true, (hdi_point){1, ++position});
         }
         assert_int_equal(count(&u[r]), parts);
         atomic_store(&rt->devices[0]->channel.lanes[1].done, position);
     }
     for (uint64_t i = 0; i < records * parts; i++) {
-        use(rt, &u[0], i % parts, i % parts + 1, false, (hdi_mark){1, ++position});
+        use(rt, &u[0], i % parts, i % parts + 1, false, (hdi_point){1, ++position});
         atomic_store(&rt->devices[0]->channel.lanes[1].done, position);
     }
     for (int r = 0; r < records; r++) {
@@ -289,48 +289,48 @@ static void a_record_of_one_lane_says_so(void **state)
 {
     (void)state;
     hd_runtime *rt = fake_runtime();
-    hdi_mark last = {0, 0};
+    hdi_point last = {0, 0};
     hdi_uses u;
     hdi_uses_init(&u, BYTES);
     assert_true(hdi_uses_of_lane(&u, 2, &last));
     assert_int_equal(last.position, 0);
-    use(rt, &u, 0, BYTES, true, (hdi_mark){2, 3});
-    use(rt, &u, 8, 16, false, (hdi_mark){2, 9});
-    use(rt, &u, 12, 40, true, (hdi_mark){2, 5});
+    use(rt, &u, 0, BYTES, true, (hdi_point){2, 3});
+    use(rt, &u, 8, 16, false, (hdi_point){2, 9});
+    use(rt, &u, 12, 40, true, (hdi_point){2, 5});
     assert_true(count(&u) > 1);
     assert_true(hdi_uses_of_lane(&u, 2, &last));
     assert_int_equal(last.lane, 2);
     assert_int_equal(last.position, 9);
     assert_false(hdi_uses_of_lane(&u, 3, &last));
-    use(rt, &u, 64, 72, false, (hdi_mark){4, 1});
+    use(rt, &u, 64, 72, false, (hdi_point){4, 1});
     assert_false(hdi_uses_of_lane(&u, 2, &last));
-    hdi_uses_renew(&u, BYTES, (hdi_mark){2, 9});
+    hdi_uses_renew(&u, BYTES, (hdi_point){2, 9});
     assert_true(hdi_uses_of_lane(&u, 2, &last));
     assert_int_equal(last.position, 9);
-    use(rt, &u, 0, BYTES, true, (hdi_mark){5, 1});
+    use(rt, &u, 0, BYTES, true, (hdi_point){5, 1});
     assert_false(hdi_uses_of_lane(&u, 2, &last));
     hdi_uses_release(&u);
     free_runtime(rt);
 }
 
 /* Many reads of one lane make it a wide reader. */
-static void a_wide_reader_counts_among_the_marks(void **state)
+static void a_wide_reader_counts_among_the_points(void **state)
 {
     (void)state;
     hd_runtime *rt = fake_runtime();
     hdi_uses u;
-    hdi_mark last;
+    hdi_point last;
     hdi_uses_init(&u, BYTES);
     for (uint64_t i = 0; i < BYTES; i++) {
-        use(rt, &u, i, i + 1, true, (hdi_mark){1, i + 1});
+        use(rt, &u, i, i + 1, true, (hdi_point){1, i + 1});
     }
-    use(rt, &u, 0, BYTES, false, (hdi_mark){1, 200});
+    use(rt, &u, 0, BYTES, false, (hdi_point){1, 200});
     uint32_t n_wide;
     hdi_uses_wide(&u, &n_wide);
     assert_int_equal(n_wide, 1);
     assert_true(hdi_uses_of_lane(&u, 1, &last));
     assert_int_equal(last.position, 200);
-    use(rt, &u, 0, BYTES, false, (hdi_mark){3, 1});
+    use(rt, &u, 0, BYTES, false, (hdi_point){3, 1});
     assert_false(hdi_uses_of_lane(&u, 1, &last));
     hdi_uses_release(&u);
     free_runtime(rt);
@@ -344,19 +344,19 @@ static void memory_of_parts_is_kept_for_the_next_record(void **state)
     enum { records = 20 };
     hdi_uses u[records];
     hdi_uses_init(&u[0], BYTES);
-    use(rt, &u[0], 8, 16, true, (hdi_mark){1, 1});
+    use(rt, &u[0], 8, 16, true, (hdi_point){1, 1});
     const hdi_parts *parts = u[0].parts;
-    hdi_uses_renew(&u[0], BYTES, (hdi_mark){1, 1});
+    hdi_uses_renew(&u[0], BYTES, (hdi_point){1, 1});
     assert_null(u[0].parts);
     assert_ptr_equal(rt->parts[0].spare, parts);
-    use(rt, &u[0], 32, 40, false, (hdi_mark){2, 1});
+    use(rt, &u[0], 32, 40, false, (hdi_point){2, 1});
     assert_ptr_equal(u[0].parts, parts);
     assert_true(hdi_uses_check(&u[0], BYTES));
     assert_int_equal(count(&u[0]), 3);
     hdi_uses_release(&u[0]);
     for (int i = 0; i < records; i++) {
         hdi_uses_init(&u[i], BYTES);
-        use(rt, &u[i], 8, 16, true, (hdi_mark){1, 1});
+        use(rt, &u[i], 8, 16, true, (hdi_point){1, 1});
     }
     for (int i = 0; i < records; i++) {
         hdi_uses_release(&u[i]);
@@ -371,12 +371,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_has_as_many_parts_as_are_under_way),
         cmocka_unit_test(records_say_what_a_model_of_bytes_says),
-        cmocka_unit_test(pending_marks_are_unfinished_and_once_per_lane),
+        cmocka_unit_test(pending_points_are_unfinished_and_once_per_lane),
         cmocka_unit_test(a_use_of_the_whole_buffer_leaves_one_part),
         cmocka_unit_test(many_readers_that_have_finished_leave_no_trace),
         cmocka_unit_test(what_is_finished_goes_although_nobody_asks),
         cmocka_unit_test(a_record_of_one_lane_says_so),
-        cmocka_unit_test(a_wide_reader_counts_among_the_marks),
+        cmocka_unit_test(a_wide_reader_counts_among_the_points),
         cmocka_unit_test(memory_of_parts_is_kept_for_the_next_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,7 +97,7 @@ static void what_had_not_begun_is_not_named(void **state)
         launch(a, i);
     }
     is_at(a, 4, 0);
-    atomic_store(&a->shared->begun, 2); /* a mark stands there that was not passed */
+    atomic_store(&a->shared->begun, 2); /* a point stands there that was not passed */
     hdi_device_lose(&f->devices[0], ILLEGAL_ADDRESS);
     told(f, a, 2, a, 1, "launch", "it is one of the 2 launches");
     not_told("never started");

@@ -4,10 +4,10 @@
 _Atomic uint64_t tool_finished_to[TOOL_LANES];
 hdi_port *tool_port;
 
-bool tool_finished(void *context, hdi_mark mark)
+bool tool_finished(void *context, hdi_point point)
 {
     (void)context;
-    return mark.position <= atomic_load_explicit(&tool_finished_to[mark.lane], memory_order_acquire);
+    return point.position <= atomic_load_explicit(&tool_finished_to[point.lane], memory_order_acquire);
 }
 
 hdi_arena_config tool_config(size_t limit)
@@ -72,10 +72,10 @@ hdi_arena_info tool_info(hdi_arena *arena)
 
 hd_status tool_take_in(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out)
 {
-    hdi_marks marks;
-    hd_status status = hdi_arena_alloc(arena, lane, bytes, out, &marks);
+    hdi_points points;
+    hd_status status = hdi_arena_alloc(arena, lane, bytes, out, &points);
     if (status == HD_OK) {
-        hdi_marks_release(&marks);
+        hdi_points_release(&points);
     }
     return status;
 }
@@ -87,6 +87,6 @@ hd_status tool_take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out)
 
 void tool_give(hdi_arena *arena, hdcu_deviceptr at, uint32_t lane, uint64_t position)
 {
-    hdi_mark mark = {lane, position};
-    hdi_arena_free(arena, at, &mark, position != 0);
+    hdi_point point = {lane, position};
+    hdi_arena_free(arena, at, &point, position != 0);
 }

@@ -17,7 +17,7 @@
 
 /* What the test says has finished: everything up to here, per lane. */
 extern _Atomic uint64_t tool_finished_to[TOOL_LANES];
-bool tool_finished(void *context, hdi_mark mark); /* for hdi_arena_config */
+bool tool_finished(void *context, hdi_point point); /* for hdi_arena_config */
 
 extern hdi_port *tool_port;
 
@@ -36,7 +36,7 @@ hdi_arena_info tool_info(hdi_arena *arena);
 /* Takes for lane 0 and forgets what was inherited. */
 hd_status tool_take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out);
 hd_status tool_take_in(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out);
-/* Gives back with one mark, or at position 0 with none. */
+/* Gives back with one point, or at position 0 with none. */
 void tool_give(hdi_arena *arena, hdcu_deviceptr at, uint32_t lane, uint64_t position);
 
 #endif

@@ -4,10 +4,10 @@
 uint64_t finished_to[256];
 long allocations_left = -1;
 
-static bool finished(void *context, hdi_mark mark)
+static bool finished(void *context, hdi_point point)
 {
     const uint64_t *to = context;
-    return mark.position <= to[mark.lane];
+    return point.position <= to[point.lane];
 }
 
 static void *allocate(size_t bytes)
@@ -63,9 +63,9 @@ hdi_blocks *blocks_make_gap(size_t limit, size_t wall)
 size_t blocks_take(hdi_blocks *b, size_t bytes, uint32_t lane)
 {
     size_t offset = 0;
-    hdi_marks marks;
-    assert_ok(hdi_blocks_alloc(b, bytes, lane, &offset, &marks));
-    assert_int_equal(marks.count, 0);
+    hdi_points points;
+    assert_ok(hdi_blocks_alloc(b, bytes, lane, &offset, &points));
+    assert_int_equal(points.count, 0);
     assert_int_equal(offset % G, 0);
     assert_true(hdi_blocks_size(b, offset) >= bytes);
     blocks_check(b);
@@ -74,8 +74,8 @@ size_t blocks_take(hdi_blocks *b, size_t bytes, uint32_t lane)
 
 void blocks_give(hdi_blocks *b, size_t offset, uint32_t lane, uint64_t position)
 {
-    hdi_mark mark = {lane, position};
-    hdi_blocks_free(b, offset, &mark, 1);
+    hdi_point point = {lane, position};
+    hdi_blocks_free(b, offset, &point, 1);
     blocks_check(b);
 }
 

@@ -28,7 +28,7 @@ hdi_blocks_info blocks_info(const hdi_blocks *b);
 
 /* Allocates where there must be room and nothing to wait for. */
 size_t blocks_take(hdi_blocks *b, size_t bytes, uint32_t lane);
-/* Frees with one mark. */
+/* Frees with one point. */
 void blocks_give(hdi_blocks *b, size_t offset, uint32_t lane, uint64_t position);
 
 #endif

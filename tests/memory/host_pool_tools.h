@@ -88,10 +88,10 @@ static inline hdi_port *port_of(void *context, int number)
     return &device.port;
 }
 
-static inline bool finished(void *context, hdi_mark mark)
+static inline bool finished(void *context, hdi_point point)
 {
     assert_ptr_equal(context, done_to);
-    return atomic_load(&done_to[mark.lane]) >= mark.position && !(atomic_load(&lost) >> mark.lane & 1);
+    return atomic_load(&done_to[point.lane]) >= point.position && !(atomic_load(&lost) >> point.lane & 1);
 }
 
 static inline uint64_t lost_devices(void *context)
@@ -144,16 +144,16 @@ static inline hdi_host_pool_info info_of(hdi_host_pool *pool)
     return info;
 }
 
-/* A block; *waits: how many marks come with it. */
+/* A block; *waits: how many points come with it. */
 static inline hdi_host_block take_from(hdi_host_pool *pool, size_t bytes, size_t *waits)
 {
     hdi_host_block block = {0};
-    hdi_marks inherited;
+    hdi_points inherited;
     assert_ok(hdi_host_pool_take(pool, bytes, false, &block, &inherited));
     assert_int_equal((uintptr_t)block.host % page, 0);
     assert_int_equal(block.device, (uintptr_t)block.host);
     *waits = inherited.count;
-    hdi_marks_release(&inherited);
+    hdi_points_release(&inherited);
     return block;
 }
 
@@ -174,13 +174,13 @@ static inline void give(hdi_host_pool *pool, hdi_host_block *block)
 
 static inline void give_in_use(hdi_host_pool *pool, hdi_host_block *block, uint32_t lane, uint64_t position)
 {
-    hdi_host_pool_give(pool, block, &(hdi_mark){lane, position}, 1);
+    hdi_host_pool_give(pool, block, &(hdi_point){lane, position}, 1);
 }
 
 static inline void fails(hdi_host_pool *pool, size_t bytes, hd_status status)
 {
     hdi_host_block block = {.offset = 7};
-    hdi_marks inherited;
+    hdi_points inherited;
     assert_status(hdi_host_pool_take(pool, bytes, false, &block, &inherited), status);
     assert_int_equal(block.offset, 7);
 }

@@ -131,36 +131,36 @@ static void keeps_to_its_limit(void **unused)
     tool_end(arena);
 }
 
-static void hands_on_marks(void **unused)
+static void hands_on_points(void **unused)
 {
     (void)unused;
     hdi_arena *arena = tool_make(64 * MIB, 0);
     hdcu_deviceptr at;
     assert_ok(tool_take(arena, 64 * MIB, &at));
-    hdi_mark marks[] = {{4, 7}, {5, 8}, {6, 9}};
+    hdi_point points[] = {{4, 7}, {5, 8}, {6, 9}};
     atomic_store(&tool_finished_to[5], 8);
-    hdi_arena_free(arena, at, marks, 3);
+    hdi_arena_free(arena, at, points, 3);
     assert_int_equal(tool_info(arena).waiting_bytes, 64 * MIB);
     assert_int_equal(tool_info(arena).idle_bytes, 0);
     assert_int_equal(hdi_arena_free_bytes(arena), 0);
     /* large and small blocks, of which there is no other memory */
     size_t sizes[] = {3 * MIB, 300};
     for (int i = 0; i < 2; i++) {
-        hdi_marks got;
+        hdi_points got;
         assert_ok(hdi_arena_alloc(arena, 4, sizes[i], &at, &got));
         assert_int_equal(got.count, 2);
-        assert_int_equal(hdi_marks_data(&got)[0].lane, 4);
-        assert_int_equal(hdi_marks_data(&got)[1].position, 9);
-        hdi_marks_release(&got);
+        assert_int_equal(hdi_points_data(&got)[0].lane, 4);
+        assert_int_equal(hdi_points_data(&got)[1].position, 9);
+        hdi_points_release(&got);
         assert_int_equal(tool_info(arena).from_waited, i + 1);
         tool_check(arena);
     }
     /* also back from small blocks to large ones */
     hdi_arena_free(arena, at, NULL, 0);
-    hdi_marks got;
+    hdi_points got;
     assert_ok(hdi_arena_alloc(arena, 4, 61 * MIB, &at, &got));
     assert_int_equal(got.count, 2);
-    hdi_marks_release(&got);
+    hdi_points_release(&got);
     hdi_arena_free(arena, at, NULL, 0);
     atomic_store(&tool_finished_to[4], 7);
     atomic_store(&tool_finished_to[6], 9);
@@ -411,7 +411,7 @@ int main(void)
         cmocka_unit_test(takes_what_the_device_has),
         cmocka_unit_test(small_blocks_get_several_granules_at_once),
         cmocka_unit_test(keeps_to_its_limit),
-        cmocka_unit_test(hands_on_marks),
+        cmocka_unit_test(hands_on_points),
         cmocka_unit_test(says_what_is_missing),
         cmocka_unit_test(lies_where_it_is_wanted),
         cmocka_unit_test(takes_the_addresses_there_are),

@@ -144,15 +144,15 @@ enum { LANES = 4, USES = 8192 };
 typedef struct use {
     hdcu_deviceptr at;
     size_t bytes;
-    hdi_mark mark;
+    hdi_point point;
 } use;
 
 /* A block that is handed out, and what its owner was told to wait for. */
 typedef struct owned {
     hdcu_deviceptr at;
     size_t bytes;
-    hdi_mark marks[LANES + 1];
-    size_t n_marks;
+    hdi_point points[LANES + 1];
+    size_t n_points;
 } owned;
 
 static use uses[USES];
@@ -161,7 +161,7 @@ static size_t n_uses;
 /* Takes a block; whoever still uses it must have been named. */
 static void take_owned(hdi_arena *arena, uint32_t lane, size_t bytes, owned *o)
 {
-    hdi_marks got;
+    hdi_points got;
     hd_status status = hdi_arena_alloc(arena, lane, bytes, &o->at, &got);
     assert_true(status == HD_OK || status == HD_ERROR_MEMORY);
     if (status != HD_OK) {
@@ -169,20 +169,20 @@ static void take_owned(hdi_arena *arena, uint32_t lane, size_t bytes, owned *o)
         return;
     }
     o->bytes = bytes;
-    o->n_marks = got.count;
+    o->n_points = got.count;
     assert_true(got.count <= LANES);
-    memcpy(o->marks, hdi_marks_data(&got), got.count * sizeof o->marks[0]);
-    hdi_marks_release(&got);
+    memcpy(o->points, hdi_points_data(&got), got.count * sizeof o->points[0]);
+    hdi_points_release(&got);
     size_t kept = 0;
     for (size_t i = 0; i < n_uses; i++) {
         const use *u = &uses[i];
         bool meets = u->at < o->at + bytes && o->at < u->at + u->bytes;
-        bool told = tool_finished(NULL, u->mark);
-        for (size_t j = 0; meets && j < o->n_marks; j++) {
-            told |= o->marks[j].lane == u->mark.lane && o->marks[j].position >= u->mark.position;
+        bool told = tool_finished(NULL, u->point);
+        for (size_t j = 0; meets && j < o->n_points; j++) {
+            told |= o->points[j].lane == u->point.lane && o->points[j].position >= u->point.position;
         }
         assert_true(!meets || told);
-        if (!tool_finished(NULL, u->mark)) {
+        if (!tool_finished(NULL, u->point)) {
             uses[kept++] = *u;
         }
     }
@@ -190,12 +190,12 @@ static void take_owned(hdi_arena *arena, uint32_t lane, size_t bytes, owned *o)
 }
 
 /* Frees with one more use, and hands on what was inherited. */
-static void give_owned(hdi_arena *arena, owned *o, hdi_mark mark)
+static void give_owned(hdi_arena *arena, owned *o, hdi_point point)
 {
-    o->marks[o->n_marks++] = mark;
-    hdi_arena_free(arena, o->at, o->marks, o->n_marks);
+    o->points[o->n_points++] = point;
+    hdi_arena_free(arena, o->at, o->points, o->n_points);
     assert_true(n_uses < USES);
-    uses[n_uses++] = (use){o->at, o->bytes, mark};
+    uses[n_uses++] = (use){o->at, o->bytes, point};
     o->at = 0;
 }
 
@@ -214,7 +214,7 @@ static void nothing_in_use_is_unmapped(void **unused)
             owned *o = &held[draw(HELD)];
             uint32_t lane = (uint32_t)draw(LANES);
             if (o->at != 0) {
-                give_owned(arena, o, (hdi_mark){lane, ++submitted[lane]});
+                give_owned(arena, o, (hdi_point){lane, ++submitted[lane]});
             } else {
                 size_t most = draw(10) == 0 ? 80 * MIB : 12 * MIB;
                 take_owned(arena, lane, 1 + draw(draw(3) == 0 ? MIB : most), o);
@@ -228,7 +228,7 @@ static void nothing_in_use_is_unmapped(void **unused)
                 assert_ok(hdi_arena_trim(arena, draw(50) * MIB, SIZE_MAX, NULL));
             }
             for (size_t i = 0; step % 8 == 0 && i < n_uses; i++) {
-                assert_true(tool_finished(NULL, uses[i].mark) || fake_is_mapped(uses[i].at, uses[i].bytes, 1));
+                assert_true(tool_finished(NULL, uses[i].point) || fake_is_mapped(uses[i].at, uses[i].bytes, 1));
             }
             if (step % 16 == 0) {
                 tool_check(arena);
@@ -428,14 +428,14 @@ static void takes_more_at_once(void **unused)
     (void)unused;
     hdi_arena *arena = tool_make(1000 * MIB, 0);
     hdcu_deviceptr first, at[64];
-    hdi_marks marks[64];
-    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, marks), 0); /* nothing is mapped */
-    assert_int_equal(hdi_arena_alloc_more(arena, 0, 0, 64, at, marks), 0);
+    hdi_points points[64];
+    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points), 0); /* nothing is mapped */
+    assert_int_equal(hdi_arena_alloc_more(arena, 0, 0, 64, at, points), 0);
     assert_ok(tool_take(arena, 100 * 1024, &first));
     long calls = fake.calls;
-    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, marks), 19); /* of the same granule */
+    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points), 19); /* of the same granule */
     for (int i = 0; i < 19; i++) {
-        assert_int_equal(marks[i].count, 0);
+        assert_int_equal(points[i].count, 0);
         assert_true(at[i] / (2 * MIB) == first / (2 * MIB) && at[i] != first && (i == 0 || at[i] != at[i - 1]));
     }
     assert_int_equal(fake.calls, calls);
@@ -444,13 +444,13 @@ static void takes_more_at_once(void **unused)
     for (int i = 0; i < 19; i++) {
         tool_give(arena, at[i], i % 2 == 0 ? 1 : 2, 1);
     }
-    /* only what the lane need not wait for; marks come along */
-    size_t n = hdi_arena_alloc_more(arena, 1, 100 * 1024, 64, at, marks);
+    /* only what the lane need not wait for; points come along */
+    size_t n = hdi_arena_alloc_more(arena, 1, 100 * 1024, 64, at, points);
     for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < marks[i].count; j++) {
-            assert_int_equal(hdi_marks_data(&marks[i])[j].lane, 1);
+        for (size_t j = 0; j < points[i].count; j++) {
+            assert_int_equal(hdi_points_data(&points[i])[j].lane, 1);
         }
-        hdi_marks_release(&marks[i]);
+        hdi_points_release(&points[i]);
     }
     assert_int_equal(tool_info(arena).from_waited, 0);
     tool_end(arena);

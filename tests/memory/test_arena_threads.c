@@ -46,15 +46,15 @@ static void *allocate_and_free(void *argument)
         size_t slot = i < w->rounds ? (seed >> 33) % HELD : (size_t)(i - w->rounds);
         if (held[slot].at != 0) {
             own(w, held[slot].at, held[slot].bytes, false);
-            hdi_mark mark = {w->lane, ++position};
-            hdi_arena_free(w->arena, held[slot].at, &mark, 1);
+            hdi_point point = {w->lane, ++position};
+            hdi_arena_free(w->arena, held[slot].at, &point, 1);
             atomic_store_explicit(&tool_finished_to[w->lane], position - position % 3, memory_order_release);
             held[slot].at = 0;
         } else if (i < w->rounds) {
             size_t bytes = 256 * (1 + (seed >> 40) % ((seed >> 20) % 16 == 0 ? w->most / 256 : 64)) - (seed >> 60);
-            hdi_marks marks;
-            if (hdi_arena_alloc(w->arena, w->lane, bytes, &held[slot].at, &marks) == HD_OK) {
-                hdi_marks_release(&marks);
+            hdi_points points;
+            if (hdi_arena_alloc(w->arena, w->lane, bytes, &held[slot].at, &points) == HD_OK) {
+                hdi_points_release(&points);
                 held[slot].bytes = bytes;
                 own(w, held[slot].at, bytes, true);
             } else {

@@ -45,13 +45,13 @@ static void grows_at_its_end(void **unused)
     (void)unused;
     hdi_blocks *b = blocks_make(100 * G + 17, 0);
     size_t offset = 77;
-    hdi_marks marks;
-    assert_status(hdi_blocks_alloc(b, 1, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
+    hdi_points points;
+    assert_status(hdi_blocks_alloc(b, 1, 0, &offset, &points), HD_ERROR_NOT_FOUND);
     assert_status(hdi_blocks_grow(b, 0), HD_ERROR_ARGUMENT);
     assert_status(hdi_blocks_grow(b, G + 1), HD_ERROR_ARGUMENT);
     assert_status(hdi_blocks_grow(b, 101 * G), HD_ERROR_ARGUMENT);
     assert_ok(hdi_blocks_grow(b, 10 * G));
-    assert_status(hdi_blocks_alloc(b, 11 * G, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
+    assert_status(hdi_blocks_alloc(b, 11 * G, 0, &offset, &points), HD_ERROR_NOT_FOUND);
     assert_int_equal(offset, 77);
     assert_ok(hdi_blocks_grow(b, 10 * G)); /* joins the free end */
     assert_int_equal(blocks_info(b).largest_free, 20 * G);
@@ -69,11 +69,11 @@ static void refuses_sizes_that_cannot_be(void **unused)
     (void)unused;
     hdi_blocks *b = blocks_make(SIZE_MAX, (size_t)1 << 62);
     size_t offset = 1;
-    hdi_marks marks;
-    assert_status(hdi_blocks_alloc(b, 0, 0, &offset, &marks), HD_ERROR_ARGUMENT);
-    assert_status(hdi_blocks_alloc(b, SIZE_MAX, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
-    assert_status(hdi_blocks_alloc(b, SIZE_MAX - 254, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
-    assert_status(hdi_blocks_alloc(b, ((size_t)1 << 62) + 1, 0, &offset, &marks), HD_ERROR_NOT_FOUND);
+    hdi_points points;
+    assert_status(hdi_blocks_alloc(b, 0, 0, &offset, &points), HD_ERROR_ARGUMENT);
+    assert_status(hdi_blocks_alloc(b, SIZE_MAX, 0, &offset, &points), HD_ERROR_NOT_FOUND);
+    assert_status(hdi_blocks_alloc(b, SIZE_MAX - 254, 0, &offset, &points), HD_ERROR_NOT_FOUND);
+    assert_status(hdi_blocks_alloc(b, ((size_t)1 << 62) + 1, 0, &offset, &points), HD_ERROR_NOT_FOUND);
     assert_int_equal(blocks_take(b, (size_t)1 << 62, 0), 0);
     assert_ok(hdi_blocks_grow(b, SIZE_MAX / G * G - ((size_t)1 << 62)));
     blocks_check(b);
@@ -124,25 +124,25 @@ static void hands_on_unfinished_uses(void **unused)
 {
     (void)unused;
     hdi_blocks *b = blocks_make(1 << 20, 8 * G);
-    hdi_mark marks[] = {{5, 50}, {1, 10}, {3, 30}, {1, 12}, {3, 29}, {2, 20}};
+    hdi_point points[] = {{5, 50}, {1, 10}, {3, 30}, {1, 12}, {3, 29}, {2, 20}};
     finished_to[2] = 20;
     size_t offset = blocks_take(b, 8 * G, 1);
-    hdi_blocks_free(b, offset, marks, 6);
+    hdi_blocks_free(b, offset, points, 6);
     blocks_check(b);
-    assert_int_equal(blocks_info(b).pending_marks, 3);
+    assert_int_equal(blocks_info(b).pending_points, 3);
 
-    /* one mark per lane, the highest, without what has finished; by lane; the taker's own lane too */
-    hdi_marks got;
+    /* one point per lane, the highest, without what has finished; by lane; the taker's own lane too */
+    hdi_points got;
     assert_ok(hdi_blocks_alloc(b, 3 * G, 3, &offset, &got));
     blocks_check(b);
     assert_int_equal(got.count, 3);
-    const hdi_mark *m = hdi_marks_data(&got);
+    const hdi_point *m = hdi_points_data(&got);
     assert_true(m[0].lane == 1 && m[0].position == 12);
     assert_true(m[1].lane == 3 && m[1].position == 30);
     assert_true(m[2].lane == 5 && m[2].position == 50);
-    hdi_marks_release(&got);
+    hdi_points_release(&got);
     assert_int_equal(got.count, 0);
-    hdi_marks_release(&got);
+    hdi_points_release(&got);
 
     /* the rest has a copy, and loses what finishes */
     finished_to[5] = 50;
@@ -150,19 +150,19 @@ static void hands_on_unfinished_uses(void **unused)
     assert_ok(hdi_blocks_alloc(b, 5 * G, 7, &second, &got));
     assert_int_equal(got.count, 2);
     assert_int_equal(got.room, 0); /* two fit without host memory */
-    assert_int_equal(blocks_info(b).pending_marks, 0);
+    assert_int_equal(blocks_info(b).pending_points, 0);
 
     /* freed apart with other uses in the same lanes, merged: the union, the highest of each lane */
-    hdi_mark first_uses[] = {{1, 90}, {4, 41}};
-    hdi_mark second_uses[] = {{1, 91}, {4, 40}};
+    hdi_point first_uses[] = {{1, 90}, {4, 41}};
+    hdi_point second_uses[] = {{1, 91}, {4, 40}};
     hdi_blocks_free(b, offset, first_uses, 2);
     hdi_blocks_free(b, second, second_uses, 2);
     blocks_check(b);
     assert_ok(hdi_blocks_alloc(b, 8 * G, 1, &offset, &got));
-    m = hdi_marks_data(&got);
+    m = hdi_points_data(&got);
     assert_int_equal(got.count, 2);
     assert_true(m[0].position == 91 && m[1].position == 41);
-    hdi_marks_release(&got);
+    hdi_points_release(&got);
     hdi_blocks_destroy(b);
 }
 
@@ -184,10 +184,10 @@ static void joins_what_waits_for_the_same_lanes(void **unused)
     assert_int_equal(blocks_take(b, 10 * G, 9), at[0]);
     hdi_blocks_free(b, at[0], NULL, 0);
     size_t offset;
-    hdi_marks got;
+    hdi_points got;
     assert_ok(hdi_blocks_alloc(b, 20 * G, 2, &offset, &got));
     assert_int_equal(offset, at[2]);
-    assert_true(got.count == 1 && hdi_marks_data(&got)[0].position == 2);
+    assert_true(got.count == 1 && hdi_points_data(&got)[0].position == 2);
     assert_status(hdi_blocks_alloc(b, 20 * G, 2, &offset, &got), HD_ERROR_NOT_FOUND);
     /* once that is finished they are one, as soon as anybody looks */
     finished_to[1] = 1;
@@ -223,7 +223,7 @@ static void prefers_what_needs_no_wait(void **unused)
     }
     /* a lane gets its own block back */
     size_t offset;
-    hdi_marks got;
+    hdi_points got;
     assert_ok(hdi_blocks_alloc(b, 4 * G, 2, &offset, &got));
     assert_int_equal(offset, at[2]);
     assert_int_equal(got.count, 1);
@@ -261,7 +261,7 @@ static void looks_at_the_oldest(void **unused)
     }
     finished_to[0] = 1;
     size_t offset;
-    hdi_marks got;
+    hdi_points got;
     assert_ok(hdi_blocks_alloc(b, G, 1, &offset, &got));
     assert_int_equal(offset, at[0]);
     assert_int_equal(got.count, 0);
@@ -272,8 +272,8 @@ static void looks_at_the_oldest(void **unused)
 
 typedef struct live {
     size_t offset, bytes;
-    hdi_mark marks[LANES];
-    size_t n_marks;
+    hdi_point points[LANES];
+    size_t n_points;
 } live;
 
 static uint64_t seed;
@@ -293,10 +293,10 @@ static live lives[UNITS];
 static size_t n_lives;
 
 /* What the new owner was told must cover what the model knows. */
-static void verify_new(size_t offset, size_t size, const hdi_marks *got)
+static void verify_new(size_t offset, size_t size, const hdi_points *got)
 {
     uint64_t told[LANES] = {0};
-    const hdi_mark *m = hdi_marks_data(got);
+    const hdi_point *m = hdi_points_data(got);
     for (size_t i = 0; i < got->count; i++) {
         assert_true(m[i].lane < LANES && (i == 0 || m[i].lane > m[i - 1].lane));
         assert_true(m[i].position <= submitted[m[i].lane] && m[i].position > finished_to[m[i].lane]);
@@ -315,7 +315,7 @@ static void model_alloc(hdi_blocks *b)
 {
     size_t bytes = 1 + (size_t)draw(draw(8) == 0 ? 200 * G : 12 * G);
     size_t offset;
-    hdi_marks got;
+    hdi_points got;
     hd_status status = hdi_blocks_alloc(b, bytes, (uint32_t)draw(LANES), &offset, &got);
     if (status == HD_ERROR_NOT_FOUND) {
         assert_true(blocks_info(b).largest_free < bytes);
@@ -337,16 +337,16 @@ static void model_alloc(hdi_blocks *b)
     *l = (live){.offset = offset, .bytes = size};
     if (draw(4) == 0) { /* never used: what it inherited is handed on */
         for (size_t i = 0; i < got.count; i++) {
-            l->marks[l->n_marks++] = hdi_marks_data(&got)[i];
+            l->points[l->n_points++] = hdi_points_data(&got)[i];
         }
     } else {
         size_t uses = 1 + (size_t)draw(LANES);
         for (size_t i = 0; i < uses; i++) {
             uint32_t lane = (uint32_t)draw(LANES);
-            l->marks[l->n_marks++] = (hdi_mark){lane, ++submitted[lane]};
+            l->points[l->n_points++] = (hdi_point){lane, ++submitted[lane]};
         }
     }
-    hdi_marks_release(&got);
+    hdi_points_release(&got);
 }
 
 static void model_free(hdi_blocks *b)
@@ -360,12 +360,12 @@ static void model_free(hdi_blocks *b)
     for (size_t u = l.offset / G; u < (l.offset + l.bytes) / G; u++) {
         owned[u] = 0;
         memset(need[u], 0, sizeof need[u]);
-        for (size_t j = 0; j < l.n_marks; j++) {
-            uint64_t *n = &need[u][l.marks[j].lane];
-            *n = l.marks[j].position > *n ? l.marks[j].position : *n;
+        for (size_t j = 0; j < l.n_points; j++) {
+            uint64_t *n = &need[u][l.points[j].lane];
+            *n = l.points[j].position > *n ? l.points[j].position : *n;
         }
     }
-    hdi_blocks_free(b, l.offset, l.marks, l.n_marks);
+    hdi_blocks_free(b, l.offset, l.points, l.n_points);
 }
 
 static void run_model(uint64_t from_seed, int steps, bool starve)
@@ -412,7 +412,7 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
     if (info.retired_blocks == 0) {
         assert_int_equal(info.free_blocks, 1);
         assert_int_equal(info.largest_free, info.managed_bytes);
-        assert_int_equal(info.pending_marks, 0);
+        assert_int_equal(info.pending_points, 0);
     }
     hdi_blocks_destroy(b);
 }

@@ -29,25 +29,25 @@ static void a_failed_alloc_loses_nothing(void **unused)
 {
     (void)unused;
     hdi_blocks *b = blocks_make(1 << 20, 8 * G);
-    hdi_mark marks[40];
+    hdi_point points[40];
     for (uint32_t i = 0; i < 40; i++) {
-        marks[i] = (hdi_mark){i, i + 1};
+        points[i] = (hdi_point){i, i + 1};
     }
     size_t offset = blocks_take(b, 8 * G, 0);
-    hdi_blocks_free(b, offset, marks, 40);
+    hdi_blocks_free(b, offset, points, 40);
     allocations_left = 0;
-    hdi_marks got = {.count = 99};
+    hdi_points got = {.count = 99};
     assert_status(hdi_blocks_alloc(b, 8 * G, 0, &offset, &got), HD_ERROR_HOST_MEMORY);
     assert_int_equal(got.count, 99);
     blocks_check(b);
     allocations_left = -1;
     assert_ok(hdi_blocks_alloc(b, 8 * G, 0, &offset, &got));
     assert_int_equal(got.count, 40);
-    hdi_marks_release(&got);
+    hdi_points_release(&got);
     hdi_blocks_destroy(b);
 }
 
-/* One mark per live block has its room for sure. */
+/* One point per live block has its room for sure. */
 static void usual_frees_need_no_memory(void **unused)
 {
     (void)unused;
@@ -60,61 +60,61 @@ static void usual_frees_need_no_memory(void **unused)
     }
     allocations_left = 0;
     for (uint32_t i = 0; i < N; i++) {
-        hdi_mark mark = {i % 256, 1 + i};
-        hdi_blocks_free(b, at[i], &mark, 1);
+        hdi_point point = {i % 256, 1 + i};
+        hdi_blocks_free(b, at[i], &point, 1);
     }
     blocks_check(b);
     assert_int_equal(blocks_info(b).retired_blocks, 0);
-    assert_int_equal(blocks_info(b).pending_marks, N);
+    assert_int_equal(blocks_info(b).pending_points, N);
     allocations_left = -1;
     hdi_blocks_destroy(b);
 }
 
-/* A free that finds no room for its marks first drops finished ones elsewhere, and at last retires the block. */
+/* A free that finds no room for its points first drops finished ones elsewhere, and at last retires the block. */
 static void free_keeps_its_promise_without_memory(void **unused)
 {
     (void)unused;
-    enum { N = 8, MARKS = 200 };
+    enum { N = 8, POINTS = 200 };
     hdi_blocks *b = blocks_make(1 << 20, 64 * G);
     size_t at[N];
-    hdi_mark marks[MARKS];
+    hdi_point points[POINTS];
     for (int i = 0; i < N; i++) {
         at[i] = blocks_take(b, G, 0);
         blocks_take(b, G, 0); /* neighbours stay apart */
     }
-    for (uint32_t i = 0; i < MARKS; i++) {
-        marks[i] = (hdi_mark){i, 1};
+    for (uint32_t i = 0; i < POINTS; i++) {
+        points[i] = (hdi_point){i, 1};
     }
     allocations_left = 0;
     /* Two slabs of 256 are there: this many sets of 200 fit, the next one does not. */
     int kept = 0;
     while (blocks_info(b).retired_blocks == 0) {
-        hdi_blocks_free(b, at[kept++], marks, MARKS);
+        hdi_blocks_free(b, at[kept++], points, POINTS);
         blocks_check(b);
         assert_true(kept < N);
     }
     assert_int_equal(blocks_info(b).retired_bytes, G);
-    assert_int_equal(blocks_info(b).pending_marks, (size_t)(kept - 1) * MARKS);
+    assert_int_equal(blocks_info(b).pending_points, (size_t)(kept - 1) * POINTS);
     hdi_blocks_free(b, at[kept - 1], NULL, 0); /* it is nobody's: ignored */
     blocks_check(b);
 
     /* once uses have finished there is room again */
-    for (uint32_t i = 0; i < MARKS; i++) {
+    for (uint32_t i = 0; i < POINTS; i++) {
         finished_to[i] = 1;
-        marks[i].position = 2;
+        points[i].position = 2;
     }
-    hdi_blocks_free(b, at[kept], marks, MARKS);
+    hdi_blocks_free(b, at[kept], points, POINTS);
     blocks_check(b);
     assert_int_equal(blocks_info(b).retired_blocks, 1);
-    assert_int_equal(blocks_info(b).pending_marks, MARKS);
+    assert_int_equal(blocks_info(b).pending_points, POINTS);
 
     /* and never is the retired block handed out */
     allocations_left = -1;
     size_t offset;
-    hdi_marks got;
+    hdi_points got;
     while (hdi_blocks_alloc(b, G, 0, &offset, &got) == HD_OK) {
         assert_int_not_equal(offset, at[kept - 1]);
-        hdi_marks_release(&got);
+        hdi_points_release(&got);
     }
     assert_int_equal(blocks_info(b).free_bytes, 0);
     blocks_check(b);

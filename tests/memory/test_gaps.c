@@ -12,14 +12,14 @@ static size_t stitch(hdi_blocks *b, size_t bytes, size_t lacks)
     const hdi_blocks_request request = {.bytes = bytes};
     hdi_run run;
     hdi_block *claim = NULL;
-    hdi_marks marks;
+    hdi_points points;
     assert_true(hdi_blocks_find_run(b, &request, U, NULL, &run));
     assert_int_equal(run.lacks, lacks);
-    assert_ok(hdi_blocks_claim_run(b, &run, &marks, &claim));
+    assert_ok(hdi_blocks_claim_run(b, &run, &points, &claim));
     blocks_check(b);
     hdi_blocks_finish(b, claim, run.to, bytes);
     blocks_check(b);
-    hdi_marks_release(&marks);
+    hdi_points_release(&points);
     return run.from;
 }
 
@@ -79,9 +79,9 @@ static void gaps_and_free_blocks_stay_apart(void **unused)
     assert_true(hdi_blocks_find_gap(b, 14 * U, &run)); /* none is that long */
     assert_true(run.from == 7 * U && run.lacks == 13 * U);
 
-    /* marks come with the memory */
-    hdi_mark marks[] = {{2, 7}, {1, 3}};
-    assert_ok(hdi_blocks_fill(b, 0, U, false, marks, 2));
+    /* points come with the memory */
+    hdi_point points[] = {{2, 7}, {1, 3}};
+    assert_ok(hdi_blocks_fill(b, 0, U, false, points, 2));
     hdi_blocks_taken other;
     const hdi_blocks_request no_wait = {.bytes = U, .lane = 1, .no_wait = true};
     assert_ok(hdi_blocks_take(b, &no_wait, &other));
@@ -100,7 +100,7 @@ static void walls_keep_free_blocks_apart(void **unused)
     (void)unused;
     hdi_blocks *b = blocks_make_gap(8 * U, U);
     size_t at[3 * UNIT];
-    hdi_marks marks;
+    hdi_points points;
     for (size_t i = 0; i < 3; i++) {
         assert_ok(hdi_blocks_fill(b, (3 + i) * U, U, true, NULL, 0));
     }
@@ -108,11 +108,11 @@ static void walls_keep_free_blocks_apart(void **unused)
     assert_int_equal(blocks_info(b).free_blocks, 3);
     assert_int_equal(hdi_blocks_whole(b), 3);
     for (int i = 0; i < 3 * UNIT; i++) {
-        assert_ok(hdi_blocks_alloc(b, G, 0, &at[i], &marks));
+        assert_ok(hdi_blocks_alloc(b, G, 0, &at[i], &points));
     }
     for (int i = 0; i < 3 * UNIT; i++) {
-        hdi_mark mark = {(uint32_t)i % 2, 1};
-        hdi_blocks_free(b, at[i], &mark, 1);
+        hdi_point point = {(uint32_t)i % 2, 1};
+        hdi_blocks_free(b, at[i], &point, 1);
         blocks_check(b);
     }
     assert_int_equal(hdi_blocks_whole(b), 0); /* two lanes by turns */
@@ -134,8 +134,8 @@ static void walls_keep_free_blocks_apart(void **unused)
 
 typedef struct live {
     size_t offset, bytes;
-    hdi_mark marks[LANES];
-    size_t n_marks;
+    hdi_point points[LANES];
+    size_t n_points;
 } live;
 
 static uint64_t seed;
@@ -186,7 +186,7 @@ static void verify(hdi_blocks *b)
 }
 
 /* What the new owner was told covers what the model knows; then it is its. */
-static void become_live(size_t offset, size_t bytes, const hdi_mark *told, size_t n_told)
+static void become_live(size_t offset, size_t bytes, const hdi_point *told, size_t n_told)
 {
     size_t end = offset + (bytes + G - 1) / G * G;
     for (size_t g = offset / G; g < end / G; g++) {
@@ -203,13 +203,13 @@ static void become_live(size_t offset, size_t bytes, const hdi_mark *told, size_
     live *l = &lives[n_lives++];
     *l = (live){.offset = offset, .bytes = end - offset};
     if (draw(4) == 0) { /* never used: what it inherited is handed on */
-        memcpy(l->marks, told, n_told * sizeof *told);
-        l->n_marks = n_told;
+        memcpy(l->points, told, n_told * sizeof *told);
+        l->n_points = n_told;
     } else {
-        l->n_marks = 1 + (size_t)draw(LANES);
-        for (size_t i = 0; i < l->n_marks; i++) {
+        l->n_points = 1 + (size_t)draw(LANES);
+        for (size_t i = 0; i < l->n_points; i++) {
             uint32_t lane = (uint32_t)draw(LANES);
-            l->marks[i] = (hdi_mark){lane, ++submitted[lane]};
+            l->points[i] = (hdi_point){lane, ++submitted[lane]};
         }
     }
 }
@@ -256,9 +256,9 @@ static void model_take(hdi_blocks *b)
         for (size_t g = 0; one_lane && g < UNITS; g += request.alignment != 0 ? UNIT : 1) {
             if (free_from(g) * G >= request.bytes && hdi_blocks_take(b, &any, &again) == HD_OK) {
                 set_kinds(again.offset, again.offset + (any.bytes + G - 1) / G * G, HDI_BLOCK_LIVE);
-                hdi_blocks_free(b, again.offset, hdi_marks_data(&again.inherited), again.inherited.count);
+                hdi_blocks_free(b, again.offset, hdi_points_data(&again.inherited), again.inherited.count);
                 set_kinds(again.offset, again.offset + (any.bytes + G - 1) / G * G, HDI_BLOCK_FREE);
-                hdi_marks_release(&again.inherited);
+                hdi_points_release(&again.inherited);
                 break;
             }
         }
@@ -269,14 +269,14 @@ static void model_take(hdi_blocks *b)
     assert_true(request.alignment == 0 || taken.offset % U == 0);
     bool others = false;
     for (size_t i = 0; i < taken.inherited.count; i++) {
-        others |= hdi_marks_data(&taken.inherited)[i].lane != request.lane;
+        others |= hdi_points_data(&taken.inherited)[i].lane != request.lane;
     }
     assert_true(others == (taken.origin == HDI_ORIGIN_WAITED) && !(others && request.no_wait));
     for (size_t g = taken.offset / G; g < end / G; g++) {
         assert_int_equal(kinds[g], HDI_BLOCK_FREE);
     }
-    become_live(taken.offset, request.bytes, hdi_marks_data(&taken.inherited), taken.inherited.count);
-    hdi_marks_release(&taken.inherited);
+    become_live(taken.offset, request.bytes, hdi_points_data(&taken.inherited), taken.inherited.count);
+    hdi_points_release(&taken.inherited);
 }
 
 static void model_free(hdi_blocks *b)
@@ -288,14 +288,14 @@ static void model_free(hdi_blocks *b)
     live l = lives[i];
     lives[i] = lives[--n_lives];
     size_t retired = blocks_info(b).retired_bytes;
-    assert_true(hdi_blocks_free(b, l.offset, l.marks, l.n_marks));
+    assert_true(hdi_blocks_free(b, l.offset, l.points, l.n_points));
     bool lost = blocks_info(b).retired_bytes != retired;
     set_kinds(l.offset, l.offset + l.bytes, lost ? HDI_BLOCK_RETIRED : HDI_BLOCK_FREE);
     for (size_t g = l.offset / G; g < (l.offset + l.bytes) / G; g++) {
         memset(need[g], 0, sizeof need[g]);
-        for (size_t j = 0; j < l.n_marks; j++) {
-            uint64_t *n = &need[g][l.marks[j].lane];
-            *n = l.marks[j].position > *n ? l.marks[j].position : *n;
+        for (size_t j = 0; j < l.n_points; j++) {
+            uint64_t *n = &need[g][l.points[j].lane];
+            *n = l.points[j].position > *n ? l.points[j].position : *n;
         }
     }
 }
@@ -342,14 +342,14 @@ static void model_claim(hdi_blocks *b)
             assert_status(status, HD_ERROR_HOST_MEMORY);
             return;
         }
-        become_live(taken.offset, request.bytes, hdi_marks_data(&taken.inherited), taken.inherited.count);
-        hdi_marks_release(&taken.inherited);
+        become_live(taken.offset, request.bytes, hdi_points_data(&taken.inherited), taken.inherited.count);
+        hdi_points_release(&taken.inherited);
         return;
     }
     assert_true(run.lacks >= least);
     assert_true(request.alignment == 0 || run.from % U == 0);
     assert_true(run.to - run.from >= units * G && run.to - run.from < units * G + U);
-    hdi_marks got;
+    hdi_points got;
     hd_status status = hdi_blocks_claim_run(b, &run, &got, &window.claim);
     if (status != HD_OK) {
         assert_status(status, HD_ERROR_HOST_MEMORY);
@@ -357,8 +357,8 @@ static void model_claim(hdi_blocks *b)
         return;
     }
     for (size_t i = 0; i < got.count; i++) {
-        assert_true(!request.no_wait || hdi_marks_data(&got)[i].lane == request.lane);
-        assert_true(i == 0 || hdi_marks_data(&got)[i].lane > hdi_marks_data(&got)[i - 1].lane);
+        assert_true(!request.no_wait || hdi_points_data(&got)[i].lane == request.lane);
+        assert_true(i == 0 || hdi_points_data(&got)[i].lane > hdi_points_data(&got)[i - 1].lane);
     }
     for (size_t g = run.from / G; g < run.to / G; g++) {
         assert_true(kinds[g] == HDI_BLOCK_FREE || kinds[g] == HDI_BLOCK_GAP);
@@ -366,9 +366,9 @@ static void model_claim(hdi_blocks *b)
     set_kinds(run.from, run.to, HDI_BLOCK_CLAIMED);
     window.run = run;
     window.bytes = request.bytes;
-    window.owner.n_marks = got.count;
-    memcpy(window.owner.marks, hdi_marks_data(&got), got.count * sizeof(hdi_mark));
-    hdi_marks_release(&got);
+    window.owner.n_points = got.count;
+    memcpy(window.owner.points, hdi_points_data(&got), got.count * sizeof(hdi_point));
+    hdi_points_release(&got);
 }
 
 static void model_end_claim(hdi_blocks *b)
@@ -382,7 +382,7 @@ static void model_end_claim(hdi_blocks *b)
             memset(need[g], 0, sizeof need[g]);
         }
         set_kinds(end, run.to, HDI_BLOCK_FREE);
-        become_live(run.from, window.bytes, window.owner.marks, window.owner.n_marks);
+        become_live(run.from, window.bytes, window.owner.points, window.owner.n_points);
     } else {
         size_t to = run.from + draw((run.to - run.from) / G + 1) * G;
         to = to / U * U > run.from ? to / U * U : run.from;
@@ -504,7 +504,7 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
     hdi_blocks_prune(b);
     verify(b);
     hdi_blocks_info info = blocks_info(b);
-    assert_int_equal(info.live_bytes + info.claimed_bytes + info.waiting_bytes + info.pending_marks, 0);
+    assert_int_equal(info.live_bytes + info.claimed_bytes + info.waiting_bytes + info.pending_points, 0);
     assert_int_equal(info.free_bytes + info.gap_bytes + info.retired_bytes, UNITS * G);
     assert_true(info.gap_bytes > 0 && (starve || info.retired_bytes == 0));
     hdi_blocks_destroy(b);

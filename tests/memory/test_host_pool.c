@@ -40,7 +40,7 @@ static void counts_what_is_asked_for(void **unused)
     (void)unused;
     hdi_host_pool *pool = make(64 * MIB);
     hdi_host_block a = take(pool, 5), own = {0};
-    hdi_marks inherited;
+    hdi_points inherited;
     assert_ok(hdi_host_pool_take(pool, 100, true, &own, &inherited));
     hdi_host_pool_info info = info_of(pool);
     assert_int_equal(info.live_bytes, 5);
@@ -205,17 +205,17 @@ static void waits_rather_than_pin_too_much(void **unused)
     /* and at the limit in any case */
     pool = make(8 * MIB);
     block = take(pool, 8 * MIB);
-    const hdi_mark marks[] = {{1, 4}, {2, 9}, {1, 3}};
-    hdi_host_pool_give(pool, &block, marks, 3);
+    const hdi_point points[] = {{1, 4}, {2, 9}, {1, 3}};
+    hdi_host_pool_give(pool, &block, points, 3);
     fails(pool, 8 * MIB + 1, HD_ERROR_HOST_MEMORY);
     assert_message_has("freed and still in use 8 MiB");
-    hdi_marks inherited;
+    hdi_points inherited;
     assert_ok(hdi_host_pool_take(pool, 8 * MIB, false, &block, &inherited));
     assert_int_equal(inherited.count, 2);
-    assert_int_equal(hdi_marks_data(&inherited)[0].lane, 1);
-    assert_int_equal(hdi_marks_data(&inherited)[0].position, 4);
-    assert_int_equal(hdi_marks_data(&inherited)[1].position, 9);
-    hdi_marks_release(&inherited);
+    assert_int_equal(hdi_points_data(&inherited)[0].lane, 1);
+    assert_int_equal(hdi_points_data(&inherited)[0].position, 4);
+    assert_int_equal(hdi_points_data(&inherited)[1].position, 9);
+    hdi_points_release(&inherited);
     assert_int_equal(info_of(pool).from_waited, 1);
     give(pool, &block);
     end(pool);

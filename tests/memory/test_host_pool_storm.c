@@ -35,14 +35,14 @@ static uint64_t next_number(uint64_t *state)
 }
 
 /* Whether the new owner was told to wait for the work that its page is still used by. */
-static bool is_told(const stamp *s, const hdi_marks *inherited)
+static bool is_told(const stamp *s, const hdi_points *inherited)
 {
-    hdi_mark use = {atomic_load(&s->lane), atomic_load(&s->position)};
+    hdi_point use = {atomic_load(&s->lane), atomic_load(&s->position)};
     if (use.position == 0 || atomic_load(&done_to[use.lane]) >= use.position) {
         return true;
     }
     for (size_t i = 0; i < inherited->count; i++) {
-        const hdi_mark *m = &hdi_marks_data(inherited)[i];
+        const hdi_point *m = &hdi_points_data(inherited)[i];
         if (m->lane == use.lane && m->position >= use.position) {
             return true;
         }
@@ -60,7 +60,7 @@ static void storm_give(storm *st, hdi_host_block *block, uint64_t me, uint32_t l
         atomic_store(&s->position, position);
         atomic_store(&s->owner, 0);
     }
-    hdi_host_pool_give(st->pool, block, &(hdi_mark){lane, position}, position != 0);
+    hdi_host_pool_give(st->pool, block, &(hdi_point){lane, position}, position != 0);
 }
 
 static uint64_t name_of(const storm *st, size_t slot)
@@ -85,7 +85,7 @@ static void *storm_thread(void *argument)
             storm_give(st, slot, me, lane, used ? atomic_fetch_add(&st->submitted[lane], 1) + 1 : 0);
         } else {
             size_t bytes = 1 + next_number(&random) % (next_number(&random) % 4 == 0 ? 3 * MIB : 256 << 10);
-            hdi_marks inherited;
+            hdi_points inherited;
             if (hdi_host_pool_take(st->pool, bytes, next_number(&random) % 8 == 0, slot, &inherited) != HD_OK) {
                 st->refused++;
                 continue;
@@ -97,7 +97,7 @@ static void *storm_thread(void *argument)
                 st->errors += !is_told(s, &inherited);
                 st->errors += !atomic_compare_exchange_strong(&s->owner, &nobody, me);
             }
-            hdi_marks_release(&inherited);
+            hdi_points_release(&inherited);
         }
         if (next_number(&random) % 16 == 0) { /* some lane gets further */
             uint32_t lane = (uint32_t)(next_number(&random) % LANES);

@@ -132,10 +132,10 @@ static void begin_afresh(device *d)
     atomic_store(&d->gone, 0);
 }
 
-static bool unfinished(void *context, hdi_mark mark)
+static bool unfinished(void *context, hdi_point point)
 {
     (void)context;
-    (void)mark;
+    (void)point;
     return false;
 }
 
@@ -153,13 +153,13 @@ static hdi_arena *make(device *d)
     return arena;
 }
 
-static hd_status take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out, size_t *n_marks)
+static hd_status take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out, size_t *n_points)
 {
-    hdi_marks marks;
-    hd_status status = hdi_arena_alloc(arena, 0, bytes, out, &marks);
+    hdi_points points;
+    hd_status status = hdi_arena_alloc(arena, 0, bytes, out, &points);
     if (status == HD_OK) {
-        *n_marks = marks.count;
-        hdi_marks_release(&marks);
+        *n_points = points.count;
+        hdi_points_release(&points);
     }
     return status;
 }
@@ -185,16 +185,16 @@ static void forgets_everything(void **unused)
     device d;
     hdi_arena *arena = make(&d);
     hdcu_deviceptr at[3];
-    size_t marks;
+    size_t points;
     for (int i = 0; i < 3; i++) {
-        assert_ok(take(arena, 40 * MIB, &at[i], &marks));
+        assert_ok(take(arena, 40 * MIB, &at[i], &points));
     }
     assert_ok(hdi_arena_grant(arena, 0));
-    hdi_arena_free(arena, at[1], &(hdi_mark){7, 1}, 1);
+    hdi_arena_free(arena, at[1], &(hdi_point){7, 1}, 1);
 
     atomic_store(&d.gone, HDI_GONE_SIGNAL - 9);
     hdcu_deviceptr none = 5;
-    assert_status(take(arena, 120 * MIB, &none, &marks), HD_ERROR_DEVICE_LOST);
+    assert_status(take(arena, 120 * MIB, &none, &points), HD_ERROR_DEVICE_LOST);
     assert_message_has("killed by signal 9");
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
@@ -212,11 +212,11 @@ static void forgets_everything(void **unused)
     assert_int_equal(info_of(arena).mapped_bytes, 0);
     assert_int_equal(info_of(arena).taken_blocks, 0);
     check(arena);
-    hdi_arena_free(arena, at[0], &(hdi_mark){7, 2}, 1); /* of before: nobody's business */
+    hdi_arena_free(arena, at[0], &(hdi_point){7, 2}, 1); /* of before: nobody's business */
     hdi_arena_free(arena, at[2], NULL, 0);
-    assert_ok(take(arena, TOTAL, &at[0], &marks));
+    assert_ok(take(arena, TOTAL, &at[0], &points));
     assert_int_equal(at[0], again);
-    assert_int_equal(marks, 0);
+    assert_int_equal(points, 0);
     assert_int_equal(d.grants, grants); /* peers are granted afresh */
     assert_ok(hdi_arena_grant(arena, 0));
     assert_int_equal(d.grants, grants + count_pieces(&d));
@@ -234,8 +234,8 @@ static void a_restart_that_fails_may_be_repeated(void **unused)
     device d;
     hdi_arena *arena = make(&d);
     hdcu_deviceptr at, old;
-    size_t marks;
-    assert_ok(take(arena, MIB, &old, &marks));
+    size_t points;
+    assert_ok(take(arena, MIB, &old, &points));
     for (int way = 0; way < 3; way++) {
         begin_afresh(&d);
         if (way == 0) {
@@ -252,7 +252,7 @@ static void a_restart_that_fails_may_be_repeated(void **unused)
         }
         assert_int_equal(d.reserved, 0);
         int requests = d.requests;
-        assert_status(take(arena, 1, &at, &marks), HD_ERROR_DEVICE_LOST);
+        assert_status(take(arena, 1, &at, &points), HD_ERROR_DEVICE_LOST);
         assert_message_has("device 1 was lost");
         assert_status(hdi_arena_grant(arena, 0), HD_ERROR_DEVICE_LOST);
         hdi_arena_revoke(arena, 0);
@@ -265,7 +265,7 @@ static void a_restart_that_fails_may_be_repeated(void **unused)
     }
     begin_afresh(&d);
     assert_ok(hdi_arena_restart(arena, hdi_device_range(1, 4, RANGE, 2)));
-    assert_ok(take(arena, MIB, &at, &marks));
+    assert_ok(take(arena, MIB, &at, &points));
     check(arena);
     atomic_store(&d.gone, HDI_GONE_CLOSED);
     assert_int_equal(hdi_arena_restart(arena, hdi_device_range(1, 5, RANGE, 2)), HD_ERROR_DEVICE_LOST);
@@ -321,9 +321,9 @@ static void *allocate_and_free(void *argument)
             hdi_arena_free(w->arena, *at, NULL, 0);
             *at = 0;
         }
-        size_t marks = 0;
+        size_t points = 0;
         size_t bytes = i % 3 == 0 ? 4096 : (size_t)(1 + i % 5) * 8 * MIB;
-        hd_status status = take(w->arena, bytes, at, &marks);
+        hd_status status = take(w->arena, bytes, at, &points);
         if (i % 50 == 0) {
             hd_status trimmed = hdi_arena_trim(w->arena, 0, SIZE_MAX, NULL);
             w->errors += trimmed != HD_OK && trimmed != HD_ERROR_DEVICE_LOST;
@@ -332,7 +332,7 @@ static void *allocate_and_free(void *argument)
         }
         w->lost += status == HD_ERROR_DEVICE_LOST;
         w->errors += status != HD_OK && status != HD_ERROR_DEVICE_LOST && status != HD_ERROR_MEMORY;
-        w->errors += status == HD_OK && (*at < HDI_RANGES_AT || *at >= HDI_RANGES_END || marks != 0);
+        w->errors += status == HD_OK && (*at < HDI_RANGES_AT || *at >= HDI_RANGES_END || points != 0);
     }
     for (int i = 0; i < 8; i++) {
         hdi_arena_free(w->arena, held[i], NULL, 0);

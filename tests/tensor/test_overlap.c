@@ -7,7 +7,7 @@
 enum { BYTES = 8192 };
 
 /* Adds the tensor's bytes to a map; whether one was there already. */
-static bool mark(const hd_tensor *t, unsigned char *map, unsigned char bit, bool *twice)
+static bool point(const hd_tensor *t, unsigned char *map, unsigned char bit, bool *twice)
 {
     uint64_t index[HD_TENSOR_DIMS] = {0};
     bool met = false;
@@ -90,7 +90,7 @@ static void repeats_are_seen(void **state)
         random_tensor(&r, &t, NULL);
         memset(map, 0, sizeof map);
         bool twice = false;
-        mark(&t, map, 1, &twice);
+        point(&t, map, 1, &twice);
         bool said = hdi_tensor_repeats(&t);
         if (twice && !said) {
             fail_msg("round %d: an element is there twice, and not seen", round);
@@ -131,8 +131,8 @@ static void overlap_is_seen(void **state)
         hdi_extent ea = extent_of(&a), eb = extent_of(&b);
         memset(map, 0, sizeof map);
         bool twice = false;
-        mark(&a, map, 1, &twice);
-        bool overlap = mark(&b, map, 2, &twice), said = hdi_tensors_overlap(&a, &ea, &b, &eb);
+        point(&a, map, 1, &twice);
+        bool overlap = point(&b, map, 2, &twice), said = hdi_tensors_overlap(&a, &ea, &b, &eb);
         if (overlap && !said) {
             fail_msg("round %d: an overlap is not seen", round);
         }
@@ -176,8 +176,8 @@ static void blocks_of_a_matrix_are_told_apart(void **state)
         }
         memset(map, 0, sizeof map);
         bool twice = false;
-        mark(&t[0], map, 1, &twice);
-        bool overlap = mark(&t[1], map, 2, &twice), said = hdi_tensors_overlap(&t[0], &e[0], &t[1], &e[1]);
+        point(&t[0], map, 1, &twice);
+        bool overlap = point(&t[1], map, 2, &twice), said = hdi_tensors_overlap(&t[0], &e[0], &t[1], &e[1]);
         if (overlap && !said) {
             fail_msg("round %d: an overlap is not seen", round);
         }

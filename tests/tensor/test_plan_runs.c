@@ -59,15 +59,15 @@ static void print(const hdi_layout *l)
 static void watch(const hdi_layout *l, const memory *m, unsigned char *belongs)
 {
     static const unsigned char ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    hdi_layout marks = *l;
-    marks.dst = (uintptr_t)belongs + l->src;
-    marks.src = (uintptr_t)ones;
+    hdi_layout points = *l;
+    points.dst = (uintptr_t)belongs + l->src;
+    points.src = (uintptr_t)ones;
     for (int i = 0; i < l->dims; i++) {
-        marks.dst_stride[i] = l->src_stride[i];
-        marks.src_stride[i] = 0;
+        points.dst_stride[i] = l->src_stride[i];
+        points.src_stride[i] = 0;
     }
     memset(belongs, 0, m->src_bytes);
-    plans_run_simply(&marks);
+    plans_run_simply(&points);
     plans_seen.elements = m->src;
     plans_seen.element_bytes = m->src_bytes;
     plans_seen.belongs = belongs;

@@ -1,7 +1,7 @@
-/* event.c - marks, which say that a moment in some streams has come, and the events made of them.
+/* event.c - points, which say that a moment in some streams has come, and the events made of them.
  *
- * Any thread. Takes the host lock. Always: an event refers to the mark of its most recent record, and a wait takes
- * that mark at the call; recording again makes a new mark, so earlier waits keep their moment.
+ * Any thread. Takes the host lock. Always: an event refers to the point of its most recent record, and a wait takes
+ * that point at the call; recording again makes a new point, so earlier waits keep their moment.
  */
 #include <stdlib.h>
 #include "base/clock.h"
@@ -11,54 +11,54 @@ typedef struct event {
     uint64_t handle;
     hdi_host_context *context;
     unsigned flags;
-    hdi_host_mark *mark; /* NULL: never recorded outside a capture */
+    hdi_host_point *point; /* NULL: never recorded outside a capture */
     hdi_host_captured captured;
 } event;
 
-hdi_host_mark *hdi_host_mark_make(void)
+hdi_host_point *hdi_host_point_make(void)
 {
-    hdi_host_mark *mark = calloc(1, sizeof *mark);
-    if (mark) {
-        mark->references = 1;
-        pthread_cond_init(&mark->changed, NULL);
+    hdi_host_point *point = calloc(1, sizeof *point);
+    if (point) {
+        point->references = 1;
+        pthread_cond_init(&point->changed, NULL);
     }
-    return mark;
+    return point;
 }
 
-void hdi_host_mark_release(hdi_host_mark *mark)
+void hdi_host_point_release(hdi_host_point *point)
 {
-    if (mark && --mark->references == 0) {
-        pthread_cond_destroy(&mark->changed);
-        free(mark);
-    }
-}
-
-void hdi_host_mark_record(hdi_host_mark *mark, hdcu_result error)
-{
-    if (mark->error == HDCU_SUCCESS) {
-        mark->error = error;
-    }
-    if (--mark->pending == 0) {
-        mark->time_ns = hdi_clock_ns();
-        pthread_cond_broadcast(&mark->changed);
+    if (point && --point->references == 0) {
+        pthread_cond_destroy(&point->changed);
+        free(point);
     }
 }
 
-hdcu_result hdi_host_mark_wait(hdi_host_mark *mark)
+void hdi_host_point_record(hdi_host_point *point, hdcu_result error)
 {
-    mark->references++;
-    while (mark->pending > 0) {
-        hdi_host_wait(&mark->changed);
+    if (point->error == HDCU_SUCCESS) {
+        point->error = error;
     }
-    hdcu_result r = mark->error;
-    hdi_host_mark_release(mark);
+    if (--point->pending == 0) {
+        point->time_ns = hdi_clock_ns();
+        pthread_cond_broadcast(&point->changed);
+    }
+}
+
+hdcu_result hdi_host_point_wait(hdi_host_point *point)
+{
+    point->references++;
+    while (point->pending > 0) {
+        hdi_host_wait(&point->changed);
+    }
+    hdcu_result r = point->error;
+    hdi_host_point_release(point);
     return r;
 }
 
 static void release(event *e)
 {
     hdi_host_handle_drop(e->handle);
-    hdi_host_mark_release(e->mark);
+    hdi_host_point_release(e->point);
     hdi_host_captured_clear(&e->captured);
     free(e);
 }
@@ -121,21 +121,21 @@ static hdcu_result record(event *e, hdi_host_stream *stream)
     if (stream->capture) {
         return hdi_host_capture_record(stream, &e->captured);
     }
-    hdi_host_mark *mark = hdi_host_mark_make();
-    if (!mark) {
+    hdi_host_point *point = hdi_host_point_make();
+    if (!point) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.mark = mark};
-    mark->pending = 1;
-    mark->references++; /* the operation's */
+    hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
+    point->pending = 1;
+    point->references++; /* the operation's */
     hdcu_result r = hdi_host_submit(stream, &op);
     if (r != HDCU_SUCCESS) {
-        hdi_host_mark_release(mark);
+        hdi_host_point_release(point);
         return r;
     }
-    hdi_host_mark_release(e->mark);
+    hdi_host_point_release(e->point);
     hdi_host_captured_clear(&e->captured);
-    e->mark = mark;
+    e->point = point;
     return HDCU_SUCCESS;
 }
 
@@ -155,18 +155,18 @@ static hdcu_result wait(hdi_host_stream *stream, event *e)
     if (e->captured.capture != 0) {
         return hdi_host_capture_wait(stream, &e->captured);
     }
-    if (!e->mark) {
+    if (!e->point) {
         return HDCU_SUCCESS;
     }
     if (stream->capture) {
         hdi_host_capture_invalidate(stream->capture);
         return HDCU_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    if (e->mark->pending == 0) {
+    if (e->point->pending == 0) {
         return HDCU_SUCCESS;
     }
-    hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.mark = e->mark};
-    e->mark->references++;
+    hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.point = e->point};
+    e->point->references++;
     return hdi_host_submit(stream, &op);
 }
 
@@ -214,8 +214,8 @@ hdcu_result hdi_host_cuEventQuery(hdcu_event handle)
 {
     event *e;
     hdcu_result r = enter_to_read(handle, &e);
-    if (r == HDCU_SUCCESS && e->mark) {
-        r = e->mark->pending > 0 ? HDCU_ERROR_NOT_READY : e->mark->error;
+    if (r == HDCU_SUCCESS && e->point) {
+        r = e->point->pending > 0 ? HDCU_ERROR_NOT_READY : e->point->error;
     }
     return hdi_host_leave(r);
 }
@@ -224,8 +224,8 @@ hdcu_result hdi_host_cuEventSynchronize(hdcu_event handle)
 {
     event *e;
     hdcu_result r = enter_to_read(handle, &e);
-    if (r == HDCU_SUCCESS && e->mark) {
-        r = hdi_host_mark_wait(e->mark);
+    if (r == HDCU_SUCCESS && e->point) {
+        r = hdi_host_point_wait(e->point);
     }
     if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was let go of */
         hdi_host_pool_settle(e->context);
@@ -247,12 +247,12 @@ hdcu_result hdi_host_cuEventElapsedTime(float *milliseconds, hdcu_event start, h
         r = find_to_read(end, &to);
     }
     if (r == HDCU_SUCCESS) {
-        if (!from->mark || !to->mark || ((from->flags | to->flags) & HDCU_EVENT_DISABLE_TIMING)) {
+        if (!from->point || !to->point || ((from->flags | to->flags) & HDCU_EVENT_DISABLE_TIMING)) {
             r = HDCU_ERROR_INVALID_HANDLE;
-        } else if (from->mark->pending > 0 || to->mark->pending > 0) {
+        } else if (from->point->pending > 0 || to->point->pending > 0) {
             r = HDCU_ERROR_NOT_READY;
         } else {
-            *milliseconds = (float)((double)(to->mark->time_ns - from->mark->time_ns) / 1e6);
+            *milliseconds = (float)((double)(to->point->time_ns - from->point->time_ns) / 1e6);
         }
     }
     return hdi_host_leave(r);

@@ -13,7 +13,7 @@ typedef struct executable {
     uint64_t handle;
     hdi_host_graph *origin; /* what it was made of */
     hdi_host_graph *graph;  /* what its launches run: the same, or a copy with other parameters */
-    hdi_host_mark *last;    /* the end of its last launch; NULL: not launched */
+    hdi_host_point *last;    /* the end of its last launch; NULL: not launched */
 } executable;
 
 void hdi_host_graph_release(hdi_host_graph *graph)
@@ -42,7 +42,7 @@ static void destroy_executable(executable *e)
     hdi_host_handle_drop(e->handle);
     hdi_host_graph_release(e->graph);
     hdi_host_graph_release(e->origin);
-    hdi_host_mark_release(e->last);
+    hdi_host_point_release(e->last);
     free(e);
 }
 
@@ -346,31 +346,31 @@ static hdcu_result launch(executable *e, hdi_host_stream *stream)
     if (stream->capture) {
         return hdi_host_submit(stream, &work); /* a node of another graph */
     }
-    hdi_host_mark *mark = hdi_host_mark_make();
-    hdcu_result r = mark ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
+    hdi_host_point *point = hdi_host_point_make();
+    hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
     if (r == HDCU_SUCCESS && e->last && e->last->pending > 0) {
-        hdi_host_op wait = {.kind = HDI_HOST_OP_WAIT, .u.mark = e->last};
+        hdi_host_op wait = {.kind = HDI_HOST_OP_WAIT, .u.point = e->last};
         e->last->references++;
         r = hdi_host_submit(stream, &wait);
     }
     if (r != HDCU_SUCCESS) {
         hdi_host_op_release(&work, r);
-        hdi_host_mark_release(mark);
+        hdi_host_point_release(point);
         return r;
     }
     r = hdi_host_submit(stream, &work);
     if (r == HDCU_SUCCESS) {
-        hdi_host_op record = {.kind = HDI_HOST_OP_RECORD, .u.mark = mark};
-        mark->pending = 1;
-        mark->references++;
+        hdi_host_op record = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
+        point->pending = 1;
+        point->references++;
         r = hdi_host_submit(stream, &record);
     }
     if (r != HDCU_SUCCESS) {
-        hdi_host_mark_release(mark);
+        hdi_host_point_release(point);
         return r;
     }
-    hdi_host_mark_release(e->last);
-    e->last = mark;
+    hdi_host_point_release(e->last);
+    e->last = point;
     return HDCU_SUCCESS;
 }
 

@@ -261,12 +261,12 @@ void hdi_host_modules_release(hdi_host_context *context);
  * operations -- */
 
 /* A moment in one stream or several: done when every operation that records it has run, or was dropped. */
-typedef struct hdi_host_mark {
+typedef struct hdi_host_point {
     unsigned references, pending;
     hdcu_result error; /* of the context that dropped it */
     int64_t time_ns;
     pthread_cond_t changed;
-} hdi_host_mark;
+} hdi_host_point;
 
 typedef enum hdi_host_op_kind {
     HDI_HOST_OP_COPY,
@@ -313,7 +313,7 @@ typedef struct hdi_host_op {
         } call;
         const struct hdi_host_blas *library; /* of a product, which is the data */
         hdi_host_slot *slot;
-        hdi_host_mark *mark;
+        hdi_host_point *point;
         hdi_host_graph *graph;
     } u;
     size_t data_bytes;
@@ -335,11 +335,11 @@ struct hdi_host_stream {
     pthread_cond_t work;
     hdi_host_item *first, *last;
     uint64_t submitted, completed; /* items */
-    unsigned queued;               /* of them unfinished, without marks and waits */
-    uint64_t operations;           /* submitted by entry points, without the marks and waits that order streams */
+    unsigned queued;               /* of them unfinished, without points and waits */
+    uint64_t operations;           /* submitted by entry points, without the points and waits that order streams */
     uint64_t joined;               /* `operations` when the NULL stream last waited for this one */
     uint64_t null_seen;            /* the NULL stream's `operations` when this one last waited for it */
-    hdi_host_mark *waiting;        /* that its thread waits for; NULL: none */
+    hdi_host_point *waiting;        /* that its thread waits for; NULL: none */
     uint64_t random;
     hdi_host_capture *capture; /* NULL: not capturing */
     size_t *tails;             /* nodes that the next captured operation depends on */
@@ -364,7 +364,7 @@ hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
 hdcu_result hdi_host_stream_drain(hdi_host_stream *stream);
 hdcu_result hdi_host_context_drain(hdi_host_context *context);
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
-/* Drops what is queued in all streams of the context; their marks end with `error`. */
+/* Drops what is queued in all streams of the context; their points end with `error`. */
 void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
 /* Ends all streams and joins their threads; releases the lock meanwhile. */
 void hdi_host_streams_end(hdi_host_context *context);
@@ -412,13 +412,13 @@ void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
 /* blas.c: the same for a product; returns the fault. */
 hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op);
 
-/* ----------------------------------------------------------------------------------------------- event.c: marks,
+/* ----------------------------------------------------------------------------------------------- event.c: points,
  * events -- */
 
-hdi_host_mark *hdi_host_mark_make(void); /* one reference; NULL: no memory */
-void hdi_host_mark_release(hdi_host_mark *mark);
-void hdi_host_mark_record(hdi_host_mark *mark, hdcu_result error);
-hdcu_result hdi_host_mark_wait(hdi_host_mark *mark); /* on a host thread */
+hdi_host_point *hdi_host_point_make(void); /* one reference; NULL: no memory */
+void hdi_host_point_release(hdi_host_point *point);
+void hdi_host_point_record(hdi_host_point *point, hdcu_result error);
+hdcu_result hdi_host_point_wait(hdi_host_point *point); /* on a host thread */
 void hdi_host_events_release(hdi_host_context *context);
 
 /* ----------------------------------------------------------------------------------- capture.c, graph.c: recorded

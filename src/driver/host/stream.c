@@ -2,7 +2,7 @@
  *
  * Entry points run on any thread, stream_main on each stream's own, which is started with the stream's first work and
  * sleeps while there is none. Takes the host lock; operations run without it. Always: items of a stream finish in
- * order, one at a time; a stream's structure lives until its thread has been joined; a mark that is queued is
+ * order, one at a time; a stream's structure lives until its thread has been joined; a point that is queued is
  * recorded or dropped, never forgotten.
  */
 #include <signal.h>
@@ -13,7 +13,7 @@
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
-/* A stream takes so much work ahead, marks and waits apart, like a GPU's; who brings more waits until something has ended. */
+/* A stream takes so much work ahead, points and waits apart, like a GPU's; who brings more waits until something has ended. */
 enum { QUEUE_MOST = 1021 };
 
 static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
@@ -43,11 +43,11 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
         hdi_host_module_release(op->u.kernel.module);
         break;
     case HDI_HOST_OP_RECORD:
-        hdi_host_mark_record(op->u.mark, error);
-        hdi_host_mark_release(op->u.mark);
+        hdi_host_point_record(op->u.point, error);
+        hdi_host_point_release(op->u.point);
         break;
     case HDI_HOST_OP_WAIT:
-        hdi_host_mark_release(op->u.mark);
+        hdi_host_point_release(op->u.point);
         break;
     case HDI_HOST_OP_GRAPH:
         hdi_host_graph_release(op->u.graph);
@@ -141,12 +141,12 @@ static void make_room(hdi_host_stream *s, const hdi_host_op *op)
     }
 }
 
-static void wait_for_mark(hdi_host_stream *s, hdi_host_mark *mark)
+static void wait_for_point(hdi_host_stream *s, hdi_host_point *point)
 {
-    s->waiting = mark;
+    s->waiting = point;
     /* a fault, and the end of the context, wake it (hdi_host_streams_drop) */
-    while (mark->pending > 0 && s->context->error == HDCU_SUCCESS) {
-        hdi_host_wait(&mark->changed);
+    while (point->pending > 0 && s->context->error == HDCU_SUCCESS) {
+        hdi_host_wait(&point->changed);
     }
     s->waiting = NULL;
 }
@@ -159,7 +159,7 @@ static void run_item(hdi_host_stream *s, hdi_host_item *item)
         hdi_host_perturb(random >> 1);
     }
     if (item->op.kind == HDI_HOST_OP_WAIT) {
-        wait_for_mark(s, item->op.u.mark);
+        wait_for_point(s, item->op.u.point);
     } else if (s->context->error == HDCU_SUCCESS) {
         hdi_host_run(s->context->handle, s->context->device, random, &item->op);
     }
@@ -246,18 +246,18 @@ static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
     return HDCU_SUCCESS;
 }
 
-static hdcu_result push_record(hdi_host_stream *s, hdi_host_mark *mark)
+static hdcu_result push_record(hdi_host_stream *s, hdi_host_point *point)
 {
-    hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.mark = mark};
-    mark->pending++;
-    mark->references++;
+    hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
+    point->pending++;
+    point->references++;
     return push(s, &op);
 }
 
-static hdcu_result push_wait(hdi_host_stream *s, hdi_host_mark *mark)
+static hdcu_result push_wait(hdi_host_stream *s, hdi_host_point *point)
 {
-    hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.mark = mark};
-    mark->references++;
+    hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.point = point};
+    point->references++;
     return push(s, &op);
 }
 
@@ -270,25 +270,25 @@ static bool is_busy(const hdi_host_stream *s)
 static hdcu_result order_with_null(hdi_host_stream *stream)
 {
     hdi_host_stream *null_stream = stream->context->null_stream;
-    hdi_host_mark *mark = NULL;
+    hdi_host_point *point = NULL;
     hdcu_result r = HDCU_SUCCESS;
     if (stream == null_stream) {
         for (hdi_host_stream *s = stream->context->streams; s && r == HDCU_SUCCESS; s = s->next) {
             if (s != stream && !s->non_blocking && is_busy(s) && s->joined != s->operations) {
-                mark = mark ? mark : hdi_host_mark_make();
-                r = mark ? push_record(s, mark) : HDCU_ERROR_OUT_OF_MEMORY;
+                point = point ? point : hdi_host_point_make();
+                r = point ? push_record(s, point) : HDCU_ERROR_OUT_OF_MEMORY;
                 s->joined = s->operations;
             }
         }
     } else if (!stream->non_blocking && is_busy(null_stream) && stream->null_seen != null_stream->operations) {
-        mark = hdi_host_mark_make();
-        r = mark ? push_record(null_stream, mark) : HDCU_ERROR_OUT_OF_MEMORY;
+        point = hdi_host_point_make();
+        r = point ? push_record(null_stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
         stream->null_seen = null_stream->operations;
     }
-    if (mark && r == HDCU_SUCCESS) {
-        r = push_wait(stream, mark);
+    if (point && r == HDCU_SUCCESS) {
+        r = push_wait(stream, point);
     }
-    hdi_host_mark_release(mark);
+    hdi_host_point_release(point);
     return r;
 }
 
@@ -317,12 +317,12 @@ hdcu_result hdi_host_stream_drain(hdi_host_stream *stream)
     if (stream->context->error != HDCU_SUCCESS || !is_busy(stream)) {
         return stream->context->error;
     }
-    hdi_host_mark *mark = hdi_host_mark_make();
-    hdcu_result r = mark ? push_record(stream, mark) : HDCU_ERROR_OUT_OF_MEMORY;
+    hdi_host_point *point = hdi_host_point_make();
+    hdcu_result r = point ? push_record(stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
     if (r == HDCU_SUCCESS) {
-        r = hdi_host_mark_wait(mark);
+        r = hdi_host_point_wait(point);
     }
-    hdi_host_mark_release(mark);
+    hdi_host_point_release(point);
     return r;
 }
 
@@ -331,17 +331,17 @@ hdcu_result hdi_host_context_drain(hdi_host_context *context)
     if (context->error != HDCU_SUCCESS) {
         return context->error;
     }
-    hdi_host_mark *mark = hdi_host_mark_make();
-    hdcu_result r = mark ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
+    hdi_host_point *point = hdi_host_point_make();
+    hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
     for (hdi_host_stream *s = context->streams; s && r == HDCU_SUCCESS; s = s->next) {
         if (is_busy(s)) {
-            r = push_record(s, mark);
+            r = push_record(s, point);
         }
     }
     if (r == HDCU_SUCCESS) {
-        r = hdi_host_mark_wait(mark);
+        r = hdi_host_point_wait(point);
     }
-    hdi_host_mark_release(mark);
+    hdi_host_point_release(point);
     return r;
 }
 
