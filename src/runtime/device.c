@@ -56,7 +56,7 @@ static void line_broken(void *context, uint64_t connection, int code)
 {
     hdi_device *device = context;
     if (code != HDI_GONE_CLOSED) { /* whose worker is on its way out already */
-        hdi_worker_condemn(device->runtime, device->index, connection, code);
+        hdi_worker_kill(device->runtime, device->index, connection, code);
     }
 }
 

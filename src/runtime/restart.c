@@ -122,7 +122,7 @@ static hd_status start_worker(hd_runtime *rt, int index)
         if (!status) {
             return HD_OK;
         }
-        hdi_worker_dismiss(rt, index); /* it was of no use */
+        hdi_worker_shut_down(rt, index); /* it was of no use */
         hdi_error_restore(&before);
     }
     status = hdi_worker_spawn(rt, index, "hd_device_restart");
@@ -159,7 +159,7 @@ static hd_status restart(hdi_device *device)
     if (status) {
         hd_error cause;
         hdi_error_save(&cause);
-        hdi_worker_dismiss(rt, index);
+        hdi_worker_shut_down(rt, index);
         hdi_error_restore(&cause);
     }
     return status;

@@ -37,8 +37,8 @@ typedef struct hdi_child {
     bool asked;             /* what the driver shows, and the answer is not taken yet; goes with `ours` */
     int spawn_error;        /* errno */
     int code;               /* why the last one ended: HDI_GONE_* or the driver's */
-    int condemned;          /* why it was killed, 0: it was not */
-    int64_t condemned_at;
+    int killed;             /* why it was killed, 0: it was not */
+    int64_t killed_at;
     uint64_t connection; /* of its port, 0: none yet */
     uint64_t heartbeat;  /* of its engine, and since when it is the same */
     int64_t heartbeat_at;
@@ -71,7 +71,7 @@ void hdi_spares_watch(hdi_workers *workers);
 void hdi_watcher_wake(hdi_workers *workers);
 
 /* Closes what is left of `ours`. */
-void hdi_child_hang_up(hdi_child *c);
+void hdi_child_disconnect(hdi_child *c);
 
 struct hdi_workers {
     hd_runtime *rt;

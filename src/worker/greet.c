@@ -3,7 +3,7 @@
  * Threads: hd_open and hd_device_restart, one at a time per device. Locks: the workers' mutex for states only. Blocking: up to
  * the option worker_timeout per message.
  * Always: after a failure over there the process is being killed and its sockets are closed; after one on this side the caller
- * dismisses it.
+ * shuts it down.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,10 +36,10 @@ static int wait_gone(hd_runtime *rt, int index)
     return code;
 }
 
-void hdi_worker_dismiss(hd_runtime *rt, int index)
+void hdi_worker_shut_down(hd_runtime *rt, int index)
 {
-    hdi_worker_condemn(rt, index, 0, HDI_GONE_CLOSED);
-    hdi_child_hang_up(&rt->workers->of[index]);
+    hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
+    hdi_child_disconnect(&rt->workers->of[index]);
     wait_gone(rt, index);
 }
 
@@ -47,9 +47,9 @@ void hdi_worker_dismiss(hd_runtime *rt, int index)
 static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result, const char *who)
 {
     if (result != HDI_WIRE_CLOSED) {
-        hdi_worker_condemn(rt, index, 0, HDI_GONE_UNANSWERED);
+        hdi_worker_kill(rt, index, 0, HDI_GONE_UNANSWERED);
     }
-    hdi_child_hang_up(&rt->workers->of[index]);
+    hdi_child_disconnect(&rt->workers->of[index]);
     int code = wait_gone(rt, index);
     if (result == HDI_WIRE_CLOSED) {
         return hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s for device %d did not start its work: %s", who,
@@ -86,7 +86,7 @@ static hd_status hear(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, 
     if (w->status == HD_OK) {
         return HD_OK;
     }
-    hdi_worker_dismiss(rt, index);
+    hdi_worker_shut_down(rt, index);
     hd_error error = hdi_error_blank((hd_status)w->status);
     error.driver_code = m->header.code;
     error.device = index;
@@ -232,7 +232,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
         c->ours[0] = c->ours[1] = -1;
         bool alive = c->state == HDI_CHILD_FRESH;
         if (alive) {
-            /* Under the mutex: should it end now, the port is cut after this. */
+            /* Under the mutex: should it end now, the port is disconnected after this. */
             c->connection = hdi_remote_port_connect(device->port, memory, code);
             c->state = HDI_CHILD_DRIVING;
             c->heartbeat_at = 0;

@@ -3,7 +3,7 @@
  * Locks: a line's turn (a futex) is held from a request to its reply, then `lock` for some instructions: it
  * guards what says whether there is a connection. Nothing waits under `lock`. Sockets are closed only by whoever has both
  * turns and has taken them out under `lock`, so a request may use its line's socket while it has the turn, and
- * hdi_remote_port_cut, which has no turn, while it has `lock`.
+ * hdi_remote_port_disconnect, which has no turn, while it has `lock`.
  */
 #include "worker/remote.h"
 
@@ -129,7 +129,7 @@ static int end_line(remote *r, line *l, uint64_t connection, int code, bool *tel
     return before != 0 ? before : code;
 }
 
-void hdi_remote_port_cut(hdi_port *port)
+void hdi_remote_port_disconnect(hdi_port *port)
 {
     remote *r = (remote *)port;
     hdi_lock_take(&r->lock);
@@ -146,7 +146,7 @@ uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_soc
 {
     remote *r = (remote *)port;
     int fresh[LINES] = {memory_socket, code_socket}, old[LINES];
-    hdi_remote_port_cut(port); /* so that the turns come soon */
+    hdi_remote_port_disconnect(port); /* so that the turns come soon */
     for (int i = 0; i < LINES; i++) {
         take_turn(&r->lines[i]);
     }

@@ -20,16 +20,16 @@
  * `broken` (may be NULL) is told which connection it is about, as hdi_remote_port_connect numbered it, since another may have come
  * meanwhile; it runs on the requesting thread, at most once per connection: HDI_GONE_UNANSWERED when a reply was late or
  * made no sense, HDI_GONE_CLOSED when the worker closed a line. It also runs whenever the driver over there answers with a code after
- * which it does no more work. It may call hdi_remote_port_cut and _connect.
+ * which it does no more work. It may call hdi_remote_port_disconnect and _connect.
  * NULL: no host memory. */
 hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),
                                  void *context);
 
-/* Takes both sockets over, and returns the number of the connection. A connection that there is gets cut, and its requests end first. */
+/* Takes both sockets over, and returns the number of the connection. A connection that there is is disconnected, and its requests end first. */
 uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_socket);
 
 /* Ends the connection: requests under way and later ones say HDI_GONE_CLOSED, `broken` is not called. Does not wait for them. */
-void hdi_remote_port_cut(hdi_port *port);
+void hdi_remote_port_disconnect(hdi_port *port);
 
 /* No request may be under way. NULL is ignored. */
 void hdi_remote_port_destroy(hdi_port *port);

@@ -77,7 +77,7 @@ void hdi_spares_watch(hdi_workers *workers)
     for (int i = 0; i < workers->rt->options.spare_workers; i++) {
         hdi_child *c = spare_at(workers, i);
         if (c->state == HDI_CHILD_NONE && hdi_child_is_begun(c)) {
-            hdi_child_hang_up(c);
+            hdi_child_disconnect(c);
             workers->spares_gone++;
         }
         if (c->state == HDI_CHILD_NONE && now && workers->spares_gone < GONE_MOST) {
@@ -96,7 +96,7 @@ bool hdi_spare_take(hd_runtime *rt, int index)
     bool room = workers->spare_request && hdi_child_await_none(workers, into, hdi_deadline(END_NS));
     for (int i = 0; i < HDI_SPARES_MAX && !taken && room; i++) {
         hdi_child *c = spare_at(workers, i);
-        if (c->state == HDI_CHILD_FRESH && !c->condemned && !c->stopped_at) {
+        if (c->state == HDI_CHILD_FRESH && !c->killed && !c->stopped_at) {
             *into = *c;
             *c = (hdi_child){.process = {.pidfd = -1}, .ours = {-1, -1}, .theirs = {-1, -1}};
             taken = true;

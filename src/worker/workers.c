@@ -63,8 +63,8 @@ void hdi_child_spawn(hdi_workers *workers, int index)
         c->process.pid = 0;
     } else {
         c->state = HDI_CHILD_FRESH; /* without a pidfd the tick notices that the process ended */
-        c->condemned = 0;
-        c->condemned_at = 0;
+        c->killed = 0;
+        c->killed_at = 0;
         c->stopped_at = 0;
         c->connection = 0;
         c->ending = false; /* a restart begins only when all of that is over */
@@ -72,7 +72,7 @@ void hdi_child_spawn(hdi_workers *workers, int index)
     pthread_cond_broadcast(&workers->changed);
 }
 
-void hdi_child_hang_up(hdi_child *c)
+void hdi_child_disconnect(hdi_child *c)
 {
     hdi_wire_close(c->ours, 2);
     c->ours[0] = c->ours[1] = -1;
@@ -92,7 +92,7 @@ hd_status hdi_child_make_sockets(hdi_child *c)
             }
         }
         if (status) {
-            hdi_child_hang_up(c);
+            hdi_child_disconnect(c);
             hdi_wire_close(c->theirs, 2);
             c->theirs[0] = c->theirs[1] = -1;
             return status;
@@ -126,7 +126,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
         if (c->spawn_error) {
             status = hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s cannot be started: %s", who, workers->program,
                               strerror(c->spawn_error));
-            hdi_child_hang_up(c);
+            hdi_child_disconnect(c);
         }
     }
     pthread_mutex_unlock(&workers->lock);
@@ -135,21 +135,21 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
 
 /* ---- ending ---- */
 
-static void condemn(hdi_child *c, int code)
+static void kill_child(hdi_child *c, int code)
 {
-    if (c->process.pid > 0 && !c->condemned) {
-        c->condemned = code;
-        c->condemned_at = hdi_clock_ns();
+    if (c->process.pid > 0 && !c->killed) {
+        c->killed = code;
+        c->killed_at = hdi_clock_ns();
         hdi_process_kill(&c->process);
     }
 }
 
-void hdi_worker_condemn(hd_runtime *rt, int index, uint64_t connection, int code)
+void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
 {
     hdi_workers *workers = rt->workers;
     pthread_mutex_lock(&workers->lock);
     if (!connection || workers->of[index].connection == connection) {
-        condemn(&workers->of[index], code);
+        kill_child(&workers->of[index], code);
     }
     pthread_mutex_unlock(&workers->lock);
 }
@@ -165,8 +165,8 @@ void hdi_worker_end_device(hd_runtime *rt, int index)
 
 void hdi_worker_drop(hd_runtime *rt, int index)
 {
-    hdi_worker_condemn(rt, index, 0, HDI_GONE_CLOSED);
-    hdi_child_hang_up(&rt->workers->of[index]);
+    hdi_worker_kill(rt, index, 0, HDI_GONE_CLOSED);
+    hdi_child_disconnect(&rt->workers->of[index]);
 }
 
 bool hdi_worker_is_begun(const hd_runtime *rt, int index)
@@ -210,8 +210,8 @@ static int ending_of(const hdi_device *device, const siginfo_t *info)
 static int code_of(hdi_workers *workers, int index, const hdi_child *c, const siginfo_t *info)
 {
     int ending = c->state == HDI_CHILD_DRIVING ? ending_of(workers->rt->devices[index], info) : 0;
-    if (c->condemned || ending) {
-        return c->condemned ? c->condemned : ending;
+    if (c->killed || ending) {
+        return c->killed ? c->killed : ending;
     }
     if (info->si_pid == 0) {
         return HDI_GONE_CLOSED; /* the application has waited for it itself */
@@ -235,7 +235,7 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
         int code = c->code;
         hdi_device *device = workers->rt->devices[index];
         pthread_mutex_unlock(&workers->lock);
-        hdi_remote_port_cut(device->port);
+        hdi_remote_port_disconnect(device->port);
         hdi_device_lose(device, code);
         pthread_mutex_lock(&workers->lock);
         c->ending = !hdi_device_ended(device);
@@ -246,7 +246,7 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
 
 /* ---- watching ---- */
 
-/* Whether the process has ended; reaps it. A condemned one that does not end in time counts as gone. */
+/* Whether the process has ended; reaps it. A killed one that does not end in time counts as gone. */
 static bool watch_ended(hdi_workers *workers, hdi_child *c, siginfo_t *info)
 {
     if (!hdi_process_look(&c->process, info)) {
@@ -258,7 +258,7 @@ static bool watch_ended(hdi_workers *workers, hdi_child *c, siginfo_t *info)
         }
         c->stopped_at = info->si_code == CLD_CONTINUED ? 0 : hdi_clock_ns();
     }
-    if (c->condemned && hdi_clock_ns() - c->condemned_at > KILL_NS) {
+    if (c->killed && hdi_clock_ns() - c->killed_at > KILL_NS) {
         if (workers->n_lingering < HDI_LINGERING_MAX) {
             workers->lingering[workers->n_lingering++] = c->process.pid;
         }
@@ -307,10 +307,10 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
     }
     hdi_device_check(workers->rt->devices[index], now);
     if (atomic_load_explicit(&workers->rt->devices[index]->doubted, memory_order_relaxed)) {
-        condemn(c, HDI_GONE_NONSENSE);
+        kill_child(c, HDI_GONE_NONSENSE);
     }
     if (now - c->heartbeat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
-        condemn(c, HDI_GONE_STUCK);
+        kill_child(c, HDI_GONE_STUCK);
     }
 }
 
@@ -327,7 +327,7 @@ static void watch_child(hdi_workers *workers, int index, int64_t now)
         watch_steps(workers, index, now);
     }
     if (workers->closing && c->process.pid > 0 && now - workers->closing_at > QUIT_NS) {
-        condemn(c, HDI_GONE_CLOSED);
+        kill_child(c, HDI_GONE_CLOSED);
     }
 }
 
@@ -449,9 +449,9 @@ void hdi_workers_release(hd_runtime *rt)
     workers->closing = true;
     workers->closing_at = hdi_clock_ns();
     for (int i = 0; i < HDI_CHILDREN; i++) {
-        hdi_child_hang_up(&workers->of[i]);
+        hdi_child_disconnect(&workers->of[i]);
         if (workers->of[i].state == HDI_CHILD_FRESH) {
-            condemn(&workers->of[i], HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
+            kill_child(&workers->of[i], HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
         }
     }
     hdi_watcher_wake(workers);
@@ -459,7 +459,7 @@ void hdi_workers_release(hd_runtime *rt)
     /* A worker ends when its sockets close. */
     for (int i = 0; i < rt->n_devices; i++) {
         if (rt->devices[i] && rt->devices[i]->port) {
-            hdi_remote_port_cut(rt->devices[i]->port);
+            hdi_remote_port_disconnect(rt->devices[i]->port);
         }
     }
     pthread_join(workers->thread, NULL);

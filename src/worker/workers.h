@@ -54,10 +54,10 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who);
 
 /* Kills the process for the reason `code` (HDI_GONE_*, or what its driver said); its device is lost as soon as it is gone.
  * `connection`: only if its port has this one; 0: in any case. */
-void hdi_worker_condemn(hd_runtime *rt, int index, uint64_t connection, int code);
+void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code);
 
 /* Ends the process of a device that is not wanted after all, and waits until it is gone. */
-void hdi_worker_dismiss(hd_runtime *rt, int index);
+void hdi_worker_shut_down(hd_runtime *rt, int index);
 
 /* The same for one that need not be gone yet: hd_close sees to that. */
 void hdi_worker_drop(hd_runtime *rt, int index);

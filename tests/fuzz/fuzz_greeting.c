@@ -172,8 +172,8 @@ static void check_application(fuzz_input *in)
     }
     fuzz_check(fuzz_is_text(device.facts.name, sizeof device.facts.name));
     fuzz_check(fuzz_is_text(device.facts.bus_id, sizeof device.facts.bus_id));
-    hdi_child_hang_up(&workers.of[0]);
-    hdi_remote_port_cut(device.port);
+    hdi_child_disconnect(&workers.of[0]);
+    hdi_remote_port_disconnect(device.port);
     hdi_remote_port_destroy(device.port);
     hdi_options_release(&rt.options);
     pthread_cond_destroy(&workers.changed);

@@ -147,7 +147,7 @@ static void check_application(fuzz_input *in)
         fuzz_check(answer.call != NULL && fuzz_is_text(answer.call, 64));
     }
     fuzz_check(broken_times > 0 || !(gone[0] || gone[1]));
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     hdi_remote_port_destroy(port);
     close(memory[1]);
     close(code[1]);

@@ -1,4 +1,4 @@
-/* test_connection.c - how the remote port behaves when its worker is slow, ends, is cut off, and is replaced, at every point of a
+/* test_connection.c - how the remote port behaves when its worker is slow, ends, is disconnected, and is replaced, at every point of a
  * request and with many threads inside. */
 #include "connected.h"
 
@@ -68,7 +68,7 @@ static void without_a_worker_requests_say_so(void **state)
     for (int i = 0; i < FAKE_KINDS; i++) {
         expect(fake_ask(lonely, i, &things), HDI_GONE_CLOSED);
     }
-    hdi_remote_port_cut(lonely);
+    hdi_remote_port_disconnect(lonely);
     hdi_remote_port_destroy(lonely);
     hdi_remote_port_destroy(NULL);
     assert_int_equal(told_times, 0);
@@ -89,7 +89,7 @@ static void a_late_reply_ends_the_line(void **state)
     fake_hold(&fake, false);
     expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_UNANSWERED);
     assert_int_equal(told_times, 1);
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_CLOSED);
     assert_int_equal(told_times, 1);
     fake_worker_join(&worker);
@@ -133,7 +133,7 @@ static void a_worker_that_ends_is_noticed(void **state)
             fake_hold(&fake, false);
             /* the other line goes on, until somebody cuts it */
             expect(fake_ask(port, line ? FAKE_MAP : FAKE_LOAD, &things), 0);
-            hdi_remote_port_cut(port);
+            hdi_remote_port_disconnect(port);
             expect(fake_ask(port, line ? FAKE_MAP : FAKE_LOAD, &things), HDI_GONE_CLOSED);
             fake_worker_join(&worker);
             assert_int_equal(worker.results[0] | worker.results[1], 0);
@@ -153,7 +153,7 @@ static void a_cut_ends_what_is_under_way(void **state)
         asker askers[THREADS];
         askers_start(askers, THREADS, some_of_each);
         fake_await_inside(&fake, 2);
-        hdi_remote_port_cut(port);
+        hdi_remote_port_disconnect(port);
         askers_join(askers, THREADS, HDI_GONE_CLOSED);
         expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_CLOSED);
         fake_hold(&fake, false);
@@ -216,7 +216,7 @@ static void no_request_goes_on_to_the_next_worker(void **state)
         fake_await_inside(&fake, 2);
         bool sure = await_turns(askers, THREADS);
         if (round % 2 == 0) {
-            hdi_remote_port_cut(port);
+            hdi_remote_port_disconnect(port);
         }
         hdi_remote_port_connect(port, next_worker.application[0], next_worker.application[1]);
         next_worker.application[0] = next_worker.application[1] = -1;
@@ -268,7 +268,7 @@ static void cuts_and_connections_at_any_time(void **state)
         if (i % 2 == 1) {
             shutdown(worker.ends[i / 2 % 2], SHUT_RDWR);
         }
-        hdi_remote_port_cut(port);
+        hdi_remote_port_disconnect(port);
         fake_worker_join(&worker);
         connect_worker();
     }
@@ -287,7 +287,7 @@ static void reconnect(void *context, uint64_t connection, int code)
 {
     (void)connection;
     assert_int_equal(code, HDI_GONE_CLOSED);
-    hdi_remote_port_cut(*(hdi_port **)context);
+    hdi_remote_port_disconnect(*(hdi_port **)context);
     fake_worker_join(&worker);
     fake_worker_start(&worker, &fake);
     hdi_remote_port_connect(*(hdi_port **)context, worker.application[0], worker.application[1]);

@@ -54,7 +54,7 @@ static int reply_of_worker(uint64_t serial)
 /* A worker without a port: the test speaks to it. */
 static void start_bare_worker(void)
 {
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     fake_worker_join(&worker);
     fake_worker_start(&worker, &fake);
 }
@@ -311,7 +311,7 @@ static void replies_without_sense_end_the_line(void **state)
                            code_below_0,
                            one_descriptor_more,
                            descriptor_of_a_failure};
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     fake_worker_join(&worker);
     for (int which = 0; which < FAKE_KINDS; which++) {
         expect(ask_spoiler(which, leave), 0);
@@ -346,7 +346,7 @@ static size_t too_many_params(hdi_message *reply, size_t bytes, int *n)
 static void what_is_inside_a_reply_has_bounds(void **state)
 {
     (void)state;
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     fake_worker_join(&worker);
     hdi_answer answer = ask_spoiler(FAKE_MAP, no_end_of_strings);
     expect(answer, 0);
@@ -375,7 +375,7 @@ static void the_application_survives_wrong_bytes(void **state)
 {
     (void)state;
     dice_state = 0xd1b54a32d192ed03;
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     fake_worker_join(&worker);
     expect(ask_spoiler(FAKE_MAP, leave), 0);
     int before = fake_count_descriptors(), good = 0;

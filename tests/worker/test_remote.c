@@ -354,7 +354,7 @@ static void pins_in_another_process_and_notices_its_end(void **state)
     int ends[2], code_ends[2];
     assert_ok(hdi_wire_pair(ends));
     assert_ok(hdi_wire_pair(code_ends));
-    hdi_remote_port_cut(port);
+    hdi_remote_port_disconnect(port);
     fake_worker_join(&worker);
     pid_t child = fork();
     assert_true(child >= 0);
