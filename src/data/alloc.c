@@ -40,7 +40,7 @@ static struct hd_buffer *buffer_of(hdi_item *item)
 
 #define NO_LANE UINT32_MAX
 
-/* Where the record says more than that its home lane used all of the buffer: makes it say only what is unfinished. Nobody else uses it any
+/* Where the record says more than that its own lane used all of the buffer: makes it say only what is unfinished. Nobody else uses it any
  * more. */
 static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
@@ -58,13 +58,13 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     if (!one_lane) {
         return NO_LANE;
     }
-    uint32_t home = b->item.lane;
-    if (last.position == 0 || last.lane == home) {
-        return home;
+    uint32_t own_lane = b->item.lane;
+    if (last.position == 0 || last.lane == own_lane) {
+        return own_lane;
     }
     const hdi_device *device = rt->devices[b->owner];
     if (hdi_is_copy_lane(device, last.lane)) {
-        return home; /* nobody allocates for a copy lane: the next owner waits for the copy, which is soon over */
+        return own_lane; /* nobody allocates for a copy lane: the next owner waits for the copy, which is soon over */
     }
     return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* to the lane that uses it */
 }
@@ -74,10 +74,11 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 static inline uint32_t magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;
-    uint32_t home = b->item.lane;
-    bool only_home = (b->uses.parts == NULL) & (s->room == 0) & ((s->writer.position == 0) | (s->writer.lane == home)) &
-                     ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == home)));
-    return __builtin_expect(only_home, 1) ? home : settle_uses(b);
+    uint32_t own_lane = b->item.lane;
+    bool only_own_lane = (b->uses.parts == NULL) & (s->room == 0) &
+                         ((s->writer.position == 0) | (s->writer.lane == own_lane)) &
+                         ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == own_lane)));
+    return __builtin_expect(only_own_lane, 1) ? own_lane : settle_uses(b);
 }
 
 /* A record of a fresh owner, whose memory was used last in one lane alone, if in any. */
