@@ -278,7 +278,7 @@ hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t
         /* The record comes last: another buffer's has another lock. */
         good = (use->whole & hdi_use_is_same(use) & (hdi_buffer_losses(b) == use->losses)) && u->parts == NULL;
         if (good) {
-            hdi_uses_tidy(g->rt, u, b->order);
+            hdi_uses_prune(g->rt, u, b->order);
             if (!hdi_uses_is_blank(u)) {
                 result = gather_segment(g, use, &u->whole, ours & 1);
                 good =

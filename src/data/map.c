@@ -84,8 +84,8 @@ static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
     if (!hdi_record_lock_of(b, handle)) {
         return;
     }
-    /* A record of several segments is not looked through for every element: tidied up a little each time, it is one again when all is done. */
-    hdi_uses_tidy(b->runtime, &b->uses, b->order);
+    /* A record of several segments is not looked through for every element: pruned up a little each time, it is one again when all is done. */
+    hdi_uses_prune(b->runtime, &b->uses, b->order);
     unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
     /* these pair with the acquire loads of hd_element: what the work wrote is seen */
     if (!(state & (HDI_USES_WRITTEN | HDI_USES_FAILED))) {

@@ -85,7 +85,7 @@ hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts_group *group)
     if (parts) {
         group->spare = parts->behind;
         group->n_spare--;
-        parts->next_to_tidy = 0;
+        parts->next_to_prune = 0;
         parts->writes = 0;
     } else {
         parts = allocate();

@@ -2,7 +2,7 @@
  *
  * Finding a segment is two binary searches. Splitting one, joining some or taking some out touches their leaves, and the leaves'
  * directory, however many segments there are. The leaves of one record and those of the other records under the same order lock are in a
- * ring, so that each change can also tidy up a little somewhere else: what is finished goes although nobody looks at that buffer.
+ * ring, so that each change can also prune a little somewhere else: what is finished goes although nobody looks at that buffer.
  *
  * Threads: any, under the order lock of the buffer's owner, or with the record claimed (uses.h). Locks: none of its own.
  * Always: segments cover the buffer without gaps or overlaps; no leaf is empty; a segment has at most one reader point per lane.
@@ -17,7 +17,7 @@
 
 typedef struct hdi_segment {
     uint64_t low, high; /* bytes [low, high) */
-    hdi_point writer;    /* position 0: never written, or by an operation that has finished well */
+    hdi_point writer;   /* position 0: never written, or by an operation that has finished well */
     bool failed;        /* the writer has finished, and failed */
     uint32_t n_readers; /* since the last write, one point per lane, by rising lane */
     uint32_t room;      /* of `many`; 0: the points are in `few` */
@@ -105,8 +105,8 @@ typedef struct hdi_parts {
     hdi_leaf **leaves; /* `first` while they are few */
     hdi_leaf *first[HDI_LEAVES_FIRST];
     uint32_t n_leaves, leaves_room;
-    uint32_t next_to_tidy; /* leaf */
-    bool claimed;          /* a thread works on the record without the order lock; everybody else waits */
+    uint32_t next_to_prune; /* leaf */
+    bool claimed;           /* a thread works on the record without the order lock; everybody else waits */
     uint32_t n_wide, wide_room;
     hdi_wide_reader *wide;
     uint64_t writes; /* uses that wrote, counted */

@@ -30,7 +30,7 @@ typedef struct submission {
     uint64_t locks;
     const char *who;
     int64_t deadline;       /* for room; 0: not waited yet */
-    hdi_point awaited;       /* what is waited for in place of room in the lane; position 0: nothing */
+    hdi_point awaited;      /* what is waited for in place of room in the lane; position 0: nothing */
     int archivings;         /* how often the log of failures had to be made room in */
     bool archived;          /* failures of the lane, as far as that was possible at once */
     bool plain;             /* nothing of what follows concerns it: whole buffers, whose records have one segment */
@@ -323,7 +323,7 @@ static hdi_gathered gather(const submission *s, bool *room)
         }
         *room &= has_room;
         if (!s->claims && (i == 0 || !s->uses[i].whole)) { /* who may add segments takes some away */
-            hdi_uses_tidy(s->rt, &b->uses, b->order);
+            hdi_uses_prune(s->rt, &b->uses, b->order);
         }
     }
     return result || !s->claims ? result : hdi_gather_again(&g, &s->apart);

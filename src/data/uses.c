@@ -132,24 +132,24 @@ void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hd
     collapse(u);
 }
 
-static void tidy_leaf(hd_runtime *rt, hdi_parts *parts)
+static void prune_leaf(hd_runtime *rt, hdi_parts *parts)
 {
     settle_wide(rt, parts);
-    parts->next_to_tidy = parts->next_to_tidy < parts->n_leaves ? parts->next_to_tidy : 0;
+    parts->next_to_prune = parts->next_to_prune < parts->n_leaves ? parts->next_to_prune : 0;
     uint32_t before = parts->n_leaves;
-    hdi_parts_join(parts, parts->next_to_tidy, parts->next_to_tidy, hdi_segment_settle, rt);
-    parts->next_to_tidy += before == parts->n_leaves;
+    hdi_parts_join(parts, parts->next_to_prune, parts->next_to_prune, hdi_segment_settle, rt);
+    parts->next_to_prune += before == parts->n_leaves;
 }
 
-void hdi_uses_tidy_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
+void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
     hdi_parts *other = rt->parts[order].ring;
     rt->parts[order].ring = other->behind;
     if (other != u->parts && !other->claimed) {
-        tidy_leaf(rt, other);
+        prune_leaf(rt, other);
     }
     if (u->parts && u->parts->n_leaves > 1) { /* the only leaf has been looked at by hdi_uses_settle */
-        tidy_leaf(rt, u->parts);
+        prune_leaf(rt, u->parts);
         collapse(u);
     }
 }

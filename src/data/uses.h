@@ -72,11 +72,11 @@ void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t
 
 /* Where records under the order lock with the number `order` have several segments, looks at one leaf of one of them, and at one more of this
  * record: so what nobody asks for goes, too, and no change looks at many. */
-void hdi_uses_tidy_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
-static inline void hdi_uses_tidy(hd_runtime *rt, hdi_uses *u, unsigned order)
+void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
+static inline void hdi_uses_prune(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
     if (rt->parts[order].ring) {
-        hdi_uses_tidy_parts(rt, u, order);
+        hdi_uses_prune_parts(rt, u, order);
     }
 }
 

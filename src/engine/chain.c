@@ -116,13 +116,13 @@ static int64_t give_back(hdi_engine *engine, int64_t before)
     return latest;
 }
 
-bool hdi_chains_tidy(hdi_engine *engine, int64_t now)
+bool hdi_chains_prune(hdi_engine *engine, int64_t now)
 {
-    if (!engine->chains_used || now < engine->chains_tidied + TIDY_NS) {
+    if (!engine->chains_used || now < engine->chains_pruned + TIDY_NS) {
         return engine->chains_used;
     }
     pthread_mutex_lock(&engine->chaining);
-    engine->chains_tidied = now;
+    engine->chains_pruned = now;
     engine->chains_used = give_back(engine, now - IDLE_NS) != 0;
     pthread_mutex_unlock(&engine->chaining);
     return engine->chains_used;

@@ -34,7 +34,7 @@ bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel);
 void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);
 
 /* Gives executables back that were not used for a while. True: some are left. */
-bool hdi_chains_tidy(hdi_engine *engine, int64_t now);
+bool hdi_chains_prune(hdi_engine *engine, int64_t now);
 
 /* A module is about to be unloaded: no executable names its functions any more when this returns. Any thread, the device's context current. */
 void hdi_chains_forget(hdi_engine *engine);

@@ -187,7 +187,7 @@ static void *engine_thread(void *argument)
             }
             continue;
         }
-        hdi_chains_tidy(engine, pass.now);
+        hdi_chains_prune(engine, pass.now);
         uint32_t doorbell = atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
         sleep_until_needed(engine, pass.in_flight, first, sleep_after(pass.now - quiet_since));
         first = !pass.in_flight || doorbell != atomic_load_explicit(&engine->shared->doorbell, memory_order_relaxed);
@@ -234,7 +234,7 @@ void hdi_engine_run_inline(hdi_device *device)
         }
         while (hdi_engine_pass(engine).progress) {
         }
-        hdi_chains_tidy(engine, engine->now);
+        hdi_chains_prune(engine, engine->now);
         hdi_scope_leave(&scope);
         pthread_mutex_unlock(&engine->running);
     } while (has_new_work(engine, true));

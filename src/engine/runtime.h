@@ -187,7 +187,7 @@ typedef struct hdi_engine {
     bool chains_used;                    /* some lane has chains */
     uint64_t chain_bytes;                /* of all lanes' */
     uint32_t chain_refusals;             /* in a row */
-    int64_t chains_again, chains_tidied; /* clock: none are used before; they were last looked at for what is idle */
+    int64_t chains_again, chains_pruned; /* clock: none are used before; they were last looked at for what is idle */
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel's number. Whoever unloads a module clears them */
     uint64_t full[HDI_LANES_MAX / 64]; /* turns.c: lanes that had more to issue when they were visited last */
     int64_t company_at;                /* turns.c: clock when a lane with little to do was beside others */
@@ -245,7 +245,7 @@ typedef struct hdi_kernel_code {
 
 /* The use records of several segments under one order lock (src/data/parts.h). */
 typedef struct hdi_parts_group {
-    struct hdi_parts *ring;  /* all of them; the next one to be tidied */
+    struct hdi_parts *ring;  /* all of them; the next one to be pruned */
     struct hdi_parts *spare; /* memory of some that are no more, by `behind` */
     uint32_t n_spare;
 } hdi_parts_group;

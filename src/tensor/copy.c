@@ -110,7 +110,7 @@ hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *
     hdi_layout waiting[64]; /* upper parts of what was cut: each is at most half of the one before */
     int n = 0;
     hd_status status = HD_OK;
-    hdi_layout_tidy(&layout);
+    hdi_layout_canonicalize(&layout);
     for (;;) {
         hdi_plan plan;
         hdi_plan_make(&layout, &facts, job->wish, &plan);
@@ -225,7 +225,7 @@ static void layout_of(const hd_tensor *dst, const hd_tensor *src, const hdi_tens
         out->dst_stride[i] = dst->stride[i];
         out->src_stride[i] = src->stride[i];
     }
-    hdi_layout_tidy(out);
+    hdi_layout_canonicalize(out);
 }
 
 hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, const char *who,

@@ -22,7 +22,7 @@ typedef struct hdi_tensor_job {
 /* The lane for kernels that move so many bytes on a device: those of small copies do not queue up behind large ones. */
 hd_lane *hdi_tensor_lane(hdi_device *device, uint64_t bytes);
 
-/* Moves the elements of a layout, which need not be tidy, by kernels in a lane whose device reaches both buffers. *after: what the first launch
+/* Moves the elements of a layout, which need not be canonical, by kernels in a lane whose device reaches both buffers. *after: what the first launch
  * comes after, as one of several parts (hdi_among), and then the last launch. *out: the last one's ticket.
  * Errors: as hdi_launch_among and hd_kernel_get; UNSUPPORTED: a wish that cannot be granted. */
 hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out);

@@ -43,7 +43,7 @@ static bool follows(const hdi_layout *l, int dim)
            !__builtin_mul_overflow(n, l->src_stride[dim + 1], &src) && l->src_stride[dim] == src;
 }
 
-void hdi_layout_tidy(hdi_layout *l)
+void hdi_layout_canonicalize(hdi_layout *l)
 {
     for (int i = l->dims - 1; i >= 0; i--) {
         if (l->shape[i] == 1) {
@@ -73,6 +73,6 @@ void hdi_layout_cut(hdi_layout *l, int dim, uint64_t at, hdi_layout *upper)
     upper->dst += at * (uint64_t)l->dst_stride[dim];
     upper->src += at * (uint64_t)l->src_stride[dim];
     l->shape[dim] = at;
-    hdi_layout_tidy(l);
-    hdi_layout_tidy(upper);
+    hdi_layout_canonicalize(l);
+    hdi_layout_canonicalize(upper);
 }

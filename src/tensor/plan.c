@@ -1,6 +1,6 @@
 /* plan.c - which kernel moves the elements, and its parameters: see plan.h and src/kernel/builtin/tensor.h. Pure functions, any thread.
  *
- * Dimensions of a tidy layout are numbered from the destination's slowest to its fastest one, `d`; `s` is the source's fastest.
+ * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one, `d`; `s` is the source's fastest.
  *   - The same dimension is fastest on both sides, or nearly so: units, as wide as the addresses allow.
  *   - They differ: tiles over s and d. Where one of them has fewer elements than a tile, the dimensions that follow it on its side join it.
  *   - s has only a few elements: units along d, in stretches that are short enough for the source's lines to be still in the cache when

@@ -31,9 +31,9 @@ typedef struct hdi_layout {
 
 /* Says the same with as few dimensions as possible: none of one element; the destination's strides above 0, falling; neighbours that follow
  * each other on both sides are one. The layout has elements, and none twice in the destination. */
-void hdi_layout_tidy(hdi_layout *layout);
+void hdi_layout_canonicalize(hdi_layout *layout);
 
-/* Of a tidy layout: whether it is one run of bytes on both sides. */
+/* Of a canonical layout: whether it is one run of bytes on both sides. */
 bool hdi_layout_is_run(const hdi_layout *layout);
 
 /* What executes it. */
@@ -72,7 +72,7 @@ typedef struct hdi_plan {
 #define HDI_PLAN_COUNT(...) +1
 #define HDI_PLAN_KERNELS (0 HD_TENSOR_UNITS(HDI_PLAN_COUNT) HD_TENSOR_TILES(HDI_PLAN_COUNT))
 
-/* `layout` is tidy. `wish` may be NULL. */
+/* `layout` is canonical. `wish` may be NULL. */
 void hdi_plan_make(const hdi_layout *layout, const hdi_plan_device *device, const hdi_plan_wish *wish, hdi_plan *out);
 
 /* The upper part of a layout that is cut; *layout becomes the lower one. */

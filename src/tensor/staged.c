@@ -47,8 +47,8 @@ static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
         unpack->src_stride[i] = once ? 0 : next;
         next *= (int64_t)pack->shape[i];
     }
-    hdi_layout_tidy(pack);
-    hdi_layout_tidy(unpack);
+    hdi_layout_canonicalize(pack);
+    hdi_layout_canonicalize(unpack);
 }
 
 static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffer)
@@ -135,7 +135,7 @@ static hd_status move_parts(staging *s, hdi_layout l)
 
 hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out)
 {
-    hdi_layout_tidy(&layout);
+    hdi_layout_canonicalize(&layout);
     uint64_t bytes = bytes_of(&layout);
     staging s = {
         .job = job,

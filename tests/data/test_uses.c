@@ -80,7 +80,7 @@ static void use(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool w
 {
     hdi_leaf *garbage = NULL;
     hdi_uses_settle(rt, u, low, high);
-    hdi_uses_tidy(rt, u, 0);
+    hdi_uses_prune(rt, u, 0);
     assert_true(hdi_uses_prepare(rt, u, 0, low, high, write));
     hdi_uses_commit(u, low, high, write, point, &garbage);
     hdi_leaves_free(garbage);

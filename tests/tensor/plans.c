@@ -42,7 +42,7 @@ int plans_run(const hdi_layout *layout, bool is_gpu, const hdi_plan_wish *wish, 
     const hdi_plan_device device = {is_gpu, 132};
     hdi_layout waiting[64], now = *layout;
     int n = 0, launches = 0;
-    hdi_layout_tidy(&now);
+    hdi_layout_canonicalize(&now);
     for (;;) {
         hdi_plan plan;
         hdi_plan_make(&now, &device, wish, &plan);

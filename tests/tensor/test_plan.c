@@ -87,7 +87,7 @@ static void each_layout_has_its_kernel(void **state)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const row *c = &table[i];
         hdi_layout l = layout_of(c);
-        hdi_layout_tidy(&l);
+        hdi_layout_canonicalize(&l);
         assert_false(hdi_layout_is_run(&l));
         const hdi_plan_device device = {c->is_gpu, 132};
         hdi_plan plan;
@@ -115,7 +115,7 @@ static void layouts_become_tidy(void **state)
     memcpy(l.shape, shape, sizeof shape);
     memcpy(l.dst_stride, dst, sizeof dst);
     memcpy(l.src_stride, src, sizeof src);
-    hdi_layout_tidy(&l);
+    hdi_layout_canonicalize(&l);
     assert_int_equal(l.dims, 3);
     assert_int_equal(l.dst, 10000 - 5 * 560);
     assert_int_equal(l.src, 20000 + 5 * 56);
@@ -133,12 +133,12 @@ static void layouts_become_tidy(void **state)
         run.shape[i] = 10;
         run.dst_stride[i] = run.src_stride[i] = i == 0 ? 8 : i == 1 ? 80 : 800;
     }
-    hdi_layout_tidy(&run);
+    hdi_layout_canonicalize(&run);
     assert_int_equal(run.dims, 1);
     assert_int_equal(run.shape[0], 1000);
     assert_true(hdi_layout_is_run(&run));
     hdi_layout one = {.element = 2, .dims = 2, .shape = {1, 1}};
-    hdi_layout_tidy(&one);
+    hdi_layout_canonicalize(&one);
     assert_int_equal(one.dims, 0);
     assert_true(hdi_layout_is_run(&one));
 
@@ -214,7 +214,7 @@ static void wishes(void **state)
         const hdi_plan_wish wish = {kind->name, 3};
         hdi_layout l = layout_of(&transpose);
         hdi_plan plan;
-        hdi_layout_tidy(&l);
+        hdi_layout_canonicalize(&l);
         hdi_plan_make(&l, &device, &wish, &plan);
         assert_int_equal(plan.kind, kind->element == 4 ? HDI_PLAN_TILES : HDI_PLAN_NONE);
         if (plan.kind == HDI_PLAN_TILES) {
@@ -227,7 +227,7 @@ static void wishes(void **state)
             assert_true(plan.number >= 0 && plan.number < HDI_PLAN_KERNELS);
         }
         l = layout_of(&rows);
-        hdi_layout_tidy(&l);
+        hdi_layout_canonicalize(&l);
         hdi_plan_make(&l, &device, &wish, &plan);
         assert_int_equal(plan.kind, HDI_PLAN_NONE);
     }
@@ -236,7 +236,7 @@ static void wishes(void **state)
     const hdi_plan_wish nonsense = {"nonsense", 0}, units = {"units", 0};
     hdi_layout l = layout_of(&transpose);
     hdi_plan plan;
-    hdi_layout_tidy(&l);
+    hdi_layout_canonicalize(&l);
     hdi_plan_make(&l, &device, &nonsense, &plan);
     assert_int_equal(plan.kind, HDI_PLAN_NONE);
     hdi_plan_make(&l, &device, &units, &plan);
@@ -251,7 +251,7 @@ static void units_have_little_to_divide(void **state)
     const hdi_plan_device device = {true, 132};
     hdi_layout l = layout_of(&rows);
     hdi_plan plan;
-    hdi_layout_tidy(&l);
+    hdi_layout_canonicalize(&l);
     hdi_plan_make(&l, &device, NULL, &plan);
     assert_int_equal(plan.kind, HDI_PLAN_UNITS);
     assert_int_equal(plan.units.inner, 3); /* 16 units of a row, 8 rows on either side: a block's */

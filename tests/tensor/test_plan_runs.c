@@ -92,13 +92,13 @@ static int check(const hdi_layout *l, memory *m, bool is_gpu, const hdi_plan_wis
     plans_seen.belongs = NULL;
     free(belongs);
     if (launches && (memcmp(m->dst, m->wanted, m->dst_bytes) != 0 || plans_seen.unaligned || plans_seen.strange)) {
-        hdi_layout tidy = now;
-        hdi_layout_tidy(&tidy);
+        hdi_layout canonical = now;
+        hdi_layout_canonicalize(&canonical);
         const hdi_plan_device device = {is_gpu, 132};
         hdi_plan plan;
-        hdi_plan_make(&tidy, &device, wish, &plan);
+        hdi_plan_make(&canonical, &device, wish, &plan);
         print(&now);
-        print(&tidy);
+        print(&canonical);
         fail_msg("%s kernel %s: wrong bytes, %llu accesses to odd addresses, or %llu reads far from every element",
                  is_gpu ? "GPU" : "CPU", plan.kind <= HDI_PLAN_TILES ? plan.kernel : "-",
                  (unsigned long long)plans_seen.unaligned, (unsigned long long)plans_seen.strange);
@@ -347,7 +347,7 @@ static void run_some_blocks(const hdi_layout *l, const hdi_plan_wish *wish, layo
 {
     const hdi_plan_device device = {true, 132};
     hdi_layout now = *l;
-    hdi_layout_tidy(&now);
+    hdi_layout_canonicalize(&now);
     hdi_plan plan;
     *was_cut = false;
     for (;;) {
