@@ -114,7 +114,7 @@ static void gather(hd_runtime *rt, int device, const hdi_load *load, unsigned ch
 }
 
 /* All of a box, where processors reach both sides. */
-static void gather_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
+static void collect_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
 {
     hdi_walk walk = hdi_walk_begin(box, HDI_STAGING_LARGE, 0);
     for (hdi_load load; hdi_load_next(&load, &walk, HDI_STAGING_LARGE);) {
@@ -176,7 +176,7 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
     hd_status status = check_apart(box, b->host + offset, src, who);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline, who);
     if (!status) {
-        gather_all(b->runtime, box, b->host + offset, src);
+        collect_all(b->runtime, box, b->host + offset, src);
     }
     hdi_hold_end(b);
     return status;
@@ -254,8 +254,8 @@ static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline, con
     hdi_point point = hdi_ticket_point(in->last);
     return hdi_wait_position(rt, point.lane, point.position, deadline)
                ? hdi_position_status(rt, point.lane, point.position, who)
-               : hdi_not_done(rt, point.lane, point.position, "%s: the bytes are not there yet (option transfer_timeout)",
-                              who);
+               : hdi_not_done(rt, point.lane, point.position,
+                              "%s: the bytes are not there yet (option transfer_timeout)", who);
 }
 
 static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
@@ -313,7 +313,7 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
     hd_status status = check_apart(box, dst, b->host + offset, who);
     status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline, who);
     if (!status) {
-        gather_all(b->runtime, box, dst, b->host + offset);
+        collect_all(b->runtime, box, dst, b->host + offset);
     }
     hdi_hold_end(b);
     return status;

@@ -1,7 +1,7 @@
 /* submit.c - the path that every operation takes: order, command, ring.
  *
  *   1. take the order locks that the operation needs
- *   2. gather what has to be waited for: earlier uses of the same bytes in other lanes that are not done and
+ *   2. collect what has to be waited for: earlier uses of the same bytes in other lanes that are not done and
  *      that this lane has not waited for before
  *   3. write the waits and the command into the ring, note the uses, publish `head`
  *
@@ -19,7 +19,7 @@
 #include "engine/engine.h"
 
 /* What the locks and buffers of an operation say in `hd_buffer.locks`, together. */
-static inline uint64_t gather_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
+static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
 {
     uint64_t locks = (uint64_t)1 << lane->device->index;
     for (size_t i = 0; i < n_uses; i++) {
@@ -50,7 +50,7 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out)
 {
-    uint64_t locks = gather_locks(lane, uses, n_uses);
+    uint64_t locks = collect_locks(lane, uses, n_uses);
     const hdi_among none = {.ours = 0};
     if (__builtin_expect((locks & HDI_UNIFIED_BIT) != 0, 0)) {
         return hdi_unified_submit(lane, uses, n_uses, command, none, who, out);
@@ -85,7 +85,7 @@ hd_status hdi_launch_unusual(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
 hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_among among, const char *who, hd_ticket *out)
 {
-    uint64_t locks = gather_locks(lane, uses, n_uses);
+    uint64_t locks = collect_locks(lane, uses, n_uses);
     return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, among, who, out)
                                    : submit(lane, uses, n_uses, command, among, locks, who, out);
 }
@@ -93,5 +93,5 @@ hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, co
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_among among, const char *who, hd_ticket *out)
 {
-    return submit(lane, uses, n_uses, command, among, gather_locks(lane, uses, n_uses), who, out);
+    return submit(lane, uses, n_uses, command, among, collect_locks(lane, uses, n_uses), who, out);
 }

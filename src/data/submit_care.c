@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "data/gather.h"
+#include "data/dependencies.h"
 #include "engine/engine.h"
 
 #define ARCHIVINGS_MOST 1000 /* each moves something, or waits for something, where the log is as its writer left it */
@@ -193,19 +193,19 @@ static bool claim(submission *s)
 }
 
 /* The walks over the claimed records, without the locks. */
-static hdi_gathered work_on_claims(submission *s)
+static hdi_collected work_on_claims(submission *s)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     hdi_submit_unlock(s->lane->device, s->locks);
     if (!hdi_waits_make(&s->apart, (size_t)s->rt->n_devices * HDI_LANES_MAX)) {
-        result = HDI_GATHERED_TOO_MUCH;
+        result = HDI_COLLECTED_TOO_MUCH;
     }
-    const hdi_gatherer g = {s->rt, s->lane, &s->apart, true, s->who};
+    const hdi_collector g = {s->rt, s->lane, &s->apart, true, s->who};
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         const hdi_use *use = &s->uses[i];
         if (s->claimed[i]) {
             hdi_uses_settle_claimed(s->rt, &use->buffer->uses, use->low, use->high);
-            result = hdi_gather_apart(&g, use);
+            result = hdi_collect_apart(&g, use);
         }
     }
     hdi_submit_lock(s->lane->device, s->locks);
@@ -308,36 +308,36 @@ static inline bool is_ours(const submission *s, size_t i)
 }
 
 /* Also drops what is finished from the records. *room: they have room for all readers. */
-static hdi_gathered gather(const submission *s, bool *room)
+static hdi_collected collect(const submission *s, bool *room)
 {
-    const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
+    const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
-    hdi_gathered result = hdi_gather_point(&g, s->among.after, true, true);
+    hdi_collected result = hdi_collect_point(&g, s->among.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         struct hd_buffer *b = s->uses[i].buffer;
         bool has_room = true;
         if (s->claims && s->claimed[i]) {
             has_room = false;
         } else if (!hdi_uses_is_blank(&b->uses)) {
-            result = hdi_gather_use(&g, &s->uses[i], is_ours(s, i), &has_room);
+            result = hdi_collect_use(&g, &s->uses[i], is_ours(s, i), &has_room);
         }
         *room &= has_room;
         if (!s->claims && (i == 0 || !s->uses[i].whole)) { /* who may add segments takes some away */
             hdi_uses_prune(s->rt, &b->uses, b->order);
         }
     }
-    return result || !s->claims ? result : hdi_gather_again(&g, &s->apart);
+    return result || !s->claims ? result : hdi_collect_again(&g, &s->apart);
 }
 
-/* The same in one pass, see hdi_gather_plain. */
-static inline hdi_gathered gather_plain(submission *s)
+/* The same in one pass, see hdi_collect_plain. */
+static inline hdi_collected collect_plain(submission *s)
 {
-    const hdi_gatherer g = {s->rt, s->lane, &s->lane->waits, false, s->who};
+    const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
     hdi_point after = s->among.after;
-    hdi_gathered result = after.position ? hdi_gather_point(&g, after, true, true) : HDI_GATHERED;
+    hdi_collected result = after.position ? hdi_collect_point(&g, after, true, true) : HDI_COLLECTED;
     s->plain = true;
-    return result ? result : hdi_gather_plain(&g, s->uses, s->n_uses, s->among.ours, &s->plain);
+    return result ? result : hdi_collect_plain(&g, s->uses, s->n_uses, s->among.ours, &s->plain);
 }
 
 /* A lane that accepts work again after failures takes the short way again, too: nothing behind them is affected. */
@@ -430,10 +430,10 @@ static hd_status archive_failures(submission *s, bool *again)
     return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
 }
 
-/* Claims, gathers, and makes room in the records. Where it fails it has given up. */
-static hd_status gather_parts(submission *s, hdi_gathered *result)
+/* Claims, collects, and makes room in the records. Where it fails it has given up. */
+static hd_status collect_parts(submission *s, hdi_collected *result)
 {
-    *result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_GATHERED;
+    *result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_COLLECTED;
     if (!*result && s->claims) {
         hd_status status = look_at_lane(s); /* the locks were open meanwhile */
         status = status ? status : look_at_buffers(s);
@@ -442,7 +442,7 @@ static hd_status gather_parts(submission *s, hdi_gathered *result)
         }
     }
     bool room = true;
-    *result = *result ? *result : gather(s, &room);
+    *result = *result ? *result : collect(s, &room);
     if (!*result && !prepare(s, room)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", s->who);
@@ -451,7 +451,7 @@ static hd_status gather_parts(submission *s, hdi_gathered *result)
 }
 
 /* Puts the operation into the ring, or waits until there may be room. */
-static hd_status enter(submission *s, hdi_gathered result, hdi_leaf **garbage, bool *done)
+static hd_status enter(submission *s, hdi_collected result, hdi_leaf **garbage, bool *done)
 {
     hd_lane *lane = s->lane;
     uint64_t gap = 0;
@@ -486,18 +486,18 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     if (status || again) {
         return status;
     }
-    hdi_gathered result = gather_plain(s);
+    hdi_collected result = collect_plain(s);
     if (!s->plain) {
         status = look_at_buffers(s);
         if (status || (s->claimed_by_others && wait_for_claims(s))) {
             return status;
         }
-        status = gather_parts(s, &result);
+        status = collect_parts(s, &result);
         if (status) {
             return status;
         }
     }
-    if (result == HDI_GATHERED_FAILURE) {
+    if (result == HDI_COLLECTED_FAILURE) {
         give_up(s);
         return said();
     }

@@ -48,14 +48,14 @@ typedef struct hdi_device hdi_device;
 
 #define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: for good, so that no operation takes the short way */
 
-/* One dependency on another lane, gathered while a command is being ordered. */
+/* One dependency on another lane, collected while a command is being ordered. */
 typedef struct hdi_wait_entry {
     uint32_t lane;
     uint64_t position;
     uint64_t source; /* 0, or the last position whose result is read */
 } hdi_wait_entry;
 
-/* What a submission has to wait for (src/data/gather.h). */
+/* What a submission has to wait for (src/data/dependencies.h). */
 typedef struct hdi_waits {
     hdi_wait_entry *entries; /* at most one per lane of the runtime */
     uint32_t *index;         /* per lane: which entry is its, if that says so */

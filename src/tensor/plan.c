@@ -218,7 +218,7 @@ static void gather_elements(hdi_layout *l, hd_tensor_units *u)
     }
     if (each > 1 && l->dst_stride[last] == (int64_t)l->element && l->shape[last] % each == 0 && (all & 15) == 0) {
         u->flags |= HD_TENSOR_GATHER;
-        u->gather_step = l->src_stride[last];
+        u->collect_step = l->src_stride[last];
         l->shape[last] /= each;
         l->dst_stride[last] = 16;
         l->src_stride[last] *= (int64_t)each;
@@ -241,7 +241,7 @@ static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, h
     bool gathers = u->flags & HD_TENSOR_GATHER;
     uint64_t row = l->shape[d] * (gathers ? 16 : l->element);
     uint32_t stretch = is_gpu ? GPU_STRETCH : CPU_STRETCH;
-    bool is_row = gathers ? u->gather_step == (int64_t)l->element
+    bool is_row = gathers ? u->collect_step == (int64_t)l->element
                           : l->dst_stride[d] == (int64_t)l->element && l->src_stride[d] == (int64_t)l->element;
     if (s >= 0 && s != d && l->src_stride[d] != 0 && !is_row && size_of(l->src_stride[s]) <= GATHER_FAR &&
         l->shape[d] > 2 * stretch) {

@@ -32,7 +32,7 @@ typedef struct hd_tensor_digit {
 
 enum {
     HD_TENSOR_CUTS = 1,  /* a dimension is cut: limits are to be looked at */
-    HD_TENSOR_GATHER = 2 /* GPU: a unit is 16 bytes of the destination, and in the source elements gather_step apart */
+    HD_TENSOR_GATHER = 2 /* GPU: a unit is 16 bytes of the destination, and in the source elements collect_step apart */
 };
 
 /* Parameters of hd_tensor_units_*. The first `inner` digits, fastest first, are what pieces are cut from: a block does `piece` of their `count`
@@ -46,7 +46,7 @@ typedef struct hd_tensor_units {
     uint32_t common, apart;
     uint32_t limit[2]; /* of the sums of weights: what is not below is outside the tensor */
     uint32_t flags;
-    int64_t gather_step; /* bytes */
+    int64_t collect_step; /* bytes */
     hd_tensor_digit digit[HD_TENSOR_DIGITS];
 } hd_tensor_units;
 

@@ -270,7 +270,7 @@ HD_INLINE void hd_units(HD_SELF, unsigned char *dst, const unsigned char *src, c
             if (at.inside[u]) {
                 HD_UNROLL
                 for (uint32_t k = 0; k < each; k++) {
-                    hd_load_into(&value[u], k, at.from[u] + k * p->gather_step, element);
+                    hd_load_into(&value[u], k, at.from[u] + k * p->collect_step, element);
                 }
             }
         }

@@ -1,8 +1,8 @@
-/* gather.c - what an operation has to wait for. Threads, locks: see gather.h.
+/* dependencies.c - what an operation has to wait for. Threads, locks: see dependencies.h.
  *
  * Always: a failure that is known now is told now; one that may still come is waited for as a source, so that the operation fails with it.
  */
-#include "data/gather.h"
+#include "data/dependencies.h"
 
 #include <stdlib.h>
 #include "base/error.h"
@@ -36,8 +36,8 @@ static bool __attribute__((noinline)) add_source(hdi_waits *w, hdi_point point)
     return true;
 }
 
-static inline __attribute__((always_inline)) hdi_gathered add_wait(hd_runtime *rt, hdi_waits *w, hdi_point point,
-                                                                   bool source)
+static inline __attribute__((always_inline)) hdi_collected add_wait(hd_runtime *rt, hdi_waits *w, hdi_point point,
+                                                                    bool source)
 {
     uint32_t i = w->index[point.lane];
     if (i >= w->n || w->entries[i].lane != point.lane) {
@@ -48,30 +48,30 @@ static inline __attribute__((always_inline)) hdi_gathered add_wait(hd_runtime *r
     hdi_wait_entry *e = &w->entries[i];
     e->position = e->position > point.position ? e->position : point.position;
     if (!source || (e->source && speaks_for(rt, point.lane, e->source, point.position))) {
-        return HDI_GATHERED;
+        return HDI_COLLECTED;
     }
     if (!e->source || speaks_for(rt, point.lane, point.position, e->source)) {
         e->source = point.position;
-        return HDI_GATHERED;
+        return HDI_COLLECTED;
     }
-    return add_source(w, point) ? HDI_GATHERED : HDI_GATHERED_TOO_MUCH;
+    return add_source(w, point) ? HDI_COLLECTED : HDI_COLLECTED_TOO_MUCH;
 }
 
-static hdi_gathered __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits *w, hdi_point point)
+static hdi_collected __attribute__((noinline)) add_result(hd_runtime *rt, hdi_waits *w, hdi_point point)
 {
     return add_wait(rt, w, point, true);
 }
 
 /* *over: it is finished and, for a source, good. */
-static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gatherer *g, hdi_point point, bool source,
-                                                                  bool ours, bool *over)
+static inline __attribute__((always_inline)) hdi_collected look_at(const hdi_collector *g, hdi_point point, bool source,
+                                                                   bool ours, bool *over)
 {
     hd_lane *lane = g->lane;
     bool own = point.lane == lane->global;
     const hdi_lane_shared *other = own ? lane->shared : hdi_lane_shared_of(g->rt, point.lane);
     *over = false;
     if (own && lane->sticky_failure && !source) {
-        return HDI_GATHERED;
+        return HDI_COLLECTED;
     }
     /* `done` before the failures: a failure is recorded before `done` passes it. */
     uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
@@ -81,31 +81,31 @@ static inline __attribute__((always_inline)) hdi_gathered look_at(const hdi_gath
             return add_result(g->rt, g->waits, point);
         }
         if (!ours && hdi_position_status(g->rt, point.lane, point.position, g->who)) {
-            return HDI_GATHERED_FAILURE;
+            return HDI_COLLECTED_FAILURE;
         }
     }
     if (done >= point.position) {
         *over = true;
-        return HDI_GATHERED;
+        return HDI_COLLECTED;
     }
     if (own && (lane->sticky_failure || !source)) {
-        return HDI_GATHERED; /* in the same lane order costs nothing; but one whose failures are not sticky has to be told of its own results */
+        return HDI_COLLECTED; /* in the same lane order costs nothing; but one whose failures are not sticky has to be told of its own results */
     }
     /* Not a second time. But a result that may still fail has to be waited for as a result, once. */
     if (!own && !g->apart) {
         uint64_t seen = source ? lane->seen_source[point.lane] : lane->seen[point.lane];
         if (source ? seen && lane->sticky_failure && speaks_for(g->rt, point.lane, seen, point.position)
                    : seen >= point.position) {
-            return HDI_GATHERED;
+            return HDI_COLLECTED;
         }
     }
     return add_wait(g->rt, g->waits, point, source);
 }
 
-hdi_gathered hdi_gather_point(const hdi_gatherer *g, hdi_point point, bool source, bool ours)
+hdi_collected hdi_collect_point(const hdi_collector *g, hdi_point point, bool source, bool ours)
 {
     bool over;
-    return point.position ? look_at(g, point, source, ours, &over) : HDI_GATHERED;
+    return point.position ? look_at(g, point, source, ours, &over) : HDI_COLLECTED;
 }
 
 /* Whether a point is of an operation of the lane that is not finished, and after whose failure it would refuse work. */
@@ -140,7 +140,7 @@ static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
 /* ---- the segments of a use ---- */
 
 /* Readers that are finished leave the segment: of few now, of many now and then. */
-static inline void settle_readers(const hdi_gatherer *g, hdi_segment *s)
+static inline void settle_readers(const hdi_collector *g, hdi_segment *s)
 {
     if (s->room != 0) {
         if (++s->looks >= s->n_readers) {
@@ -161,24 +161,24 @@ static inline void settle_readers(const hdi_gatherer *g, hdi_segment *s)
     s->n_readers = kept;
 }
 
-static hdi_gathered gather_readers(const hdi_gatherer *g, hdi_segment *s)
+static hdi_collected collect_readers(const hdi_collector *g, hdi_segment *s)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     const hdi_point *readers = hdi_segment_readers(s);
     for (uint32_t i = 0; i < s->n_readers && !result; i++) {
-        result = hdi_gather_point(g, readers[i], false, false);
+        result = hdi_collect_point(g, readers[i], false, false);
     }
     return result;
 }
 
 /* What is finished leaves the segment. */
-static inline __attribute__((always_inline)) hdi_gathered gather_segment(const hdi_gatherer *g, const hdi_use *use,
-                                                                         hdi_segment *s, bool ours)
+static inline __attribute__((always_inline)) hdi_collected collect_segment(const hdi_collector *g, const hdi_use *use,
+                                                                           hdi_segment *s, bool ours)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     if (s->n_readers) {
         if (use->write) {
-            result = gather_readers(g, s);
+            result = collect_readers(g, s);
         } else {
             settle_readers(g, s);
         }
@@ -195,12 +195,12 @@ static inline __attribute__((always_inline)) hdi_gathered gather_segment(const h
 }
 
 typedef struct walk {
-    const hdi_gatherer *g;
+    const hdi_collector *g;
     const hdi_use *use;
     bool ours;
-    bool over; /* nothing more is to be gathered */
+    bool over; /* nothing more is to be collected */
     bool room; /* all segments of the use have room for a reader more */
-    hdi_gathered result;
+    hdi_collected result;
 } walk;
 
 static void visit(void *context, hdi_segment *s)
@@ -209,8 +209,8 @@ static void visit(void *context, hdi_segment *s)
     if (w->over || s->low >= w->use->high || s->high <= w->use->low) {
         hdi_segment_settle(w->g->rt, s);
     } else {
-        w->result = gather_segment(w->g, w->use, s, w->ours);
-        w->over = w->result != HDI_GATHERED;
+        w->result = collect_segment(w->g, w->use, s, w->ours);
+        w->over = w->result != HDI_COLLECTED;
     }
     if (s->n_readers >= HDI_READERS_FEW && s->n_readers >= s->room) {
         w->room = false;
@@ -218,41 +218,41 @@ static void visit(void *context, hdi_segment *s)
 }
 
 /* The wide readers, for whom a write waits. */
-static hdi_gathered gather_wide(const hdi_gatherer *g, const hdi_use *use)
+static hdi_collected collect_wide(const hdi_collector *g, const hdi_use *use)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     uint32_t n;
     const hdi_wide_reader *wide = hdi_uses_wide(&use->buffer->uses, &n);
     for (uint32_t i = 0; use->write && i < n && !result; i++) {
         if (wide[i].low < use->high && wide[i].high > use->low) {
-            result = hdi_gather_point(g, wide[i].point, false, false);
+            result = hdi_collect_point(g, wide[i].point, false, false);
         }
     }
     return result;
 }
 
 /* The segments as they are. */
-static hdi_gathered gather_all(const hdi_gatherer *g, const hdi_use *use, bool ours)
+static hdi_collected collect_all(const hdi_collector *g, const hdi_use *use, bool ours)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     hdi_uses *u = &use->buffer->uses;
     hdi_segment_place place;
     hdi_segment *s = hdi_uses_first(u, use->low, &place);
     for (; s && s->low < use->high && !result; s = hdi_uses_next(u, &place)) {
-        result = hdi_gather_point(g, s->writer, use->read, ours);
-        result = result || !use->write ? result : gather_readers(g, s);
+        result = hdi_collect_point(g, s->writer, use->read, ours);
+        result = result || !use->write ? result : collect_readers(g, s);
     }
-    return result ? result : gather_wide(g, use);
+    return result ? result : collect_wide(g, use);
 }
 
-hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours, bool *room)
+hdi_collected hdi_collect_use(const hdi_collector *g, const hdi_use *use, bool ours, bool *room)
 {
     hdi_uses *u = &use->buffer->uses;
     *room = use->write;
     if (u->parts && use->write && use->low == 0 && use->high == hdi_parts_end(u->parts)) {
-        return gather_all(g, use, ours); /* none of the segments will be there any more */
+        return collect_all(g, use, ours); /* none of the segments will be there any more */
     }
-    walk w = {g, use, ours, false, true, HDI_GATHERED};
+    walk w = {g, use, ours, false, true, HDI_COLLECTED};
     if (u->parts) {
         w.over = !use->write && lane_has_read_all(g->lane, use);
         hdi_uses_visit(g->rt, u, use->low, use->high, visit, &w);
@@ -260,17 +260,17 @@ hdi_gathered hdi_gather_use(const hdi_gatherer *g, const hdi_use *use, bool ours
         visit(&w, &u->whole);
     }
     *room |= w.room;
-    return w.result ? w.result : gather_wide(g, use);
+    return w.result ? w.result : collect_wide(g, use);
 }
 
-hdi_gathered hdi_gather_apart(const hdi_gatherer *g, const hdi_use *use)
+hdi_collected hdi_collect_apart(const hdi_collector *g, const hdi_use *use)
 {
-    return gather_all(g, use, false);
+    return collect_all(g, use, false);
 }
 
-hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain)
+hdi_collected hdi_collect_plain(const hdi_collector *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     bool good = true;
     for (const hdi_use *use = uses; use != uses + n_uses && good && !result; use++, ours >>= 1) {
         struct hd_buffer *b = use->buffer;
@@ -280,7 +280,7 @@ hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t
         if (good) {
             hdi_uses_prune(g->rt, u, b->order);
             if (!hdi_uses_is_blank(u)) {
-                result = gather_segment(g, use, &u->whole, ours & 1);
+                result = collect_segment(g, use, &u->whole, ours & 1);
                 good =
                     hdi_uses_has_room(u) || hdi_uses_prepare_parts(g->rt, u, b->order, use->low, use->high, use->write);
             }
@@ -290,18 +290,18 @@ hdi_gathered hdi_gather_plain(const hdi_gatherer *g, const hdi_use *uses, size_t
     return result;
 }
 
-hdi_gathered hdi_gather_again(const hdi_gatherer *g, const hdi_waits *apart)
+hdi_collected hdi_collect_again(const hdi_collector *g, const hdi_waits *apart)
 {
-    hdi_gathered result = HDI_GATHERED;
+    hdi_collected result = HDI_COLLECTED;
     for (uint32_t i = 0; i < apart->n && !result; i++) {
         const hdi_wait_entry *e = &apart->entries[i];
-        result = hdi_gather_point(g, (hdi_point){e->lane, e->position}, false, false);
+        result = hdi_collect_point(g, (hdi_point){e->lane, e->position}, false, false);
         if (!result && e->source) {
-            result = hdi_gather_point(g, (hdi_point){e->lane, e->source}, true, false);
+            result = hdi_collect_point(g, (hdi_point){e->lane, e->source}, true, false);
         }
     }
     for (uint32_t i = 0; i < apart->n_sources && !result; i++) {
-        result = hdi_gather_point(g, apart->sources[i], true, false);
+        result = hdi_collect_point(g, apart->sources[i], true, false);
     }
     return result;
 }
