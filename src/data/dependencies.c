@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
-#include "data/submit_care.h"
+#include "data/submit_slow.h"
 #include "engine/engine.h"
 
 #define SOURCES_FIRST 16

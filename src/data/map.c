@@ -124,8 +124,7 @@ static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uin
     return (ready & wanted) == wanted;
 }
 
-static void *__attribute__((noinline))
-element_with_care(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
+static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
@@ -160,5 +159,5 @@ void *hd_element(hd_buffer *handle, size_t offset, size_t bytes, hd_access acces
             return b->host + offset;
         }
     }
-    return element_with_care(handle, offset, bytes, access);
+    return element_slow(handle, offset, bytes, access);
 }

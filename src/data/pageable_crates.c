@@ -334,8 +334,7 @@ static bool wait_for_one(hdi_crates *ring, const hdi_awaited *busy_until, uint32
     return hdi_futex_wait(&ring->given, given, deadline);
 }
 
-static hd_status take_with_care(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who,
-                                hdi_crate **out)
+static hd_status take_slow(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out)
 {
     uint32_t waits = wish == HDI_CRATE_WAIT;
     /* Sequentially consistent with the giver's move of `given` and its look at `waiting` behind it. */
@@ -380,7 +379,7 @@ hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline
 {
     hdi_awaited busy_until;
     *out = take_idle(ring, &busy_until);
-    return *out || wish == HDI_CRATE_IDLE ? HD_OK : take_with_care(ring, wish, deadline, who, out);
+    return *out || wish == HDI_CRATE_IDLE ? HD_OK : take_slow(ring, wish, deadline, who, out);
 }
 
 void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool signalled)

@@ -5,14 +5,14 @@
  *      that this lane has not waited for before
  *   3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * The usual operation has nothing to wait for, which one look at its buffers' records shows; that is in submit_usual.h. Everything else is in
- * submit_care.c.
+ * The usual operation has nothing to wait for, which one look at its buffers' records shows; that is in submit_fast.h. Everything else is in
+ * submit_slow.c.
  *
  * Threads: any. Locks: order locks by rising number; all are held until the operation is published, so that two operations that
  * share several buffers are ordered the same way at all of them.
  * Always: nothing is changed before everything that can fail has succeeded.
  */
-#include "data/submit_usual.h"
+#include "data/submit_fast.h"
 
 #include "base/error.h"
 #include "data/unified.h"
@@ -41,7 +41,7 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
     if (__builtin_expect(hdi_device_lost(device) != 0, 0) || among.after.position || among.ours ||
         (among.same && (among.same->kernel || !hdi_lane_is_same(lane, among.same))) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
-        return hdi_submit_with_care(lane, uses, n_uses, command, among, locks, who, out);
+        return hdi_submit_slow(lane, uses, n_uses, command, among, locks, who, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);
     return HD_OK;
@@ -72,12 +72,12 @@ static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_stat
     return status;
 }
 
-hd_status hdi_launch_unusual(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out)
+hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                          const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out)
 {
     const hdi_among among = {.same = same};
     hd_ticket ticket = {NULL, 0};
-    hd_status status = locked ? hdi_submit_with_care(lane, uses, n_uses, command, among, locks, "hd_launch", &ticket)
+    hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, among, locks, "hd_launch", &ticket)
                               : hdi_submit_among(lane, uses, n_uses, command, among, "hd_launch", &ticket);
     return await_launch(lane, command, status, ticket, out);
 }

@@ -164,7 +164,7 @@ bool hd_done(hd_ticket ticket)
 }
 
 /* The work is not done, or did not go well. */
-static __attribute__((noinline)) hd_status wait_with_care(hd_ticket ticket, int64_t timeout_ns)
+static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t timeout_ns)
 {
     HDI_INSIDE(hdi_lane_runtime(ticket.lane));
     hd_lane *lane = hdi_lane_any(ticket.lane);
@@ -197,5 +197,5 @@ static inline bool is_done_and_well(hd_ticket ticket)
 
 hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns)
 {
-    return __builtin_expect(is_done_and_well(ticket), 1) ? HD_OK : wait_with_care(ticket, timeout_ns);
+    return __builtin_expect(is_done_and_well(ticket), 1) ? HD_OK : wait_slow(ticket, timeout_ns);
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
-#include "data/submit_usual.h"
+#include "data/submit_fast.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 
@@ -104,7 +104,7 @@ static hd_status check_access(const argument *a)
     return fits ? HD_OK : argument_failed(a, HD_ERROR_ACCESS);
 }
 
-static hd_status __attribute__((noinline)) pack_buffer_with_care(const argument *a, unsigned char *block, hdi_use *use)
+static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, unsigned char *block, hdi_use *use)
 {
     const hd_arg *arg = a->arg;
     hdi_device *device = a->lane->device;
@@ -172,7 +172,7 @@ static inline bool pack_buffer(const hdi_device *device, const hd_arg *arg, unsi
     return true;
 }
 
-static hd_status __attribute__((noinline)) pack_value_with_care(const argument *a, unsigned char *block)
+static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, unsigned char *block)
 {
     const hdi_param *param = a->param;
     const hd_arg *arg = a->arg;
@@ -211,10 +211,10 @@ _Static_assert(offsetof(hdi_param, kind) == 0 && offsetof(hdi_param, access) == 
 
 /* An argument that is not usual. *n_uses counts the uses in `uses`. */
 static hd_status __attribute__((noinline))
-pack_with_care(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses)
+pack_slow(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses)
 {
     if (a->arg->kind != HD_ARG_BUFFER) {
-        return pack_value_with_care(a, block);
+        return pack_value_slow(a, block);
     }
     if (a->param->kind != HD_ARG_BUFFER && !(a->param->kind == HD_ARG_NONE && a->param->size == 8)) {
         return argument_failed(a, HD_ERROR_ARGUMENT);
@@ -223,7 +223,7 @@ pack_with_care(const argument *a, unsigned char *block, hdi_use *uses, size_t *n
         return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", a->kernel->name,
                         HDI_USES_OF_ONE);
     }
-    return pack_buffer_with_care(a, block, &uses[(*n_uses)++]);
+    return pack_buffer_slow(a, block, &uses[(*n_uses)++]);
 }
 
 /* *n_uses of `uses` are set then, and *locks is what their buffers say of locks, together. */
@@ -248,7 +248,7 @@ static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *l
             *(any_u64 *)place = *(const any_u64 *)&arg->value;
         } else {
             size_t counted = n; /* apart, so that `n` stays in a register */
-            hd_status status = pack_with_care(&(argument){lane, kernel, i, param, arg}, block, uses, &counted);
+            hd_status status = pack_slow(&(argument){lane, kernel, i, param, arg}, block, uses, &counted);
             if (status) {
                 return status;
             }

@@ -1,4 +1,4 @@
-/* submit_care.c - an operation that may have to wait: for other lanes, for room in its ring, for a record that somebody works on.
+/* submit_slow.c - an operation that may have to wait: for other lanes, for room in its ring, for a record that somebody works on.
  *
  * A use that overlaps very many segments is not walked under the order locks: its record is claimed, looked at without them, and what was
  * found is looked at once more under them. Who waits for room in a full lane does so in turn, without locks: whoever comes later
@@ -8,7 +8,7 @@
  * Always: records are claimed all at once or not at all, and given back before anything else is waited for, so claims cannot wait for each
  * other in a circle; a submission takes room only when nobody waits in front of it.
  */
-#include "data/submit_care.h"
+#include "data/submit_slow.h"
 
 #include <stdlib.h>
 #include "base/clock.h"
@@ -504,8 +504,8 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
     return enter(s, result, garbage, done);
 }
 
-hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                               hdi_among among, uint64_t locks, const char *who, hd_ticket *out)
+hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                          hdi_among among, uint64_t locks, const char *who, hd_ticket *out)
 {
     HDI_INSIDE(lane->runtime); /* it may wait for room, which hd_close then waits for */
     submission s;              /* member by member: most of it is for who has to wait */

@@ -1,4 +1,4 @@
-/* submit_usual.h - the usual way of an operation, inlined where it is taken.
+/* submit_fast.h - the usual way of an operation, inlined where it is taken.
  *
  * Threads: the one that submits. Locks: the order locks of the operation.
  * Always: nothing is changed before it is known that the operation is usual.
@@ -6,7 +6,7 @@
 #ifndef HDI_DATA_SUBMIT_USUAL_H
 #define HDI_DATA_SUBMIT_USUAL_H
 
-#include "data/submit_care.h"
+#include "data/submit_slow.h"
 
 /* Whether nothing that is known of the lane's failures keeps operations from the usual way. One whose failures are not sticky may see many, and
  * then makes room for them in the careful way. */
@@ -17,7 +17,7 @@ static inline bool hdi_failures_are_settled(const hd_lane *lane)
 }
 
 /* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
- * nothing that could have failed unseen; and the ring has room. Then this does all that submit_with_care would do. `keeps`: the failures of the lane are
+ * nothing that could have failed unseen; and the ring has room. Then this does all that submit_slow would do. `keeps`: the failures of the lane are
  * known to be sticky; else it may be one where each result that is read has to be waited for. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
@@ -55,8 +55,8 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
 
 /* A launch that is not usual; what that is may have been found out with the locks held (`locked`), which are released. With the option
  * launch_wait no launch is usual, and each is waited for. Errors: as hdi_submit_launch. */
-hd_status hdi_launch_unusual(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
+hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                          const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
 
 /* hdi_submit of the program's kernel in the program's lane, as hd_launch does it. `locks`: `hd_buffer.locks` of its buffers, together. Errors:
  * also HANDLE (unloaded or destroyed meanwhile). */
@@ -68,13 +68,13 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
     hdi_device *device = lane->device;
     locks |= (uint64_t)1 << device->index;
     if (__builtin_expect(((locks & HDI_UNIFIED_BIT) != 0) | (command->slots > lane->mask / 2), 0)) {
-        return hdi_launch_unusual(lane, uses, n_uses, command, same, locks, false, out);
+        return hdi_launch_slow(lane, uses, n_uses, command, same, locks, false, out);
     }
     hdi_submit_lock(device, locks);
     if (__builtin_expect(!hdi_kernel_is_same(same) || !hdi_lane_is_same(lane, same) || hdi_device_lost(device) != 0,
                          0) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
-        return hdi_launch_unusual(lane, uses, n_uses, command, same, locks, true, out);
+        return hdi_launch_slow(lane, uses, n_uses, command, same, locks, true, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);
     return HD_OK;

@@ -1,4 +1,4 @@
-/* submit_care.h - what the usual way of an operation (submit.c) and the careful one share.
+/* submit_slow.h - what the usual way of an operation (submit.c) and the careful one share.
  *
  * Threads: the one that submits. Locks: said at each function.
  */
@@ -151,7 +151,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
 
 /* An operation that is not usual, from taking the locks, which are held, to publishing it; they are released. On failure nothing was submitted.
  * Blocking, errors: as hdi_submit. */
-hd_status hdi_submit_with_care(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                               hdi_among among, uint64_t locks, const char *who, hd_ticket *out);
+hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                          hdi_among among, uint64_t locks, const char *who, hd_ticket *out);
 
 #endif
