@@ -2,7 +2,7 @@
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of the thread that it belongs to. A worker takes one turn at
  * the job that has the fewest workers, those of its own memory node first, and then looks again: that is what shares them out. It stays at one of
- * the NUMA nodes that devices are near, each of which has its share of all workers; to sleep it waits for the doorbell of its node to move.
+ * the NUMA nodes that devices are near, in a group with its share of all workers. To sleep it waits for the doorbell of its group to move.
  *
  * Always: a job is unlinked and without workers before its thread returns; `workers`, `away` and `over` change under the pool's mutex; after a worker
  * has counted itself out of a job it does not touch it.
@@ -31,24 +31,24 @@ typedef struct job {
     struct job *next;
 } job;
 
-typedef struct node {
+typedef struct group {
     int node;
     size_t workers, asleep;
     _Atomic uint32_t doorbell;
-} node;
+} group;
 
 typedef struct worker {
     struct hdi_copy_pool *pool;
     pthread_t thread;
-    node *node;
+    group *group;
 } worker;
 
 struct hdi_copy_pool {
     pthread_mutex_t lock;
     pthread_cond_t left; /* a worker was the last to leave a job */
     job *jobs;           /* newest first */
-    node nodes[HDI_DEVICES_MAX];
-    size_t n_nodes; /* 0: not worked out yet */
+    group groups[HDI_DEVICES_MAX];
+    size_t n_groups; /* 0: not worked out yet */
     size_t started;
     bool stop;
     bool own_known;
@@ -84,12 +84,12 @@ void hdi_copy_pool_release(hd_runtime *rt)
     }
     pthread_mutex_lock(&pool->lock);
     pool->stop = true;
-    for (size_t i = 0; i < pool->n_nodes; i++) {
-        atomic_fetch_add_explicit(&pool->nodes[i].doorbell, 1, memory_order_relaxed);
+    for (size_t i = 0; i < pool->n_groups; i++) {
+        atomic_fetch_add_explicit(&pool->groups[i].doorbell, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&pool->lock);
-    for (size_t i = 0; i < pool->n_nodes; i++) {
-        hdi_futex_wake(&pool->nodes[i].doorbell, INT32_MAX);
+    for (size_t i = 0; i < pool->n_groups; i++) {
+        hdi_futex_wake(&pool->groups[i].doorbell, INT32_MAX);
     }
     for (size_t i = 0; i < pool->started; i++) {
         pthread_join(pool->workers[i].thread, NULL);
@@ -152,13 +152,13 @@ size_t hdi_copy_pool_count(const hd_runtime *rt)
     return rt->options.copy_threads >= 0 || limit < HDI_COPY_POOL_USUAL ? limit : HDI_COPY_POOL_USUAL;
 }
 
-size_t hdi_copy_pool_next_node(const size_t *workers, size_t nodes, size_t wanted, size_t limit)
+size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wanted, size_t limit)
 {
-    if (wanted < nodes && workers[wanted] < (limit + nodes - 1) / nodes) {
+    if (wanted < groups && workers[wanted] < (limit + groups - 1) / groups) {
         return wanted;
     }
     size_t fewest = 0;
-    for (size_t i = 1; i < nodes; i++) {
+    for (size_t i = 1; i < groups; i++) {
         fewest = workers[i] < workers[fewest] ? i : fewest;
     }
     return fewest;
@@ -206,7 +206,7 @@ static void take_turn(struct hdi_copy_pool *pool, job *j)
 static void settle(const worker *w)
 {
     hdi_cpus near, both;
-    if (w->pool->own_known && hdi_numa_cpus(w->node->number, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
+    if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
         hdi_cpus_stay(&both);
     } else if (w->pool->own_known) {
         hdi_cpus_stay(&w->pool->own); /* not only where the thread was pinned that has started this one */
@@ -223,11 +223,11 @@ static void *run_worker(void *argument)
 {
     const worker *w = argument;
     struct hdi_copy_pool *pool = w->pool;
-    node *at = w->node;
+    group *at = w->group;
     settle(w);
     pthread_mutex_lock(&pool->lock);
     while (!pool->stop) {
-        job *j = pick(pool, at->number);
+        job *j = pick(pool, at->node);
         if (j) {
             take_turn(pool, j);
             continue;
@@ -243,23 +243,23 @@ static void *run_worker(void *argument)
     return NULL;
 }
 
-/* The node that is near the job; their number: none is, or all are. */
-static size_t node_of(const struct hdi_copy_pool *pool, const job *j)
+/* The group that is near the job; their number: none is, or all are. */
+static size_t group_of(const struct hdi_copy_pool *pool, const job *j)
 {
     size_t i = 0;
-    while (i < pool->n_nodes && pool->nodes[i].number != j->node) {
+    while (i < pool->n_groups && pool->groups[i].node != j->node) {
         i++;
     }
     return i;
 }
 
-static void find_nodes(hd_runtime *rt)
+static void find_groups(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = rt->copy_pool;
     for (int i = 0; i < rt->n_devices; i++) {
         const job near = {.node = node_of(rt, i)};
-        if (node_of(pool, &near) == pool->n_nodes) {
-            pool->nodes[pool->n_nodes++].number = near.node;
+        if (group_of(pool, &near) == pool->n_groups) {
+            pool->groups[pool->n_groups++].node = near.node;
         }
     }
 }
@@ -268,23 +268,23 @@ static void find_nodes(hd_runtime *rt)
 static void start_workers(hd_runtime *rt, const job *j)
 {
     struct hdi_copy_pool *pool = rt->copy_pool;
-    if (pool->n_nodes == 0) {
-        find_nodes(rt);
+    if (pool->n_groups == 0) {
+        find_groups(rt);
     }
-    size_t near = node_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
-    for (size_t i = 0; i < pool->n_nodes; i++) {
-        idle += near == i || near == pool->n_nodes ? pool->nodes[i].asleep : 0;
-        workers[i] = pool->nodes[i].workers;
+    size_t near = group_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
+    for (size_t i = 0; i < pool->n_groups; i++) {
+        idle += near == i || near == pool->n_groups ? pool->groups[i].asleep : 0;
+        workers[i] = pool->groups[i].workers;
     }
     for (; idle < j->most && pool->started < limit_of(rt); idle++) {
-        size_t next = hdi_copy_pool_next_node(workers, pool->n_nodes, near, limit_of(rt));
+        size_t next = hdi_copy_pool_next_group(workers, pool->n_groups, near, limit_of(rt));
         worker *w = &pool->workers[pool->started];
-        *w = (worker){.pool = pool, .node = &pool->nodes[next]};
+        *w = (worker){.pool = pool, .group = &pool->groups[next]};
         if (hdi_thread_start(&w->thread, run_worker, w)) {
             break; /* the next transfer tries again */
         }
         pool->started++;
-        workers[next] = ++pool->nodes[next].workers;
+        workers[next] = ++pool->groups[next].workers;
     }
 }
 
@@ -296,23 +296,23 @@ typedef struct call {
 /* Calls as many sleepers as the job can have, those near it first; one that is about to sleep sees that the doorbell moved. */
 static void ring(struct hdi_copy_pool *pool, const job *j, call *c)
 {
-    size_t near = node_of(pool, j), left = j->most;
-    for (size_t k = 0; k < pool->n_nodes; k++) {
-        size_t i = (near + k) % pool->n_nodes;
-        size_t n = left < pool->nodes[i].asleep ? left : pool->nodes[i].asleep;
+    size_t near = group_of(pool, j), left = j->most;
+    for (size_t k = 0; k < pool->n_groups; k++) {
+        size_t i = (near + k) % pool->n_groups;
+        size_t n = left < pool->groups[i].asleep ? left : pool->groups[i].asleep;
         c->count[i] = (int)n;
         left -= n;
         if (n) {
-            atomic_fetch_add_explicit(&pool->nodes[i].doorbell, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&pool->groups[i].doorbell, 1, memory_order_relaxed);
         }
     }
 }
 
-static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_nodes)
+static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_groups)
 {
-    for (size_t i = 0; i < n_nodes; i++) {
+    for (size_t i = 0; i < n_groups; i++) {
         if (c->count[i]) {
-            hdi_futex_wake(&pool->nodes[i].doorbell, c->count[i]);
+            hdi_futex_wake(&pool->groups[i].doorbell, c->count[i]);
         }
     }
 }
@@ -326,11 +326,11 @@ static void begin(hd_runtime *rt, job *j)
     pthread_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
-    size_t n_nodes = pool->n_nodes; /* without those that nobody sleeps at yet */
+    size_t n_groups = pool->n_groups; /* without those that nobody sleeps at yet */
     ring(pool, j, &c);
     start_workers(rt, j);
     pthread_mutex_unlock(&pool->lock);
-    wake(pool, &c, n_nodes);
+    wake(pool, &c, n_groups);
 }
 
 static void call_back(struct hdi_copy_pool *pool, job *j)
@@ -338,10 +338,10 @@ static void call_back(struct hdi_copy_pool *pool, job *j)
     call c;
     pthread_mutex_lock(&pool->lock);
     atomic_store_explicit(&j->away, false, memory_order_relaxed);
-    size_t n_nodes = pool->n_nodes;
+    size_t n_groups = pool->n_groups;
     ring(pool, j, &c);
     pthread_mutex_unlock(&pool->lock);
-    wake(pool, &c, n_nodes);
+    wake(pool, &c, n_groups);
 }
 
 static size_t workers_at(const job *j)

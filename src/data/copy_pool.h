@@ -24,7 +24,7 @@ size_t hdi_copy_pool_count(const hd_runtime *rt);
 
 /* Which of the places that workers stay at the next one is started for: the wanted one (none: any number that is not one) as long as that has not
  * its share of `limit`, else that with the fewest. Pure. */
-size_t hdi_copy_pool_next_node(const size_t *workers, size_t nodes, size_t wanted, size_t limit);
+size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wanted, size_t limit);
 
 /* What became of one turn at a shared transfer. */
 typedef enum hdi_turn {

@@ -177,7 +177,7 @@ static void each_node_has_its_share_of_workers(void **state)
 {
     (void)state;
     static const struct {
-        size_t nodes, wanted, limit;
+        size_t groups, wanted, limit;
         size_t workers[3]; /* when all are started for that one */
     } table[] = {
         {1, 0, 8, {8}},    {1, 1, 8, {8}},    {2, 0, 1, {1, 0}},     {2, 0, 8, {4, 4}},
@@ -186,14 +186,14 @@ static void each_node_has_its_share_of_workers(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         size_t workers[3] = {0};
         for (size_t k = 0; k < table[i].limit; k++) {
-            size_t next = hdi_copy_pool_next_node(workers, table[i].nodes, table[i].wanted, table[i].limit);
-            assert_true(next < table[i].nodes);
-            if (table[i].wanted < table[i].nodes && k < (table[i].limit + table[i].nodes - 1) / table[i].nodes) {
+            size_t next = hdi_copy_pool_next_group(workers, table[i].groups, table[i].wanted, table[i].limit);
+            assert_true(next < table[i].groups);
+            if (table[i].wanted < table[i].groups && k < (table[i].limit + table[i].groups - 1) / table[i].groups) {
                 assert_int_equal(next, table[i].wanted); /* these first */
             }
             workers[next]++;
         }
-        assert_memory_equal(workers, table[i].workers, table[i].nodes * sizeof *workers);
+        assert_memory_equal(workers, table[i].workers, table[i].groups * sizeof *workers);
     }
 }
 
