@@ -62,7 +62,8 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
     }
     /* From the second part on, failures concern content and ticket, which exist by then. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
-    hd_status status = hdi_submit_among(lane, uses, 2, &command, (hdi_among){.after = *after, .ours = ours}, who, out);
+    hd_status status =
+        hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, who, out);
     if (!status) {
         *after = hdi_ticket_point(*out);
     }

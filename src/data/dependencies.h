@@ -24,7 +24,7 @@ typedef struct hdi_collector {
     const char *who;
 } hdi_collector;
 
-/* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_among. */
+/* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_linked. */
 hdi_collected hdi_collect_point(const hdi_collector *g, hdi_point point, bool source, bool ours);
 
 /* All that one use of a buffer has to wait for. What is finished leaves the record of what is read, as by hdi_uses_settle; readers of many lanes now
@@ -35,7 +35,7 @@ hdi_collected hdi_collect_use(const hdi_collector *g, const hdi_use *use, bool o
 hdi_collected hdi_collect_apart(const hdi_collector *g, const hdi_use *use);
 
 /* All that the uses wait for, in one pass, and room for them in the records; where each is of a whole buffer that is as it was when its handle was
- * checked, and whose record has one segment. Else *plain is false, and what was collected does not count. `ours`: as in hdi_among. */
+ * checked, and whose record has one segment. Else *plain is false, and what was collected does not count. `ours`: as in hdi_linked. */
 hdi_collected hdi_collect_plain(const hdi_collector *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain);
 
 /* What was collected apart, once more with the lane's lock. */

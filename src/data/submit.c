@@ -29,7 +29,7 @@ static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, s
 }
 
 static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses,
-                                                              const hdi_command *command, hdi_among among,
+                                                              const hdi_command *command, hdi_linked link,
                                                               uint64_t locks, const char *who, hd_ticket *out)
 {
     hdi_device *device = lane->device;
@@ -38,10 +38,10 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
                         command->slots, (unsigned)lane->mask + 1);
     }
     hdi_submit_lock(device, locks);
-    if (__builtin_expect(hdi_device_lost(device) != 0, 0) || among.after.position || among.ours ||
-        (among.same && (among.same->kernel || !hdi_lane_is_same(lane, among.same))) ||
+    if (__builtin_expect(hdi_device_lost(device) != 0, 0) || link.after.position || link.ours ||
+        (link.same && (link.same->kernel || !hdi_lane_is_same(lane, link.same))) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
-        return hdi_submit_slow(lane, uses, n_uses, command, among, locks, who, out);
+        return hdi_submit_slow(lane, uses, n_uses, command, link, locks, who, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);
     return HD_OK;
@@ -51,7 +51,7 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
                      hd_ticket *out)
 {
     uint64_t locks = collect_locks(lane, uses, n_uses);
-    const hdi_among none = {.ours = 0};
+    const hdi_linked none = {.ours = 0};
     if (__builtin_expect((locks & HDI_UNIFIED_BIT) != 0, 0)) {
         return hdi_unified_submit(lane, uses, n_uses, command, none, who, out);
     }
@@ -75,23 +75,23 @@ static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_stat
 hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out)
 {
-    const hdi_among among = {.same = same};
+    const hdi_linked link = {.same = same};
     hd_ticket ticket = {NULL, 0};
-    hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, among, locks, "hd_launch", &ticket)
-                              : hdi_submit_among(lane, uses, n_uses, command, among, "hd_launch", &ticket);
+    hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, link, locks, "hd_launch", &ticket)
+                              : hdi_submit_linked(lane, uses, n_uses, command, link, "hd_launch", &ticket);
     return await_launch(lane, command, status, ticket, out);
 }
 
-hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           hdi_among among, const char *who, hd_ticket *out)
+hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                            hdi_linked link, const char *who, hd_ticket *out)
 {
     uint64_t locks = collect_locks(lane, uses, n_uses);
-    return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, among, who, out)
-                                   : submit(lane, uses, n_uses, command, among, locks, who, out);
+    return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, link, who, out)
+                                   : submit(lane, uses, n_uses, command, link, locks, who, out);
 }
 
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           hdi_among among, const char *who, hd_ticket *out)
+                           hdi_linked link, const char *who, hd_ticket *out)
 {
-    return submit(lane, uses, n_uses, command, among, collect_locks(lane, uses, n_uses), who, out);
+    return submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), who, out);
 }

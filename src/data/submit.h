@@ -29,14 +29,14 @@ typedef struct hdi_same {
 } hdi_same;
 
 /* What one of several operations that are one to the program has to do with the others. */
-typedef struct hdi_among {
+typedef struct hdi_linked {
     hdi_point
         after; /* it comes after that one, and fails with it, as if it read its result; position 0: there is none */
     unsigned
         ours; /* bit per use: what is read there, one of the others has made. That it has failed, the operation says then, not its
                        submission */
     const hdi_same *same; /* NULL: no handles but the buffers' */
-} hdi_among;
+} hdi_linked;
 
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket; on failure nothing was submitted.
  * Errors: FAILED or DEVICE_LOST (a buffer's content was made by a failed operation, or is lost with its device), LANE_FAILED, DEVICE_LOST, HOST_MEMORY, LIMIT (a
@@ -44,11 +44,11 @@ typedef struct hdi_among {
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
                      hd_ticket *out);
 
-hd_status hdi_submit_among(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           hdi_among among, const char *who, hd_ticket *out);
+hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                            hdi_linked link, const char *who, hd_ticket *out);
 
 /* The same without moving the bytes of unified buffers. */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           hdi_among among, const char *who, hd_ticket *out);
+                           hdi_linked link, const char *who, hd_ticket *out);
 
 #endif

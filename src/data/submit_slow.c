@@ -26,7 +26,7 @@ typedef struct submission {
     const hdi_use *uses;
     size_t n_uses;
     const hdi_command *command;
-    hdi_among among;
+    hdi_linked link;
     uint64_t locks;
     const char *who;
     int64_t deadline;       /* for room; 0: not waited yet */
@@ -139,7 +139,7 @@ static bool wait_for_room(submission *s, uint64_t need)
 static bool wants_claim(const submission *s, size_t i)
 {
     const hdi_use *use = &s->uses[i];
-    return !(s->among.ours >> (i < 32 ? i : 31) & 1) && hdi_uses_is_long(&use->buffer->uses, use->low, use->high);
+    return !(s->link.ours >> (i < 32 ? i : 31) & 1) && hdi_uses_is_long(&use->buffer->uses, use->low, use->high);
 }
 
 static void give_claims_back(submission *s)
@@ -247,7 +247,7 @@ static bool refuses(const hd_lane *lane)
 /* What may have changed since the operation was checked. Where something has, this gives up. */
 static hd_status look_at_lane(submission *s)
 {
-    const hdi_same *same = s->among.same;
+    const hdi_same *same = s->link.same;
     if (__builtin_expect(hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same)), 0)) {
         give_up(s);
         return hdi_fail(HD_ERROR_HANDLE, "%s: the lane was destroyed meanwhile", s->who);
@@ -304,7 +304,7 @@ static bool prepare(const submission *s, bool room)
 
 static inline bool is_ours(const submission *s, size_t i)
 {
-    return i < 32 && (s->among.ours >> i & 1);
+    return i < 32 && (s->link.ours >> i & 1);
 }
 
 /* Also drops what is finished from the records. *room: they have room for all readers. */
@@ -312,7 +312,7 @@ static hdi_collected collect(const submission *s, bool *room)
 {
     const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
-    hdi_collected result = hdi_collect_point(&g, s->among.after, true, true);
+    hdi_collected result = hdi_collect_point(&g, s->link.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         struct hd_buffer *b = s->uses[i].buffer;
         bool has_room = true;
@@ -334,10 +334,10 @@ static inline hdi_collected collect_plain(submission *s)
 {
     const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
-    hdi_point after = s->among.after;
+    hdi_point after = s->link.after;
     hdi_collected result = after.position ? hdi_collect_point(&g, after, true, true) : HDI_COLLECTED;
     s->plain = true;
-    return result ? result : hdi_collect_plain(&g, s->uses, s->n_uses, s->among.ours, &s->plain);
+    return result ? result : hdi_collect_plain(&g, s->uses, s->n_uses, s->link.ours, &s->plain);
 }
 
 /* A lane that accepts work again after failures takes the short way again, too: nothing behind them is affected. */
@@ -505,7 +505,7 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
 }
 
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                          hdi_among among, uint64_t locks, const char *who, hd_ticket *out)
+                          hdi_linked link, uint64_t locks, const char *who, hd_ticket *out)
 {
     HDI_INSIDE(lane->runtime); /* it may wait for room, which hd_close then waits for */
     submission s;              /* member by member: most of it is for who has to wait */
@@ -514,7 +514,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     s.uses = uses;
     s.n_uses = n_uses;
     s.command = command;
-    s.among = among;
+    s.link = link;
     s.locks = locks;
     s.who = who;
     s.deadline = 0;

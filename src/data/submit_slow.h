@@ -152,6 +152,6 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
 /* An operation that is not usual, from taking the locks, which are held, to publishing it; they are released. On failure nothing was submitted.
  * Blocking, errors: as hdi_submit. */
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                          hdi_among among, uint64_t locks, const char *who, hd_ticket *out);
+                          hdi_linked link, uint64_t locks, const char *who, hd_ticket *out);
 
 #endif

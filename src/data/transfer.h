@@ -54,10 +54,10 @@ typedef struct hdi_side {
     uint64_t pitch;     /* from row to row */
     uint64_t low, high; /* what it counts as using: all rows, and perhaps more */
     bool keeps;         /* of a destination: bytes between the rows stay, so what is there counts as read */
-    bool ours;          /* of a source: as in hdi_among */
+    bool ours;          /* of a source: as in hdi_linked */
 } hdi_side;
 
-/* hdi_submit_among of the operation that copies `rows` rows; *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
+/* hdi_submit_linked of the operation that copies `rows` rows; *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
 hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
                           uint64_t rows, const char *who, hdi_point *after, hd_ticket *out);
 

@@ -94,7 +94,7 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
     command.copy.src = (to_device ? pinned->address : b->address) + low;
     command.copy.dst = (to_device ? b->address : pinned->address) + low;
     command.copy.bytes = high - low;
-    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_among){.ours = 0}, who, NULL);
+    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_linked){.ours = 0}, who, NULL);
 }
 
 /* Submits copies of `chunks`, which are newer on the host, as far as none is under way, or was and has not failed. */
@@ -223,7 +223,7 @@ static void note_written(const hdi_use *use)
 }
 
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             hdi_among among, const char *who, hd_ticket *out)
+                             hdi_linked link, const char *who, hd_ticket *out)
 {
     mirrors all;
     hd_status status = hold_mirrors(&all, uses, n_uses, who);
@@ -240,7 +240,7 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
         status = all.of[i] ? push_for(lane, &uses[i], who) : HD_OK;
     }
     if (!status) {
-        status = hdi_submit_as_is(lane, uses, n_uses, command, among, who, out);
+        status = hdi_submit_as_is(lane, uses, n_uses, command, link, who, out);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
         if (all.of[i] && uses[i].write) {

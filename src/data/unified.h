@@ -24,11 +24,11 @@ void hdi_unified_release(struct hd_buffer *b);
 /* hd_close: without the pinned memory, which goes with all other. Buffers without a mirror are ignored. */
 void hdi_unified_forget(struct hd_buffer *b);
 
-/* hdi_submit_among for operations that use such buffers, beside others. On failure copies may have been submitted, which
+/* hdi_submit_linked for operations that use such buffers, beside others. On failure copies may have been submitted, which
  * change nothing.
  * Errors: as hdi_submit, ACCESS (mapped), and those of the copies. */
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             hdi_among among, const char *who, hd_ticket *out);
+                             hdi_linked link, const char *who, hd_ticket *out);
 
 /* Makes the bytes [low, high) good for access by the host at b->host. Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and
  * those of hdi_submit. */

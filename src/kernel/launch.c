@@ -341,9 +341,9 @@ static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, 
     c->launch.reserved = 0;
 }
 
-hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
-                           const void *arguments, const hdi_use *uses, size_t n_uses, hdi_among among, const char *who,
-                           hd_ticket *out)
+hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
+                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, const char *who,
+                            hd_ticket *out)
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
@@ -366,7 +366,7 @@ hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t gri
     uint32_t bytes = hdi_kernel_params(kernel)->argument_bytes;
     memcpy((unsigned char *)command + offsetof(hdi_command, launch.arguments), arguments, bytes);
     write_launch(command, kernel, bytes, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
-    return hdi_submit_among(lane, uses, n_uses, command, among, who, out);
+    return hdi_submit_linked(lane, uses, n_uses, command, link, who, out);
 }
 
 static hd_status count_failed(const hdi_params *params, const char *name, size_t n_args)

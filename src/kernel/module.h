@@ -44,7 +44,7 @@ struct hd_module {
     hdi_code code; /* in the image: what is loaded */
     hdi_shm file;  /* the code once more, for worker processes */
     struct hd_kernel *kernels;
-    bool is_builtin; /* belongs to the runtime: never unloaded before hd_close */
+    bool is_builtin;   /* belongs to the runtime: never unloaded before hd_close */
     hdi_point *points; /* unloaded: work that may still use it */
     size_t n_points;
     struct hd_module *next; /* list of all, of unloaded ones, or free list */
@@ -88,11 +88,11 @@ hd_status hdi_kernel_refused(const char *who);
 
 /* A launch of one of the library's own kernels, whose shape and arguments are known to be right: `arguments` is the block of
  * kernel->argument_bytes bytes that the kernel gets, `uses` says what it does with which buffers (all of them reachable from the lane's device); `among` as for
- * hdi_submit_among.
+ * hdi_submit_linked.
  * Errors: as hdi_submit, and DEVICE_LOST, LIMIT, DRIVER. */
-hd_status hdi_launch_among(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
-                           const void *arguments, const hdi_use *uses, size_t n_uses, hdi_among among, const char *who,
-                           hd_ticket *out);
+hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
+                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, const char *who,
+                            hd_ticket *out);
 
 /* launch_wait.c: hd_runtime.on_launched with the option launch_wait. Waits until the launch, whose command this is, has ended: its status, with
  * grid and arguments in the message. */

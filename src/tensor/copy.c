@@ -93,9 +93,9 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
     }
     uses[1].read = written != uses[1].high - uses[1].low;
     /* From the second part on failures concern content and ticket, which exist by then. */
-    hdi_among among = {.after = *after, .ours = after->position ? 3 : job->packed};
+    hdi_linked link = {.after = *after, .ours = after->position ? 3 : job->packed};
     hd_ticket ticket;
-    status = hdi_launch_among(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, among, job->who, &ticket);
+    status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, job->who, &ticket);
     if (!status) {
         *after = hdi_ticket_point(ticket);
         *out = ticket;

@@ -23,8 +23,8 @@ typedef struct hdi_tensor_job {
 hd_lane *hdi_tensor_lane(hdi_device *device, uint64_t bytes);
 
 /* Moves the elements of a layout, which need not be canonical, by kernels in a lane whose device reaches both buffers. *after: what the first launch
- * comes after, as one of several parts (hdi_among), and then the last launch. *out: the last one's ticket.
- * Errors: as hdi_launch_among and hd_kernel_get; UNSUPPORTED: a wish that cannot be granted. */
+ * comes after, as one of several parts (hdi_linked), and then the last launch. *out: the last one's ticket.
+ * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED: a wish that cannot be granted. */
 hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out);
 
 /* Moves a run of bytes, as hd_copy does: `dst_at` and `src_at` in the buffers. Errors: as hd_copy. */

@@ -112,7 +112,7 @@ static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_
         command[0].op = HDI_OP_MATMUL;
         command[0].slots = HDI_MATMUL_SLOTS;
         command[0].kind = 0;
-        status = hdi_submit_among(p->lane, uses, n_uses, command, (hdi_among){.same = &p->same}, WHO, out);
+        status = hdi_submit_linked(p->lane, uses, n_uses, command, (hdi_linked){.same = &p->same}, WHO, out);
     }
     return status;
 }
@@ -144,9 +144,9 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
     size_t n_uses = uses_of(p, plan, uses);
     bool gpu = strcmp(device->runtime->provider, "host") != 0;
     uint32_t most = device->limits.grid[0];
-    return hdi_launch_among(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
-                            gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_among){.same = &p->same}, WHO,
-                            out);
+    return hdi_launch_linked(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
+                             gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_linked){.same = &p->same}, WHO,
+                             out);
 }
 
 /* ---- operands that have to be dense for a library ---- */
