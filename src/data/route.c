@@ -35,23 +35,23 @@ static hdi_route straight(hdi_route_kind kind, int device, uint64_t bytes, uint6
 hdi_route hdi_route_plan(const hdi_route_facts *f)
 {
     if (f->src < 0 && f->dst < 0) {
-        return straight(HDI_ROUTE_HOST, 0, f->bytes, HDI_QUICK_LINK, HDI_PIECE_LINK);
+        return straight(HDI_ROUTE_HOST, 0, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
     }
     if (f->src < 0) {
-        return straight(HDI_ROUTE_TO_DEVICE, f->dst, f->bytes, HDI_QUICK_LINK, HDI_PIECE_LINK);
+        return straight(HDI_ROUTE_TO_DEVICE, f->dst, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
     }
     if (f->dst < 0) {
-        return straight(HDI_ROUTE_TO_HOST, f->src, f->bytes, HDI_QUICK_LINK, HDI_PIECE_LINK);
+        return straight(HDI_ROUTE_TO_HOST, f->src, f->bytes, HDI_QUICK_LINK, HDI_MAPPING_LINK);
     }
     if (f->src == f->dst) {
-        return straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_PIECE_MEMORY);
+        return straight(HDI_ROUTE_ON_DEVICE, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
     /* Writing to a peer is posted and reading is not, so the source does it where it can. */
     if (f->src_to_dst == HDI_LINK_GOOD) {
-        return straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_PIECE_MEMORY);
+        return straight(HDI_ROUTE_PEER, f->src, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
     if (f->dst_to_src == HDI_LINK_GOOD) {
-        return straight(HDI_ROUTE_PEER, f->dst, f->bytes, HDI_QUICK_MEMORY, HDI_PIECE_MEMORY);
+        return straight(HDI_ROUTE_PEER, f->dst, f->bytes, HDI_QUICK_MEMORY, HDI_MAPPING_MEMORY);
     }
     return staged(f);
 }

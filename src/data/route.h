@@ -13,8 +13,8 @@
  * its own kind, in operations of at most PIECE bytes. LINK: to and from pinned memory; MEMORY: on a device, or from device to device. */
 #define HDI_QUICK_LINK ((uint64_t)4 << 20)
 #define HDI_QUICK_MEMORY ((uint64_t)32 << 20)
-#define HDI_PIECE_LINK ((uint64_t)64 << 20)
-#define HDI_PIECE_MEMORY ((uint64_t)256 << 20)
+#define HDI_MAPPING_LINK ((uint64_t)64 << 20)
+#define HDI_MAPPING_MEMORY ((uint64_t)256 << 20)
 
 /* Chunks of pinned memory for copies between two devices; each ordered pair of devices has so many of each kind at most. What fits into a small
  * or a medium one goes through it at once. More goes through large ones, in about HDI_STAGED_PARTS parts, so that the two halves overlap

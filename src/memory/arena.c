@@ -148,15 +148,15 @@ static void set_blocks(hdi_arena *arena, hdi_blocks *large, hdi_blocks *small)
 
 static hd_status make_tables(hdi_arena *arena)
 {
-    const hdi_pieces_config config = {.port = arena->config.port,
-                                      .limit = arena->limit,
-                                      .index = arena->config.index,
-                                      .share = arena->config.share,
-                                      .unshare = arena->config.unshare,
-                                      .share_context = arena->config.share_context};
+    const hdi_mappings_config config = {.port = arena->config.port,
+                                        .limit = arena->limit,
+                                        .index = arena->config.index,
+                                        .share = arena->config.share,
+                                        .unshare = arena->config.unshare,
+                                        .share_context = arena->config.share_context};
     size_t count = arena->reserved / arena->granule;
     arena->is_span = calloc(count + 1, 1);
-    if (!hdi_pieces_init(&arena->pieces, &config, arena->granule, count) || arena->is_span == NULL) {
+    if (!hdi_mappings_init(&arena->mappings, &config, arena->granule, count) || arena->is_span == NULL) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no host memory for the granules of device %d",
                         arena->config.index);
     }
@@ -191,7 +191,7 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
         hdi_error_restore(&error);
         return status;
     }
-    arena->pieces.base = arena->base;
+    arena->mappings.base = arena->base;
     *out = arena;
     return HD_OK;
 }
@@ -210,7 +210,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
         hdi_blocks_destroy(small);
         large = small = NULL;
     }
-    hdi_pieces_forget(&arena->pieces, base);
+    hdi_mappings_forget(&arena->mappings, base);
     hdi_lock_take(&arena->blocks_lock);
     hdi_blocks *large_before = arena->large, *small_before = arena->small;
     set_blocks(arena, large, small);
@@ -242,7 +242,7 @@ hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned)
     }
     hdi_blocks_destroy(arena->large);
     hdi_blocks_destroy(arena->small);
-    hdi_pieces_release(&arena->pieces);
+    hdi_mappings_release(&arena->mappings);
     free(arena->is_span);
     pthread_mutex_destroy(&arena->growing);
     free(arena);
@@ -445,12 +445,12 @@ size_t hdi_arena_limit(const hdi_arena *arena)
 
 size_t hdi_arena_mapped_bytes(const hdi_arena *arena)
 {
-    return atomic_load_explicit(&arena->pieces.mapped, memory_order_relaxed);
+    return atomic_load_explicit(&arena->mappings.mapped, memory_order_relaxed);
 }
 
 uint64_t hdi_arena_mapped_total(const hdi_arena *arena)
 {
-    return atomic_load_explicit(&arena->pieces.mapped_total, memory_order_relaxed);
+    return atomic_load_explicit(&arena->mappings.mapped_total, memory_order_relaxed);
 }
 
 size_t hdi_arena_taken_bytes(const hdi_arena *arena)
@@ -472,8 +472,8 @@ hd_status hdi_arena_grant(hdi_arena *arena, int device)
     pthread_mutex_lock(&arena->growing);
     if (arena->large == NULL) { /* it changes under `growing` only */
         status = hdi_arena_fail_empty(arena, "peers");
-    } else if ((arena->pieces.granted >> device & 1) == 0) {
-        hdi_answer answer = hdi_pieces_grant(&arena->pieces, device);
+    } else if ((arena->mappings.granted >> device & 1) == 0) {
+        hdi_answer answer = hdi_mappings_grant(&arena->mappings, device);
         if (!hdi_answered(answer)) {
             status = hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer,
                                            "peers: the memory of device %d cannot be made accessible to device %d",
@@ -488,7 +488,7 @@ void hdi_arena_revoke(hdi_arena *arena, int device)
 {
     if (device >= 0 && device < HDI_PEERS_MAX) {
         pthread_mutex_lock(&arena->growing);
-        hdi_pieces_revoke(&arena->pieces, device);
+        hdi_mappings_revoke(&arena->mappings, device);
         pthread_mutex_unlock(&arena->growing);
     }
 }
@@ -516,10 +516,10 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
 {
     *out = (hdi_arena_info){.granule = arena->granule, .reserved_bytes = arena->reserved, .limit_bytes = arena->limit};
     pthread_mutex_lock(&arena->growing);
-    out->mapped_bytes = arena->pieces.mapped;
-    out->mapped_peak_bytes = arena->pieces.peak;
-    out->driver_calls = arena->pieces.calls;
-    out->mapped_total = arena->pieces.mapped_total;
+    out->mapped_bytes = arena->mappings.mapped;
+    out->mapped_peak_bytes = arena->mappings.peak;
+    out->driver_calls = arena->mappings.calls;
+    out->mapped_total = arena->mappings.mapped_total;
     out->moved_bytes = arena->moved_bytes;
     out->returned_bytes = arena->returned_bytes;
     out->ahead_bytes = arena->ahead_bytes;

@@ -2,10 +2,10 @@
  * it for owners.
  *
  * The range is several times as large as the device's memory, so addresses are never what runs out. Physical memory
- * is mapped in pieces of whole granules (2 MiB): small ones where little is needed, up to 64 MiB where much is, since
+ * is mapped in mappings of whole granules (2 MiB): small ones where little is needed, up to 64 MiB where much is, since
  * each costs the driver the same some 25 us. Blocks above HDI_SMALL_BYTES lie anywhere in the range, also across
- * pieces that were mapped at different times; smaller ones share granules of their own, so that few small blocks
- * cannot hold large areas. A piece in which nothing is live and nothing unfinished is idle: it can be unmapped where
+ * mappings that were mapped at different times; smaller ones share granules of their own, so that few small blocks
+ * cannot hold large areas. A mapping in which nothing is live and nothing unfinished is idle: it can be unmapped where
  * it is and mapped where a large block lacks just that much (it moves), or be given back. What the device is asked
  * goes through its port.
  *
@@ -73,7 +73,7 @@ typedef struct hdi_arena_info {
     size_t taken_bytes, taken_peak_bytes;   /* in blocks that are handed out */
     size_t taken_blocks;
     size_t waiting_bytes; /* in free blocks with unfinished points */
-    size_t idle_bytes;    /* in pieces that could be unmapped now; counted by walking when asked */
+    size_t idle_bytes;    /* in mappings that could be unmapped now; counted by walking when asked */
     size_t largest_free;
     size_t retired_bytes;
     /* counters: how allocations were served, see hd_memory_stats */
@@ -105,7 +105,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
  *      taken plus 256 MiB were then mapped; else that block, whose owner will wait in its lane;
  *   3. the place in the range that lacks the fewest granules, if possible one that no other lane still uses a part of
  *      (under the same bound as in 2). They come from fresh physical memory while no more than 1.0125 of the most that
- *      was ever taken, this block included, (or 64 MiB in all) is mapped then, else from idle pieces first, and then
+ *      was ever taken, this block included, (or 64 MiB in all) is mapped then, else from idle mappings first, and then
  *      fresh. Where the limit leaves no other way, the place is looked for as if everything idle had been unmapped;
  *      For a small block several granules are mapped, a thirty-second of what small blocks have, where that moves nothing;
  *   4. a small block: a place between large ones.
@@ -123,7 +123,7 @@ size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_
  * not the start of a block of this arena are ignored. */
 void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points);
 
-/* Changes with every free and every piece that is given back: a waiter looks whether trying again makes sense. One
+/* Changes with every free and every mapping that is given back: a waiter looks whether trying again makes sense. One
  * load. */
 uint64_t hdi_arena_freed(const hdi_arena *arena);
 
@@ -142,13 +142,13 @@ size_t hdi_arena_taken_bytes(const hdi_arena *arena);
  * hdi_arena_alloc. */
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 
-/* Unmaps idle pieces, those at the highest addresses first, until no more than keep_bytes are idle or `most_bytes`
- * were given back; up to a piece more than that. *returned (may be NULL): how much was, also on failure. Errors:
+/* Unmaps idle mappings, those at the highest addresses first, until no more than keep_bytes are idle or `most_bytes`
+ * were given back; up to a mapping more than that. *returned (may be NULL): how much was, also on failure. Errors:
  * DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);
 
 /* Lets another device (number in the runtime) use everything that is mapped now or later. Granted before, or the
- * owner itself: HD_OK at once. On failure the peer is not granted; pieces that it was given stay with it until they
+ * owner itself: HD_OK at once. On failure the peer is not granted; mappings that it was given stay with it until they
  * are unmapped, and the next grant gives it the others. Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_grant(hdi_arena *arena, int peer);
 

@@ -21,7 +21,7 @@ static bool audit_large(void *context, size_t from, size_t to, hdi_block_kind ki
     audit *a = context;
     const hdi_arena *arena = a->arena;
     for (size_t g = from / arena->granule; g * arena->granule < to; g++) {
-        bool mapped = arena->pieces.of[g].first != 0;
+        bool mapped = arena->mappings.of[g].first != 0;
         bool span = arena->is_span[g] != 0;
         bool is_block = kind == HDI_BLOCK_LIVE && from == g * arena->granule && to == from + arena->granule;
         if (mapped == (kind == HDI_BLOCK_GAP) || kind == HDI_BLOCK_CLAIMED || (span && !is_block)) {
@@ -49,10 +49,10 @@ static bool audit_small(void *context, size_t from, size_t to, hdi_block_kind ki
 
 static bool check_empty(const hdi_arena *arena, char *why, size_t why_bytes)
 {
-    bool good = arena->base == 0 && arena->small == NULL && arena->pieces.mapped == 0 && arena->n_spans == 0;
+    bool good = arena->base == 0 && arena->small == NULL && arena->mappings.mapped == 0 && arena->n_spans == 0;
     if (!good) {
         snprintf(why, why_bytes, "an arena without a range: base %llu, mapped %zu", (unsigned long long)arena->base,
-                 arena->pieces.mapped);
+                 arena->mappings.mapped);
     }
     return good;
 }
@@ -60,7 +60,7 @@ static bool check_empty(const hdi_arena *arena, char *why, size_t why_bytes)
 /* Both locks are held. */
 static bool check_all(hdi_arena *arena, char *why, size_t why_bytes)
 {
-    if (!hdi_pieces_check(&arena->pieces, why, why_bytes)) {
+    if (!hdi_mappings_check(&arena->mappings, why, why_bytes)) {
         return false;
     }
     if (arena->large == NULL) {
@@ -71,9 +71,9 @@ static bool check_all(hdi_arena *arena, char *why, size_t why_bytes)
         !hdi_blocks_each(arena->large, audit_large, &a) || !hdi_blocks_each(arena->small, audit_small, &a)) {
         return false;
     }
-    size_t taken = hdi_arena_taken(arena), mapped = arena->pieces.mapped;
+    size_t taken = hdi_arena_taken(arena), mapped = arena->mappings.mapped;
     if (a.n_spans != arena->n_spans || mapped > arena->limit || taken > mapped || taken > arena->taken_peak ||
-        arena->pieces.base != arena->base) {
+        arena->mappings.base != arena->base) {
         snprintf(why, why_bytes, "spans %zu of %zu, mapped %zu of %zu, taken %zu of %zu", a.n_spans, arena->n_spans,
                  mapped, arena->limit, taken, arena->taken_peak);
         return false;

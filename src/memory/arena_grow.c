@@ -1,11 +1,11 @@
-/* arena_grow.c - where physical memory comes from and where it goes: places that lack some, idle pieces that move
+/* arena_grow.c - where physical memory comes from and where it goes: places that lack some, idle mappings that move
  * there, memory mapped ahead of need, memory given back.
  *
  * An allocation that grows works in three steps. Under blocks_lock it makes a plan: claims the place, and the idle
- * pieces that are to move, so that nobody else can have either. Without blocks_lock it asks the port: first unmaps,
+ * mappings that are to move, so that nobody else can have either. Without blocks_lock it asks the port: first unmaps,
  * then maps. Under blocks_lock again it finishes the block, or gives everything back.
  *
- * Threads, locks: see arena.h. Only what is in `pieces` is touched while requests are under way.
+ * Threads, locks: see arena.h. Only what is in `mappings` is touched while requests are under way.
  * Always: see arena_internal.h. Everything that needs host memory is in the first step.
  */
 #include "memory/arena_internal.h"
@@ -27,11 +27,11 @@
 /* How an allocation will be served. */
 typedef struct plan {
     hdi_run place;
-    hdi_block *claim;    /* of the place */
-    hdi_block *leaving;  /* claims of the pieces that will be unmapped first */
+    hdi_block *claim;     /* of the place */
+    hdi_block *leaving;   /* claims of the mappings that will be unmapped first */
     hdi_points inherited; /* of the place */
-    size_t lacks;        /* bytes to be mapped */
-    size_t batch;        /* for small blocks: the bytes of several granules, of which one is needed now; else 0 */
+    size_t lacks;         /* bytes to be mapped */
+    size_t batch;         /* for small blocks: the bytes of several granules, of which one is needed now; else 0 */
 } plan;
 
 static size_t smaller(size_t a, size_t b)
@@ -44,48 +44,48 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* ---- idle pieces: both locks are held --------------------------------------------------------------------------- */
+/* ---- idle mappings: both locks are held --------------------------------------------------------------------------- */
 
 typedef struct pick {
-    const hdi_pieces *pieces;
+    const hdi_mappings *mappings;
     size_t wanted, got; /* bytes */
 } pick;
 
-/* Takes whole pieces, from the end of the block, until there are enough. */
-static hdi_choice pick_pieces(void *context, size_t *from, size_t *to)
+/* Takes whole mappings, from the end of the block, until there are enough. */
+static hdi_choice pick_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
     if (p->got >= p->wanted) {
         return HDI_CHOICE_STOP;
     }
-    if (!hdi_pieces_within(p->pieces, from, to)) {
+    if (!hdi_mappings_within(p->mappings, from, to)) {
         return HDI_CHOICE_SKIP;
     }
     size_t start = *to;
     while (start > *from && *to - start < p->wanted - p->got) {
-        start = hdi_pieces_last(p->pieces, start);
+        start = hdi_mappings_last(p->mappings, start);
     }
     *from = start;
     p->got += *to - *from;
     return HDI_CHOICE_TAKE;
 }
 
-static hdi_choice count_pieces(void *context, size_t *from, size_t *to)
+static hdi_choice count_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
-    p->got += hdi_pieces_within(p->pieces, from, to) ? *to - *from : 0;
+    p->got += hdi_mappings_within(p->mappings, from, to) ? *to - *from : 0;
     return HDI_CHOICE_SKIP;
 }
 
 size_t hdi_arena_idle(hdi_arena *arena)
 {
-    pick p = {.pieces = &arena->pieces};
+    pick p = {.mappings = &arena->mappings};
     hdi_block *none = NULL;
-    hdi_blocks_claim_finished(arena->large, arena->granule, false, count_pieces, &p, &none);
+    hdi_blocks_claim_finished(arena->large, arena->granule, false, count_mappings, &p, &none);
     return p.got;
 }
 
-/* Gives claims of pieces back: gaps below `gone_to`, which is in `last` or at its end; those from `last` on are still
+/* Gives claims of mappings back: gaps below `gone_to`, which is in `last` or at its end; those from `last` on are still
  * mapped. */
 static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
@@ -112,7 +112,7 @@ static hdi_answer unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last
     for (hdi_block *claim = list, *next; claim != NULL; claim = next) {
         size_t from, to;
         next = hdi_blocks_claimed(claim, &from, &to);
-        answer = hdi_pieces_unmap(&arena->pieces, from, to, gone_to);
+        answer = hdi_mappings_unmap(&arena->mappings, from, to, gone_to);
         *counter += *gone_to - from;
         if (!hdi_answered(answer)) {
             *last = claim;
@@ -131,7 +131,7 @@ static void drop_plan(hdi_arena *arena, plan *p)
     hdi_points_release(&p->inherited);
 }
 
-/* Whether the place can be had: claims it, and as many idle pieces as have to move so that no more than `target` is
+/* Whether the place can be had: claims it, and as many idle mappings as have to move so that no more than `target` is
  * mapped, or as there are. NOT_FOUND: more than `bound` would be mapped. */
 static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
@@ -139,12 +139,12 @@ static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target
     if (hdi_blocks_claim_run(arena->large, place, &p.inherited, &p.claim) != HD_OK) {
         return HD_ERROR_HOST_MEMORY;
     }
-    p.lacks = hdi_pieces_missing(&arena->pieces, place->from, place->to);
-    size_t mapped = arena->pieces.mapped + p.lacks;
-    pick idle = {.pieces = &arena->pieces, .wanted = mapped > target ? smaller(p.lacks, mapped - target) : 0};
+    p.lacks = hdi_mappings_missing(&arena->mappings, place->from, place->to);
+    size_t mapped = arena->mappings.mapped + p.lacks;
+    pick idle = {.mappings = &arena->mappings, .wanted = mapped > target ? smaller(p.lacks, mapped - target) : 0};
     hd_status status = HD_OK;
     if (idle.wanted != 0) {
-        status = hdi_blocks_claim_finished(arena->large, arena->granule, false, pick_pieces, &idle, &p.leaving);
+        status = hdi_blocks_claim_finished(arena->large, arena->granule, false, pick_mappings, &idle, &p.leaving);
     }
     if (status == HD_OK && mapped - idle.got > bound) {
         status = HD_ERROR_NOT_FOUND;
@@ -157,12 +157,12 @@ static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target
     return status;
 }
 
-/* The place that lacks the fewest bytes when all idle pieces have left theirs: of use where everything has to move. */
+/* The place that lacks the fewest bytes when all idle mappings have left theirs: of use where everything has to move. */
 static bool find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
-    pick all = {.pieces = &arena->pieces, .wanted = SIZE_MAX};
+    pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
     hdi_block *idle = NULL;
-    bool found = hdi_blocks_claim_finished(arena->large, arena->granule, false, pick_pieces, &all, &idle) == HD_OK &&
+    bool found = hdi_blocks_claim_finished(arena->large, arena->granule, false, pick_mappings, &all, &idle) == HD_OK &&
                  idle != NULL && hdi_blocks_find_run(arena->large, request, arena->granule, idle, place);
     vacate(arena, idle, idle, 0);
     return found;
@@ -187,7 +187,7 @@ static size_t slack(hdi_arena *arena, size_t ever)
  * other. So a place of several that are all missing is taken, a small part of what small blocks have already. NOT_FOUND: there is none. */
 static hd_status plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
-    size_t mapped = arena->pieces.mapped;
+    size_t mapped = arena->mappings.mapped;
     size_t bytes = smaller(arena->n_spans * arena->granule / BATCH_PART, BATCH_MOST);
     bytes = hdi_arena_round_down(smaller(bytes, ceiling > mapped ? ceiling - mapped : 0), arena->granule);
     hdi_blocks_request many = {.bytes = bytes, .alignment = arena->granule, .lane = lane, .no_wait = true};
@@ -219,7 +219,7 @@ static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool w
     const size_t target = smaller(ceiling, larger(ever + slack(arena, ever), ALWAYS));
     const size_t loose = smaller(ceiling, ever + ever / 4 + SLACK);
     hdi_run place;
-    arena->pieces.needed = ever;
+    arena->mappings.needed = ever;
     if (span && many) {
         hd_status status = plan_batch(arena, lane, loose, out);
         if (status != HD_ERROR_NOT_FOUND) {
@@ -264,7 +264,7 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
     hd_error error = hdi_error_blank(status);
     snprintf(error.message, sizeof error.message,
              "hd_alloc: %s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
-             arena->config.index, HDI_BYTES(arena->pieces.mapped), HDI_BYTES(arena->limit), HDI_BYTES(taken),
+             arena->config.index, HDI_BYTES(arena->mappings.mapped), HDI_BYTES(arena->limit), HDI_BYTES(taken),
              HDI_BYTES(larger(large.largest_free, small.largest_free)));
     if (asked) {
         return hdi_arena_fail_answer(arena, status, answer, "%s", error.message);
@@ -313,7 +313,7 @@ static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request
     return status;
 }
 
-/* Does what the plan says. Otherwise all is as it was, except that pieces that were to move, or were mapped, may be
+/* Does what the plan says. Otherwise all is as it was, except that mappings that were to move, or were mapped, may be
  * free memory now, or none. `growing` is held. */
 static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out,
                            hdi_trouble *t)
@@ -325,7 +325,7 @@ static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *
     t->answer = unmap_list(arena, p->leaving, &last, &gone_to, &arena->moved_bytes);
     arena->moved_lately += arena->moved_bytes - before;
     if (!hdi_is_trouble(*t)) {
-        *t = hdi_pieces_map(&arena->pieces, p->place.from, p->place.to, p->batch, &mapped_to);
+        *t = hdi_mappings_map(&arena->mappings, p->place.from, p->place.to, p->batch, &mapped_to);
     }
     hd_status status = HD_OK;
     hdi_lock_take(&arena->blocks_lock);
@@ -416,7 +416,7 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
         }
         /* The device has no more than this; with it, what is idle can still move, and lanes can wait. */
         refused = t.answer;
-        ceiling = arena->pieces.mapped;
+        ceiling = arena->mappings.mapped;
     }
 }
 
@@ -428,7 +428,7 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     if (arena->large == NULL) {
         return hdi_arena_fail_empty(arena, "hd_alloc");
     }
-    size_t more = smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->pieces.mapped);
+    size_t more = smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->mappings.mapped);
     hdi_run place;
     hdi_block *claim = NULL;
     hdi_points none;
@@ -443,7 +443,7 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
         return status == HD_ERROR_NOT_FOUND ? HD_OK : hdi_arena_fail_host_memory(arena, bytes);
     }
     size_t mapped_to = place.from;
-    hdi_trouble t = hdi_pieces_map(&arena->pieces, place.from, place.to, 0, &mapped_to);
+    hdi_trouble t = hdi_mappings_map(&arena->mappings, place.from, place.to, 0, &mapped_to);
     hdi_lock_take(&arena->blocks_lock);
     hdi_blocks_settle(arena->large, claim, place.to, mapped_to);
     hdi_arena_note(arena);
@@ -468,10 +468,10 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return status;
 }
 
-/* Unmaps some idle pieces; *wanted becomes what is still to be had. `growing` is held. */
+/* Unmaps some idle mappings; *wanted becomes what is still to be had. `growing` is held. */
 static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *got)
 {
-    pick p = {.pieces = &arena->pieces};
+    pick p = {.mappings = &arena->mappings};
     hdi_block *leaving = NULL, *last;
     hd_status status = HD_OK;
     hdi_lock_take(&arena->blocks_lock);
@@ -480,7 +480,7 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
         hdi_arena_return_spans(arena, 0);
         size_t idle = hdi_arena_idle(arena);
         p.wanted = idle > keep ? smaller(smaller(idle - keep, most), TRIM_BATCH) : 0;
-        status = hdi_blocks_claim_finished(arena->large, arena->granule, true, pick_pieces, &p, &leaving);
+        status = hdi_blocks_claim_finished(arena->large, arena->granule, true, pick_mappings, &p, &leaving);
         hdi_arena_note(arena);
     }
     hdi_lock_release(&arena->blocks_lock);

@@ -1,7 +1,7 @@
 /* arena_internal.h - what the files behind arena.h share.
  *
  * arena.c: making and unmaking, allocation from what is mapped, free, peers, figures. arena_grow.c: everything that
- * maps and unmaps. pieces.c knows what is mapped, blocks.c what is free.
+ * maps and unmaps. mappings.c knows what is mapped, blocks.c what is free.
  *
  * There are two allocators over the same range. `large` has all of it: free blocks and live blocks where memory is
  * mapped, gaps where it is not. `small` has gaps where the blocks up to HDI_SMALL_BYTES do not live; it gets memory
@@ -19,7 +19,7 @@
 #include "base/lock.h"
 #include "memory/arena.h"
 #include "memory/blocks.h"
-#include "memory/pieces.h"
+#include "memory/mappings.h"
 
 #define HDI_SPARE_SPANS 2 /* free spans that `small` keeps */
 
@@ -28,7 +28,7 @@ struct hdi_arena {
     size_t granule, reserved, limit;
 
     pthread_mutex_t growing;
-    hdi_pieces pieces; /* under growing, like the next line */
+    hdi_mappings mappings; /* under growing, like the next line */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
     uint64_t moved_lately; /* halved every so often, the last time at */
     int64_t moved_since;   /* (clock) */
@@ -90,7 +90,7 @@ void hdi_arena_note(hdi_arena *arena);
 
 /* An allocation that nothing mapped has room for; `growing` is held. */
 hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
-/* Bytes of pieces that could be unmapped now. Both locks are held. */
+/* Bytes of mappings that could be unmapped now. Both locks are held. */
 size_t hdi_arena_idle(hdi_arena *arena);
 
 #endif

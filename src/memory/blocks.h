@@ -5,7 +5,7 @@
  * wait for before its own first use. Sizes and offsets are multiples of HDI_BLOCKS_GRANULE.
  *
  * Parts of the range may have no memory behind them: gaps. Nothing is allocated from a gap. A run is a sequence of
- * free blocks and gaps without anything else in between; the owner can claim a piece of a run, put memory behind its
+ * free blocks and gaps without anything else in between; the owner can claim a mapping of a run, put memory behind its
  * gaps while nobody else can have it, and finish it as one live block.
  *
  * Threads: none of its own and no locks; the owner serialises all calls (the arena does, with its short lock).
@@ -140,12 +140,13 @@ size_t hdi_blocks_size(const hdi_blocks *b, size_t offset);
 /* ---- gaps ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes [from, from + bytes) of a gap become a free block with these points. Errors: HOST_MEMORY, without a message. */
-hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_point *points, size_t n_points);
+hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_point *points,
+                          size_t n_points);
 
 /* The live block at `offset` becomes a gap. Cannot fail. */
 void hdi_blocks_drop(hdi_blocks *b, size_t offset);
 
-/* A piece of a run. */
+/* A mapping of a run. */
 typedef struct hdi_run {
     size_t from, to; /* offsets; what lies between a block's end and `to` is the rest of a unit of memory */
     size_t lacks;    /* bytes of gaps in it */

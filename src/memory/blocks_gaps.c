@@ -74,7 +74,8 @@ static hdi_block *block_with(const hdi_blocks *b, size_t at)
     return k;
 }
 
-hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_point *points, size_t n_points)
+hd_status hdi_blocks_fill(hdi_blocks *b, size_t from, size_t bytes, bool fresh, const hdi_point *points,
+                          size_t n_points)
 {
     if (!hdi_blocks_reserve(b, 2) || !hdi_blocks_reserve_nodes(b, n_points + HDI_SPARE_NODES)) {
         return HD_ERROR_HOST_MEMORY;
@@ -114,7 +115,7 @@ void hdi_blocks_drop(hdi_blocks *b, size_t offset)
     }
 }
 
-/* ---- the best piece of a run ------------------------------------------------------------------------------------ */
+/* ---- the best mapping of a run ------------------------------------------------------------------------------------ */
 
 /* In granules. */
 typedef struct search {
@@ -163,14 +164,14 @@ static void advance(cursor *c, size_t at)
     }
 }
 
-/* What is missing between the run's start and the end of a piece that ends in front of `to`. */
+/* What is missing between the run's start and the end of a mapping that ends in front of `to`. */
 static size_t lacks_before(cursor *c, size_t to, const search *s)
 {
     advance(c, to - 1);
     return c->lacks + (is_gap(c->k) ? round_up(to - c->k->start, s->unit) : 0);
 }
 
-/* Compares the piece that begins at `from`, in the block of `begin`, with the best. `end`: a cursor at or in front of
+/* Compares the mapping that begins at `from`, in the block of `begin`, with the best. `end`: a cursor at or in front of
  * its end. */
 static void compare(search *s, size_t from, cursor *begin, cursor *end)
 {
@@ -185,14 +186,14 @@ static void compare(search *s, size_t from, cursor *begin, cursor *end)
     }
 }
 
-/* A piece lacks least where it begins with a free block, ends with one, or lies at an end of the run. */
+/* A mapping lacks least where it begins with a free block, ends with one, or lies at an end of the run. */
 static void look_at_run(search *s)
 {
     if (s->run_to - s->run_from < s->units) {
         return;
     }
     const size_t latest = s->run_to - s->units;
-    /* pieces by where they begin, and by where they end: each two cursors, which only move on */
+    /* mappings by where they begin, and by where they end: each two cursors, which only move on */
     cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
     for (hdi_block *k = s->first; k != s->end; k = k->after) {
         if (k == s->first || !is_gap(k)) {

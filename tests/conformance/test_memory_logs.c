@@ -1,6 +1,6 @@
 /* test_memory_logs.c - what the recorded programs in bench/logs cost in calls of the driver, and how much more memory than they need is held.
  *
- * The two are traded for each other (arena_grow.c, pieces.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
+ * The two are traded for each other (arena_grow.c, mappings.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
  * cannot move adds up. With placement=inline there is no thread that maps ahead, so a replay always does the same.
  * Threads: the main one. Locks: none.
  */

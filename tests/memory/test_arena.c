@@ -22,7 +22,7 @@ static void grows_as_needed(void **unused)
     assert_true(fake_is_mapped(a, 2 * MIB, 1));
     assert_false(fake_is_mapped(a, 256, 0));
     assert_int_equal(fake.chunks[0].handle_types, HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    assert_ok(tool_take(arena, 63 * MIB, &b)); /* exactly as much as that needs, in some pieces */
+    assert_ok(tool_take(arena, 63 * MIB, &b)); /* exactly as much as that needs, in some mappings */
     assert_int_equal(tool_info(arena).mapped_bytes, 66 * MIB);
     assert_int_equal(tool_info(arena).driver_calls, fake_chunks_mapped());
     assert_in_range(tool_info(arena).driver_calls, 8, 33);
@@ -299,7 +299,7 @@ static void sweep(bool for_good, int code, hd_status expected)
             if (status == HD_OK && i == 0) {
                 status = hdi_arena_grant(arena, 1);
             } else if (status != HD_OK) {
-                /* the pieces that came before the failure stay, as free memory */
+                /* the mappings that came before the failure stay, as free memory */
                 hdi_arena_info after = tool_info(arena);
                 assert_true(after.mapped_bytes >= before.mapped_bytes);
                 assert_int_equal(after.taken_bytes, before.taken_bytes);

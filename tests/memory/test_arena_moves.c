@@ -63,8 +63,8 @@ static void stitches_a_large_block(void **unused)
 }
 
 /* The place that lacks least is no use where it is the idle memory itself that would have to move there: then the
- * free rest of a piece that cannot move decides. */
-static void looks_for_a_place_without_idle_pieces(void **unused)
+ * free rest of a mapping that cannot move decides. */
+static void looks_for_a_place_without_idle_mappings(void **unused)
 {
     (void)unused;
     hdi_arena *arena = tool_make(1000 * MIB, 0);
@@ -301,7 +301,7 @@ static void makes_do_with_what_the_device_has(void **unused)
     assert_ok(tool_take(arena, 20 * MIB, &c));
     fake.total = 50 * MIB;
     tool_give(arena, a, 0, 0);
-    /* idle pieces move */
+    /* idle mappings move */
     assert_ok(tool_take(arena, 15 * MIB, &a));
     assert_ok(tool_take(arena, 4 * MIB, &d));
     tool_give(arena, a, 0, 0);
@@ -535,7 +535,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stitches_a_large_block),
-        cmocka_unit_test(looks_for_a_place_without_idle_pieces),
+        cmocka_unit_test(looks_for_a_place_without_idle_mappings),
         cmocka_unit_test(everything_idle_can_be_had),
         cmocka_unit_test(nothing_in_use_is_unmapped),
         cmocka_unit_test(maps_more_before_it_waits),

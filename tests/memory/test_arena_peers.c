@@ -1,7 +1,7 @@
-/* test_arena_peers.c - peers of an arena: they have exactly the pieces that are mapped. */
+/* test_arena_peers.c - peers of an arena: they have exactly the mappings that are mapped. */
 #include "arena_tools.h"
 
-#include "memory/pieces.h"
+#include "memory/mappings.h"
 
 static void grants_access_now_and_later(void **unused)
 {
@@ -72,7 +72,7 @@ static void a_revoked_peer_can_be_granted_again(void **unused)
     tool_end(arena);
 }
 
-/* What the sharing hooks were asked for, and when they fail. A peer has a piece from `give` until `take_back`. */
+/* What the sharing hooks were asked for, and when they fail. A peer has a mapping from `give` until `take_back`. */
 enum { PEERS = 3, PIECES = 512 };
 
 typedef struct sharing {
@@ -196,7 +196,7 @@ static void peers_have_what_is_mapped(void **unused)
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         size_t slot = (seed >> 33) % HELD;
         if (step == 500) {
-            s.fails = 2; /* a grant that fails half-way: what it was given is taken back with the piece */
+            s.fails = 2; /* a grant that fails half-way: what it was given is taken back with the mapping */
             s.countdown = 3;
             s.code = HDCU_ERROR_UNKNOWN;
             assert_status(hdi_arena_grant(arena, 2), HD_ERROR_DRIVER);

@@ -20,7 +20,7 @@ typedef struct device {
     _Atomic int gone;
     bool elsewhere; /* ranges lie where nobody wanted them */
     uint64_t base, mapped;
-    uint16_t pieces[RANGE / GRANULE]; /* by granule: how long the piece is that begins there; UINT16_MAX: goes on */
+    uint16_t mappings[RANGE / GRANULE]; /* by granule: how long the mapping is that begins there; UINT16_MAX: goes on */
     int requests, reserved, grants;
     int wrong; /* requests that make no sense */
 } device;
@@ -34,14 +34,14 @@ static hdi_answer answer_of(device *d, const char *call)
 static void forget(device *d)
 {
     d->base = d->mapped = 0;
-    memset(d->pieces, 0, sizeof d->pieces);
+    memset(d->mappings, 0, sizeof d->mappings);
 }
 
-static int count_pieces(const device *d)
+static int count_mappings(const device *d)
 {
     int n = 0;
     for (size_t g = 0; g < RANGE / GRANULE; g++) {
-        n += d->pieces[g] != 0 && d->pieces[g] != UINT16_MAX;
+        n += d->mappings[g] != 0 && d->mappings[g] != UINT16_MAX;
     }
     return n;
 }
@@ -87,10 +87,10 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
             return answer;
         }
         for (uint64_t g = first; g < first + count; g++) {
-            d->wrong += d->pieces[g] != 0;
-            d->pieces[g] = UINT16_MAX;
+            d->wrong += d->mappings[g] != 0;
+            d->mappings[g] = UINT16_MAX;
         }
-        d->pieces[first] = (uint16_t)count;
+        d->mappings[first] = (uint16_t)count;
         d->mapped += bytes;
     }
     return answer;
@@ -102,11 +102,11 @@ static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
     hdi_answer answer = answer_of(d, "cuMemUnmap");
     if (hdi_answered(answer)) {
         uint64_t first = (at - d->base) / GRANULE, count = bytes / GRANULE;
-        if (at < d->base || first + count > RANGE / GRANULE || d->pieces[first] != count) {
+        if (at < d->base || first + count > RANGE / GRANULE || d->mappings[first] != count) {
             d->wrong++;
             return answer;
         }
-        memset(&d->pieces[first], 0, count * sizeof d->pieces[0]);
+        memset(&d->mappings[first], 0, count * sizeof d->mappings[0]);
         d->mapped -= bytes;
     }
     return answer;
@@ -116,7 +116,8 @@ static hdi_answer grant(hdi_port *port, int peer, uint64_t at, uint64_t bytes)
 {
     (void)peer;
     device *d = (device *)(void *)port;
-    d->wrong += at < d->base || at + bytes > d->base + RANGE || d->pieces[(at - d->base) / GRANULE] != bytes / GRANULE;
+    d->wrong +=
+        at < d->base || at + bytes > d->base + RANGE || d->mappings[(at - d->base) / GRANULE] != bytes / GRANULE;
     d->grants++;
     return answer_of(d, "cuMemSetAccess");
 }
@@ -219,7 +220,7 @@ static void forgets_everything(void **unused)
     assert_int_equal(points, 0);
     assert_int_equal(d.grants, grants); /* peers are granted afresh */
     assert_ok(hdi_arena_grant(arena, 0));
-    assert_int_equal(d.grants, grants + count_pieces(&d));
+    assert_int_equal(d.grants, grants + count_mappings(&d));
     hdi_arena_free(arena, at[2], NULL, 0);
     assert_int_equal(info_of(arena).taken_blocks, 1);
     check(arena);

@@ -1,5 +1,5 @@
-/* pieces.c - what of a device's range is mapped. See pieces.h for threads, locks and what always holds. */
-#include "memory/pieces.h"
+/* mappings.c - what of a device's range is mapped. See mappings.h for threads, locks and what always holds. */
+#include "memory/mappings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +15,20 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-bool hdi_pieces_init(hdi_pieces *p, const hdi_pieces_config *config, size_t granule, size_t count)
+bool hdi_mappings_init(hdi_mappings *p, const hdi_mappings_config *config, size_t granule, size_t count)
 {
-    *p = (hdi_pieces){.config = *config, .granule = granule, .count = count};
+    *p = (hdi_mappings){.config = *config, .granule = granule, .count = count};
     p->of = count < UINT32_MAX ? calloc(count + 1, sizeof *p->of) : NULL;
     return p->of != NULL;
 }
 
-void hdi_pieces_release(hdi_pieces *p)
+void hdi_mappings_release(hdi_mappings *p)
 {
     free(p->of);
     p->of = NULL;
 }
 
-void hdi_pieces_forget(hdi_pieces *p, uint64_t base)
+void hdi_mappings_forget(hdi_mappings *p, uint64_t base)
 {
     if (p->end != 0) {
         memset(p->of, 0, p->end * sizeof *p->of);
@@ -40,7 +40,7 @@ void hdi_pieces_forget(hdi_pieces *p, uint64_t base)
     p->base = base;
 }
 
-size_t hdi_pieces_missing(const hdi_pieces *p, size_t from, size_t to)
+size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to)
 {
     size_t missing = 0;
     for (size_t g = from / p->granule; g * p->granule < to; g++) {
@@ -49,25 +49,25 @@ size_t hdi_pieces_missing(const hdi_pieces *p, size_t from, size_t to)
     return missing * p->granule;
 }
 
-/* ---- one piece -------------------------------------------------------------------------------------------------- */
+/* ---- one mapping -------------------------------------------------------------------------------------------------- */
 
 static uint64_t bit_of(int device)
 {
     return (uint64_t)1 << device;
 }
 
-static hdi_answer share(const hdi_pieces *p, int device, size_t first, size_t count)
+static hdi_answer share(const hdi_mappings *p, int device, size_t first, size_t count)
 {
-    const hdi_pieces_config *c = &p->config;
+    const hdi_mappings_config *c = &p->config;
     uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
     return c->share != NULL ? c->share(c->share_context, device, at, bytes)
                             : c->port->calls->grant(c->port, device, at, bytes);
 }
 
-/* Takes a piece back from everybody who has it, and gives it back. */
-static hdi_answer take_back(hdi_pieces *p, uint64_t shared, size_t first, size_t count)
+/* Takes a mapping back from everybody who has it, and gives it back. */
+static hdi_answer take_back(hdi_mappings *p, uint64_t shared, size_t first, size_t count)
 {
-    const hdi_pieces_config *c = &p->config;
+    const hdi_mappings_config *c = &p->config;
     uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
     for (; c->unshare != NULL && shared != 0; shared &= shared - 1) {
         c->unshare(c->share_context, __builtin_ctzll(shared), at, bytes);
@@ -78,7 +78,7 @@ static hdi_answer take_back(hdi_pieces *p, uint64_t shared, size_t first, size_t
     return answer;
 }
 
-static hdi_trouble map_piece(hdi_pieces *p, size_t first, size_t count)
+static hdi_trouble map_mapping(hdi_mappings *p, size_t first, size_t count)
 {
     hdi_port *port = p->config.port;
     size_t bytes = count * p->granule;
@@ -114,10 +114,10 @@ static hdi_trouble map_piece(hdi_pieces *p, size_t first, size_t count)
 
 /* ---- areas ------------------------------------------------------------------------------------------------------ */
 
-/* Most for a piece where so many bytes are missing and memory moves. A piece that is partly used stays where it is, so what cannot move
- * grows with the pieces: a 256th of what was ever needed, while a hundredth more than that is mapped; less the more there is; nothing where
+/* Most for a mapping where so many bytes are missing and memory moves. A mapping that is partly used stays where it is, so what cannot move
+ * grows with the mappings: a 256th of what was ever needed, while a hundredth more than that is mapped; less the more there is; nothing where
  * it is a twentieth more. */
-static size_t movable_piece(const hdi_pieces *p, size_t missing)
+static size_t movable_mapping(const hdi_mappings *p, size_t missing)
 {
     size_t mapped = p->mapped + missing, few = p->needed / 100, many = p->needed / 20;
     size_t excess = mapped > p->needed ? mapped - p->needed : 0;
@@ -125,22 +125,22 @@ static size_t movable_piece(const hdi_pieces *p, size_t missing)
     return (size_t)(part * (double)(p->needed / 256)) / p->granule * p->granule;
 }
 
-/* Granules per piece where so many bytes are missing. Each piece costs a request whatever its size, so at first they are a thirty-second of
- * that. Only whole pieces can move, and each hole between a program's blocks has parts of two that cannot. So once memory was moved they are
- * an eighth, but no more than movable_piece allows; nor than a 512th of the limit, since near it a part of a piece may be what is lacking. */
-static size_t piece_granules(const hdi_pieces *p, size_t missing)
+/* Granules per mapping where so many bytes are missing. Each mapping costs a request whatever its size, so at first they are a thirty-second of
+ * that. Only whole mappings can move, and each hole between a program's blocks has parts of two that cannot. So once memory was moved they are
+ * an eighth, but no more than movable_mapping allows; nor than a 512th of the limit, since near it a part of a mapping may be what is lacking. */
+static size_t mapping_granules(const hdi_mappings *p, size_t missing)
 {
     size_t bytes = missing / 32;
     if (p->unmapped_total != 0) {
-        bytes = smaller(smaller(missing / 8, p->config.limit / 512), movable_piece(p, missing));
+        bytes = smaller(smaller(missing / 8, p->config.limit / 512), movable_mapping(p, missing));
     }
-    bytes = smaller(bytes, HDI_PIECE_MOST);
+    bytes = smaller(bytes, HDI_MAPPING_MOST);
     return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
 }
 
-hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t least, size_t *mapped_to)
+hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t least, size_t *mapped_to)
 {
-    size_t most = larger(piece_granules(p, hdi_pieces_missing(p, from, to)), least / p->granule);
+    size_t most = larger(mapping_granules(p, hdi_mappings_missing(p, from, to)), least / p->granule);
     size_t end = to / p->granule;
     hdi_trouble t = {.peer = -1};
     for (size_t g = from / p->granule; g < end;) {
@@ -149,7 +149,7 @@ hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t least, 
             count++;
         }
         if (count != 0) {
-            t = map_piece(p, g, count);
+            t = map_mapping(p, g, count);
             if (hdi_is_trouble(t)) {
                 *mapped_to = g * p->granule;
                 return t;
@@ -161,13 +161,13 @@ hdi_trouble hdi_pieces_map(hdi_pieces *p, size_t from, size_t to, size_t least, 
     return t;
 }
 
-bool hdi_pieces_within(const hdi_pieces *p, size_t *from, size_t *to)
+bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to)
 {
     size_t g = (*from + p->granule - 1) / p->granule, end = *to / p->granule;
     if (g >= end) {
         return false;
     }
-    /* a piece that began before, and one that goes on behind */
+    /* a mapping that began before, and one that goes on behind */
     size_t first = p->of[g].first - 1, last = p->of[end - 1].first - 1;
     g = first < g ? first + p->of[first].count : g;
     end = last + p->of[last].count > end ? last : end;
@@ -179,12 +179,12 @@ bool hdi_pieces_within(const hdi_pieces *p, size_t *from, size_t *to)
     return true;
 }
 
-size_t hdi_pieces_last(const hdi_pieces *p, size_t to)
+size_t hdi_mappings_last(const hdi_mappings *p, size_t to)
 {
     return (p->of[to / p->granule - 1].first - 1) * p->granule;
 }
 
-hdi_answer hdi_pieces_unmap(hdi_pieces *p, size_t from, size_t to, size_t *gone_to)
+hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
     size_t g = from / p->granule;
@@ -204,8 +204,8 @@ hdi_answer hdi_pieces_unmap(hdi_pieces *p, size_t from, size_t to, size_t *gone_
 
 /* ---- peers ------------------------------------------------------------------------------------------------------ */
 
-/* The first granule of the first piece from `g` on; p->end if there is none. */
-static size_t next_piece(const hdi_pieces *p, size_t g)
+/* The first granule of the first mapping from `g` on; p->end if there is none. */
+static size_t next_mapping(const hdi_mappings *p, size_t g)
 {
     while (g < p->end && p->of[g].first == 0) {
         g++;
@@ -213,10 +213,10 @@ static size_t next_piece(const hdi_pieces *p, size_t g)
     return g;
 }
 
-hdi_answer hdi_pieces_grant(hdi_pieces *p, int device)
+hdi_answer hdi_mappings_grant(hdi_mappings *p, int device)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
-    for (size_t g = next_piece(p, 0); g < p->end; g = next_piece(p, g + p->of[g].count)) {
+    for (size_t g = next_mapping(p, 0); g < p->end; g = next_mapping(p, g + p->of[g].count)) {
         if ((p->of[g].shared & bit_of(device)) == 0) {
             answer = share(p, device, g, p->of[g].count);
             if (!hdi_answered(answer)) {
@@ -229,42 +229,42 @@ hdi_answer hdi_pieces_grant(hdi_pieces *p, int device)
     return answer;
 }
 
-void hdi_pieces_revoke(hdi_pieces *p, int device)
+void hdi_mappings_revoke(hdi_mappings *p, int device)
 {
-    for (size_t g = next_piece(p, 0); g < p->end; g = next_piece(p, g + p->of[g].count)) {
+    for (size_t g = next_mapping(p, 0); g < p->end; g = next_mapping(p, g + p->of[g].count)) {
         p->of[g].shared &= ~bit_of(device);
     }
     p->granted &= ~bit_of(device);
 }
 
-bool hdi_pieces_check(const hdi_pieces *p, char *why, size_t why_bytes)
+bool hdi_mappings_check(const hdi_mappings *p, char *why, size_t why_bytes)
 {
     size_t mapped = 0;
     for (size_t g = 0; g < p->count;) {
-        const hdi_piece *piece = &p->of[g];
-        if (piece->first == 0) {
+        const hdi_mapping *mapping = &p->of[g];
+        if (mapping->first == 0) {
             g++;
             continue;
         }
-        if (piece->first != g + 1 || piece->count == 0 || g + piece->count > p->end) {
-            snprintf(why, why_bytes, "granule %zu: in a piece that does not begin there", g);
+        if (mapping->first != g + 1 || mapping->count == 0 || g + mapping->count > p->end) {
+            snprintf(why, why_bytes, "granule %zu: in a mapping that does not begin there", g);
             return false;
         }
-        if ((piece->shared & p->granted) != p->granted) {
-            snprintf(why, why_bytes, "piece at granule %zu: a granted peer has not been given it", g);
+        if ((mapping->shared & p->granted) != p->granted) {
+            snprintf(why, why_bytes, "mapping at granule %zu: a granted peer has not been given it", g);
             return false;
         }
-        for (size_t i = 1; i < piece->count; i++) {
-            if (p->of[g + i].first != piece->first) {
-                snprintf(why, why_bytes, "granule %zu: not in the piece that it lies in", g + i);
+        for (size_t i = 1; i < mapping->count; i++) {
+            if (p->of[g + i].first != mapping->first) {
+                snprintf(why, why_bytes, "granule %zu: not in the mapping that it lies in", g + i);
                 return false;
             }
         }
-        mapped += piece->count * p->granule;
-        g += piece->count;
+        mapped += mapping->count * p->granule;
+        g += mapping->count;
     }
     if (mapped != p->mapped || p->mapped_total - p->unmapped_total != p->mapped) {
-        snprintf(why, why_bytes, "pieces of %zu bytes, %zu counted, %llu mapped less unmapped", mapped, p->mapped,
+        snprintf(why, why_bytes, "mappings of %zu bytes, %zu counted, %llu mapped less unmapped", mapped, p->mapped,
                  (unsigned long long)(p->mapped_total - p->unmapped_total));
         return false;
     }
