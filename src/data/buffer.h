@@ -234,17 +234,17 @@ unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 /* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
  * the owner's memory for it. */
-bool hdi_reach(hd_runtime *rt, int from, int owner);
+bool hdi_peer_access(hd_runtime *rt, int from, int owner);
 /* Which of two devices copies from one to the other, by using the other's memory. -1: neither, since a copy through pinned memory is faster, or
- * the only one, or the right one until the seeker has found out. Waits for a test only where there is no such thread. */
-int hdi_reach_between(hd_runtime *rt, int src, int dst);
-/* The seeker: finds out about a pair of devices, and maps memory for it. */
-void hdi_reach_settle(hd_runtime *rt, int from, int owner);
+ * the only one, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
+int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
+/* The peer_tester: finds out about a pair of devices, and maps memory for it. */
+void hdi_peer_access_settle(hd_runtime *rt, int from, int owner);
 
 /* A device was lost: who reaches whom is found out again. */
-void hdi_reach_forget(hd_runtime *rt, int device);
+void hdi_peer_access_forget(hd_runtime *rt, int device);
 
 /* Fails with UNREACHABLE, saying why and what else can be done. */
-hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who);
+hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner, const char *who);
 
 #endif

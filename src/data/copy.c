@@ -150,7 +150,7 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
     /* Once: the structures may change hands, which submitting finds out. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
     if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
-        int by = hdi_reach_between(rt, facts.src, facts.dst);
+        int by = hdi_peer_access_between(rt, facts.src, facts.dst);
         facts.src_to_dst = by == facts.src ? HDI_LINK_GOOD : HDI_LINK_NONE;
         facts.dst_to_src = by == facts.dst ? HDI_LINK_GOOD : HDI_LINK_NONE;
     }

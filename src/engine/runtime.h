@@ -35,7 +35,7 @@
 
 #define HDI_DEVICES_MAX 32
 #define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
-/* hdi_device.reach: whether a device uses another one's memory, and whether it was granted. */
+/* hdi_device.peer_access: whether a device uses another one's memory, and whether it was granted. */
 #define HDI_PEERS_UNKNOWN 0 /* nobody has asked, or the answer may be another one next time */
 #define HDI_PEERS_YES 1
 #define HDI_PEERS_NO 2
@@ -216,7 +216,7 @@ struct hdi_device {
     _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* making lanes, giving them out */
     hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */
     _Atomic uint32_t lanes_made;                   /* the first ones */
-    _Atomic uint8_t reach[HDI_DEVICES_MAX];        /* HDI_PEERS_*: does this device use memory of device j? */
+    _Atomic uint8_t peer_access[HDI_DEVICES_MAX];  /* HDI_PEERS_*: does this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
     struct hdi_copy_lanes *copy_lanes;             /* src/data: these and more of them */
     struct hdi_arena *arena;
@@ -267,7 +267,7 @@ struct hd_runtime {
     hdi_device *devices[HDI_DEVICES_MAX];
     hdi_lock host_order[HDI_HOST_LOCKS];                   /* use records of pinned host memory */
     pthread_mutex_t cold;                                  /* kernels, modules, staging: everything rare */
-    pthread_mutex_t linking;                               /* changes of hdi_device.reach: granting, forgetting */
+    pthread_mutex_t linking;                               /* changes of hdi_device.peer_access: granting, forgetting */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
     struct hdi_buffers *buffers;                             /* src/data */
@@ -277,9 +277,9 @@ struct hd_runtime {
     struct hdi_copy_pool *copy_pool;                         /* src/data */
     struct hdi_all_crates *crates;                           /* src/data */
     struct hdi_peers *peers;                                 /* src/peer */
-    struct hdi_seeker *seeker;     /* src/data: the thread that finds out about peers for copies */
-    struct hdi_modules *modules;   /* src/kernel */
-    struct hdi_products *products; /* src/tensor */
+    struct hdi_peer_tester *peer_tester; /* src/data: the thread that finds out about peers for copies */
+    struct hdi_modules *modules;         /* src/kernel */
+    struct hdi_products *products;       /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
     struct hdi_caches *caches;                                      /* src/memory */

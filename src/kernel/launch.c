@@ -129,13 +129,13 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
             a->kernel->name, a->index, a->param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
     int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
-    if (owner != device->index && !hdi_reach(device->runtime, device->index, owner)) {
+    if (owner != device->index && !hdi_peer_access(device->runtime, device->index, owner)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return buffer_refused(a);
         }
         char who[WHO_BYTES];
         name_argument(a, who);
-        return hdi_reach_failed(device->runtime, device->index, owner, who);
+        return hdi_peer_access_failed(device->runtime, device->index, owner, who);
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {

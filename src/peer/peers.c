@@ -174,7 +174,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     if (strcmp(rt->options.peers, "verify") != 0) {
         return; /* then results are for those who ask only */
     }
-    _Atomic uint8_t *reach = &rt->devices[device]->reach[owner];
+    _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
     pthread_mutex_lock(&rt->linking);
     uint8_t before = atomic_load_explicit(reach, memory_order_relaxed), after = before;
     if (verdict == HD_PEER_CORRUPT) {

@@ -24,7 +24,7 @@
 #include "data/reclaim.h"
 #include "data/report.h"
 #include "data/ring.h"
-#include "data/seeker.h"
+#include "data/peer_tester.h"
 #include "data/staging.h"
 #include "kernel/module.h"
 #include "memory/pinned.h"
@@ -160,7 +160,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
     bool hung = false;
     hd_error report = {.status = HD_OK};
-    hdi_seeker_stop(rt);
+    hdi_peer_tester_stop(rt);
     hdi_maintenance_stop(rt);
     hdi_copy_pool_release(rt);
     bool stopped = stop_engines(rt, &hung, left);
@@ -183,7 +183,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_staging_release(rt);
     hdi_rings_release(rt);
     hdi_crates_release(rt);
-    hdi_seeker_release(rt);
+    hdi_peer_tester_release(rt);
     hdi_peers_release(rt);
     hdi_caches_destroy(rt);
     hdi_reclaim_release(rt);

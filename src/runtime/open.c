@@ -20,7 +20,7 @@
 #include "data/reclaim.h"
 #include "data/report.h"
 #include "data/ring.h"
-#include "data/seeker.h"
+#include "data/peer_tester.h"
 #include "data/staging.h"
 #include "kernel/module.h"
 #include "peer/peers.h"
@@ -248,7 +248,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_copy_pool_create(rt);
     status = status ? status : hdi_crates_create(rt);
     status = status ? status : hdi_peers_create(rt);
-    status = status ? status : hdi_seeker_create(rt);
+    status = status ? status : hdi_peer_tester_create(rt);
     status = status ? status : hdi_reclaim_create(rt);
     status = status ? status : hdi_maintenance_create(rt);
     status = status ? status : hdi_holds_create(rt);

@@ -141,7 +141,7 @@ static hd_status restart(hdi_device *device)
     clean_channel(device);
     /* Before there is a worker: nobody gives it, or takes from it, what the one before had. Until the device counts as working nobody
      * asks for peer access to it, either. */
-    hdi_reach_forget(rt, index);
+    hdi_peer_access_forget(rt, index);
     hdi_shares_retire(rt, index);
     hdi_shares_reap(rt);
     status = start_worker(rt, index);

@@ -175,7 +175,7 @@ static hdi_device *device_for(hd_runtime *rt, int dst, int src)
     if (src < 0 || dst < 0 || src == dst) {
         return rt->devices[src < 0 ? dst : src];
     }
-    int by = hdi_reach_between(rt, src, dst);
+    int by = hdi_peer_access_between(rt, src, dst);
     return by < 0 ? NULL : rt->devices[by];
 }
 

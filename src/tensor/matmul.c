@@ -52,11 +52,11 @@ static hd_status check_buffer(product *p, int which)
     snprintf(who, sizeof who, WHO ": %s", names[which]);
     bool lost = p->use[which].losses == HDI_LOST;
     int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
-    bool reaches = lost || e->elements == 0 || hdi_reach(rt, device->index, owner);
+    bool reaches = lost || e->elements == 0 || hdi_peer_access(rt, device->index, owner);
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
         return hdi_buffer_refused(p->tensor[which].buffer, who);
     }
-    return reaches ? HD_OK : hdi_reach_failed(rt, device->index, owner, who);
+    return reaches ? HD_OK : hdi_peer_access_failed(rt, device->index, owner, who);
 }
 
 /* c is written; it is read where its elements are, and where bytes lie between them, which stay as they are: those that are newer on the host are

@@ -1,9 +1,9 @@
-/* reach.c - which devices use which devices' memory.
+/* peer_access.c - which devices use which devices' memory.
  *
  * The first question about a pair looks for a result (src/peer), which may mean a test of a second or so, and then maps memory. A kernel that needs
- * the answer waits for it. A copy does not: it goes through pinned memory until the seeker has found out.
+ * the answer waits for it. A copy does not: it goes through pinned memory until the peer_tester has found out.
  *
- * Threads: any; what a kernel needs is found out on the asking thread, what copies need on the seeker's. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
+ * Threads: any; what a kernel needs is found out on the asking thread, what copies need on the peer_tester's. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
  * a test. Nobody who submits needs it for an answer that is established: that is one load.
  * Always: a yes changes only when one of the two devices was lost and restarted, or a test that was asked for finds the pair corrupt. What is
  * mapped for a peer stays mapped: work in flight may use it.
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include "base/error.h"
 #include "data/buffer.h"
-#include "data/seeker.h"
+#include "data/peer_tester.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "peer/peers.h"
@@ -70,19 +70,19 @@ static bool is_open_question(uint8_t answer, bool for_copies)
     return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
 }
 
-/* Leaves the question to the seeker. False: somebody knows the result already, or it is not to be had that way. */
+/* Leaves the question to the peer_tester. False: somebody knows the result already, or it is not to be had that way. */
 static bool leave_it(hd_runtime *rt, int from, int owner)
 {
     hd_peer_info info;
     uint8_t before = HDI_PEERS_UNKNOWN;
-    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
+    _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
     if (hdi_peers_known(rt, from, owner, &info)) {
         return false;
     }
-    /* relaxed: it says nothing about memory. First, so that the seeker finds it */
+    /* relaxed: it says nothing about memory. First, so that the peer_tester finds it */
     bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
                                                         memory_order_relaxed);
-    if (!ours || hdi_seeker_ask(rt, from, owner)) {
+    if (!ours || hdi_peer_tester_ask(rt, from, owner)) {
         return true;
     }
     before = HDI_PEERS_SOUGHT;
@@ -98,7 +98,7 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
     if (!hdi_runtime_is_open(rt)) {
         return HDI_PEERS_NO;
     }
-    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
+    _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
     bool verify = rt->options.peers[0] == 'v', off = rt->options.peers[0] == 'o';
     if (off || !hdi_peers_offered(rt, from, owner)) {
         atomic_store_explicit(known, HDI_PEERS_NO, memory_order_release);
@@ -124,9 +124,9 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
     return answer;
 }
 
-void hdi_reach_settle(hd_runtime *rt, int from, int owner)
+void hdi_peer_access_settle(hd_runtime *rt, int from, int owner)
 {
-    _Atomic uint8_t *known = &rt->devices[from]->reach[owner];
+    _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
     if (!any_lost(rt, from, owner)) {
         hd_peer_info info;
         hdi_peers_ask(rt, from, owner, true, &info);
@@ -139,38 +139,38 @@ void hdi_reach_settle(hd_runtime *rt, int from, int owner)
     pthread_mutex_unlock(&rt->linking);
 }
 
-bool hdi_reach(hd_runtime *rt, int from, int owner)
+bool hdi_peer_access(hd_runtime *rt, int from, int owner)
 {
     if (owner < 0 || owner == from) {
         return true;
     }
     /* pairs with the release store above: the mapping is in place before the answer is seen */
-    uint8_t answer = atomic_load_explicit(&rt->devices[from]->reach[owner], memory_order_acquire);
+    uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
     if (__builtin_expect(is_open_question(answer, false), 0)) {
         answer = find_out(rt, from, owner, false);
     }
     return answer == HDI_PEERS_YES || answer == HDI_PEERS_SLOW;
 }
 
-static uint8_t reach_for_copies(hd_runtime *rt, int from, int owner)
+static uint8_t access_for_copies(hd_runtime *rt, int from, int owner)
 {
     /* as above */
-    uint8_t answer = atomic_load_explicit(&rt->devices[from]->reach[owner], memory_order_acquire);
+    uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
     if (__builtin_expect(is_open_question(answer, true), 0)) {
         answer = find_out(rt, from, owner, true);
     }
     return answer;
 }
 
-int hdi_reach_between(hd_runtime *rt, int src, int dst)
+int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
 {
     /* Writing to a peer is posted and reading is not, so the source does it where it can. The other way is not asked for in vain: it takes
      * one of the few places for peers. */
-    uint8_t answer = reach_for_copies(rt, src, dst);
+    uint8_t answer = access_for_copies(rt, src, dst);
     if (answer == HDI_PEERS_YES || answer == HDI_PEERS_SOUGHT) {
         return answer == HDI_PEERS_YES ? src : -1;
     }
-    return reach_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
+    return access_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
 }
 
 /* Why not, in words that follow a colon. */
@@ -195,7 +195,7 @@ static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes
     }
 }
 
-hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
+hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner, const char *who)
 {
     HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
@@ -213,14 +213,14 @@ hd_status hdi_reach_failed(hd_runtime *rt, int from, int owner, const char *who)
         who, from, owner, why, owner, from);
 }
 
-void hdi_reach_forget(hd_runtime *rt, int device)
+void hdi_peer_access_forget(hd_runtime *rt, int device)
 {
     pthread_mutex_lock(&rt->linking);
     hdi_peers_forget(rt, device);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_arena_revoke(rt->devices[i]->arena, device);
-        atomic_store_explicit(&rt->devices[i]->reach[device], HDI_PEERS_UNKNOWN, memory_order_release);
-        atomic_store_explicit(&rt->devices[device]->reach[i], HDI_PEERS_UNKNOWN, memory_order_release);
+        atomic_store_explicit(&rt->devices[i]->peer_access[device], HDI_PEERS_UNKNOWN, memory_order_release);
+        atomic_store_explicit(&rt->devices[device]->peer_access[i], HDI_PEERS_UNKNOWN, memory_order_release);
     }
     pthread_mutex_unlock(&rt->linking);
 }

@@ -1,5 +1,5 @@
-/* seeker.c - see seeker.h. */
-#include "data/seeker.h"
+/* peer_tester.c - see peer_tester.h. */
+#include "data/peer_tester.h"
 
 #include <stdlib.h>
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include "data/buffer.h"
 #include "peer/peers.h"
 
-struct hdi_seeker {
+struct hdi_peer_tester {
     pthread_mutex_t lock;
     pthread_cond_t wish;
     bool started, stop;
@@ -15,20 +15,20 @@ struct hdi_seeker {
     bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
 };
 
-hd_status hdi_seeker_create(hd_runtime *rt)
+hd_status hdi_peer_tester_create(hd_runtime *rt)
 {
-    rt->seeker = calloc(1, sizeof *rt->seeker);
-    if (!rt->seeker) {
+    rt->peer_tester = calloc(1, sizeof *rt->peer_tester);
+    if (!rt->peer_tester) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->seeker->lock, NULL);
-    pthread_cond_init(&rt->seeker->wish, NULL);
+    pthread_mutex_init(&rt->peer_tester->lock, NULL);
+    pthread_cond_init(&rt->peer_tester->wish, NULL);
     return HD_OK;
 }
 
-void hdi_seeker_stop(hd_runtime *rt)
+void hdi_peer_tester_stop(hd_runtime *rt)
 {
-    struct hdi_seeker *s = rt->seeker;
+    struct hdi_peer_tester *s = rt->peer_tester;
     if (!s) {
         return;
     }
@@ -44,18 +44,18 @@ void hdi_seeker_stop(hd_runtime *rt)
     }
 }
 
-void hdi_seeker_release(hd_runtime *rt)
+void hdi_peer_tester_release(hd_runtime *rt)
 {
-    if (rt->seeker) {
-        pthread_cond_destroy(&rt->seeker->wish);
-        pthread_mutex_destroy(&rt->seeker->lock);
-        free(rt->seeker);
-        rt->seeker = NULL;
+    if (rt->peer_tester) {
+        pthread_cond_destroy(&rt->peer_tester->wish);
+        pthread_mutex_destroy(&rt->peer_tester->lock);
+        free(rt->peer_tester);
+        rt->peer_tester = NULL;
     }
 }
 
 /* Takes a pair out of the list. False: there is none. The lock is held. */
-static bool take(struct hdi_seeker *s, int n, int *from, int *owner)
+static bool take(struct hdi_peer_tester *s, int n, int *from, int *owner)
 {
     for (int i = 0; i < n * n; i++) {
         if (s->wanted[i / n][i % n]) {
@@ -71,13 +71,13 @@ static bool take(struct hdi_seeker *s, int n, int *from, int *owner)
 static void *run(void *context)
 {
     hd_runtime *rt = context;
-    struct hdi_seeker *s = rt->seeker;
+    struct hdi_peer_tester *s = rt->peer_tester;
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         int from, owner;
         if (take(s, rt->n_devices, &from, &owner)) {
             pthread_mutex_unlock(&s->lock);
-            hdi_reach_settle(rt, from, owner);
+            hdi_peer_access_settle(rt, from, owner);
             pthread_mutex_lock(&s->lock);
         } else {
             pthread_cond_wait(&s->wish, &s->lock);
@@ -87,9 +87,9 @@ static void *run(void *context)
     return NULL;
 }
 
-bool hdi_seeker_ask(hd_runtime *rt, int from, int owner)
+bool hdi_peer_tester_ask(hd_runtime *rt, int from, int owner)
 {
-    struct hdi_seeker *s = rt->seeker;
+    struct hdi_peer_tester *s = rt->peer_tester;
     if (rt->is_inline) {
         return false; /* no thread may be started */
     }
