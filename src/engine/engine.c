@@ -94,7 +94,7 @@ static bool has_wishes(hdi_engine *engine)
             bits &= bits - 1;
             const hdi_stream *stream = &engine->streams[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
-            /* A lane has wishes only once it has commands. Who made the stream may be a thread that only the submitter's process heard of:
+            /* A lane has wishes only once it has commands. Who made the stream may be a thread that only the submitter's process parsed of:
              * pairs with the release store in hdi_stream_make. */
             if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
                 atomic_load_explicit(&shared->head, memory_order_relaxed) == stream->done) {

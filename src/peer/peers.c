@@ -320,7 +320,7 @@ static bool recall(void *context)
         hd_peer_info info;
         int device = q->left[i].device, owner = q->left[i].owner;
         if (q->has_folder && make_key(q, device, owner) && hdi_result_load(q->folder, &q->key, &info)) {
-            hdi_peer_say(&info, device, owner);
+            hdi_peer_name_devices(&info, device, owner);
             tell(q, device, owner, &info, false);
         } else {
             q->left[left++] = q->left[i];
@@ -338,7 +338,7 @@ static void tested(void *context, const hdi_pair *pair, const hd_peer_info *foun
         hdi_results_extend(q->lock);
     }
     hd_peer_info info = *found;
-    hdi_peer_say(&info, pair->device, pair->owner);
+    hdi_peer_name_devices(&info, pair->device, pair->owner);
     tell(q, pair->device, pair->owner, &info, fleeting);
 }
 

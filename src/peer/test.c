@@ -83,7 +83,7 @@ typedef struct run {
     const hdi_test *test;
     hdi_pair *pairs;
     bool *is_settled;
-    hdi_hearing hearing;
+    hdi_peer_parser parser;
     hdi_process process;
     int pipe;
     unsigned char bytes[sizeof(hdi_record)]; /* of a record that is not all there */
@@ -92,7 +92,7 @@ typedef struct run {
 
 static void settle(run *r, int index)
 {
-    hd_peer_info info = r->hearing.info;
+    hd_peer_info info = r->parser.info;
     r->is_settled[index] = true;
     r->test->settled(r->test->context, &r->pairs[index], &info, false);
 }
@@ -180,8 +180,8 @@ static int start(run *r, char *settings, char *list, char *names)
     return e;
 }
 
-/* Everything that is in the pipe now. HDI_HEARD_MORE: and there may come more; *closed: nothing will. A new pair has more time. */
-static hdi_heard listen_now(run *r, int64_t *deadline, bool *closed)
+/* Everything that is in the pipe now. HDI_PARSED_MORE: and there may come more; *closed: nothing will. A new pair has more time. */
+static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
 {
     *closed = false;
     for (;;) {
@@ -191,7 +191,7 @@ static hdi_heard listen_now(run *r, int64_t *deadline, bool *closed)
         }
         if (n <= 0) {
             *closed = n == 0 || errno != EAGAIN;
-            return HDI_HEARD_MORE;
+            return HDI_PARSED_MORE;
         }
         r->n_bytes += (size_t)n;
         if (r->n_bytes < sizeof r->bytes) {
@@ -200,15 +200,15 @@ static hdi_heard listen_now(run *r, int64_t *deadline, bool *closed)
         hdi_record record;
         memcpy(&record, r->bytes, sizeof record);
         r->n_bytes = 0;
-        hdi_heard heard = hdi_hearing_take(&r->hearing, &record);
-        if (heard == HDI_HEARD_RESULT) {
-            settle(r, r->hearing.current);
+        hdi_parsed parsed = hdi_peer_parser_take(&r->parser, &record);
+        if (parsed == HDI_PARSED_RESULT) {
+            settle(r, r->parser.current);
         }
-        if (heard == HDI_HEARD_PAIR) {
+        if (parsed == HDI_PARSED_PAIR) {
             *deadline = hdi_deadline(r->test->limit_ms * 1000000);
         }
-        if (heard == HDI_HEARD_NONSENSE || heard == HDI_HEARD_END || hdi_clock_ns() > *deadline) {
-            return heard; /* also of a program that never stops talking */
+        if (parsed == HDI_PARSED_MALFORMED || parsed == HDI_PARSED_END || hdi_clock_ns() > *deadline) {
+            return parsed; /* also of a program that never stops talking */
         }
     }
 }
@@ -234,11 +234,11 @@ static hdi_ending listen_all(run *r)
         }
         looked = now;
         int64_t rest = hdi_deadline(END_NS); /* whatever holds the pipe open */
-        hdi_heard heard = listen_now(r, gone ? &rest : &deadline, &closed);
-        if (heard == HDI_HEARD_NONSENSE) {
-            return HDI_ENDING_BABBLE;
+        hdi_parsed parsed = listen_now(r, gone ? &rest : &deadline, &closed);
+        if (parsed == HDI_PARSED_MALFORMED) {
+            return HDI_ENDING_MALFORMED;
         }
-        if (heard == HDI_HEARD_END || closed || gone) {
+        if (parsed == HDI_PARSED_END || closed || gone) {
             return HDI_ENDING_EXIT;
         }
         now = hdi_clock_ns();
@@ -272,10 +272,10 @@ static void finish(run *r, hdi_ending ending)
     close_process(&r->process);
     close(r->pipe);
     if (ending == HDI_ENDING_UNWANTED) {
-        not_wanted(r->test, r->pairs, r->hearing.n, r->is_settled);
-    } else if (hdi_hearing_end(&r->hearing, ending, detail)) {
-        for (int i = 0; i < r->hearing.n; i++) {
-            if (!r->is_settled[i] && (r->hearing.current == i || r->hearing.current < 0)) {
+        not_wanted(r->test, r->pairs, r->parser.n, r->is_settled);
+    } else if (hdi_peer_parser_end(&r->parser, ending, detail)) {
+        for (int i = 0; i < r->parser.n; i++) {
+            if (!r->is_settled[i] && (r->parser.current == i || r->parser.current < 0)) {
                 settle(r, i);
             }
         }
@@ -288,7 +288,7 @@ static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *de
 {
     char settings[16384], list[4096], names[HDI_TEST_DEVICES * 32 + 1] = "";
     run r = {.test = test, .pairs = pairs, .is_settled = is_settled, .process = {0, -1}, .pipe = -1};
-    hdi_hearing_begin(&r.hearing, pairs, n, test->slow_margin);
+    hdi_peer_parser_begin(&r.parser, pairs, n, test->slow_margin);
     make_names(test, devices, n_devices, names);
     int e = make_arguments(test, pairs, n, devices, n_devices, settings, sizeof settings, list, sizeof list)
                 ? start(&r, settings, list, names)
@@ -298,8 +298,8 @@ static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *de
         return true;
     }
     hdi_ending ending = listen_all(&r);
-    if (together && r.hearing.current < 0 && ending != HDI_ENDING_UNWANTED) {
-        r.hearing.n = 0; /* nothing is said about anybody */
+    if (together && r.parser.current < 0 && ending != HDI_ENDING_UNWANTED) {
+        r.parser.n = 0; /* nothing is said about anybody */
         finish(&r, ending);
         return false;
     }

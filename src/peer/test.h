@@ -8,7 +8,7 @@
 #define HDI_PEER_TEST_H
 
 #include <stdatomic.h>
-#include "peer/hearing.h"
+#include "peer/parser.h"
 
 #define HDI_TEST_DEVICES 8 /* in one process, which then has no more peers than every driver allows */
 
@@ -18,7 +18,7 @@ typedef struct hdi_test {
     const int *ordinals;        /* in the driver, by number in the runtime */
     const uint8_t (*uuids)[16]; /* by number in the runtime */
     int64_t limit_ms;           /* for each pair, and before the first one */
-    double slow_margin;         /* as in hdi_hearing_begin */
+    double slow_margin;         /* as in hdi_peer_parser_begin */
     /* Called once for every pair, in any order, on the calling thread. `fleeting`: there was no descriptor, process or memory to be had for the
      * test, which costs nothing to try again. */
     void (*settled)(void *context, const hdi_pair *pair, const hd_peer_info *info, bool fleeting);

@@ -40,7 +40,7 @@ static const hdi_case cases[] = {
 static bool failed(const hdi_subject *s, hd_status status)
 {
     if (status) {
-        hdi_say_failed(s->runtime);
+        hdi_record_failed(s->runtime);
     }
     return status != HD_OK;
 }
@@ -65,16 +65,16 @@ static hdi_outcome look(hdi_subject *s, hd_buffer *b, size_t at, size_t bytes)
     const uint8_t *range = s->scratch + HDI_AROUND;
     size_t wrong = hdi_pattern_check(range, bytes, s->seed);
     if (wrong < bytes) {
-        hdi_say_wrong(HDI_RECORD_WRONG, (int64_t)wrong, range[wrong], hdi_pattern_byte(s->seed, wrong));
+        hdi_record_wrong(HDI_RECORD_WRONG, (int64_t)wrong, range[wrong], hdi_pattern_byte(s->seed, wrong));
         return HDI_OUTCOME_BAD;
     }
     for (size_t i = 0; i < HDI_AROUND; i++) {
         if (range[bytes + i] != SENTINEL) {
-            hdi_say_wrong(HDI_RECORD_BESIDE, (int64_t)(bytes + i), range[bytes + i], SENTINEL);
+            hdi_record_wrong(HDI_RECORD_BESIDE, (int64_t)(bytes + i), range[bytes + i], SENTINEL);
             return HDI_OUTCOME_BAD;
         }
         if (range[-(ptrdiff_t)i - 1] != SENTINEL) {
-            hdi_say_wrong(HDI_RECORD_BESIDE, -(int64_t)i - 1, range[-(ptrdiff_t)i - 1], SENTINEL);
+            hdi_record_wrong(HDI_RECORD_BESIDE, -(int64_t)i - 1, range[-(ptrdiff_t)i - 1], SENTINEL);
             return HDI_OUTCOME_BAD;
         }
     }
@@ -130,7 +130,7 @@ static hdi_outcome try_to(hdi_subject *s, const hdi_case *c, bool by_copy)
             return HDI_OUTCOME_FAILED;
         }
     }
-    hdi_say_step(by_copy ? HDI_STEP_COPY_TO : HDI_STEP_STORE, c->bytes);
+    hdi_record_step(by_copy ? HDI_STEP_COPY_TO : HDI_STEP_STORE, c->bytes);
     hd_status status = by_copy ? copy(s, s->far, far_at, s->near, near_at, c->bytes)
                                : store(s, s->device, s->far, far_at, c->bytes, c->width);
     return failed(s, status) ? HDI_OUTCOME_FAILED : look(s, s->far, far_at, c->bytes);
@@ -145,7 +145,7 @@ static hdi_outcome try_from(hdi_subject *s, const hdi_case *c, bool by_copy)
         failed(s, fill(s->near, near_at, c->bytes))) {
         return HDI_OUTCOME_FAILED;
     }
-    hdi_say_step(by_copy ? HDI_STEP_COPY_FROM : HDI_STEP_LOAD, c->bytes);
+    hdi_record_step(by_copy ? HDI_STEP_COPY_FROM : HDI_STEP_LOAD, c->bytes);
     hd_status status;
     if (by_copy) {
         status = copy(s, s->near, near_at, s->far, far_at, c->bytes);
@@ -174,7 +174,7 @@ static hdi_outcome try_counting(hdi_subject *s)
     if (failed(s, status)) {
         return HDI_OUTCOME_FAILED;
     }
-    hdi_say_step(HDI_STEP_COUNT, sizeof c);
+    hdi_record_step(HDI_STEP_COUNT, sizeof c);
     const hd_arg args[] = {hd_inout_range(s->far, HDI_MARGIN, sizeof c), hd_u32(COUNTERS), hd_u32(COUNT_TIMES)};
     status = launch(s, s->device, s->count, (hd_dims){COUNT_BLOCKS, 1, 1}, args, 3);
     status = status ? status : hd_read(s->far, HDI_MARGIN, &c, sizeof c);
@@ -186,12 +186,12 @@ static hdi_outcome try_counting(hdi_subject *s)
         const uint64_t found[] = {c.large[i], c.small[i], (uint64_t)(c.floats[i] >= 0 ? c.floats[i] : 0)};
         for (int k = 0; k < 3; k++) {
             if (found[k] != expected) {
-                hdi_say_wrong(HDI_RECORD_MISCOUNT, k * COUNTERS + i, found[k], expected);
+                hdi_record_wrong(HDI_RECORD_MISCOUNT, k * COUNTERS + i, found[k], expected);
                 return HDI_OUTCOME_BAD;
             }
         }
     }
-    hdi_say(HDI_RECORD_COUNTS);
+    hdi_record_plain(HDI_RECORD_COUNTS);
     return HDI_OUTCOME_GOOD;
 }
 

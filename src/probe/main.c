@@ -93,27 +93,27 @@ static hd_status get_memory(hdi_subject *s)
 /* The way that hdi_reach goes, but with the driver's answer. */
 static hdi_outcome grant(hdi_subject *s)
 {
-    hdi_say_step(HDI_STEP_GRANT, 0);
+    hdi_record_step(HDI_STEP_GRANT, 0);
     hd_status status = hdi_arena_grant(s->runtime->devices[s->owner]->arena, s->device);
     if (!status) {
-        atomic_store(&s->runtime->devices[s->device]->reach[s->owner], HDI_PEERS_YES);
+        atomic_store(&s->runtime->devices[s->device]->peer_access[s->owner], HDI_PEERS_YES);
         return HDI_OUTCOME_GOOD;
     }
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
     if (status == HD_ERROR_DRIVER && error.driver_code) {
-        hdi_say_refused(error.driver_code, error.operation);
+        hdi_record_refused(error.driver_code, error.operation);
         return HDI_OUTCOME_BAD;
     }
-    hdi_say_failed(s->runtime);
+    hdi_record_failed(s->runtime);
     return HDI_OUTCOME_FAILED;
 }
 
 static hdi_outcome test_pair(hdi_subject *s)
 {
-    hdi_say_step(HDI_STEP_PREPARE, 0);
+    hdi_record_step(HDI_STEP_PREPARE, 0);
     if (get_memory(s)) {
-        hdi_say_failed(s->runtime);
+        hdi_record_failed(s->runtime);
         return HDI_OUTCOME_FAILED;
     }
     hdi_outcome outcome = grant(s);
@@ -159,23 +159,23 @@ static int test_all(const char *settings, const char *pairs, const char *names)
 {
     hdi_subject s = {0};
     hd_options options = {sizeof options, settings};
-    hdi_say_step(HDI_STEP_OPEN, 0);
+    hdi_record_step(HDI_STEP_OPEN, 0);
     hd_status status = hd_open(&options, &s.runtime);
     status = status ? status : check_names(s.runtime, names);
     status = status ? status : get_kernels(&s);
     if (status) {
-        hdi_say_failed(s.runtime);
+        hdi_record_failed(s.runtime);
         return 1;
     }
     while (next_pair(&pairs, hd_device_count(s.runtime), &s.device, &s.owner)) {
         s.claims_atomics = s.runtime->devices[s.device]->facts.peers_atomic >> s.owner & 1;
-        hdi_say_pair(s.device, s.owner);
+        hdi_record_pair(s.device, s.owner);
         if (test_pair(&s) == HDI_OUTCOME_FAILED) {
             return 1; /* for what is left a fresh process is started */
         }
-        hdi_say(HDI_RECORD_PAIR_END);
+        hdi_record_plain(HDI_RECORD_PAIR_END);
     }
-    hdi_say(HDI_RECORD_END);
+    hdi_record_plain(HDI_RECORD_END);
     return 0;
 }
 

@@ -6,16 +6,16 @@
 #include <stdbool.h>
 #include "peer/record.h"
 
-/* ---- say.c: records. A write that fails ends the process: nobody listens any more. ---- */
+/* ---- records.c: records. A write that fails ends the process: nobody listens any more. ---- */
 
-void hdi_say_pair(int device, int owner);
-void hdi_say_step(hdi_step step, uint64_t bytes);
-void hdi_say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected);
+void hdi_record_pair(int device, int owner);
+void hdi_record_step(hdi_step step, uint64_t bytes);
+void hdi_record_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected);
 /* The calling thread's last failure; the runtime may be NULL. */
-void hdi_say_failed(const hd_runtime *runtime);
-void hdi_say_refused(int code, const char *call);
-void hdi_say_rates(double direct, double staged);
-void hdi_say(hdi_record_kind kind); /* one without more */
+void hdi_record_failed(const hd_runtime *runtime);
+void hdi_record_refused(int code, const char *call);
+void hdi_record_rates(double direct, double staged);
+void hdi_record_plain(hdi_record_kind kind); /* one without more */
 
 /* ---- deliver.c, time.c ---- */
 

@@ -22,7 +22,7 @@ static double copy_some(hdi_subject *s, size_t bytes, int n)
     }
     status = status ? status : hd_wait(ticket, HD_FOREVER);
     if (status) {
-        hdi_say_failed(s->runtime);
+        hdi_record_failed(s->runtime);
         return -1;
     }
     return (double)(hdi_clock_ns() - start);
@@ -32,8 +32,8 @@ static double copy_some(hdi_subject *s, size_t bytes, int n)
 static void go(hdi_subject *s, bool directly)
 {
     uint8_t answer = directly ? HDI_PEERS_YES : HDI_PEERS_NO;
-    atomic_store(&s->runtime->devices[s->device]->reach[s->owner], answer);
-    atomic_store(&s->runtime->devices[s->owner]->reach[s->device], HDI_PEERS_NO);
+    atomic_store(&s->runtime->devices[s->device]->peer_access[s->owner], answer);
+    atomic_store(&s->runtime->devices[s->owner]->peer_access[s->device], HDI_PEERS_NO);
 }
 
 typedef struct way {
@@ -81,12 +81,12 @@ hdi_outcome hdi_time(hdi_subject *s)
     static const hdi_step steps[] = {HDI_STEP_TIME_DIRECT, HDI_STEP_TIME_STAGED};
     bool good = true;
     for (int w = 0; w < 2 && good; w++) {
-        hdi_say_step(steps[w], 0);
+        hdi_record_step(steps[w], 0);
         good = size_up(s, &ways[w]);
     }
     for (int round = 0; round < ROUNDS && good; round++) {
         for (int w = 0; w < 2 && good; w++) {
-            hdi_say_step(steps[w], ways[w].bytes);
+            hdi_record_step(steps[w], ways[w].bytes);
             good = take_turn(s, &ways[w]);
         }
     }
@@ -94,6 +94,6 @@ hdi_outcome hdi_time(hdi_subject *s)
     if (!good) {
         return HDI_OUTCOME_FAILED;
     }
-    hdi_say_rates(ways[0].best, ways[1].best);
+    hdi_record_rates(ways[0].best, ways[1].best);
     return HDI_OUTCOME_GOOD;
 }

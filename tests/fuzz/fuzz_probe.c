@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "peer/hearing.h"
+#include "peer/parser.h"
 
 enum { PAIRS = 3 };
 static const hdi_pair pairs[PAIRS] = {{5, 7, 0, 1}, {7, 5, 1, 0}, {5, 9, 0, 2}};
@@ -46,33 +46,33 @@ static void check_result(const hd_peer_info *finding)
     fuzz_check(info.verdict != HD_PEER_UNKNOWN && hd_peer_verdict_text(info.verdict)[0] != 0);
     fuzz_check(memchr(info.reason, 0, sizeof info.reason) != NULL);
     fuzz_check(info.direct_bytes_per_s >= 0 && info.staged_bytes_per_s >= 0);
-    hdi_peer_say(&info, INT32_MIN, INT32_MAX);
+    hdi_peer_name_devices(&info, INT32_MIN, INT32_MAX);
     fuzz_check(fuzz_is_text(info.reason, sizeof info.reason));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t bytes)
 {
     fuzz_input in = {input, bytes};
-    hdi_ending ending = (hdi_ending)(fuzz_take(&in, 1) % (HDI_ENDING_BABBLE + 1));
+    hdi_ending ending = (hdi_ending)(fuzz_take(&in, 1) % (HDI_ENDING_MALFORMED + 1));
     int detail = (int8_t)fuzz_take(&in, 1);
-    hdi_hearing h;
-    hdi_hearing_begin(&h, pairs, PAIRS, 1.3);
+    hdi_peer_parser h;
+    hdi_peer_parser_begin(&h, pairs, PAIRS, 1.3);
     while (in.left > 0) {
         hdi_record r = take_record(&in);
-        hdi_heard heard = hdi_hearing_take(&h, &r);
+        hdi_parsed parsed = hdi_peer_parser_take(&h, &r);
         fuzz_check(h.current >= -1 && h.current < PAIRS);
-        if (heard == HDI_HEARD_RESULT) {
+        if (parsed == HDI_PARSED_RESULT) {
             fuzz_check(h.current >= 0);
             check_result(&h.info);
         }
-        if (heard == HDI_HEARD_NONSENSE) {
-            ending = HDI_ENDING_BABBLE;
+        if (parsed == HDI_PARSED_MALFORMED) {
+            ending = HDI_ENDING_MALFORMED;
         }
-        if (heard == HDI_HEARD_NONSENSE || heard == HDI_HEARD_END) {
+        if (parsed == HDI_PARSED_MALFORMED || parsed == HDI_PARSED_END) {
             break;
         }
     }
-    if (hdi_hearing_end(&h, ending, detail)) {
+    if (hdi_peer_parser_end(&h, ending, detail)) {
         check_result(&h.info);
     }
     return 0;

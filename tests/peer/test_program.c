@@ -189,7 +189,7 @@ static void settled(void *context, const hdi_pair *pair, const hd_peer_info *inf
     n_fleeting += fleeting;
     assert_ptr_equal(context, &n_settled);
     found[pair->device][pair->owner] = *info;
-    hdi_peer_say(&found[pair->device][pair->owner], pair->device, pair->owner);
+    hdi_peer_name_devices(&found[pair->device][pair->owner], pair->device, pair->owner);
     n_found[pair->device][pair->owner]++;
     n_settled++;
 }
@@ -345,7 +345,7 @@ static void being_killed_is_inconclusive(void **state)
     is_the_first_pairs(test_all("killed", program, 3), HD_PEER_INCONCLUSIVE, reason);
 }
 
-/* Who is stopped, as in a debugger, has not heard the program that went on meanwhile: that was not silent. */
+/* Who is stopped, as in a debugger, is not told of by the program that went on meanwhile: that was not silent. */
 static void who_was_stopped_listens_on(void **state)
 {
     (void)state;

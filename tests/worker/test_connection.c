@@ -138,7 +138,7 @@ static void a_worker_that_ends_is_noticed(void **state)
             fake_worker_join(&worker);
             assert_int_equal(worker.results[0] | worker.results[1], 0);
             connect_worker();
-            if (held && i == FAKE_PIN) { /* done, but nobody heard of it */
+            if (held && i == FAKE_PIN) { /* done, but nobody was told */
                 expect(fake_ask(port, FAKE_UNPIN, &things), 0);
             }
         }

@@ -1,14 +1,14 @@
-/* test_hearing.c - verdicts from what heddle-probe says and how it ends, also from what it should never say. */
+/* test_parser.c - verdicts from what heddle-probe says and how it ends, also from what it should never say. */
 #include "support/check.h"
 
 #include <signal.h>
 #include "driver/driver.h"
-#include "peer/hearing.h"
+#include "peer/parser.h"
 
 static const hdi_pair pairs[] = {{5, 7, 0, 1}, {7, 5, 1, 0}, {5, 9, 0, 2}};
 #define N 3
 
-static hdi_hearing h;
+static hdi_peer_parser h;
 
 static hdi_record record_of(hdi_record_kind kind)
 {
@@ -20,83 +20,83 @@ static hdi_record record_of(hdi_record_kind kind)
     return r;
 }
 
-static hdi_heard say(hdi_record_kind kind)
+static hdi_parsed say(hdi_record_kind kind)
 {
     hdi_record r = record_of(kind);
-    return hdi_hearing_take(&h, &r);
+    return hdi_peer_parser_take(&h, &r);
 }
 
-static hdi_heard say_step(hdi_step step, uint64_t bytes)
+static hdi_parsed say_step(hdi_step step, uint64_t bytes)
 {
     hdi_record r = record_of(HDI_RECORD_STEP);
     r.step = (uint32_t)step;
     r.bytes = bytes;
-    return hdi_hearing_take(&h, &r);
+    return hdi_peer_parser_take(&h, &r);
 }
 
-static hdi_heard say_pair(int device, int owner)
+static hdi_parsed say_pair(int device, int owner)
 {
     hdi_record r = record_of(HDI_RECORD_PAIR);
     r.device = device;
     r.owner = owner;
-    return hdi_hearing_take(&h, &r);
+    return hdi_peer_parser_take(&h, &r);
 }
 
-static hdi_heard say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
+static hdi_parsed say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
 {
     hdi_record r = record_of(kind);
     r.at = at;
     r.found = found;
     r.expected = expected;
-    return hdi_hearing_take(&h, &r);
+    return hdi_peer_parser_take(&h, &r);
 }
 
-static hdi_heard say_failed(hd_status status, int code, const char *text)
+static hdi_parsed say_failed(hd_status status, int code, const char *text)
 {
     hdi_record r = record_of(HDI_RECORD_FAILED);
     r.status = status;
     r.code = code;
     snprintf(r.text, sizeof r.text, "%s", text);
-    return hdi_hearing_take(&h, &r);
+    return hdi_peer_parser_take(&h, &r);
 }
 
-static hdi_heard say_rates(double direct, double staged)
+static hdi_parsed say_rates(double direct, double staged)
 {
     hdi_record r = record_of(HDI_RECORD_RATES);
     r.direct = direct;
     r.staged = staged;
-    return hdi_hearing_take(&h, &r);
+    return hdi_peer_parser_take(&h, &r);
 }
 
 static void begin(void)
 {
-    hdi_hearing_begin(&h, pairs, N, 1.25);
-    assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_HEARD_MORE);
+    hdi_peer_parser_begin(&h, pairs, N, 1.25);
+    assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MORE);
 }
 
 /* Up to the step, of the first pair. */
 static void begin_at(hdi_step last, uint64_t bytes)
 {
     begin();
-    assert_int_equal(say_pair(0, 1), HDI_HEARD_PAIR);
+    assert_int_equal(say_pair(0, 1), HDI_PARSED_PAIR);
     for (hdi_step step = HDI_STEP_PREPARE; step < last; step++) {
-        assert_int_equal(say_step(step, 4), HDI_HEARD_MORE);
+        assert_int_equal(say_step(step, 4), HDI_PARSED_MORE);
     }
-    assert_int_equal(say_step(last, bytes), HDI_HEARD_MORE);
+    assert_int_equal(say_step(last, bytes), HDI_PARSED_MORE);
 }
 
 static void deliver(int device, int owner)
 {
-    assert_int_equal(say_pair(device, owner), HDI_HEARD_PAIR);
+    assert_int_equal(say_pair(device, owner), HDI_PARSED_PAIR);
     for (hdi_step step = HDI_STEP_PREPARE; step <= HDI_STEP_LOAD; step++) {
-        assert_int_equal(say_step(step, 4), HDI_HEARD_MORE);
+        assert_int_equal(say_step(step, 4), HDI_PARSED_MORE);
     }
 }
 
 static void check(hd_peer_verdict verdict, int code, const char *reason)
 {
     hd_peer_info info = h.info;
-    hdi_peer_say(&info, 5, 7);
+    hdi_peer_name_devices(&info, 5, 7);
     assert_int_equal(info.size, sizeof info);
     assert_string_equal(hd_peer_verdict_text(info.verdict), hd_peer_verdict_text(verdict));
     assert_int_equal(info.driver_code, code);
@@ -111,29 +111,29 @@ static void all_is_well(void **state)
     (void)state;
     begin();
     deliver(0, 1);
-    assert_int_equal(say_step(HDI_STEP_COUNT, 4), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_HEARD_MORE);
-    assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_HEARD_MORE);
-    assert_int_equal(say_rates(4e11, 5e10), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_step(HDI_STEP_COUNT, 4), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_PARSED_MORE);
+    assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_PARSED_MORE);
+    assert_int_equal(say_rates(4e11, 5e10), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     assert_int_equal(h.current, 0);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.atomics);
     assert_true(h.info.direct_bytes_per_s == 4e11 && h.info.staged_bytes_per_s == 5e10);
 
     deliver(1, 0);
-    assert_int_equal(say_rates(2e9, 1.2e10), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_rates(2e9, 1.2e10), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     assert_int_equal(h.current, 1);
     check(HD_PEER_SLOW, 0, "bytes arrive, but at 2 GB/s, and through pinned memory at 12 GB/s");
     assert_false(h.info.atomics);
 
     deliver(0, 2);
-    assert_int_equal(say_rates(1e10, 1.2e10), HDI_HEARD_MORE); /* not by enough to matter */
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_rates(1e10, 1.2e10), HDI_PARSED_MORE); /* not by enough to matter */
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_USABLE, 0, "");
-    assert_int_equal(say(HDI_RECORD_END), HDI_HEARD_END);
-    assert_false(hdi_hearing_end(&h, HDI_ENDING_EXIT, 0));
+    assert_int_equal(say(HDI_RECORD_END), HDI_PARSED_END);
+    assert_false(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 0));
 }
 
 static void a_pair_without_rates_is_usable(void **state)
@@ -141,29 +141,29 @@ static void a_pair_without_rates_is_usable(void **state)
     (void)state;
     begin();
     deliver(0, 1);
-    assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_HEARD_MORE);
-    assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_step(HDI_STEP_TIME_DIRECT, 0), HDI_PARSED_MORE);
+    assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_USABLE, 0, "");
     assert_true(h.info.direct_bytes_per_s == 0);
     /* as heddle-probe does: it leaves the other pairs to a fresh process */
     for (hdi_step step = HDI_STEP_TIME_DIRECT; step <= HDI_STEP_TIME_STAGED; step++) {
         begin();
         deliver(0, 1);
-        assert_int_equal(say_step(step, 0), HDI_HEARD_MORE);
-        assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, HDCU_ERROR_OUT_OF_MEMORY, "no memory"), HDI_HEARD_MORE);
-        assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+        assert_int_equal(say_step(step, 0), HDI_PARSED_MORE);
+        assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, HDCU_ERROR_OUT_OF_MEMORY, "no memory"), HDI_PARSED_MORE);
+        assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
         assert_int_equal(h.current, 0);
         check(HD_PEER_USABLE, 0, "");
     }
     /* the next pair has to be as good by itself */
     begin();
     deliver(0, 1);
-    assert_int_equal(say_step(HDI_STEP_TIME_STAGED, 0), HDI_HEARD_MORE);
-    assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_step(HDI_STEP_TIME_STAGED, 0), HDI_PARSED_MORE);
+    assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no pinned memory"), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     deliver(1, 0);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, SIGSEGV));
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, SIGSEGV));
     assert_int_equal(h.info.verdict, HD_PEER_CORRUPT);
 }
 
@@ -187,19 +187,19 @@ static void wrong_bytes_are_corrupt(void **state)
     };
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         begin_at(ways[i].step, 65548);
-        assert_int_equal(say_wrong(HDI_RECORD_WRONG, 4096, 0xab, 0x17), HDI_HEARD_MORE);
-        assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+        assert_int_equal(say_wrong(HDI_RECORD_WRONG, 4096, 0xab, 0x17), HDI_PARSED_MORE);
+        assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
         check(HD_PEER_CORRUPT, 0, ways[i].reason);
     }
     begin_at(HDI_STEP_STORE, 4);
-    assert_int_equal(say_wrong(HDI_RECORD_BESIDE, -3, 0, 0xa5), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_wrong(HDI_RECORD_BESIDE, -3, 0, 0xa5), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_CORRUPT, 0,
           "a kernel's stores of 4 bytes by device 5 into memory of device 7 went beside: byte -3 of them, found 0x00 "
           "instead of 0xa5");
     begin_at(HDI_STEP_COUNT, 4);
-    assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 2, 7, 8), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 2, 7, 8), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_CORRUPT, 0,
           "atomic operations by device 5 in memory of device 7 do not count: counter 2 is 7 instead of 8");
     assert_false(h.info.atomics);
@@ -209,13 +209,13 @@ static void a_finding_outlives_the_program(void **state)
 {
     (void)state;
     begin_at(HDI_STEP_STORE, 16);
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 1, 2, 3), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, 11));
+    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 1, 2, 3), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 11));
     assert_int_equal(h.current, 0);
     check(HD_PEER_CORRUPT, 0,
           "a kernel's stores of 16 bytes by device 5 into memory of device 7 did not arrive: first wrong byte 1, found "
           "0x02 instead of 0x03");
-    assert_false(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, 11)); /* once */
+    assert_false(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 11)); /* once */
 }
 
 static void endings_name_the_step(void **state)
@@ -235,7 +235,7 @@ static void endings_name_the_step(void **state)
         {HDI_ENDING_SIGNAL, SIGTERM, "was killed by signal 15", false},
         {HDI_ENDING_SILENT, 20000, "hung (for 20000 ms)", true},
         {HDI_ENDING_GONE, 0, "ended, it is not known how,", true},
-        {HDI_ENDING_BABBLE, 0, "said what is not of this version of Heddle", false},
+        {HDI_ENDING_MALFORMED, 0, "said what is not of this version of Heddle", false},
     };
     static const struct {
         hdi_step step;
@@ -255,7 +255,7 @@ static void endings_name_the_step(void **state)
     for (size_t e = 0; e < sizeof endings / sizeof endings[0]; e++) {
         for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++) {
             begin_at(steps[s].step, 4096);
-            assert_true(hdi_hearing_end(&h, endings[e].ending, endings[e].detail));
+            assert_true(hdi_peer_parser_end(&h, endings[e].ending, endings[e].detail));
             char reason[300];
             snprintf(reason, sizeof reason, "the test %s while %s", endings[e].how, steps[s].what);
             bool guilty = steps[s].guilty && endings[e].guilty;
@@ -263,11 +263,11 @@ static void endings_name_the_step(void **state)
         }
     }
     begin();
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 2));
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 2));
     assert_int_equal(h.current, -1); /* about all */
     check(HD_PEER_INCONCLUSIVE, 0, "the test ended with status 2 while the devices were opened");
-    hdi_hearing_begin(&h, pairs, N, 1.25);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, 9));
+    hdi_peer_parser_begin(&h, pairs, N, 1.25);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 9));
     check(HD_PEER_INCONCLUSIVE, 0, "the test was killed by signal 9 while the devices were opened");
 }
 
@@ -277,8 +277,8 @@ static void an_end_between_pairs_says_nothing(void **state)
     (void)state;
     begin();
     deliver(0, 1);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
-    assert_false(hdi_hearing_end(&h, HDI_ENDING_SIGNAL, 9));
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_false(hdi_peer_parser_end(&h, HDI_ENDING_SIGNAL, 9));
     assert_int_equal(h.current, 0);
 }
 
@@ -287,37 +287,37 @@ static void failures_are_told_apart(void **state)
     (void)state;
     /* the device did not survive what it did to the other one's memory */
     begin_at(HDI_STEP_STORE, 8);
-    assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 700, "device 0 is lost"), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 700, "device 0 is lost"), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_CORRUPT, 700,
           "the test failed while a kernel of device 5 stored 8 bytes into memory of device 7: device 0 is lost");
     /* a worker process that is gone has no driver's code */
     begin_at(HDI_STEP_COPY_TO, 8);
-    assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 0, "gone"), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 0, "gone"), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_CORRUPT, 0, "the test failed while device 5 copied 8 bytes into memory of device 7: gone");
     begin_at(HDI_STEP_COPY_TO, 8);
-    assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no memory"), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no memory"), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_INCONCLUSIVE, 0, "the test failed while device 5 copied 8 bytes into memory of device 7: no memory");
     /* nor is what is no fault of the device's, whichever call says it */
     begin_at(HDI_STEP_COPY_TO, 8);
-    assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, HDCU_ERROR_OUT_OF_MEMORY, "no memory"), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, HDCU_ERROR_OUT_OF_MEMORY, "no memory"), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_INCONCLUSIVE, HDCU_ERROR_OUT_OF_MEMORY,
           "the test failed while device 5 copied 8 bytes into memory of device 7: no memory");
     begin_at(HDI_STEP_COPY_TO, 8);
-    assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, 719, "launch failed"), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, 719, "launch failed"), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     assert_int_equal(h.info.verdict, HD_PEER_CORRUPT);
     begin_at(HDI_STEP_PREPARE, 0);
-    assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 719, "lost\nbefore"), HDI_HEARD_MORE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_DEVICE_LOST, 719, "lost\nbefore"), HDI_PARSED_MORE);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_INCONCLUSIVE, 719, "the test failed while memory on both devices was prepared: lost?before");
     begin();
-    assert_int_equal(say_failed(HD_ERROR_MEMORY, 2, "hd_open: no memory"), HDI_HEARD_MORE);
-    assert_int_equal(say_pair(0, 1), HDI_HEARD_NONSENSE);
-    assert_true(hdi_hearing_end(&h, HDI_ENDING_EXIT, 1));
+    assert_int_equal(say_failed(HD_ERROR_MEMORY, 2, "hd_open: no memory"), HDI_PARSED_MORE);
+    assert_int_equal(say_pair(0, 1), HDI_PARSED_MALFORMED);
+    assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     assert_int_equal(h.current, -1);
     check(HD_PEER_INCONCLUSIVE, 2, "the test failed while the devices were opened: hd_open: no memory");
 }
@@ -329,8 +329,8 @@ static void refusals_have_the_drivers_code(void **state)
     hdi_record r = record_of(HDI_RECORD_REFUSED);
     r.code = HDCU_ERROR_TOO_MANY_PEERS;
     snprintf(r.text, sizeof r.text, "cuMemSetAccess");
-    assert_int_equal(hdi_hearing_take(&h, &r), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
+    assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
     check(HD_PEER_REFUSED, HDCU_ERROR_TOO_MANY_PEERS,
           "the driver refuses it: cuMemSetAccess: CUDA_ERROR_TOO_MANY_PEERS");
 }
@@ -344,49 +344,49 @@ static void nobody_is_believed(void **state)
     hdi_record r = record_of(HDI_RECORD_PAIR);
     r.owner = 1;
     r.magic++;
-    assert_int_equal(hdi_hearing_take(&h, &r), HDI_HEARD_NONSENSE);
+    assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     r.magic--;
     r.version++;
-    assert_int_equal(hdi_hearing_take(&h, &r), HDI_HEARD_NONSENSE);
+    assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     static const uint32_t kinds[] = {0, HDI_RECORDS, UINT32_MAX};
     for (size_t i = 0; i < 3; i++) {
         r = record_of((hdi_record_kind)kinds[i]);
-        assert_int_equal(hdi_hearing_take(&h, &r), HDI_HEARD_NONSENSE);
+        assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     }
     /* pairs in another order, or that nobody asked for */
-    assert_int_equal(say_pair(1, 0), HDI_HEARD_NONSENSE);
-    assert_int_equal(say_pair(-1, 1000000), HDI_HEARD_NONSENSE);
+    assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_pair(-1, 1000000), HDI_PARSED_MALFORMED);
     /* what belongs to a pair, without one */
-    assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_HEARD_NONSENSE);
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_HEARD_NONSENSE);
-    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_HEARD_NONSENSE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_NONSENSE);
-    assert_int_equal(say(HDI_RECORD_END), HDI_HEARD_NONSENSE);
-    assert_int_equal(say_rates(1, 1), HDI_HEARD_NONSENSE);
+    assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_RECORD_END), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_rates(1, 1), HDI_PARSED_MALFORMED);
 
-    assert_int_equal(say_pair(0, 1), HDI_HEARD_PAIR);
-    assert_int_equal(say_pair(1, 0), HDI_HEARD_NONSENSE); /* the first is not over */
-    assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_HEARD_NONSENSE);
-    assert_int_equal(say_step((hdi_step)0, 0), HDI_HEARD_NONSENSE);
-    assert_int_equal(say_step(HDI_STEPS, 0), HDI_HEARD_NONSENSE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_NONSENSE);             /* nothing was tested */
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_HEARD_NONSENSE); /* of which step? */
-    assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_HEARD_MORE);
-    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_HEARD_NONSENSE);
-    assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 0, 0, 0), HDI_HEARD_NONSENSE);
+    assert_int_equal(say_pair(0, 1), HDI_PARSED_PAIR);
+    assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED); /* the first is not over */
+    assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_step((hdi_step)0, 0), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_step(HDI_STEPS, 0), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_MALFORMED);             /* nothing was tested */
+    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* of which step? */
+    assert_int_equal(say_step(HDI_STEP_STORE, 4), HDI_PARSED_MORE);
+    assert_int_equal(say(HDI_RECORD_COUNTS), HDI_PARSED_MALFORMED);
+    assert_int_equal(say_wrong(HDI_RECORD_MISCOUNT, 0, 0, 0), HDI_PARSED_MALFORMED);
     r = record_of(HDI_RECORD_REFUSED);
     r.code = 1;
-    assert_int_equal(hdi_hearing_take(&h, &r), HDI_HEARD_NONSENSE);
+    assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     static const double rates[][2] = {{-1, 1}, {1, -1}, {0.0 / 0.0, 1}, {1, 0.0 / 0.0}, {1.0 / 0.0, 1}, {1, 1e300}};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
-        assert_int_equal(say_rates(rates[i][0], rates[i][1]), HDI_HEARD_NONSENSE);
+        assert_int_equal(say_rates(rates[i][0], rates[i][1]), HDI_PARSED_MALFORMED);
     }
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_HEARD_MORE);
-    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_HEARD_NONSENSE); /* one is enough */
-    assert_int_equal(say_step(HDI_STEP_LOAD, 4), HDI_HEARD_NONSENSE);
-    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_HEARD_RESULT);
-    assert_int_equal(say(HDI_RECORD_END), HDI_HEARD_NONSENSE); /* there are more */
-    assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_HEARD_NONSENSE);
+    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MORE);
+    assert_int_equal(say_wrong(HDI_RECORD_WRONG, 0, 0, 0), HDI_PARSED_MALFORMED); /* one is enough */
+    assert_int_equal(say_step(HDI_STEP_LOAD, 4), HDI_PARSED_MALFORMED);
+    assert_int_equal(say(HDI_RECORD_PAIR_END), HDI_PARSED_RESULT);
+    assert_int_equal(say(HDI_RECORD_END), HDI_PARSED_MALFORMED); /* there are more */
+    assert_int_equal(say_step(HDI_STEP_OPEN, 0), HDI_PARSED_MALFORMED);
 }
 
 /* Texts without an end, of any bytes, and numbers of any size. */
@@ -412,8 +412,8 @@ static void anything_may_come(void **state)
             r.device = pairs[(h.current + 1) % N].device_at;
             r.owner = pairs[(h.current + 1) % N].owner_at;
         }
-        if (hdi_hearing_take(&h, &r) == HDI_HEARD_RESULT || round % 50 == 49) {
-            hdi_hearing_end(&h, (hdi_ending)(random >> 10 & 3), (int)random);
+        if (hdi_peer_parser_take(&h, &r) == HDI_PARSED_RESULT || round % 50 == 49) {
+            hdi_peer_parser_end(&h, (hdi_ending)(random >> 10 & 3), (int)random);
             assert_non_null(memchr(h.info.reason, 0, sizeof h.info.reason));
             for (const char *p = h.info.reason; *p; p++) {
                 assert_in_range((unsigned char)*p, 0x20, 0x7e);

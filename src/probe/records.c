@@ -1,4 +1,4 @@
-/* say.c - writes records to whoever started this program. */
+/* records.c - writes records to whoever started this program. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,13 +28,13 @@ static void send(const hdi_record *r)
     }
 }
 
-void hdi_say(hdi_record_kind kind)
+void hdi_record_plain(hdi_record_kind kind)
 {
     hdi_record r = blank(kind);
     send(&r);
 }
 
-void hdi_say_pair(int device, int owner)
+void hdi_record_pair(int device, int owner)
 {
     hdi_record r = blank(HDI_RECORD_PAIR);
     r.device = device;
@@ -42,7 +42,7 @@ void hdi_say_pair(int device, int owner)
     send(&r);
 }
 
-void hdi_say_step(hdi_step step, uint64_t bytes)
+void hdi_record_step(hdi_step step, uint64_t bytes)
 {
     hdi_record r = blank(HDI_RECORD_STEP);
     r.step = (uint32_t)step;
@@ -50,7 +50,7 @@ void hdi_say_step(hdi_step step, uint64_t bytes)
     send(&r);
 }
 
-void hdi_say_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
+void hdi_record_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t expected)
 {
     hdi_record r = blank(kind);
     r.at = at;
@@ -70,7 +70,7 @@ static bool is_worker_killed(const hd_runtime *rt)
     return killed;
 }
 
-void hdi_say_failed(const hd_runtime *rt)
+void hdi_record_failed(const hd_runtime *rt)
 {
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
@@ -83,7 +83,7 @@ void hdi_say_failed(const hd_runtime *rt)
     send(&r);
 }
 
-void hdi_say_refused(int code, const char *call)
+void hdi_record_refused(int code, const char *call)
 {
     hdi_record r = blank(HDI_RECORD_REFUSED);
     r.code = code;
@@ -91,7 +91,7 @@ void hdi_say_refused(int code, const char *call)
     send(&r);
 }
 
-void hdi_say_rates(double direct, double staged)
+void hdi_record_rates(double direct, double staged)
 {
     hdi_record r = blank(HDI_RECORD_RATES);
     r.direct = direct;

@@ -1,5 +1,5 @@
-/* hearing.c - from records to verdicts. See hearing.h. */
-#include "peer/hearing.h"
+/* parser.c - from records to verdicts. See parser.h. */
+#include "peer/parser.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ hd_peer_info hdi_peer_inconclusive(const char *format, ...)
     return info;
 }
 
-void hdi_peer_say(hd_peer_info *info, int device, int owner)
+void hdi_peer_name_devices(hd_peer_info *info, int device, int owner)
 {
     char said[sizeof info->reason];
     size_t n = 0;
@@ -50,7 +50,7 @@ void hdi_peer_say(hd_peer_info *info, int device, int owner)
     memcpy(info->reason, said, n + 1);
 }
 
-void hdi_hearing_begin(hdi_hearing *h, const hdi_pair *pairs, int n, double slow_margin)
+void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin)
 {
     memset(h, 0, sizeof *h);
     h->slow_margin = slow_margin;
@@ -140,10 +140,10 @@ static void describe_step(const hdi_record *step, char *out, size_t bytes)
     }
 }
 
-static void conclude(hdi_hearing *h, hd_peer_verdict verdict, const char *format, ...)
+static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void conclude(hdi_hearing *h, hd_peer_verdict verdict, const char *format, ...)
+static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *format, ...)
 {
     h->decided = true;
     h->info.verdict = verdict;
@@ -165,11 +165,11 @@ static void clean_text(const hdi_record *record, char *out)
 
 /* ---- records ---- */
 
-static hdi_heard begin_pair(hdi_hearing *h, const hdi_record *r)
+static hdi_parsed begin_pair(hdi_peer_parser *h, const hdi_record *r)
 {
     int next = h->current + 1;
     if (h->in_pair || next >= h->n || r->device != h->pairs[next].device_at || r->owner != h->pairs[next].owner_at) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     h->current = next;
     h->in_pair = true;
@@ -177,27 +177,27 @@ static hdi_heard begin_pair(hdi_hearing *h, const hdi_record *r)
     h->steps = 0;
     h->step.kind = 0;
     h->info = hdi_peer_blank();
-    return HDI_HEARD_PAIR;
+    return HDI_PARSED_PAIR;
 }
 
-static hdi_heard begin_step(hdi_hearing *h, const hdi_record *r)
+static hdi_parsed begin_step(hdi_peer_parser *h, const hdi_record *r)
 {
     bool opens = r->step == HDI_STEP_OPEN;
     if (r->step == 0 || r->step >= HDI_STEPS || opens != !h->in_pair || (opens && h->current >= 0)) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     h->step = *r;
     h->steps |= STEP_BIT(r->step);
     h->risky |= r->step >= HDI_STEP_GRANT;
-    return HDI_HEARD_MORE;
+    return HDI_PARSED_MORE;
 }
 
-static hdi_heard take_wrong(hdi_hearing *h, const hdi_record *r)
+static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_record *r)
 {
     bool counts = h->step.step == HDI_STEP_COUNT;
     if (h->step.step < HDI_STEP_COPY_TO || h->step.step > HDI_STEP_COUNT ||
         counts != (r->kind == HDI_RECORD_MISCOUNT)) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     char what[128];
     describe_bytes(&h->step, what, sizeof what);
@@ -212,7 +212,7 @@ static hdi_heard take_wrong(hdi_hearing *h, const hdi_record *r)
         conclude(h, HD_PEER_CORRUPT, "%s went beside: byte %lld of them, found 0x%02x instead of 0x%02x", what, at,
                  (unsigned)(r->found & 0xff), (unsigned)(r->expected & 0xff));
     }
-    return HDI_HEARD_MORE;
+    return HDI_PARSED_MORE;
 }
 
 /* Whether a failed call means that the device did not survive what it did. A driver that says why is believed: out of memory, say, is
@@ -225,7 +225,7 @@ static bool is_loss(const hdi_record *r)
     return r->status == HD_ERROR_FAILED || r->status == HD_ERROR_LANE_FAILED || r->status == HD_ERROR_DEVICE_LOST;
 }
 
-static hdi_heard take_failed(hdi_hearing *h, const hdi_record *r)
+static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_record *r)
 {
     char text[sizeof r->text], what[128];
     clean_text(r, text);
@@ -234,42 +234,42 @@ static hdi_heard take_failed(hdi_hearing *h, const hdi_record *r)
     bool timing = h->step.step == HDI_STEP_TIME_DIRECT || h->step.step == HDI_STEP_TIME_STAGED;
     if (timing && !loss) {
         h->untimed = true; /* no rates: all that was wanted of a verdict is known already */
-        return HDI_HEARD_MORE;
+        return HDI_PARSED_MORE;
     }
     h->info.driver_code = r->code > 0 ? r->code : 0;
     bool guilty = h->risky && loss && h->step.step != HDI_STEP_TIME_STAGED;
     conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test failed while %s: %s", what, text);
     h->failed_open = !h->in_pair;
-    return HDI_HEARD_MORE;
+    return HDI_PARSED_MORE;
 }
 
-static hdi_heard take_refused(hdi_hearing *h, const hdi_record *r)
+static hdi_parsed take_refused(hdi_peer_parser *h, const hdi_record *r)
 {
     if (h->step.step != HDI_STEP_GRANT || r->code <= 0) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     char text[sizeof r->text];
     clean_text(r, text);
     h->info.driver_code = r->code;
     conclude(h, HD_PEER_REFUSED, "the driver refuses it: %s%s%s", text, text[0] ? ": " : "",
              hdi_driver_code_name(r->code));
-    return HDI_HEARD_MORE;
+    return HDI_PARSED_MORE;
 }
 
-static hdi_heard take_rates(hdi_hearing *h, const hdi_record *r)
+static hdi_parsed take_rates(hdi_peer_parser *h, const hdi_record *r)
 {
     if (!(r->direct >= 0 && r->direct < RATE_MOST && r->staged >= 0 && r->staged < RATE_MOST)) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     h->info.direct_bytes_per_s = r->direct;
     h->info.staged_bytes_per_s = r->staged;
-    return HDI_HEARD_MORE;
+    return HDI_PARSED_MORE;
 }
 
-static hdi_heard end_pair(hdi_hearing *h)
+static hdi_parsed end_pair(hdi_peer_parser *h)
 {
     if (!h->decided && (h->steps & STEPS_NEEDED) != STEPS_NEEDED) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     const double direct = h->info.direct_bytes_per_s, staged = h->info.staged_bytes_per_s;
     if (h->decided) {
@@ -281,18 +281,18 @@ static hdi_heard end_pair(hdi_hearing *h)
         conclude(h, HD_PEER_USABLE, "%s", "");
     }
     h->in_pair = false;
-    return HDI_HEARD_RESULT;
+    return HDI_PARSED_RESULT;
 }
 
-hdi_heard hdi_hearing_take(hdi_hearing *h, const hdi_record *r)
+hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_record *r)
 {
     if (r->magic != HDI_PROBE_MAGIC || r->version != HDI_PROBE_VERSION || h->ended || h->failed_open) {
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
     /* after a verdict there is nothing but the end of the pair */
     bool over = h->in_pair && h->decided;
     if (over ? r->kind != HDI_RECORD_PAIR_END : !h->in_pair && r->kind > HDI_RECORD_STEP && r->kind != HDI_RECORD_END) {
-        return r->kind == HDI_RECORD_FAILED && h->current < 0 ? take_failed(h, r) : HDI_HEARD_NONSENSE;
+        return r->kind == HDI_RECORD_FAILED && h->current < 0 ? take_failed(h, r) : HDI_PARSED_MALFORMED;
     }
     switch (r->kind) {
     case HDI_RECORD_PAIR:
@@ -309,22 +309,22 @@ hdi_heard hdi_hearing_take(hdi_hearing *h, const hdi_record *r)
         return take_refused(h, r);
     case HDI_RECORD_COUNTS:
         h->info.atomics = h->step.step == HDI_STEP_COUNT;
-        return h->info.atomics ? HDI_HEARD_MORE : HDI_HEARD_NONSENSE;
+        return h->info.atomics ? HDI_PARSED_MORE : HDI_PARSED_MALFORMED;
     case HDI_RECORD_RATES:
         return take_rates(h, r);
     case HDI_RECORD_PAIR_END:
         return end_pair(h);
     case HDI_RECORD_END:
         h->ended = !h->in_pair && h->current == h->n - 1;
-        return h->ended ? HDI_HEARD_END : HDI_HEARD_NONSENSE;
+        return h->ended ? HDI_PARSED_END : HDI_PARSED_MALFORMED;
     default:
-        return HDI_HEARD_NONSENSE;
+        return HDI_PARSED_MALFORMED;
     }
 }
 
 /* ---- the end ---- */
 
-bool hdi_hearing_end(hdi_hearing *h, hdi_ending ending, int detail)
+bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail)
 {
     if ((h->current >= 0 && !h->in_pair) || (h->decided && (h->in_pair || h->failed_open))) {
         bool open = h->in_pair || h->failed_open;
@@ -348,14 +348,14 @@ bool hdi_hearing_end(hdi_hearing *h, hdi_ending ending, int detail)
     case HDI_ENDING_SILENT:
         snprintf(how, sizeof how, "hung (for %d ms)", detail);
         break;
-    case HDI_ENDING_BABBLE:
+    case HDI_ENDING_MALFORMED:
         snprintf(how, sizeof how, "said what is not of this version of Heddle");
         break;
     default:
         snprintf(how, sizeof how, "ended, it is not known how,");
         break;
     }
-    bool own = ending != HDI_ENDING_BABBLE && (ending != HDI_ENDING_SIGNAL || hdi_signal_is_crash(detail));
+    bool own = ending != HDI_ENDING_MALFORMED && (ending != HDI_ENDING_SIGNAL || hdi_signal_is_crash(detail));
     bool guilty = h->in_pair && h->risky && h->step.step != HDI_STEP_TIME_STAGED && own;
     conclude(h, guilty ? HD_PEER_CORRUPT : HD_PEER_INCONCLUSIVE, "the test %s while %s", how, what);
     h->in_pair = false;

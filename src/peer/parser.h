@@ -1,8 +1,8 @@
-/* hearing.h - what follows from the records of one run of heddle-probe: a verdict per pair. A pure function of what was said and of how the
+/* parser.h - what follows from the records of one run of heddle-probe: a verdict per pair. A pure function of what was said and of how the
  * program ended, tested as such. One thread; no locks.
  */
-#ifndef HDI_PEER_HEARING_H
-#define HDI_PEER_HEARING_H
+#ifndef HDI_PEER_PARSER_H
+#define HDI_PEER_PARSER_H
 
 #include <heddle/peer.h>
 #include "peer/record.h"
@@ -14,15 +14,15 @@ typedef struct hdi_pair {
 } hdi_pair;
 
 typedef enum hdi_ending {
-    HDI_ENDING_EXIT,    /* `detail`: the status */
-    HDI_ENDING_SIGNAL,  /* `detail`: the signal */
-    HDI_ENDING_SILENT,  /* it was killed after `detail` milliseconds */
-    HDI_ENDING_GONE,    /* it is not known how */
-    HDI_ENDING_BABBLE,  /* it was killed, since it said something that makes no sense */
-    HDI_ENDING_UNWANTED /* it was killed, since nobody wants to know any more: says nothing */
+    HDI_ENDING_EXIT,      /* `detail`: the status */
+    HDI_ENDING_SIGNAL,    /* `detail`: the signal */
+    HDI_ENDING_SILENT,    /* it was killed after `detail` milliseconds */
+    HDI_ENDING_GONE,      /* it is not known how */
+    HDI_ENDING_MALFORMED, /* it was killed, since it said something that makes no sense */
+    HDI_ENDING_UNWANTED   /* it was killed, since nobody wants to know any more: says nothing */
 } hdi_ending;
 
-typedef struct hdi_hearing {
+typedef struct hdi_peer_parser {
     const hdi_pair *pairs;
     int n;
     double slow_margin;
@@ -36,29 +36,29 @@ typedef struct hdi_hearing {
     bool ended;
     hdi_record step;   /* the last STEP; kind 0: none */
     hd_peer_info info; /* its reason names the devices as below */
-} hdi_hearing;
+} hdi_peer_parser;
 
 /* The devices in a reason that is kept, since their numbers are other ones in another runtime; and putting the numbers in. */
 #define HDI_THE_DEVICE "<device>"
 #define HDI_THE_OWNER "<owner>"
-void hdi_peer_say(hd_peer_info *info, int device, int owner);
+void hdi_peer_name_devices(hd_peer_info *info, int device, int owner);
 
 /* `pairs` stay the caller's. `slow_margin`: a pair is slow where pinned memory is more than so many times as fast. */
-void hdi_hearing_begin(hdi_hearing *h, const hdi_pair *pairs, int n, double slow_margin);
+void hdi_peer_parser_begin(hdi_peer_parser *h, const hdi_pair *pairs, int n, double slow_margin);
 
-typedef enum hdi_heard {
-    HDI_HEARD_NONSENSE, /* not a record of this version, or not one that can come here */
-    HDI_HEARD_MORE,
-    HDI_HEARD_PAIR,   /* a pair has begun */
-    HDI_HEARD_RESULT, /* h->info is the result about h->current, which is over */
-    HDI_HEARD_END
-} hdi_heard;
+typedef enum hdi_parsed {
+    HDI_PARSED_MALFORMED, /* not a record of this version, or not one that can come here */
+    HDI_PARSED_MORE,
+    HDI_PARSED_PAIR,   /* a pair has begun */
+    HDI_PARSED_RESULT, /* h->info is the result about h->current, which is over */
+    HDI_PARSED_END
+} hdi_parsed;
 
-hdi_heard hdi_hearing_take(hdi_hearing *h, const hdi_record *record);
+hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_record *record);
 
 /* The program has ended. True: h->info is the result about pair h->current, which was not over. Where no pair had begun (then h->current
  * is -1) it is what can be said about all of them. */
-bool hdi_hearing_end(hdi_hearing *h, hdi_ending ending, int detail);
+bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail);
 
 /* An info that says nothing, and one that says why there is nothing to say. */
 hd_peer_info hdi_peer_blank(void);
