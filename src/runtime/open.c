@@ -168,7 +168,7 @@ static hd_status make_remote_devices(hd_runtime *rt)
         status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i, "hd_open");
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_worker_greet(rt, i, "hd_open");
+        status = hdi_worker_handshake(rt, i, "hd_open");
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
         status = hdi_worker_await(rt, i, "hd_open");

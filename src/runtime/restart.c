@@ -117,7 +117,7 @@ static hd_status start_worker(hd_runtime *rt, int index)
     if (hdi_spare_take(rt, index)) {
         hd_error before;
         hdi_error_save(&before);
-        status = hdi_worker_greet(rt, index, "hd_device_restart");
+        status = hdi_worker_handshake(rt, index, "hd_device_restart");
         status = status ? status : hdi_worker_await(rt, index, "hd_device_restart");
         if (!status) {
             return HD_OK;
@@ -126,7 +126,7 @@ static hd_status start_worker(hd_runtime *rt, int index)
         hdi_error_restore(&before);
     }
     status = hdi_worker_spawn(rt, index, "hd_device_restart");
-    status = status ? status : hdi_worker_greet(rt, index, "hd_device_restart");
+    status = status ? status : hdi_worker_handshake(rt, index, "hd_device_restart");
     return status ? status : hdi_worker_await(rt, index, "hd_device_restart");
 }
 

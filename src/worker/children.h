@@ -1,4 +1,4 @@
-/* children.h - what the files that start, greet and watch worker processes share.
+/* children.h - what the files that start, shake hands with and watch worker processes share.
  *
  * Fields of hdi_child are under the workers' mutex, except `ours` and `asked`: whoever starts the worker has them to itself, until the port takes
  * them over or it hangs up. (Should the worker end meanwhile, the other ends close.)
@@ -61,7 +61,7 @@ hd_status hdi_child_make_sockets(hdi_child *c);
 /* The watcher's: starts the process. The mutex is held. */
 void hdi_child_spawn(hdi_workers *workers, int index);
 
-/* greet.c: what a process is told that is to start the driver; to be freed. */
+/* handshake.c: what a process is told that is to start the driver; to be freed. */
 hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const char *who, struct hdi_message **out);
 
 /* spare.c. The watcher's: starts the spares that are missing, and notices the ones that have gone. The mutex is held. */

@@ -46,9 +46,9 @@ hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who);
 hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe *out);
 
 /* Tells a fresh process which device it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
-hd_status hdi_worker_greet(hd_runtime *rt, int index, const char *who);
+hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who);
 
-/* Waits until the greeted process drives its device, fills in the device's facts, and connects the device's port. From here
+/* Waits until the process, after its handshake, drives its device, fills in the device's facts, and connects the device's port. From here
  * on the worker is watched. Errors: what the set-up over there fails with; SYSTEM. */
 hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who);
 

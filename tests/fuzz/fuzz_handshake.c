@@ -1,4 +1,4 @@
-/* fuzz_greeting.c - the first words between the application and a worker, both ways: what a worker answers to PROBE and HELLO, and what the
+/* fuzz_handshake.c - the first words between the application and a worker, both ways: what a worker answers to PROBE and HELLO, and what the
  * application makes of the answers. Neither keeps a descriptor.
  *
  * What one side says lies in the socket before the other one looks, so one thread plays both. An input: a byte that chooses the side; for the
@@ -128,7 +128,7 @@ static void note_nothing(void *context, uint64_t connection, int code)
     (void)code;
 }
 
-/* As much of a runtime as greeting needs, whose worker has answered already. */
+/* As much of a runtime as handshake needs, whose worker has answered already. */
 static void check_application(fuzz_input *in)
 {
     int memory[2], code[2];

@@ -1,4 +1,4 @@
-/* greet.c - the first words between the application and a fresh worker process, until the device's port takes over.
+/* handshake.c - the first words between the application and a fresh worker process, until the device's port takes over.
  *
  * Threads: hd_open and hd_device_restart, one at a time per device. Locks: the workers' mutex for states only. Blocking: up to
  * the option worker_timeout per message.
@@ -69,7 +69,7 @@ static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descr
 }
 
 /* The reply to a PROBE or a HELLO; a failure over there becomes one here. */
-static hd_status hear(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, const char *who)
+static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, const char *who)
 {
     hdi_child *c = &rt->workers->of[index];
     size_t bytes = 0;
@@ -147,7 +147,7 @@ hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
     rt->workers->of[index].asked = false;
-    hd_status status = hear(rt, index, HDI_MESSAGE_PROBE, m, who);
+    hd_status status = receive(rt, index, HDI_MESSAGE_PROBE, m, who);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
         *out = (hdi_probe){
@@ -160,7 +160,7 @@ hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe
     return status;
 }
 
-hd_status hdi_worker_greet(hd_runtime *rt, int index, const char *who)
+hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
@@ -217,7 +217,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
-    hd_status status = hear(rt, index, HDI_MESSAGE_HELLO, m, who);
+    hd_status status = receive(rt, index, HDI_MESSAGE_HELLO, m, who);
     if (!status && !facts_can_be(&m->payload.welcome.facts)) {
         status = start_failed(rt, index, HDI_WIRE_BROKEN, who);
     }
