@@ -28,9 +28,9 @@
 #define HDI_HELPER_PATIENCE_NS 1000000 /* a copy thread waits for a device no longer */
 
 typedef struct hdi_pageable_part {
-    size_t at, bytes; /* of the transfer */
-    size_t skew;      /* where in the crate: as far from a page's begin as on the device */
-    bool signalled;   /* a completion write follows it */
+    size_t at, bytes;   /* of the transfer */
+    size_t page_offset; /* where in the crate: as far from a page's begin as on the device */
+    bool signalled;     /* a completion write follows it */
 } hdi_pageable_part;
 
 typedef struct hdi_pageable {

@@ -49,18 +49,18 @@ bool hdi_pageable_next(hdi_pageable *t, size_t room, hdi_pageable_part *out)
     size_t at = atomic_load_explicit(&t->next, memory_order_relaxed), left = t->bytes - at;
     bool found = left && !hdi_pageable_failed(t);
     if (found) {
-        /* All parts but the first begin where pages of the device begin, and none of them is crooked. */
-        size_t skew = (size_t)((t->place.buffer->address + t->offset + at) % PAGE);
+        /* All parts but the first begin where pages of the device begin, so that only the first has an offset in its page. */
+        size_t page_offset = (size_t)((t->place.buffer->address + t->offset + at) % PAGE);
         size_t bytes = part_bytes(t, left);
-        bytes = (bytes < room ? bytes : room) - skew;
-        bool rest = left <= bytes || (left - bytes < HDI_PART_STEP && left <= room - skew);
+        bytes = (bytes < room ? bytes : room) - page_offset;
+        bool rest = left <= bytes || (left - bytes < HDI_PART_STEP && left <= room - page_offset);
         bytes = rest ? left : bytes;
         t->unsignalled += bytes;
         bool signalled = at + bytes == t->bytes || t->unsignalled >= HDI_PARTS_PER_FLAG * bytes;
         t->unsignalled = signalled ? 0 : t->unsignalled;
         t->parts++;
         atomic_store_explicit(&t->next, at + bytes, memory_order_relaxed);
-        *out = (hdi_pageable_part){.at = at, .bytes = bytes, .skew = skew, .signalled = signalled};
+        *out = (hdi_pageable_part){.at = at, .bytes = bytes, .page_offset = page_offset, .signalled = signalled};
     }
     hdi_lock_release(&t->lock);
     return found;
@@ -69,7 +69,8 @@ bool hdi_pageable_next(hdi_pageable *t, size_t room, hdi_pageable_part *out)
 hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *crate, const hdi_pageable_part *part, uint64_t *last)
 {
     bool in = t->to_device;
-    uint64_t low = t->offset + part->at, there = t->place.buffer->address + low, here = crate->address + part->skew;
+    uint64_t low = t->offset + part->at, there = t->place.buffer->address + low,
+             here = crate->address + part->page_offset;
     const hdi_use uses[2] = {
         /* All of the crate, so that its record stays in one part. */
         {.buffer = crate, .low = 0, .high = crate->bytes, .read = in, .write = !in, .whole = true},

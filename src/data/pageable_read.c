@@ -100,7 +100,7 @@ static void empty(reading *r, const flight *f)
         let_go(r, NULL);
         return;
     }
-    hdi_pageable_copy(t, t->memory + f->part.at, f->crate->buffer->host + f->part.skew, f->part.bytes);
+    hdi_pageable_copy(t, t->memory + f->part.at, f->crate->buffer->host + f->part.page_offset, f->part.bytes);
     hdi_lock_take(&t->lock);
     bool share = hdi_crates_wanted(t->ring) && r->count + r->hands > 1;
     hdi_lock_release(&t->lock);

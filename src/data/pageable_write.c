@@ -27,7 +27,7 @@ static hdi_turn fill(void *context, bool caller)
     uint64_t last = 0;
     bool found = hdi_pageable_next(t, t->ring->bytes, &part);
     if (found) {
-        hdi_pageable_copy(t, crate->buffer->host + part.skew, t->memory + part.at, part.bytes);
+        hdi_pageable_copy(t, crate->buffer->host + part.page_offset, t->memory + part.at, part.bytes);
         status = hdi_pageable_submit(t, crate->buffer, &part, &last);
     }
     hdi_crate_give(t->ring, crate, last, found && part.signalled);
