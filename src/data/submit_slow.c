@@ -92,7 +92,7 @@ static bool has_room(hd_lane *lane, uint64_t need)
     uint64_t slots = lane->mask + 1;
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     if (__builtin_expect(done > lane->head, 0)) {
-        hdi_device_doubt(lane->device);
+        hdi_device_set_corrupted(lane->device);
         return false;
     }
     /* A worker process may also say less than before, which is waited for in vain. */
@@ -406,7 +406,7 @@ static hd_status archive_failures(submission *s, bool *again)
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        hdi_device_doubt(s->lane->device); /* until it is lost, or the deadline passes */
+        hdi_device_set_corrupted(s->lane->device); /* until it is lost, or the deadline passes */
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
     if (!*again) {

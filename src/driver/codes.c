@@ -17,7 +17,7 @@ static const char *gone_name(hdcu_result code)
         return "an operation did not finish within the option watchdog";
     case HDI_GONE_CLOSED:
         return "it has no worker process";
-    case HDI_GONE_NONSENSE:
+    case HDI_GONE_CORRUPTED:
         return "what it shares with its worker process was damaged (by a stray write, or by a worker that breaks the "
                "rules)";
     default:

@@ -58,7 +58,7 @@ enum {
     HDI_GONE_UNANSWERED = -2, /* the worker process did not answer a request in time */
     HDI_GONE_WATCHDOG = -3,   /* an operation did not finish within the option watchdog */
     HDI_GONE_CLOSED = -4,     /* there is no worker process (any more) */
-    HDI_GONE_NONSENSE = -5,   /* what stands in the memory shared with the worker process cannot be */
+    HDI_GONE_CORRUPTED = -5,  /* what stands in the memory shared with the worker process cannot be */
     HDI_GONE_EXIT = -1000,    /* minus the exit status: the worker process ended */
     HDI_GONE_SIGNAL = -2000   /* minus the signal: the worker process was killed */
 };

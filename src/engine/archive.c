@@ -120,13 +120,13 @@ static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, 
         int64_t now = hdi_clock_ns();
         deadline = deadline ? deadline : now + UNSURE_NS;
         if (device->runtime->is_process && now > deadline) {
-            hdi_device_doubt(device);
+            hdi_device_set_corrupted(device);
             *out = (hdi_failure){
                 .from = position,
                 .to = position,
                 .position = position,
                 .lane = (uint32_t)device->index * HDI_LANES_MAX + number,
-                .driver_code = HDI_GONE_NONSENSE,
+                .driver_code = HDI_GONE_CORRUPTED,
                 .lost = 1,
             };
             return true;
@@ -144,7 +144,7 @@ static void tame(const hd_runtime *rt, uint32_t lane, hdi_failure *f)
         f->lane = f->lane < (uint32_t)rt->n_devices * HDI_LANES_MAX ? f->lane : lane;
         const hdi_device *blamed = rt->devices[f->lane / HDI_LANES_MAX];
         bool lost = hdi_device_lost(blamed) || atomic_load_explicit(&blamed->losses, memory_order_acquire) ||
-                    atomic_load_explicit(&blamed->doubted, memory_order_relaxed);
+                    atomic_load_explicit(&blamed->corrupted, memory_order_relaxed);
         f->lost = f->lost && lost;
     }
 }

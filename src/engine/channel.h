@@ -7,7 +7,7 @@
  *
  * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled,
  * how much of a log is archived, whether the device is lost) it keeps in memory of its own (hd_lane, hdi_device), and never reads from
- * here. What the engine reports is compared with that (doubt.c): what cannot be costs the worker its life.
+ * here. What the engine reports is compared with that (verify.c): what cannot be costs the worker its life.
  * Areas are whole pages, and a worker process maps those that it does not write only to read them.
  */
 #ifndef HDI_ENGINE_CHANNEL_H

@@ -104,14 +104,14 @@ hd_status hdi_device_attach(hdi_device *device); /* context, completion flags, p
 /* With the engine, which has stopped. `hung`: work never ended; the driver is not called. */
 void hdi_device_detach(hdi_device *device, bool hung);
 
-/* doubt.c: what a worker process reports. */
+/* verify.c: what a worker process reports. */
 /* It has written what cannot be: it is killed soon. Not for engines in this process. */
-void hdi_device_doubt(hdi_device *device);
+void hdi_device_set_corrupted(hdi_device *device);
 /* Whether a lane is said to be done no farther than it was filled. */
 bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number);
 /* Whether the application has ended the lane of a lost device up to `position`, whatever its channel says. */
 bool hdi_lane_has_ended(const hdi_device *device, uint32_t number, uint64_t position);
-/* The watcher, now and then, while a worker drives the device: doubts it where something cannot be. */
+/* The watcher, now and then, while a worker drives the device: sets it corrupted where something cannot be. */
 void hdi_device_check(hdi_device *device, int64_t now);
 
 /* loss.c: devices that are lost. */

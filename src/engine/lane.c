@@ -480,7 +480,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         hdi_engine_notify(lane->device->channel.engine, lane->number);
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
         if (in_time && is_stuck(lane, head)) {
-            hdi_device_doubt(lane->device);
+            hdi_device_set_corrupted(lane->device);
             hdi_sleep_for(DOUBT_SLEEP_NS);
             in_time = hdi_clock_ns() < deadline;
         }

@@ -208,8 +208,8 @@ struct hdi_device {
     hdi_facts facts;
     hdi_limits limits; /* as in `facts`, cut to what a command can say */
     hdi_channel channel;
-    _Atomic int32_t lost;         /* code that ended the device; 0: it works. See hdi_device_lost */
-    _Atomic uint32_t doubted;     /* its worker process wrote what cannot be, and is to be killed for it: see doubt.c */
+    _Atomic int32_t lost;       /* code that ended the device; 0: it works. See hdi_device_lost */
+    _Atomic uint32_t corrupted; /* its worker process wrote what cannot be, and is to be killed for it: see verify.c */
     hdcu_deviceptr flags_address; /* the channel's flags as the device sees them */
     bool flags_registered;
     _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */

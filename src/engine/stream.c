@@ -317,7 +317,7 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
         uint64_t slots = *(const volatile uint8_t *)&c->slots;
         if (__builtin_expect(slots - 1 >= head - stream->issued, 0)) { /* none, or more than there are */
-            hdi_engine_lose(engine, HDI_GONE_NONSENSE);
+            hdi_engine_lose(engine, HDI_GONE_CORRUPTED);
             return true;
         }
         uint64_t end = stream->issued + slots;
@@ -390,7 +390,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
     if (__builtin_expect(head - stream->done > engine->device->channel.slots || head < stream->issued, 0)) {
-        hdi_engine_lose(engine, HDI_GONE_NONSENSE); /* more than the ring holds, or less than there was */
+        hdi_engine_lose(engine, HDI_GONE_CORRUPTED); /* more than the ring holds, or less than there was */
     }
     if (!hdi_device_lost(engine->device)) {
         if (stream->issued != head) {

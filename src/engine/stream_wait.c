@@ -104,7 +104,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
 static bool lane_exists(hdi_engine *engine, uint32_t lane)
 {
     if (__builtin_expect(lane >= (uint32_t)engine->device->runtime->n_devices * HDI_LANES_MAX, 0)) {
-        hdi_engine_lose(engine, HDI_GONE_NONSENSE);
+        hdi_engine_lose(engine, HDI_GONE_CORRUPTED);
         return false;
     }
     return true;

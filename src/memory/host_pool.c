@@ -54,11 +54,11 @@ static hdi_superblock *superblock_of(const hdi_host_space *s, size_t offset)
     return &s->superblocks[first];
 }
 
-static bool doubt_if_live(void *context, size_t from, size_t to, hdi_block_kind kind)
+static bool taint_if_live(void *context, size_t from, size_t to, hdi_block_kind kind)
 {
     (void)to;
     if (kind == HDI_BLOCK_LIVE) {
-        superblock_of(context, from)->doubtful = true;
+        superblock_of(context, from)->tainted = true;
     }
     return true;
 }
@@ -72,7 +72,7 @@ static bool notice_losses(hdi_host_pool *pool)
         return false;
     }
     for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
-        hdi_blocks_each(s->blocks, doubt_if_live, s);
+        hdi_blocks_each(s->blocks, taint_if_live, s);
     }
     pool->lost = lost;
     pool->open = NULL;
@@ -211,7 +211,7 @@ static hdi_choice choose_idle(void *context, size_t *from, size_t *to)
 {
     search *look = context;
     const hdi_superblock *k = superblock_of(look->in, *from);
-    if (k->doubtful || k->at != *from || k->pinned.shm.bytes != *to - *from) {
+    if (k->tainted || k->at != *from || k->pinned.shm.bytes != *to - *from) {
         return HDI_CHOICE_SKIP;
     }
     if (look->found >= look->most) {

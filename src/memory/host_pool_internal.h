@@ -13,8 +13,8 @@
 
 typedef struct hdi_superblock {
     hdi_pinned pinned;
-    size_t at;     /* in the offsets of its hdi_host_space */
-    bool doubtful; /* in use when a device was lost that may go on writing */
+    size_t at;    /* in the offsets of its hdi_host_space */
+    bool tainted; /* in use when a device was lost that may go on writing */
 } hdi_superblock;
 
 typedef struct hdi_host_space {

@@ -44,7 +44,7 @@ static void clean_channel(hdi_device *device)
     pthread_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
     hdi_engine_offer_fences(device);
-    atomic_store_explicit(&device->doubted, 0, memory_order_relaxed);
+    atomic_store_explicit(&device->corrupted, 0, memory_order_relaxed);
     atomic_store_explicit(&engine->ending, 0, memory_order_release);
 }
 

@@ -202,7 +202,7 @@ static int ending_of(const hdi_device *device, const siginfo_t *info)
 {
     bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
     int code = atomic_load_explicit(&device->channel.engine->ending, memory_order_acquire);
-    bool can_be = code > 0 ? code < DRIVER_CODES : code == HDI_GONE_WATCHDOG || code == HDI_GONE_NONSENSE;
+    bool can_be = code > 0 ? code < DRIVER_CODES : code == HDI_GONE_WATCHDOG || code == HDI_GONE_CORRUPTED;
     return left && can_be ? code : 0;
 }
 
@@ -306,8 +306,8 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
         c->heartbeat_at = now;
     }
     hdi_device_check(workers->rt->devices[index], now);
-    if (atomic_load_explicit(&workers->rt->devices[index]->doubted, memory_order_relaxed)) {
-        kill_child(c, HDI_GONE_NONSENSE);
+    if (atomic_load_explicit(&workers->rt->devices[index]->corrupted, memory_order_relaxed)) {
+        kill_child(c, HDI_GONE_CORRUPTED);
     }
     if (now - c->heartbeat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
         kill_child(c, HDI_GONE_STUCK);

@@ -1,11 +1,11 @@
-/* doubt.c - what a worker process reports about its lanes is compared with what the application knows itself.
+/* verify.c - what a worker process reports about its lanes is compared with what the application knows itself.
  *
  * A worker shares memory with the application, and may write anything there: by a stray write of a kernel on the CPU or of its driver,
  * or because it is not the worker that it should be. What cannot be makes its device doubted. The thread that watches the workers
  * sees that, and kills the process; then the device is lost like any other whose worker has ended.
  *
  * Threads: hdi_device_check on the one that watches the workers, the rest on any. Locks: none.
- * Always: an honest worker is never doubted, however slow it is: a count is taken before what it may not pass. A worker that says in
+ * Always: an honest worker is never found corrupted, however slow it is: a count is taken before what it may not pass. A worker that says in
  * time that its own work is done or failed cannot be told from one that is right.
  */
 #include "engine/engine.h"
@@ -14,10 +14,10 @@
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8
 
-void hdi_device_doubt(hdi_device *device)
+void hdi_device_set_corrupted(hdi_device *device)
 {
     if (device->runtime->is_process) {
-        atomic_store_explicit(&device->doubted, 1, memory_order_relaxed);
+        atomic_store_explicit(&device->corrupted, 1, memory_order_relaxed);
     }
 }
 
@@ -71,7 +71,7 @@ void hdi_device_check(hdi_device *device, int64_t now)
         hd_lane *lane = device->lanes[i];
         /* A lane that has gone on in another structure meanwhile says nothing. */
         if ((!positions_can_be(lane) || !log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
-            hdi_device_doubt(device);
+            hdi_device_set_corrupted(device);
         }
     }
 }
