@@ -16,8 +16,8 @@ struct hdi_checkpoint {
     pthread_mutex_t lock;
     struct hd_buffer *copy[2];
     hdi_point saved[2]; /* the last save into each; position 0: none */
-    bool good[2];      /* that save is known to have worked */
-    int newest;        /* where the last save went */
+    bool good[2];       /* that save is known to have worked */
+    int newest;         /* where the last save went */
 };
 
 hd_status hdi_checkpoint_create(struct hd_buffer *b)

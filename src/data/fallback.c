@@ -178,7 +178,8 @@ static hd_status fail_full(const climb *c)
     return hdi_fail_error(&error);
 }
 
-hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
+                             hdi_points *inherited)
 {
     climb c = {.device = device, .lane = lane, .bytes = bytes, .out = out, .inherited = inherited};
     hd_status status = drain_and_try(&c);

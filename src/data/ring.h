@@ -16,7 +16,7 @@
 
 typedef struct hdi_ring_chunk {
     struct hd_buffer *buffer; /* NULL: not made */
-    hdi_point last;            /* the last operation that uses it */
+    hdi_point last;           /* the last operation that uses it */
     uint64_t order;           /* when it was taken the last time */
     bool taken;
 } hdi_ring_chunk;

@@ -16,7 +16,7 @@
 
 typedef struct hdi_chunk {
     struct hd_buffer *buffer; /* tracked like any other: operations on it are ordered by its use record */
-    hdi_point last;            /* its last use by a device */
+    hdi_point last;           /* its last use by a device */
     bool taken, making;       /* under the pool's lock; the rest by whoever has taken it, or under the lock */
     bool made;
 } hdi_chunk;

@@ -23,8 +23,8 @@ typedef struct walk {
     bool one;  /* the first one is enough */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
-    uint32_t depth;     /* of lanes that wait for each other: what a dead process wrote over may go in circles */
-    bool across;        /* what is found at a WAIT for another device is to be found there */
+    uint32_t depth;      /* of lanes that wait for each other: what a dead process wrote over may go in circles */
+    bool across;         /* what is found at a WAIT for another device is to be found there */
     hdi_point elsewhere; /* then: that WAIT; position 0: there is none */
 } walk;
 

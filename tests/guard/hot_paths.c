@@ -7,7 +7,7 @@
  * through twice, and only the second time counts: then everything that is made at a first use is there.
  *
  * A count must not depend on how far the devices are. So what a row says was "before" is finished, and then the engines are held still while
- * the section runs: each stands at a gate, awake, inside __wrap_hdi_feed_visit. Nothing that a section submits is issued or finished
+ * the section runs: each stands at a gate, awake, inside __wrap_hdi_stream_visit. Nothing that a section submits is issued or finished
  * in it, as on a busy device, and no doorbell is rung. Rows "behind" submit what they are behind of while the engines stand, too. Two runs
  * give the same counts but for what the C library's allocator does in the longest rows, 0.1 %.
  *
@@ -57,9 +57,9 @@ static _Atomic int gate_closed, at_gate;
 struct hdi_engine;
 struct hdi_stream;
 struct hdi_pass;
-void __real_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, struct hdi_pass *pass);
-void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, struct hdi_pass *pass);
-void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, struct hdi_pass *pass)
+void __real_hdi_stream_visit(struct hdi_engine *engine, struct hdi_stream *stream, struct hdi_pass *pass);
+void __wrap_hdi_stream_visit(struct hdi_engine *engine, struct hdi_stream *stream, struct hdi_pass *pass);
+void __wrap_hdi_stream_visit(struct hdi_engine *engine, struct hdi_stream *stream, struct hdi_pass *pass)
 {
     if (gate_closed) {
         at_gate++;
@@ -68,7 +68,7 @@ void __wrap_hdi_feed_visit(struct hdi_engine *engine, struct hdi_stream *feed, s
         }
         at_gate--;
     }
-    __real_hdi_feed_visit(engine, feed, pass);
+    __real_hdi_stream_visit(engine, stream, pass);
 }
 
 static int64_t now_ns(void)

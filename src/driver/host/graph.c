@@ -13,7 +13,7 @@ typedef struct executable {
     uint64_t handle;
     hdi_host_graph *origin; /* what it was made of */
     hdi_host_graph *graph;  /* what its launches run: the same, or a copy with other parameters */
-    hdi_host_point *last;    /* the end of its last launch; NULL: not launched */
+    hdi_host_point *last;   /* the end of its last launch; NULL: not launched */
 } executable;
 
 void hdi_host_graph_release(hdi_host_graph *graph)

@@ -339,7 +339,7 @@ struct hdi_host_stream {
     uint64_t operations;           /* submitted by entry points, without the points and waits that order streams */
     uint64_t joined;               /* `operations` when the NULL stream last waited for this one */
     uint64_t null_seen;            /* the NULL stream's `operations` when this one last waited for it */
-    hdi_host_point *waiting;        /* that its thread waits for; NULL: none */
+    hdi_host_point *waiting;       /* that its thread waits for; NULL: none */
     uint64_t random;
     hdi_host_capture *capture; /* NULL: not capturing */
     size_t *tails;             /* nodes that the next captured operation depends on */
