@@ -300,7 +300,7 @@ static bool open_device(alloc_experiment *x, char *error)
     }
     hd_memory_stats stats = {.size = sizeof(stats)};
     x->device.size = sizeof(x->device);
-    if (!report_check(hd_device_info(x->runtime, 0, &x->device), "hd_device_info", error) ||
+    if (!report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
         !report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
         return false;
     }

@@ -312,8 +312,7 @@ static bool mark_batch(pace_side *p, hd_ticket *ticket, uint64_t batch, char *er
 {
     alloc_side *s = &p->side;
     if (s->kind == ALLOC_HEDDLE) {
-        ticket[batch & 1] = hd_lane_ticket(s->lane[0]);
-        return true;
+        return report_check(hd_lane_get_ticket(s->lane[0], &ticket[batch & 1]), "hd_lane_get_ticket", error);
     }
     return DRIVER_TRY(s->d, error, cuEventRecord, (p->event[batch & 1], s->stream[0]));
 }

@@ -26,7 +26,7 @@ bool alloc_kernels_open(alloc_side *s, alloc_kernels *out, char *error)
     memset(out, 0, sizeof(*out));
     out->side = s;
     if (s->kind == ALLOC_HEDDLE) {
-        return report_check(hd_builtin_module(s->runtime, &module), "hd_builtin_module", error) &&
+        return report_check(hd_module_get_builtin(s->runtime, &module), "hd_module_get_builtin", error) &&
                report_check(hd_kernel_get(module, "hd_fill_u32", &out->fill), "hd_kernel_get", error) &&
                report_check(hd_kernel_get(module, "hd_copy_u32", &out->copy), "hd_kernel_get", error) &&
                report_check(hd_kernel_get(module, "hd_axpy_f32", &out->axpy), "hd_kernel_get", error) &&

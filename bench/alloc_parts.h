@@ -347,7 +347,7 @@ struct alloc_experiment {
     char settings[256];  /* of every runtime: the device */
     hd_runtime *runtime; /* for the record; no case uses it */
     hd_runtime_info info;
-    hd_device_info_t device;
+    hd_device_info device;
     bool on_host;
     int processors;
     const hdi_driver *driver; /* the same one that Heddle's engines use, for the rivals */

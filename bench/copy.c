@@ -102,7 +102,7 @@ static bool open_devices(copy_experiment *x, char *error)
     x->n = x->info.device_count < COPY_DEVICES ? x->info.device_count : COPY_DEVICES;
     for (int i = 0; i < x->n; i++) {
         x->devices[i].size = sizeof(x->devices[i]);
-        if (!report_check(hd_device_info(x->runtime, i, &x->devices[i]), "hd_device_info", error)) {
+        if (!report_check(hd_device_get_info(x->runtime, i, &x->devices[i]), "hd_device_get_info", error)) {
             return false;
         }
     }

@@ -17,8 +17,9 @@ typedef struct memory {
 static bool open_memory(copy_experiment *x, size_t bytes, bool pinned, memory *m, char *error)
 {
     memset(m, 0, sizeof(*m));
-    hd_lane *lane = hd_default_lane(x->runtime, 0);
-    bool ok = DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[0].context));
+    hd_lane *lane = NULL;
+    bool ok = report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error) &&
+              DRIVER_TRY(x->driver, error, cuCtxSetCurrent, (x->plain[0].context));
     for (int i = 0; i < 2 && ok; i++) {
         ok = report_check(hd_alloc(lane, bytes, &m->device[i]), "hd_alloc", error) &&
              DRIVER_TRY(x->driver, error, cuMemAlloc, (&m->plain[i], bytes));

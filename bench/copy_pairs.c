@@ -18,9 +18,10 @@ static bool open_memory(copy_experiment *x, hd_runtime *runtime, size_t bytes, m
     const hdi_driver *d = x->driver;
     memset(m, 0, sizeof(*m));
     for (int i = 0; i < COPY_DEVICES; i++) {
-        hd_lane *lane = hd_default_lane(runtime, i);
+        hd_lane *lane = NULL;
         copy_pattern(x->from, bytes, (uint32_t)(10 + i));
-        if (!report_check(hd_alloc(lane, bytes, &m->out[i]), "hd_alloc", error) ||
+        if (!report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", error) ||
+            !report_check(hd_alloc(lane, bytes, &m->out[i]), "hd_alloc", error) ||
             !report_check(hd_alloc(lane, bytes, &m->in[i]), "hd_alloc", error) ||
             !DRIVER_TRY(d, error, cuCtxSetCurrent, (x->plain[i].context)) ||
             !DRIVER_TRY(d, error, cuMemAlloc, (&m->plain_out[i], bytes)) ||

@@ -122,7 +122,7 @@ struct copy_experiment {
     const bench_options *options;
     hd_runtime *runtime; /* with the environment's settings */
     hd_runtime_info info;
-    hd_device_info_t devices[COPY_DEVICES];
+    hd_device_info devices[COPY_DEVICES];
     int n; /* devices that are used: 1 or 2 */
     bool on_host;
     const hdi_driver *driver; /* the same one that Heddle's engines use */

@@ -25,13 +25,19 @@ typedef struct load {
     char error[PLAIN_ERROR];
 } load;
 
+static bool allocate(const load *l, int device, hd_buffer **out, char *error)
+{
+    hd_lane *lane = NULL;
+    return report_check(hd_lane_get_default(l->runtime, device, &lane), "hd_lane_get_default", error) &&
+           report_check(hd_alloc(lane, l->bytes, out), "hd_alloc", error);
+}
+
 /* Device 0 to device 1, two copies in flight. */
 static bool stage(load *l, char *error)
 {
     hd_buffer *from = NULL, *to = NULL;
     hd_ticket tickets[2] = {{NULL, 0}};
-    bool ok = report_check(hd_alloc(hd_default_lane(l->runtime, 0), l->bytes, &from), "hd_alloc", error) &&
-              report_check(hd_alloc(hd_default_lane(l->runtime, 1), l->bytes, &to), "hd_alloc", error) &&
+    bool ok = allocate(l, 0, &from, error) && allocate(l, 1, &to, error) &&
               report_check(hd_fill(from, 0, 1, l->bytes, NULL), "hd_fill", error);
     for (uint64_t i = 0; ok && !atomic_load_explicit(l->stop, memory_order_relaxed); i++) {
         ok = report_check(hd_wait(tickets[i % 2], COPY_PATIENCE_NS), "hd_wait", error) &&
@@ -55,7 +61,7 @@ static bool write_and_read(load *l, char *error)
         return false;
     }
     memset(memory, 1, l->bytes);
-    bool ok = report_check(hd_alloc(hd_default_lane(l->runtime, 0), l->bytes, &buffer), "hd_alloc", error);
+    bool ok = allocate(l, 0, &buffer, error);
     while (ok && !atomic_load_explicit(l->stop, memory_order_relaxed)) {
         ok = report_check(hd_write(buffer, 0, memory, l->bytes), "hd_write", error) &&
              report_check(hd_read(buffer, 0, memory, l->bytes), "hd_read", error);
@@ -87,7 +93,7 @@ static bool open_probe(hd_runtime *runtime, probe *p, char *error)
     hd_module *module = NULL;
     bool ok = report_check(hd_lane_create(runtime, 0, &p->lane), "hd_lane_create", error) &&
               report_check(hd_alloc(p->lane, 256, &p->word), "hd_alloc", error) &&
-              report_check(hd_builtin_module(runtime, &module), "hd_builtin_module", error) &&
+              report_check(hd_module_get_builtin(runtime, &module), "hd_module_get_builtin", error) &&
               report_check(hd_kernel_get(module, "hd_fill_u32", &p->fill), "hd_kernel_get", error);
     p->args[0] = hd_out(p->word);
     p->args[1] = hd_u64(1);

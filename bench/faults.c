@@ -284,7 +284,7 @@ static bool open_all(faults_experiment *x, char *error)
         return false;
     }
     if (!report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_device_info(x->runtime, 0, &x->device), "hd_device_info", error)) {
+        !report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error)) {
         return false;
     }
     x->on_host = x->device.is_host;

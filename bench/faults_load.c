@@ -235,12 +235,12 @@ static bool open_load(faults_load *l, char *error)
     const faults_problem *p = l->problem;
     hd_module *module;
     l->result = malloc(p->c_bytes);
-    l->lane = hd_default_lane(l->runtime, l->device);
-    if (!l->lane || !l->result) {
-        snprintf(error, PLAIN_ERROR, "hd_default_lane: %.400s", l->result ? hd_message() : "out of memory");
+    if (!l->result) {
+        snprintf(error, PLAIN_ERROR, "out of memory");
         return false;
     }
-    return report_check(hd_builtin_module(l->runtime, &module), "hd_builtin_module", error) &&
+    return report_check(hd_lane_get_default(l->runtime, l->device, &l->lane), "hd_lane_get_default", error) &&
+           report_check(hd_module_get_builtin(l->runtime, &module), "hd_module_get_builtin", error) &&
            report_check(hd_kernel_get(module, "hd_matmul_f32", &l->matmul), "hd_kernel_get", error) &&
            report_check(hd_kernel_get(module, "hd_axpy_f32", &l->axpy), "hd_kernel_get", error) &&
            report_check(hd_kernel_get(module, "hd_sum_f32", &l->sum), "hd_kernel_get", error) &&

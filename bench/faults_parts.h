@@ -149,7 +149,7 @@ typedef struct faults_experiment {
     const bench_options *options;
     hd_runtime *runtime;
     hd_runtime_info info;
-    hd_device_info_t device; /* the first one's facts */
+    hd_device_info device; /* the first one's facts */
     int n;
     bool on_host;
     faults_problem problem;

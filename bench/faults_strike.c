@@ -63,9 +63,9 @@ static bool strike_by_kernel(faults_load *l, char *error)
 static bool strike_by_signal(faults_load *l, char *error)
 {
     faults_strike *s = l->strike;
-    hd_device_info_t info = {.size = sizeof(info)};
+    hd_device_info info = {.size = sizeof(info)};
     char expected[PLAIN_ERROR];
-    if (!report_check(hd_device_info(l->runtime, l->device, &info), "hd_device_info", error) ||
+    if (!report_check(hd_device_get_info(l->runtime, l->device, &info), "hd_device_get_info", error) ||
         !faults_load_turn(l, error)) {
         return false;
     }

@@ -91,7 +91,7 @@ static bool open_runtime(lanes_experiment *x, const char *placement, char *error
     if (wanted && wanted < x->n) {
         char list[256] = "";
         hd_option_info option = {.size = sizeof(option)};
-        for (int i = 0; hd_option_get(x->runtime, i, &option) == HD_OK; i++) {
+        for (int i = 0; hd_option_get_info(x->runtime, i, &option) == HD_OK; i++) {
             if (strcmp(option.name, "devices") == 0) {
                 first_devices(option.value, wanted, list, sizeof(list));
             }
@@ -114,7 +114,7 @@ static bool open_heddle(lanes_experiment *x, const char *placement, char *error)
     }
     for (int i = 0; i < x->n; i++) {
         x->devices[i].size = sizeof(x->devices[i]);
-        if (!report_check(hd_device_info(x->runtime, i, &x->devices[i]), "hd_device_info", error) ||
+        if (!report_check(hd_device_get_info(x->runtime, i, &x->devices[i]), "hd_device_get_info", error) ||
             (!x->problems[i].a && !lanes_problem_make(i, true, &x->problems[i], error)) ||
             !lanes_heddle_open(x->runtime, i, &x->problems[i], &x->heddle[i], error)) {
             return false;

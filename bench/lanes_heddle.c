@@ -17,12 +17,9 @@ bool lanes_heddle_open(hd_runtime *runtime, int device, const lanes_problem *pro
     memset(out, 0, sizeof(*out));
     out->runtime = runtime;
     out->device = device;
-    hd_lane *lane = hd_default_lane(runtime, device);
-    if (!lane) {
-        snprintf(error, PLAIN_ERROR, "hd_default_lane: %s", hd_message());
-        return false;
-    }
-    if (!report_check(hd_builtin_module(runtime, &module), "hd_builtin_module", error) ||
+    hd_lane *lane = NULL;
+    if (!report_check(hd_lane_get_default(runtime, device, &lane), "hd_lane_get_default", error) ||
+        !report_check(hd_module_get_builtin(runtime, &module), "hd_module_get_builtin", error) ||
         !report_check(hd_kernel_get(module, "hd_matmul_f32", &out->matmul), "hd_kernel_get", error) ||
         !report_check(hd_kernel_get(module, "hd_fill_u32", &out->fill), "hd_kernel_get", error) ||
         !report_check(hd_alloc(lane, a_bytes, &out->a), "hd_alloc", error) ||
@@ -70,9 +67,8 @@ bool lanes_heddle_result(lanes_heddle *h, float *c, char *error)
 static bool find_lanes(lanes_heddle *devices, int count, hd_lane **lanes, char *error)
 {
     for (int i = 0; i < count; i++) {
-        lanes[i] = hd_default_lane(devices[i].runtime, devices[i].device);
-        if (!lanes[i]) {
-            snprintf(error, PLAIN_ERROR, "hd_default_lane: %s", hd_message());
+        if (!report_check(hd_lane_get_default(devices[i].runtime, devices[i].device, &lanes[i]), "hd_lane_get_default",
+                          error)) {
             return false;
         }
     }

@@ -114,8 +114,8 @@ bool lanes_heddle_disturb(lanes_heddle *devices, int count, const plain_image *i
 typedef struct lanes_workers lanes_workers;
 
 /* Spawns them and waits until all are ready; they sleep until they get a segment to run. */
-bool lanes_workers_start(const char *provider, const hd_device_info_t *devices, int count,
-                         const lanes_disturb_size *size, lanes_workers **out, char *error);
+bool lanes_workers_start(const char *provider, const hd_device_info *devices, int count, const lanes_disturb_size *size,
+                         lanes_workers **out, char *error);
 
 /* Poisons, warms up, runs from `when` on (begin and end are filled in here: `duration_ns` from when all are ready).
  * results[i] is what worker i did, *c[i] the matrix that it has in the end; both belong to the workers and stay until
@@ -201,7 +201,7 @@ typedef struct lanes_experiment {
     hd_runtime_info info;
     int n;        /* devices in use */
     bool on_host; /* they are CPU stand-ins */
-    hd_device_info_t devices[LANES_DEVICES_MAX];
+    hd_device_info devices[LANES_DEVICES_MAX];
     lanes_problem problems[LANES_DEVICES_MAX];
     plain_driver driver;
     plain_image image;

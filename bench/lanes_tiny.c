@@ -34,7 +34,10 @@ static bool driver_trips(lanes_experiment *x, uint64_t trips, double *us, char *
 static bool heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char *error)
 {
     lanes_heddle *h = &x->heddle[0];
-    hd_lane *lane = hd_default_lane(x->runtime, 0);
+    hd_lane *lane = NULL;
+    if (!report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error)) {
+        return false;
+    }
     hd_ticket ticket = {NULL, 0};
     uint64_t begin = stats_monotonic();
     for (uint64_t i = 0; i < launches; i++) {
@@ -55,7 +58,10 @@ static bool heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *
     static stats_histogram h; /* one call at a time */
     memset(&h, 0, sizeof(h));
     lanes_heddle *device = &x->heddle[0];
-    hd_lane *lane = hd_default_lane(x->runtime, 0);
+    hd_lane *lane = NULL;
+    if (!report_check(hd_lane_get_default(x->runtime, 0, &lane), "hd_lane_get_default", error)) {
+        return false;
+    }
     for (uint64_t i = 0; i < trips; i++) {
         hd_ticket ticket = {NULL, 0};
         uint64_t tick = stats_tick_begin();

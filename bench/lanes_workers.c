@@ -184,8 +184,8 @@ static bool map_shared(lanes_workers *w, char *error)
     return true;
 }
 
-bool lanes_workers_start(const char *provider, const hd_device_info_t *devices, int count,
-                         const lanes_disturb_size *size, lanes_workers **out, char *error)
+bool lanes_workers_start(const char *provider, const hd_device_info *devices, int count, const lanes_disturb_size *size,
+                         lanes_workers **out, char *error)
 {
     lanes_workers *w = calloc(1, sizeof(*w));
     if (!w) {

@@ -110,10 +110,10 @@ void machine_json(hdi_json *j)
 
 static void put_device(hdi_json *j, hd_runtime *runtime, int index)
 {
-    hd_device_info_t d = {.size = sizeof(d)};
+    hd_device_info d = {.size = sizeof(d)};
     hdi_json_object(j);
     put_integer(j, "device", index);
-    if (hd_device_info(runtime, index, &d) != HD_OK) {
+    if (hd_device_get_info(runtime, index, &d) != HD_OK) {
         put_string(j, "failure", hd_message());
         hdi_json_object_end(j);
         return;
@@ -174,7 +174,7 @@ void machine_options_json(hdi_json *j, const hd_runtime *runtime)
 {
     hd_option_info o = {.size = sizeof(o)};
     hdi_json_array(j);
-    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+    for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         hdi_json_object(j);
         put_string(j, "name", o.name);
         put_string(j, "environment", o.environment);

@@ -218,7 +218,7 @@ static bool open_devices(p2p_experiment *x, char *error)
     }
     for (int i = 0; i < x->n; i++) {
         x->devices[i].info.size = sizeof(x->devices[i].info);
-        if (!report_check(hd_device_info(x->runtime, i, &x->devices[i].info), "hd_device_info", error)) {
+        if (!report_check(hd_device_get_info(x->runtime, i, &x->devices[i].info), "hd_device_get_info", error)) {
             return false;
         }
     }

@@ -31,8 +31,9 @@ static bool open_side(side *s, char *error)
         return false;
     }
     for (int i = 0; i < x->n; i++) {
-        hd_lane *lane = hd_default_lane(s->runtime, i);
-        if (!TRY(hd_alloc(lane, x->bytes, &s->out[i]), "hd_alloc") ||
+        hd_lane *lane = NULL;
+        if (!TRY(hd_lane_get_default(s->runtime, i, &lane), "hd_lane_get_default") ||
+            !TRY(hd_alloc(lane, x->bytes, &s->out[i]), "hd_alloc") ||
             !TRY(hd_alloc(lane, x->bytes, &s->in[i]), "hd_alloc") ||
             !TRY(hd_alloc(lane, sizeof(uint64_t), &s->count[i]), "hd_alloc")) {
             return false;
@@ -59,9 +60,9 @@ static bool fill(side *s, int device, hd_buffer *buffer, uint32_t seed, char *er
 {
     const hd_arg arguments[3] = {hd_out(buffer), hd_u64(s->x->bytes / 4), hd_u32(seed)};
     hd_dims block = {P2P_BLOCK, 1, 1};
-    return TRY(
-        hd_launch(hd_default_lane(s->runtime, device), s->fill, grid_of(s, device), block, 0, arguments, 3, NULL),
-        "hd_launch");
+    hd_lane *lane = NULL;
+    return TRY(hd_lane_get_default(s->runtime, device, &lane), "hd_lane_get_default") &&
+           TRY(hd_launch(lane, s->fill, grid_of(s, device), block, 0, arguments, 3, NULL), "hd_launch");
 }
 
 static bool compare(side *s, const char *what, int device, uint32_t seed, bool *right, char *error)
@@ -70,9 +71,10 @@ static bool compare(side *s, const char *what, int device, uint32_t seed, bool *
     uint64_t wrong = 0;
     hd_dims block = {P2P_BLOCK, 1, 1};
     const hd_arg arguments[4] = {hd_inout(s->count[device]), hd_in(s->in[device]), hd_u64(x->bytes / 4), hd_u32(seed)};
-    if (!TRY(hd_fill(s->count[device], 0, 0, sizeof(wrong), NULL), "hd_fill") ||
-        !TRY(hd_launch(hd_default_lane(s->runtime, device), s->check, grid_of(s, device), block, 0, arguments, 4, NULL),
-             "hd_launch") ||
+    hd_lane *lane = NULL;
+    if (!TRY(hd_lane_get_default(s->runtime, device, &lane), "hd_lane_get_default") ||
+        !TRY(hd_fill(s->count[device], 0, 0, sizeof(wrong), NULL), "hd_fill") ||
+        !TRY(hd_launch(lane, s->check, grid_of(s, device), block, 0, arguments, 4, NULL), "hd_launch") ||
         !TRY(hd_read(s->count[device], 0, &wrong, sizeof(wrong)), "hd_read")) {
         return false;
     }

@@ -123,7 +123,7 @@ typedef double p2p_matrix[P2P_DEVICES_MAX][P2P_DEVICES_MAX];
 /* ---- the experiment ---- */
 
 typedef struct p2p_device {
-    hd_device_info_t info;
+    hd_device_info info;
     hdcu_device ordinal;
     hdcu_context context;
     hdcu_module module;

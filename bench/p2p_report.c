@@ -47,7 +47,7 @@ static void print_devices(const p2p_experiment *x, FILE *out)
     fprintf(out, "heddle %s, driver %s %s%s%s\n\n", hd_version(), x->info.driver, version,
             module[0] && !x->on_host ? ", module " : "", x->on_host ? "" : module);
     for (int i = 0; i < x->n; i++) {
-        const hd_device_info_t *d = &x->devices[i].info;
+        const hd_device_info *d = &x->devices[i].info;
         fprintf(out, "%4d  %-28s %-14s", i, d->name, d->bus_id);
         if (d->numa_node >= 0) {
             fprintf(out, "  NUMA node %d", d->numa_node);

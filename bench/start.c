@@ -233,9 +233,9 @@ static void print_json(const void *results, FILE *out)
 
 static bool look(experiment *x, char *error)
 {
-    hd_device_info_t info = {.size = sizeof(info)};
+    hd_device_info info = {.size = sizeof(info)};
     if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
-        !report_check(hd_device_info(x->runtime, 0, &info), "hd_device_info", error)) {
+        !report_check(hd_device_get_info(x->runtime, 0, &info), "hd_device_get_info", error)) {
         return false;
     }
     x->devices = hd_device_count(x->runtime);

@@ -121,11 +121,12 @@ static bool run_bares(int count, start_result *r)
 /* Memory, a kernel that fills it, and the look whether it did, on one device. */
 static bool first_kernel(hd_runtime *runtime, hd_kernel *fill, int device, char *error)
 {
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = NULL;
     hd_buffer *y = NULL;
     hd_ticket ticket;
     uint32_t got = 0;
-    if (!report_check(hd_alloc(lane, WORDS * 4, &y), "hd_alloc", error)) {
+    if (!report_check(hd_lane_get_default(runtime, device, &lane), "hd_lane_get_default", error) ||
+        !report_check(hd_alloc(lane, WORDS * 4, &y), "hd_alloc", error)) {
         return false;
     }
     hd_arg arguments[] = {hd_out(y), hd_u64(WORDS), hd_u32(7)};
@@ -148,7 +149,7 @@ static bool open_all(const char *settings, hd_runtime **runtime, hd_kernel **fil
     hd_module *module;
     bool ok = report_check(hd_open(&options, runtime), "hd_open", r->error);
     r->ns[START_OPEN] = since(begin);
-    ok = ok && report_check(hd_builtin_module(*runtime, &module), "hd_builtin_module", r->error) &&
+    ok = ok && report_check(hd_module_get_builtin(*runtime, &module), "hd_module_get_builtin", r->error) &&
          report_check(hd_kernel_get(module, "hd_fill_u32", fill), "hd_kernel_get", r->error);
     for (int i = 0; ok && i < hd_device_count(*runtime); i++) {
         ok = first_kernel(*runtime, *fill, i, r->error);
@@ -176,13 +177,13 @@ static void sleep_for(uint64_t ns)
 
 static bool lose_first(hd_runtime *runtime, char *error)
 {
-    hd_device_info_t info = {.size = sizeof(info)};
-    if (!report_check(hd_device_info(runtime, 0, &info), "hd_device_info", error)) {
+    hd_device_info info = {.size = sizeof(info)};
+    if (!report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", error)) {
         return false;
     }
     kill(info.worker_pid, SIGKILL);
     while (!info.lost) {
-        if (!report_check(hd_device_info(runtime, 0, &info), "hd_device_info", error)) {
+        if (!report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", error)) {
             return false;
         }
         sleep_for(LOOK_NS);
@@ -223,11 +224,13 @@ static bool copy_once(hd_buffer *const b[2], double *ns, char *error)
 static bool run_copies(hd_runtime *runtime, start_result *r)
 {
     hd_buffer *b[2] = {NULL, NULL};
-    hd_device_info_t info = {.size = sizeof(info)};
+    hd_device_info info = {.size = sizeof(info)};
     double later[LATER], ns = 0;
-    bool ok = report_check(hd_device_info(runtime, 0, &info), "hd_device_info", r->error);
+    bool ok = report_check(hd_device_get_info(runtime, 0, &info), "hd_device_get_info", r->error);
     for (int i = 0; ok && i < 2; i++) {
-        ok = report_check(hd_alloc(hd_default_lane(runtime, i), COPY_BYTES, &b[i]), "hd_alloc", r->error) &&
+        hd_lane *lane = NULL;
+        ok = report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", r->error) &&
+             report_check(hd_alloc(lane, COPY_BYTES, &b[i]), "hd_alloc", r->error) &&
              report_check(hd_fill(b[i], 0, 5u + (uint32_t)i, COPY_BYTES, NULL), "hd_fill", r->error) &&
              report_check(hd_buffer_wait(b[i], HD_READ_WRITE, patience_ns), "hd_buffer_wait", r->error);
     }

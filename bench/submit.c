@@ -315,7 +315,7 @@ static bool open_heddle(submit_experiment *x, char *error)
     x->info.size = sizeof(x->info);
     if (!report_check(hd_open(NULL, &x->runtime), "hd_open", error) ||
         !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_builtin_module(x->runtime, &module), "hd_builtin_module", error) ||
+        !report_check(hd_module_get_builtin(x->runtime, &module), "hd_module_get_builtin", error) ||
         !report_check(hd_kernel_get(module, "hd_axpy_f32", &x->kernel), "hd_kernel_get", error)) {
         return false;
     }
@@ -330,9 +330,9 @@ static bool open_heddle(submit_experiment *x, char *error)
 static bool open_driver(submit_experiment *x, int i, char *error)
 {
     const plain_driver *d = &x->driver;
-    hd_device_info_t info = {.size = sizeof(info)};
+    hd_device_info info = {.size = sizeof(info)};
     hdcu_context context;
-    if (!report_check(hd_device_info(x->runtime, i, &info), "hd_device_info", error)) {
+    if (!report_check(hd_device_get_info(x->runtime, i, &info), "hd_device_get_info", error)) {
         return false;
     }
     x->on_host = info.is_host;

@@ -70,7 +70,7 @@ typedef struct submit_experiment {
     bool on_host;
     int rounds;
     uint64_t sample_ns;
-    hd_device_info_t devices[SUBMIT_DEVICES_MAX];
+    hd_device_info devices[SUBMIT_DEVICES_MAX];
     hd_kernel *kernel; /* y += a * x, of which a count is made */
     plain_driver driver;
     plain_image image;

@@ -88,7 +88,7 @@ static bool open_device(tensor_experiment *x, char *error)
     x->device.size = sizeof(x->device);
     if (!report_check(hd_open(&options, &x->runtime), "hd_open", error) ||
         !report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error) ||
-        !report_check(hd_device_info(x->runtime, 0, &x->device), "hd_device_info", error) ||
+        !report_check(hd_device_get_info(x->runtime, 0, &x->device), "hd_device_get_info", error) ||
         !report_check(hd_memory_get_stats(x->runtime, 0, &stats), "hd_memory_get_stats", error)) {
         return false;
     }

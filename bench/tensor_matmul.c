@@ -148,9 +148,8 @@ static bool take(sides *s, char *error)
     const uint64_t shape[2] = {s->p->edge, s->p->edge};
     s->bytes = hd_type_size(s->p->type) * s->p->edge * s->p->edge;
     s->lane[HEDDLE] = x->lane;
-    s->lane[BUILTIN] = hd_default_lane(s->builtin, 0);
-    if (!s->lane[BUILTIN]) {
-        return report_check(HD_ERROR_HANDLE, "hd_default_lane", error);
+    if (!report_check(hd_lane_get_default(s->builtin, 0, &s->lane[BUILTIN]), "hd_lane_get_default", error)) {
+        return false;
     }
     for (int k = 0; k < 3; k++) {
         s->host[k] = malloc(s->bytes);
@@ -312,19 +311,19 @@ bool tensor_run_products(tensor_experiment *x, char *error)
     static const hd_type types[TENSOR_PRODUCTS] = {HD_TYPE_F32, HD_TYPE_F16, HD_TYPE_F64};
     static const char *const ids[TENSOR_PRODUCTS] = {"matmul_f32", "matmul_f16", "matmul_f64"};
     sides s = {.x = x};
-    char direct[64] = "", why[TENSOR_TEXT] = "cuBLAS is for GPUs", note[2 * TENSOR_TEXT] = "", name[64] = "";
+    char direct[64] = "", why[TENSOR_TEXT] = "cuBLAS is for GPUs", note[2 * TENSOR_TEXT] = "";
+    hd_matmul_info info = {.size = sizeof(info)};
     report_progress(&x->options->run, "matmul", "opening libraries", (double)x->steps_done / x->steps);
     make_halves();
-    bool ok =
-        report_check(hd_matmul_library(x->lane, name, sizeof(name), note, sizeof(note)), "hd_matmul_library", error) &&
-        open_builtin(&s, error);
+    bool ok = report_check(hd_matmul_get_info(x->lane, &info), "hd_matmul_get_info", error) && open_builtin(&s, error);
+    snprintf(note, sizeof(note), "%.*s", (int)sizeof(note) - 1, info.reason);
     s.cublas = ok && !x->on_host ? tensor_cublas_open(x, direct, why, sizeof(why)) : NULL;
     for (int i = 0; i < TENSOR_PRODUCTS && ok; i++) {
         tensor_product *p = &x->products[x->n_products++];
         char said[PLAIN_ERROR] = "";
         plan(x, types[i], ids[i], p);
         tensor_step(x, "matmul", hd_type_name(types[i]));
-        snprintf(p->heddle_library, sizeof(p->heddle_library), "%s", name);
+        snprintf(p->heddle_library, sizeof(p->heddle_library), "%s", info.library);
         snprintf(p->direct, sizeof(p->direct), "%s", direct);
         snprintf(p->note, sizeof(p->note), "%s", s.cublas ? note : why);
         s.p = p;

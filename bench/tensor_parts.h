@@ -128,7 +128,7 @@ typedef struct tensor_experiment {
     char settings[160];
     hd_runtime *runtime;
     hd_runtime_info info;
-    hd_device_info_t device;
+    hd_device_info device;
     hd_lane *lane;
     hd_kernel *fill, *check;
     hd_buffer *count; /* 8 bytes: what a check found */

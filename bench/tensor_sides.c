@@ -58,11 +58,8 @@ static bool open_plain(tensor_experiment *x, char *error)
 static bool open_heddle(tensor_experiment *x, char *error)
 {
     hd_module *module;
-    x->lane = hd_default_lane(x->runtime, 0);
-    if (!x->lane) {
-        return report_check(HD_ERROR_HANDLE, "hd_default_lane", error);
-    }
-    return report_check(hd_module_load(x->runtime, x->image.file, x->image.file_bytes, &module), "hd_module_load",
+    return report_check(hd_lane_get_default(x->runtime, 0, &x->lane), "hd_lane_get_default", error) &&
+           report_check(hd_module_load(x->runtime, x->image.file, x->image.file_bytes, &module), "hd_module_load",
                         error) &&
            report_check(hd_kernel_get(module, "hd_layouts_fill", &x->fill), "hd_kernel_get", error) &&
            report_check(hd_kernel_get(module, "hd_layouts_check", &x->check), "hd_kernel_get", error) &&

@@ -56,7 +56,7 @@ static void print_machine(void)
 }
 
 /* Only where the engines have worker processes. */
-static void print_worker(const hd_device_info_t *d)
+static void print_worker(const hd_device_info *d)
 {
     if (d->worker_pid) {
         printf("  worker    process %d", d->worker_pid);
@@ -69,9 +69,9 @@ static void print_worker(const hd_device_info_t *d)
 
 static void print_device(hd_runtime *runtime, int index, bool workers)
 {
-    hd_device_info_t d = {.size = sizeof(d)};
+    hd_device_info d = {.size = sizeof(d)};
     char uuid[48], total[32], free_now[32], shared[32], shared_max[32];
-    if (hd_device_info(runtime, index, &d) != HD_OK) {
+    if (hd_device_get_info(runtime, index, &d) != HD_OK) {
         printf("\ndevice %-4d %s\n", index, hd_message());
         return;
     }
@@ -99,7 +99,7 @@ static void print_device(hd_runtime *runtime, int index, bool workers)
 static const char *option_value(const hd_runtime *runtime, const char *name)
 {
     hd_option_info o = {.size = sizeof(o)};
-    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+    for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         if (strcmp(o.name, name) == 0) {
             return o.value;
         }
@@ -132,8 +132,8 @@ static void print_links(hd_runtime *runtime, int count)
     }
     printf("\n");
     for (int i = 0; i < count; i++) {
-        hd_device_info_t d = {.size = sizeof(d)};
-        bool known = hd_device_info(runtime, i, &d) == HD_OK;
+        hd_device_info d = {.size = sizeof(d)};
+        bool known = hd_device_get_info(runtime, i, &d) == HD_OK;
         printf("  %3d", i);
         for (int j = 0; j < count; j++) {
             printf(" %5s", i == j ? "." : !known ? "?" : d.peers >> j & 1 ? "peer" : "-");
@@ -153,13 +153,13 @@ static void print_options(const hd_runtime *runtime)
     enum { VALUE_WIDTH = 24 }; /* a longer one, a path say, shifts its own line only */
     hd_option_info o = {.size = sizeof(o)};
     int name = 0, value = 0, environment = 0;
-    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+    for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         name = wider(name, o.name);
         value = strlen(o.value) <= VALUE_WIDTH ? wider(value, o.value) : value;
         environment = wider(environment, o.environment);
     }
     printf("\noptions     %s\n", runtime ? "in force (* not the default, = set to the default)" : "and their defaults");
-    for (int i = 0; hd_option_get(runtime, i, &o) == HD_OK; i++) {
+    for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {
         char point = !o.is_default ? '*' : o.source != HD_OPTION_FROM_DEFAULT ? '=' : ' ';
         printf("  %-*s %c %-*s  %-*s  %s\n", name, o.name, point, value, o.value[0] ? o.value : "\"\"", environment,
                o.environment, o.help);

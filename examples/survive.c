@@ -94,12 +94,11 @@ static int is_loss(hd_status status)
 static hd_status prepare(hd_runtime *runtime, int devices)
 {
     hd_module *builtin;
-    hd_status status = hd_builtin_module(runtime, &builtin);
+    hd_status status = hd_module_get_builtin(runtime, &builtin);
     status = status ? status : hd_kernel_get(builtin, "hd_axpy_f32", &axpy);
     status = status ? status : hd_kernel_get(builtin, "hd_sum_f32", &broken);
     for (int i = 0; i < devices && !status; i++) {
-        sums[i].lane = hd_default_lane(runtime, i);
-        status = sums[i].lane ? HD_OK : HD_ERROR_HANDLE;
+        status = hd_lane_get_default(runtime, i, &sums[i].lane);
         status = status ? status : make_kept(sums[i].lane, 1, &sums[i].x);
         status = status ? status : make_kept(sums[i].lane, 0, &sums[i].y);
         status = status ? status : hd_alloc(sums[i].lane, sizeof(float), &sums[i].total);
@@ -133,8 +132,8 @@ static int run(hd_runtime *runtime, int devices)
     }
     static float y[N];
     for (int i = 0; i < devices; i++) {
-        hd_device_info_t info = {.size = sizeof info};
-        if (hd_read(sums[i].y, 0, y, sizeof y) || hd_device_info(runtime, i, &info)) {
+        hd_device_info info = {.size = sizeof info};
+        if (hd_read(sums[i].y, 0, y, sizeof y) || hd_device_get_info(runtime, i, &info)) {
             return 1;
         }
         for (int j = 0; j < N; j++) {

@@ -13,9 +13,9 @@ static int run(hd_runtime *runtime)
         }
     }
     const uint64_t shape[] = {ROWS, COLUMNS}, shape_turned[] = {COLUMNS, ROWS};
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane;
     hd_tensor a, b, view, part;
-    if (lane == NULL || hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &a) ||
+    if (hd_lane_get_default(runtime, 0, &lane) || hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape, &a) ||
         hd_tensor_alloc(lane, HD_TYPE_F32, 2, shape_turned, &b)) {
         return 1;
     }

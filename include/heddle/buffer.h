@@ -69,9 +69,9 @@ HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
 /* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Does not
- * block, except while hd_device_restart restores this very buffer, and with the option memory_debug (heddle/memory.h). NULL
- * is ignored, and so is a handle that was freed before. */
-HD_API void hd_free(hd_buffer *buffer);
+ * block, except while hd_device_restart restores this very buffer, and with the option memory_debug (heddle/memory.h). NULL: nothing
+ * happens. Errors: HANDLE (it was freed before, or its runtime closed); nothing happens then. */
+HD_API hd_status hd_free(hd_buffer *buffer);
 
 /* Size in bytes as asked for; 0 for a bad handle. */
 HD_API size_t hd_buffer_size(const hd_buffer *buffer);
@@ -89,8 +89,8 @@ HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
  * DEVICE_LOST. */
 HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
 
-/* Ends one hd_map. Bad handles are ignored. */
-HD_API void hd_unmap(hd_buffer *buffer);
+/* Ends one hd_map. Errors: HANDLE. */
+HD_API hd_status hd_unmap(hd_buffer *buffer);
 
 /* Blocks until the program could use the content: until submitted writers are finished, and readers too when access
  * includes HD_WRITE; at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit).

@@ -33,9 +33,9 @@ typedef struct hd_ticket {
 /* The calling thread's own lane on a device, made on first use and returned to the runtime when the thread ends (its
  * work still runs). Threads that come when all lanes of the device are in use share default lanes, each the one that the fewest threads have,
  * until the last of these ends: then work of one waits behind work of another, and a failure stops all of them until
- * hd_lane_reset. LIMIT only where no thread has a default lane, since hd_lane_create took all. NULL on failure, with hd_message set (HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER,
- * DEVICE_LOST). */
-HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
+ * hd_lane_reset. LIMIT only where no thread has a default lane, since hd_lane_create took all. 
+ * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
+HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **out);
 
 /* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver unless a lane that was given back is there; may
  * take some tens of microseconds. Some of the 256 lanes of a device are the library's own, for copies: three
@@ -43,16 +43,17 @@ HD_API hd_lane *hd_default_lane(hd_runtime *runtime, int device);
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Gives a lane back. Its submitted work still runs, its tickets stay valid; failures of it do not concern the lane's next owner. Does not block. NULL and default lanes are
- * ignored. The lane must not be used for new work afterwards: HANDLE. */
-HD_API void hd_lane_destroy(hd_lane *lane);
+/* Gives a lane back. Its submitted work still runs, its tickets stay valid; failures of it do not concern the lane's next owner. Does not block. The lane must
+ * not be used for new work afterwards: HANDLE. NULL: nothing happens.
+ * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its thread). */
+HD_API hd_status hd_lane_destroy(hd_lane *lane);
 
 /* The device a lane belongs to, and its number there; -1 for a bad handle. */
 HD_API int hd_lane_device(const hd_lane *lane);
 HD_API int hd_lane_number(const hd_lane *lane);
 
-/* Everything submitted to the lane so far. A zeroed ticket for a bad handle. */
-HD_API hd_ticket hd_lane_ticket(hd_lane *lane);
+/* Everything submitted to the lane so far. Errors: ARGUMENT, HANDLE. */
+HD_API hd_status hd_lane_get_ticket(hd_lane *lane, hd_ticket *out);
 
 /* Blocks until everything submitted to the lane so far is finished, at most timeout_ns nanoseconds (0: only looks;
  * HD_FOREVER: no limit). Errors: HANDLE, TIMEOUT, FAILED or DEVICE_LOST (some operation in the lane failed). */

@@ -16,7 +16,7 @@
  * memory_patience (in all no longer than 20 times that). Nobody is waited for where that is of no use: for more than the limit, or
  * where nothing is unfinished and no other thread uses the library. A thread uses it from its first call with a runtime or a handle,
  * hd_open among them, until it ends. One whose first call would be hd_free is not known before: let it make a call when it starts,
- * hd_default_lane say. Pinned memory at its limit is waited for in the same way. The message says why it was given up, what can be done, and lists the largest
+ * hd_lane_get_default say. Pinned memory at its limit is waited for in the same way. The message says why it was given up, what can be done, and lists the largest
  * holders by label.
  */
 #ifndef HEDDLE_MEMORY_H
@@ -108,9 +108,9 @@ HD_API hd_status hd_hold_create(hd_runtime *runtime, hd_hold **out);
 /* Adds the memory of a buffer; twice is as good as once. Errors: HANDLE, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_hold_add(hd_hold *hold, hd_buffer *buffer);
 
-/* Lets go. Memory whose buffer was freed meanwhile is free now: no work that uses it by address may be under way. NULL and
- * stale handles are ignored. Does not block. */
-HD_API void hd_hold_destroy(hd_hold *hold);
+/* Lets go. Memory whose buffer was freed meanwhile is free now: no work that uses it by address may be under way. NULL:
+ * nothing happens. Does not block. Errors: HANDLE (it was destroyed before). */
+HD_API hd_status hd_hold_destroy(hd_hold *hold);
 
 /* ---- statistics ------------------------------------------------------------------------------------------------- */
 
@@ -156,7 +156,7 @@ typedef struct hd_lane_memory {
 
 /* What magazines hold, for each lane of a device that they hold anything for (none for HD_DEVICE_HOST). Writes at most `room` entries, *count says how many
  * there are. Errors: ARGUMENT, HANDLE, NO_DEVICE. */
-HD_API hd_status hd_memory_lanes(hd_runtime *runtime, int device, hd_lane_memory *out, size_t room, size_t *count);
+HD_API hd_status hd_memory_get_lanes(hd_runtime *runtime, int device, hd_lane_memory *out, size_t room, size_t *count);
 
 typedef enum hd_report_format { HD_REPORT_TEXT = 0, HD_REPORT_JSON = 1 } hd_report_format;
 

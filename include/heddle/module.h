@@ -27,8 +27,8 @@ HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t b
 
 /* Unloads a module once submitted launches of its kernels are finished. Does not wait for them: while work is in flight the
  * driver is called later, by hd_module_load or hd_close; with none in flight, during the call. Its kernels must not be launched
- * afterwards: HANDLE. NULL is ignored. */
-HD_API void hd_module_unload(hd_module *module);
+ * afterwards: HANDLE. NULL: nothing happens. Errors: HANDLE (it was unloaded before). */
+HD_API hd_status hd_module_unload(hd_module *module);
 
 /* A kernel by name; belongs to its module. Errors: ARGUMENT, HANDLE, NOT_FOUND (the message lists what there is), LIMIT (more
  * than 4096 bytes of arguments), MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
@@ -42,10 +42,13 @@ HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **
  *        c[m x n] = a[m x k] b[k x n], row-major; block 32 x 32, grid ceil(n/32) x ceil(m/32)
  *   hd_sum_f32(inout f32 *total, in f32 *x, u64 n)              *total += sum of x; block 256, any grid
  * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER, SYSTEM. */
-HD_API hd_status hd_builtin_module(hd_runtime *runtime, hd_module **out);
+HD_API hd_status hd_module_get_builtin(hd_runtime *runtime, hd_module **out);
 
+/* Extents of a grid in blocks, or of a block in threads. Missing extents at the end are 1: (hd_dims){.x = 256} is 256 x 1 x 1. */
 typedef struct hd_dims {
-    uint32_t x, y, z;
+    uint32_t x; /* at least 1 */
+    uint32_t y; /* at least 1, or 0 where z is 0, too: 1 */
+    uint32_t z; /* 0: 1 */
 } hd_dims;
 
 typedef enum hd_arg_kind {
@@ -141,7 +144,7 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
 /* Submits a launch to a lane and returns at once, unless the lane is full, or two devices meet for the first time, or the
  * kernel is launched for the first time on the device (its code may have to be loaded, see hd_module_load), or first asks for more than the usual
  * shared memory (then the driver is asked). `args` is read during the call. *out (may be NULL) is the
- * launch's ticket. Errors, all before anything is submitted: ARGUMENT (zero grid or block, wrong number, size or kind of arguments, null args),
+ * launch's ticket. Errors, all before anything is submitted: ARGUMENT (an extent is 0 that is not missing at the end, wrong number, size or kind of arguments, null args),
  * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped for writing), LIMIT (grid, block,
  * shared memory, argument bytes), UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST,
  * HOST_MEMORY, DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the option submit_timeout).

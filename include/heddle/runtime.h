@@ -28,7 +28,7 @@ HD_BEGIN_DECLS
 typedef struct hd_runtime hd_runtime;
 
 /* Options are settings by name, the same names everywhere: `driver=host` in hd_options.settings is HEDDLE_DRIVER=host in
- * the environment. hd_option_get lists them all. A setting given here wins over the environment. */
+ * the environment. hd_option_get_info lists them all. A setting given here wins over the environment. */
 typedef struct hd_options {
     size_t size;          /* sizeof(hd_options) */
     const char *settings; /* "name=value name=value ...", separated by spaces or commas; may be NULL */
@@ -47,18 +47,19 @@ HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 /* Waits for submitted work to finish, at most as long as the option `close_timeout` says, then releases everything. Where
  * work does not end in time, or the driver does not return, the devices are abandoned as they are: what they hold, pinned memory included,
  * goes back to the system when the process ends, and hd_message names the operation and what was left. Giving things back has 5
- * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message says so. NULL is ignored; what is no open
- * runtime any more is refused (hd_message, HANDLE): of two threads that close at once one does.
+ * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message names it. NULL: nothing happens.
  * Calls of other threads that are under way come back, with HANDLE where they wait for work, memory or a pinned chunk; they have
- * close_timeout for that, and else everything is left as it is. Calls afterwards are refused: HANDLE. Not from a callback of this runtime:
- * refused. */
-HD_API void hd_close(hd_runtime *runtime);
+ * close_timeout for that, and else everything is left as it is. Calls afterwards are refused: HANDLE.
+ * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or from a callback of this runtime:
+ * nothing happens); TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER (the driver
+ * refused to take something back). */
+HD_API hd_status hd_close(hd_runtime *runtime);
 
 /* Number of devices, 0 for NULL. Devices are numbered from 0 in the driver's order. */
 HD_API int hd_device_count(const hd_runtime *runtime);
 
-typedef struct hd_device_info_t {
-    size_t size; /* set by the caller to sizeof(hd_device_info_t) */
+typedef struct hd_device_info {
+    size_t size; /* set by the caller to sizeof(hd_device_info) */
     char name[128];
     char bus_id[32]; /* PCI address "0000:1b:00.0"; "host:N" for a host device */
     uint8_t uuid[16];
@@ -78,11 +79,11 @@ typedef struct hd_device_info_t {
     int worker_pid;    /* its worker process; 0: there is none (other placements, or it is lost) */
     uint64_t losses;   /* how often it was lost since hd_open */
     uint64_t restarts; /* how often hd_device_restart brought it back */
-} hd_device_info_t;
+} hd_device_info;
 
 /* Facts about one device; of a lost one all but memory_free_bytes, which is 0. Errors: ARGUMENT, HANDLE, NO_DEVICE, MEMORY,
  * DRIVER. */
-HD_API hd_status hd_device_info(hd_runtime *runtime, int device, hd_device_info_t *out);
+HD_API hd_status hd_device_get_info(hd_runtime *runtime, int device, hd_device_info *out);
 
 /* Why a device was lost. */
 typedef enum hd_loss_cause {
@@ -152,7 +153,7 @@ typedef struct hd_option_info {
 } hd_option_info;
 
 /* The option number `index`, counted from 0. `runtime` may be NULL: then the defaults. Errors: ARGUMENT, HANDLE, NOT_FOUND (index is past the last one). */
-HD_API hd_status hd_option_get(const hd_runtime *runtime, int index, hd_option_info *out);
+HD_API hd_status hd_option_get_info(const hd_runtime *runtime, int index, hd_option_info *out);
 
 /* Counters of one device since hd_open; the numbers are read one by one, not as a whole. */
 typedef struct hd_device_stats {

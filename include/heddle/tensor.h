@@ -108,9 +108,15 @@ HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
 HD_API hd_status hd_tensor_matmul(hd_lane *lane, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b,
                                   double alpha, double beta, hd_ticket *out);
 
-/* What matrix products of this lane are made with: "cublas 13.0", "openblas", "built-in"; why not something better in `why` (may be NULL).
- * Opens the library if that has not happened. Errors: ARGUMENT, HANDLE, OPTION, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER. */
-HD_API hd_status hd_matmul_library(hd_lane *lane, char *name, size_t name_bytes, char *why, size_t why_bytes);
+typedef struct hd_matmul_info {
+    size_t size;      /* set by the caller to sizeof(hd_matmul_info) */
+    char library[64]; /* "cublas 13.0", "openblas", "built-in" */
+    char reason[448]; /* why it is no other one; "" where there is nothing to say */
+} hd_matmul_info;
+
+/* What makes the matrix products of this lane. Opens the library if that has not happened, which takes long.
+ * Errors: ARGUMENT, HANDLE, OPTION, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER. */
+HD_API hd_status hd_matmul_get_info(hd_lane *lane, hd_matmul_info *out);
 
 HD_END_DECLS
 #endif

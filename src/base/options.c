@@ -74,8 +74,8 @@ static hd_status fail_unknown(const char *name)
         return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; did you mean \"%s\"?", name,
                         row->name);
     }
-    return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; `heddle info` and hd_option_get list all",
-                    name);
+    return hdi_fail(HD_ERROR_OPTION,
+                    "hd_open: there is no option \"%.64s\"; `heddle info` and hd_option_get_info list all", name);
 }
 
 /* Whether `value` is one of the words in "a|b|c". */

@@ -15,13 +15,14 @@
 #include <heddle/peer.h>
 #include <heddle/runtime.h>
 #include <heddle/status.h>
+#include <heddle/tensor.h>
 
 /* X(structure, the last field of its first release). Fields are only ever added behind that one, so this table does not change
  * when they are. */
 #define HDI_SIZED_MAP(X)                                                                                               \
     X(hd_error, message)                                                                                               \
     X(hd_options, settings)                                                                                            \
-    X(hd_device_info_t, restarts)                                                                                      \
+    X(hd_device_info, restarts)                                                                                        \
     X(hd_device_loss, message)                                                                                         \
     X(hd_runtime_info, device_count)                                                                                   \
     X(hd_option_info, is_default)                                                                                      \
@@ -33,7 +34,8 @@
     X(hd_kernel_file_parts, description_bytes)                                                                         \
     X(hd_reclaim, limit_bytes)                                                                                         \
     X(hd_memory_block, lost)                                                                                           \
-    X(hd_finding, message)
+    X(hd_finding, message)                                                                                             \
+    X(hd_matmul_info, reason)
 
 /* The least `size` of each: no program was ever compiled with less. */
 enum {

@@ -578,13 +578,14 @@ static inline void await_submitters(struct hd_buffer *b)
 }
 
 /* The handle was not that of a live buffer. */
-static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
 {
     for (;;) {
         uint64_t word = hdi_self_get(&b->self);
         if ((word & ~HDI_SELF_LOST) != hdi_self_word(handle)) {
-            hdi_guard_double_free(b, handle, call_site);
-            return; /* freed before, or never a buffer */
+            hd_status status = hdi_guard_double_free(b, handle, call_site);
+            return status ? status
+                          : hdi_handle_refused(handle, "hd_free", "buffer", "it was freed, or its runtime closed");
         }
         hdi_taken taken = HDI_TAKEN_STALE;
         if (word & HDI_SELF_LOST) {
@@ -595,7 +596,7 @@ static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buf
         if (taken == HDI_TAKEN) {
             await_submitters(b);
             end_buffer(b);
-            return;
+            return HD_OK;
         }
         if (taken == HDI_TAKEN_NOT_NOW) {
             /* its device is being restarted, and this buffer restored */
@@ -605,20 +606,20 @@ static void __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buf
     }
 }
 
-static inline void free_buffer(struct hd_buffer *b, hd_buffer *handle, const void *call_site)
+static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
     /* Looked at first, since a compare-and-swap writes even where it fails, and what is no buffer may be memory that cannot be written. Of two
      * frees of one handle, by whichever threads, one wins. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
-        free_odd(b, handle, call_site);
-        return;
+        return free_odd(b, handle, call_site);
     }
     await_submitters(b);
     if (__builtin_expect(!put_cached(b), 0)) {
         end_buffer(b);
     }
+    return HD_OK;
 }
 
 void hdi_free(hd_buffer *handle)
@@ -628,11 +629,12 @@ void hdi_free(hd_buffer *handle)
     }
 }
 
-void hd_free(hd_buffer *handle)
+hd_status hd_free(hd_buffer *handle)
 {
     struct hd_buffer *b = hdi_self_object(handle);
-    if (b) {
-        HDI_INSIDE_BRIEFLY(b->runtime);
-        free_buffer(b, handle, __builtin_return_address(0));
+    if (!b) {
+        return HD_OK;
     }
+    HDI_INSIDE_BRIEFLY(b->runtime);
+    return free_buffer(b, handle, __builtin_return_address(0));
 }

@@ -102,12 +102,12 @@ static hd_runtime *runtime_of(const hd_buffer *handle)
     return ((struct hd_buffer *)hdi_self_object(handle))->runtime;
 }
 
-void hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
 {
     struct hd_buffer was;
     past found = look_back(handle, &was);
     if (found == PAST_UNKNOWN) {
-        return;
+        return HD_OK;
     }
     hd_runtime *rt = b->runtime;
     char site[HDI_SITE_BYTES];
@@ -125,6 +125,7 @@ void hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const v
         hdi_counts_add(&rt->devices[was.owner]->memory->double_frees, 1);
     }
     note(rt, HD_FINDING_DOUBLE_FREE, &was, found == PAST_THERE, call_site);
+    return HD_ERROR_HANDLE;
 }
 
 hd_status hdi_guard_refused(const hd_buffer *handle, const char *who)

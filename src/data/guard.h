@@ -23,8 +23,9 @@ hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
  * where the device is lost. Leaves the thread's message alone unless something was found. */
 void hdi_guard_check(struct hd_buffer *b);
 
-/* Whoever freed this handle, which is not good, did so before. Does nothing for what never was a handle, or without memory_debug. */
-void hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site);
+/* A free of a handle that is not good: notes the second free, and fails with HANDLE and a message that names the buffer.
+ * HD_OK: nothing is known of it; it never was a handle, or memory_debug is off. */
+hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site);
 
 /* The same for a call `who` on such a handle: fails with HANDLE and a message that says which buffer it was. HD_OK: nothing is known about it. */
 hd_status hdi_guard_refused(const hd_buffer *handle, const char *who);

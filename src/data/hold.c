@@ -143,12 +143,17 @@ static bool make_room(struct hd_hold *h)
     return buffers != NULL;
 }
 
+static hd_status refuse_hold(const hd_hold *handle, const char *who)
+{
+    return hdi_handle_refused(handle, who, "hold", "it was destroyed, or its runtime closed");
+}
+
 hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
 {
     HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = from_handle(handle);
     if (!h) {
-        return hdi_handle_refused(handle, "hd_hold_add", "hold", "it was destroyed, or its runtime closed");
+        return refuse_hold(handle, "hd_hold_add");
     }
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(buffer, 0, 0, "hd_hold_add", &b);
@@ -235,12 +240,12 @@ void hdi_hold_end(struct hd_buffer *b)
     }
 }
 
-void hd_hold_destroy(hd_hold *handle)
+hd_status hd_hold_destroy(hd_hold *handle)
 {
     HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = from_handle(handle);
     if (!h) {
-        return;
+        return handle ? refuse_hold(handle, "hd_hold_destroy") : HD_OK;
     }
     struct hdi_holds *holds = h->runtime->holds;
     pthread_mutex_lock(&holds->lock);
@@ -250,7 +255,7 @@ void hd_hold_destroy(hd_hold *handle)
     }
     pthread_mutex_unlock(&holds->lock);
     if (!ours) {
-        return;
+        return refuse_hold(handle, "hd_hold_destroy");
     }
     for (size_t i = 0; i < h->count; i++) {
         hdi_hold_end(h->buffers[i]);
@@ -261,4 +266,5 @@ void hd_hold_destroy(hd_hold *handle)
         holds->free_list = h;
     }
     pthread_mutex_unlock(&holds->lock);
+    return HD_OK;
 }

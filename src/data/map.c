@@ -66,14 +66,18 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
     return status;
 }
 
-void hd_unmap(hd_buffer *handle)
+hd_status hd_unmap(hd_buffer *handle)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = hdi_buffer_from_any_handle(handle);
-    if (b && (b->special & HDI_BUFFER_UNIFIED) && hdi_hold_begin(b, hdi_self_word(handle))) {
+    if (!b) {
+        return hdi_buffer_refused(handle, "hd_unmap");
+    }
+    if ((b->special & HDI_BUFFER_UNIFIED) && hdi_hold_begin(b, hdi_self_word(handle))) {
         hdi_unified_unmap(b);
         hdi_hold_end(b);
     }
+    return HD_OK;
 }
 
 /* ---- elements ---- */

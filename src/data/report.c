@@ -1,4 +1,4 @@
-/* report.c - figures about memory: hd_memory_get_stats, hd_memory_lanes, and all of them together for reports.
+/* report.c - figures about memory: hd_memory_get_stats, hd_memory_get_lanes, and all of them together for reports.
  *
  * Threads: any. Locks: none of its own; those of the arena, the caches and the list, one at a time. No request to a device.
  */
@@ -147,13 +147,13 @@ static size_t list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t
     return n;
 }
 
-hd_status hd_memory_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room, size_t *count)
+hd_status hd_memory_get_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t room, size_t *count)
 {
     HDI_INSIDE(rt);
     if (!count || (!out && room)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_lanes: %s is null", count ? "out" : "count");
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_get_lanes: %s is null", count ? "out" : "count");
     }
-    hd_status status = check(rt, device, "hd_memory_lanes");
+    hd_status status = check(rt, device, "hd_memory_get_lanes");
     if (!status) {
         *count = device == HD_DEVICE_HOST ? 0 : list_lanes(rt, device, out, room);
     }

@@ -224,18 +224,25 @@ static hd_lane *share_default_lane(hdi_device *device)
 }
 
 /* Back to the runtime with the last of its owners; its work goes on. `is_default`: what the caller gives back; the other kind is left alone. */
-static void give_back(const hd_lane *handle, bool is_default)
+static hd_status give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return;
+        return hdi_lane_refused(handle, "hd_lane_destroy");
     }
     hdi_lock_take(&lane->device->order);
     /* Looked at again: of two threads that give the same one back, one does. */
-    if (hdi_lane_from_handle(handle) == lane && lane->is_default == is_default && --lane->owners == 0) {
+    bool there = hdi_lane_from_handle(handle) == lane, ours = there && lane->is_default == is_default;
+    if (ours && --lane->owners == 0) {
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
     }
     hdi_lock_release(&lane->device->order);
+    if (!there) {
+        return hdi_lane_refused(handle, "hd_lane_destroy");
+    }
+    return ours ? HD_OK
+                : hdi_fail(HD_ERROR_ARGUMENT,
+                           "hd_lane_destroy: the lane is a thread's default lane; it ends with its thread");
 }
 
 void hdi_lanes_close(hdi_device *device)
@@ -280,7 +287,9 @@ static void give_all_back(hd_runtime *rt, void *context)
     thread_lanes *lanes = context;
     atomic_fetch_sub_explicit(&rt->threads, 1, memory_order_relaxed);
     for (int i = 0; i < rt->n_devices; i++) {
-        give_back(lanes->lane[i], true);
+        if (lanes->lane[i]) {
+            give_back(lanes->lane[i], true);
+        }
     }
 }
 
@@ -324,7 +333,7 @@ static thread_lanes *lanes_of(hd_runtime *rt)
     }
     thread_lanes *lanes = own_lanes_error ? NULL : calloc(1, sizeof *lanes);
     if (!lanes) {
-        hdi_fail(HD_ERROR_HOST_MEMORY, "hd_default_lane: no memory");
+        hdi_fail(HD_ERROR_HOST_MEMORY, "hd_lane_get_default: no memory");
         return NULL;
     }
     atomic_fetch_add_explicit(&rt->threads, 1, memory_order_relaxed);
@@ -335,39 +344,43 @@ static thread_lanes *lanes_of(hd_runtime *rt)
     return lanes;
 }
 
-/* NULL: there is none to be had. */
-static hd_lane *make_default_lane(hdi_device *device)
+static hd_status make_default_lane(hdi_device *device, hd_lane **out)
 {
     hd_lane *lane = NULL;
     hd_error before;
     hdi_error_save(&before);
-    hd_status status = hdi_lane_make(device, true, true, "hd_default_lane", &lane);
+    hd_status status = hdi_lane_make(device, true, true, "hd_lane_get_default", &lane);
     if (status == HD_ERROR_LIMIT && (lane = share_default_lane(device))) {
         hdi_error_restore(&before);
         status = HD_OK;
     }
-    return status ? NULL : hdi_lane_handle(lane);
+    if (!status) {
+        *out = hdi_lane_handle(lane);
+    }
+    return status;
 }
 
-hd_lane *hd_default_lane(hd_runtime *rt, int device)
+hd_status hd_lane_get_default(hd_runtime *rt, int device, hd_lane **out)
 {
     HDI_INSIDE_BRIEFLY(rt);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_get_default: out is null");
+    }
     if (!rt || hdi_handle_object(rt) != rt || !hdi_handle_head_is(&rt->head, HDI_RUNTIME_MAGIC)) {
-        hdi_runtime_refused(rt, "hd_default_lane");
-        return NULL;
+        return hdi_runtime_refused(rt, "hd_lane_get_default");
     }
     if (device < 0 || device >= rt->n_devices) {
-        hdi_fail(HD_ERROR_NO_DEVICE, "hd_default_lane: device %d of %d", device, rt->n_devices);
-        return NULL;
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_lane_get_default: device %d of %d", device, rt->n_devices);
     }
     thread_lanes *lanes = own_lanes && own_lanes->runtime_id == rt->id ? own_lanes : lanes_of(rt);
     if (!lanes) {
-        return NULL;
+        return HD_ERROR_HOST_MEMORY;
     }
-    if (!lanes->lane[device]) {
-        lanes->lane[device] = make_default_lane(rt->devices[device]);
+    hd_status status = lanes->lane[device] ? HD_OK : make_default_lane(rt->devices[device], &lanes->lane[device]);
+    if (!status) {
+        *out = lanes->lane[device];
     }
-    return lanes->lane[device];
+    return status;
 }
 
 /* ---- the public calls ---- */
@@ -392,10 +405,10 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
     return status;
 }
 
-void hd_lane_destroy(hd_lane *handle)
+hd_status hd_lane_destroy(hd_lane *handle)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
-    give_back(handle, false);
+    return handle ? give_back(handle, false) : HD_OK;
 }
 
 int hd_lane_device(const hd_lane *handle)
@@ -410,15 +423,18 @@ int hd_lane_number(const hd_lane *handle)
     return lane ? (int)lane->number : -1;
 }
 
-hd_ticket hd_lane_ticket(hd_lane *handle)
+hd_status hd_lane_get_ticket(hd_lane *handle, hd_ticket *out)
 {
-    hd_lane *lane = hdi_lane_from_handle(handle);
-    hd_ticket ticket = {NULL, 0};
-    if (lane) {
-        ticket.lane = handle;
-        ticket.sequence = atomic_load_explicit(&lane->submitted, memory_order_acquire);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_get_ticket: out is null");
     }
-    return ticket;
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_lane_refused(handle, "hd_lane_get_ticket");
+    }
+    out->lane = handle;
+    out->sequence = atomic_load_explicit(&lane->submitted, memory_order_acquire);
+    return HD_OK;
 }
 
 hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)

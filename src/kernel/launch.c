@@ -270,10 +270,11 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
     }
     const hdi_limits *limits = &device->limits;
     const char *name = kernel->name;
-    if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z) {
+    if (!grid.x || !grid.y || !block.x || !block.y) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: none may be 0", name, grid.x,
-                        grid.y, grid.z, block.x, block.y, block.z);
+                        "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: only extents at the end may be "
+                        "left out; launch nothing where there is nothing to do",
+                        name, grid.x, grid.y, grid.z, block.x, block.y, block.z);
     }
     if (grid.x > limits->grid[0] || grid.y > limits->grid[1] || grid.z > limits->grid[2]) {
         return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': grid %u x %u x %u, device %d allows %u x %u x %u",
@@ -322,6 +323,16 @@ static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k
     return !(excess & 0x8000000080000000u) &&
            (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device], memory_order_acquire) &&
            shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
+}
+
+/* Extents that are missing at the end are 1. */
+static inline hd_dims complete(hd_dims d)
+{
+    if (d.z == 0) {
+        d.y = d.y ? d.y : 1;
+        d.z = 1;
+    }
+    return d;
 }
 
 /* Everything of the command but the arguments. */
@@ -420,6 +431,8 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
         return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, n_args));
     }
     if (__builtin_expect(!shape_is_plain(&device->limits, kernel, device->index, grid, block, shared_bytes), 0)) {
+        grid = complete(grid);
+        block = complete(block);
         hd_status status = check_shape(lane, kernel, same.kernel_word, grid, block, shared_bytes);
         if (status) {
             return unless_unloaded(kernel, same.kernel_word, status);

@@ -266,14 +266,14 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
     return status;
 }
 
-hd_status hd_builtin_module(hd_runtime *rt, hd_module **out)
+hd_status hd_module_get_builtin(hd_runtime *rt, hd_module **out)
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_builtin_module: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_get_builtin: out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_builtin_module");
+        return hdi_runtime_refused(rt, "hd_module_get_builtin");
     }
     return hdi_builtin_get(rt, HDI_BUILTIN_BASIC, out);
 }
@@ -356,17 +356,24 @@ static void unload(struct hd_module *m)
     pthread_mutex_unlock(&reg->lock);
 }
 
-void hd_module_unload(hd_module *handle)
+static hd_status refuse_module(const hd_module *handle)
+{
+    return hdi_handle_refused(handle, "hd_module_unload", "module", "it was unloaded, or its runtime closed");
+}
+
+hd_status hd_module_unload(hd_module *handle)
 {
     HDI_INSIDE(hdi_module_runtime(handle));
     struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
-        return;
+        return handle ? refuse_module(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    pthread_mutex_lock(&rt->restarting);  /* a number means another module in a fresh worker */
-    if (hdi_module_from_handle(handle)) { /* else the structure may be another module's by now */
+    pthread_mutex_lock(&rt->restarting);                 /* a number means another module in a fresh worker */
+    bool there = hdi_module_from_handle(handle) != NULL; /* else the structure may be another module's by now */
+    if (there) {
         unload(m);
     }
     pthread_mutex_unlock(&rt->restarting);
+    return there ? HD_OK : refuse_module(handle);
 }

@@ -99,9 +99,9 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
 hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t position);
 
 /* The library's own kernel files, embedded (cmake/builtin.cmake): each is loaded when first asked for and belongs to the runtime.
- * Errors: as hd_builtin_module. */
+ * Errors: as hd_module_get_builtin. */
 typedef enum hdi_builtin {
-    HDI_BUILTIN_BASIC, /* hd_builtin_module */
+    HDI_BUILTIN_BASIC, /* hd_module_get_builtin */
     HDI_BUILTIN_TENSOR,
     HDI_BUILTIN_MATMUL,
     HDI_BUILTIN_PROBE, /* of the test of peer access */

@@ -92,8 +92,9 @@ static hd_dims blocks_for(size_t bytes, uint32_t width)
 static hd_status launch(hdi_subject *s, int device, hd_kernel *kernel, hd_dims grid, const hd_arg *args, size_t n)
 {
     hd_ticket ticket;
-    hd_status status =
-        hd_launch(hd_default_lane(s->runtime, device), kernel, grid, (hd_dims){BLOCK, 1, 1}, 0, args, n, &ticket);
+    hd_lane *lane = NULL;
+    hd_status status = hd_lane_get_default(s->runtime, device, &lane);
+    status = status ? status : hd_launch(lane, kernel, grid, (hd_dims){.x = BLOCK}, 0, args, n, &ticket);
     return status ? status : hd_wait(ticket, HD_FOREVER);
 }
 

@@ -66,6 +66,13 @@ static void release_memory(hdi_subject *s)
     s->scratch = NULL;
 }
 
+static hd_status allocate(hdi_subject *s, int device, size_t bytes, hd_buffer **out)
+{
+    hd_lane *lane = NULL;
+    hd_status status = hd_lane_get_default(s->runtime, device, &lane);
+    return status ? status : hd_alloc(lane, bytes, out);
+}
+
 /* As much as there is. */
 static hd_status get_memory(hdi_subject *s)
 {
@@ -75,8 +82,8 @@ static hd_status get_memory(hdi_subject *s)
         s->room = rooms[i];
         size_t bytes = s->room + 2 * HDI_MARGIN;
         s->scratch = malloc(bytes);
-        status = hd_alloc(hd_default_lane(s->runtime, s->device), bytes, &s->near);
-        status = status ? status : hd_alloc(hd_default_lane(s->runtime, s->owner), bytes, &s->far);
+        status = allocate(s, s->device, bytes, &s->near);
+        status = status ? status : allocate(s, s->owner, bytes, &s->far);
         if (!s->scratch) {
             status = HD_ERROR_HOST_MEMORY;
         }

@@ -303,17 +303,17 @@ static void close_here(hd_runtime *rt, hd_error *left)
     }
 }
 
-void hd_close(hd_runtime *rt)
+hd_status hd_close(hd_runtime *rt)
 {
-    if (rt && hdi_presence_is_inside(rt)) {
-        hdi_fail(HD_ERROR_HANDLE, "hd_close: this thread is inside a call on the runtime (a callback cannot close it)");
-        return;
+    if (!rt) {
+        return HD_OK;
+    }
+    if (hdi_presence_is_inside(rt)) {
+        return hdi_fail(HD_ERROR_HANDLE,
+                        "hd_close: this thread is inside a call on the runtime; close it outside of callbacks");
     }
     if (!hdi_runtime_remove(rt)) {
-        if (rt) {
-            hdi_runtime_refused(rt, "hd_close");
-        }
-        return;
+        return hdi_runtime_refused(rt, "hd_close");
     }
     hd_error before;
     hdi_error_save(&before);
@@ -331,4 +331,5 @@ void hd_close(hd_runtime *rt)
         close_here(rt, &left);
     }
     hdi_error_restore(left.status ? &left : &before);
+    return left.status;
 }

@@ -57,17 +57,17 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
     return HD_OK;
 }
 
-hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
+hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, index, out, "hd_device_info");
-    status = status ? status : HDI_SIZED_CHECK("hd_device_info", hd_device_info_t, out);
+    hd_status status = check(rt, index, out, "hd_device_get_info");
+    status = status ? status : HDI_SIZED_CHECK("hd_device_get_info", hd_device_info, out);
     if (status) {
         return status;
     }
     hdi_device *device = rt->devices[index];
     const hdi_facts *facts = &device->facts;
-    hd_device_info_t info = {.size = sizeof info};
+    hd_device_info info = {.size = sizeof info};
     memcpy(info.name, facts->name, sizeof info.name);
     memcpy(info.bus_id, facts->bus_id, sizeof info.bus_id);
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
@@ -97,13 +97,13 @@ hd_status hd_device_info(hd_runtime *rt, int index, hd_device_info_t *out)
         info.lost = true; /* just now */
         info.worker_pid = 0;
     } else if (!hdi_answered(answer)) {
-        return hdi_answer_failed(device, answer, "hd_device_info");
+        return hdi_answer_failed(device, answer, "hd_device_get_info");
     }
     info.memory_free_bytes = free_bytes;
     hdi_arena_info arena;
     hdi_arena_get_info(device->arena, &arena);
     info.memory_mapped_bytes = arena.mapped_bytes;
-    HDI_SIZED_OUT(hd_device_info_t, out, &info);
+    HDI_SIZED_OUT(hd_device_info, out, &info);
     return HD_OK;
 }
 
@@ -144,22 +144,22 @@ static const char *value_in_force(const hd_runtime *rt, int index, const char *n
     return text[0] == 0 && strcmp(name, "worker") == 0 && rt->workers ? hdi_worker_program(rt) : text;
 }
 
-hd_status hd_option_get(const hd_runtime *rt, int index, hd_option_info *out)
+hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *out)
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get_info: out is null");
     }
-    hd_status status = HDI_SIZED_CHECK("hd_option_get", hd_option_info, out);
+    hd_status status = HDI_SIZED_CHECK("hd_option_get_info", hd_option_info, out);
     if (status) {
         return status;
     }
     if (rt && !hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_option_get");
+        return hdi_runtime_refused(rt, "hd_option_get_info");
     }
     const hdi_option_row *row = index < 0 ? NULL : hdi_option_row_at(index);
     if (!row) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_option_get: there is no option number %d", index);
+        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_option_get_info: there is no option number %d", index);
     }
     hd_option_info info = {
         .size = sizeof info,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/sized.h"
 #include "data/submit.h"
 #include "engine/engine.h"
 #include "tensor/copy.h"
@@ -264,23 +265,25 @@ hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor 
     return status;
 }
 
-hd_status hd_matmul_library(hd_lane *handle, char *name, size_t name_bytes, char *why, size_t why_bytes)
+hd_status hd_matmul_get_info(hd_lane *handle, hd_matmul_info *out)
 {
     HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_matmul_library");
+        return hdi_lane_refused(handle, "hd_matmul_get_info");
     }
-    if (!name || name_bytes == 0 || (why && why_bytes == 0)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_matmul_library: %s", !name ? "name is null" : "no room for the text");
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_matmul_get_info: out is null");
     }
+    hd_status status = HDI_SIZED_CHECK("hd_matmul_get_info", hd_matmul_info, out);
     const hdi_blas_facts *library = NULL;
-    hd_status status = hdi_products_library(lane, "hd_matmul_library", &library);
-    if (!status) {
-        snprintf(name, name_bytes, "%s", library->name);
-        if (why) {
-            snprintf(why, why_bytes, "%s", library->why);
-        }
+    status = status ? status : hdi_products_library(lane, "hd_matmul_get_info", &library);
+    if (status) {
+        return status;
     }
-    return status;
+    hd_matmul_info info = {.size = sizeof info};
+    snprintf(info.library, sizeof info.library, "%s", library->name);
+    snprintf(info.reason, sizeof info.reason, "%s", library->why);
+    HDI_SIZED_OUT(hd_matmul_info, out, &info);
+    return HD_OK;
 }

@@ -23,7 +23,7 @@ hd_status hdi_products_library(hd_lane *lane, const char *who, const hdi_blas_fa
 void hdi_products_hold(hd_runtime *rt, int device);
 void hdi_products_resume(hd_runtime *rt, int device);
 
-/* The built-in kernel of a type that products are made of. Errors: as hd_builtin_module and hd_kernel_get. */
+/* The built-in kernel of a type that products are made of. Errors: as hd_module_get_builtin and hd_kernel_get. */
 hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **out);
 
 #endif

@@ -92,12 +92,12 @@ static void facts(hd_runtime *runtime)
 {
     ASK(hd_runtime_info, info, NEED(hd_runtime_get_info(runtime, &info.it)));
     printf("runtime: %s, %d devices\n", info.it.driver, info.it.device_count);
-    ASK(hd_device_info_t, device, NEED(hd_device_info(runtime, 1, &device.it)));
+    ASK(hd_device_info, device, NEED(hd_device_get_info(runtime, 1, &device.it)));
     printf("device: %s, %s, %zu bytes, peers %llx, lost %llu, restarted %llu\n", device.it.name, device.it.bus_id,
            device.it.memory_bytes, (unsigned long long)device.it.peers, (unsigned long long)device.it.losses,
            (unsigned long long)device.it.restarts);
     for (int i = 0; i < 3; i++) {
-        ASK(hd_option_info, option, NEED(hd_option_get(runtime, i, &option.it)));
+        ASK(hd_option_info, option, NEED(hd_option_get_info(runtime, i, &option.it)));
         printf("option: %s, %s, %s, %d, %d\n", option.it.name, option.it.environment, option.it.value,
                option.it.is_default, (int)option.it.source);
     }
@@ -108,9 +108,9 @@ static void facts(hd_runtime *runtime)
 /* With worker processes only: the end of one is a loss. */
 static void losses(hd_runtime *runtime)
 {
-    hd_device_info_t device = {.size = sizeof device};
+    hd_device_info device = {.size = sizeof device};
     struct pollfd told = {.events = POLLIN};
-    NEED(hd_device_info(runtime, 1, &device));
+    NEED(hd_device_get_info(runtime, 1, &device));
     if (device.worker_pid == 0) {
         return;
     }
@@ -150,9 +150,10 @@ static bool tell_block(void *context, const hd_memory_block *block)
 
 static void memory(hd_runtime *runtime)
 {
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = NULL;
     hd_buffer *buffer = NULL, *none = NULL;
     hd_alloc_options options = {.size = sizeof options, .label = "some"};
+    NEED(hd_lane_get_default(runtime, 0, &lane));
     NEED(hd_alloc_with(lane, 4096, &options, &buffer));
 #ifdef LATER
     options.later_number = 1;

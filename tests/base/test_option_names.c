@@ -21,8 +21,8 @@ static void settings_say_what_was_meant(void **unused)
         {"memory-limit=1G", "did you mean \"memory_limit\"?"},
         {"HEDDLE_PLACEMENT=inline", "in settings it is called \"placement\""},
         {"heddle_host_devices=2", "in settings it is called \"host_devices\""},
-        {"HEDDLE_XYZZY=1", "no option \"HEDDLE_XYZZY\"; `heddle info` and hd_option_get list all"},
-        {"xyzzy=1", "no option \"xyzzy\"; `heddle info` and hd_option_get list all"},
+        {"HEDDLE_XYZZY=1", "no option \"HEDDLE_XYZZY\"; `heddle info` and hd_option_get_info list all"},
+        {"xyzzy=1", "no option \"xyzzy\"; `heddle info` and hd_option_get_info list all"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         hdi_options o;

@@ -219,7 +219,7 @@ static void says_what_is_wrong(void **unused)
     } bad[] = {
         {"drivr=host", "did you mean \"driver\""},
         {"hostdevices=2", "did you mean \"host_devices\""},
-        {"speed=11", "`heddle info` and hd_option_get list all"},
+        {"speed=11", "`heddle info` and hd_option_get_info list all"},
         {"a_name_that_is_much_longer_than_any_option_that_there_is_or_ever_will_be=1",
          "there is no option \"a_name_that_is"},
         {"driver=cuda", "driver=cuda: must be one of auto|nvidia|host"},

@@ -29,6 +29,7 @@
 #include "work.h"
 
 #include "contexts.h"
+#include "support/lanes.h"
 
 CONF_UNUSED static hd_status conf_try_open(const char *settings, hd_runtime **out)
 {
@@ -101,8 +102,8 @@ CONF_UNUSED static bool conf_reaches(hd_runtime *runtime, int device, int owner)
     if (device == owner || owner < 0) {
         return true;
     }
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, device, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, device, &info));
     return (info.peers >> owner & 1) != 0;
 }
 

@@ -144,7 +144,7 @@ CONF_UNUSED static hd_lane *some_lane(conf_random *r)
     if (i < w.n_lanes) {
         return w.lanes[i];
     }
-    hd_lane *lane = hd_default_lane(w.runtime, (int)conf_below(r, (uint64_t)w.devices));
+    hd_lane *lane = conf_default_lane(w.runtime, (int)conf_below(r, (uint64_t)w.devices));
     CONF_TRUE(lane != NULL);
     return lane;
 }

@@ -278,8 +278,8 @@ CONF_UNUSED static hd_runtime *open_way(int way, const char *more)
 {
     hd_runtime *runtime = conf_open_with("%s %s", ways[way], more);
     char name[64] = "", why[512] = "";
-    hd_lane *lane = hd_default_lane(runtime, 0);
-    hd_status status = hd_matmul_library(lane, name, sizeof name, why, sizeof why);
+    hd_lane *lane = conf_default_lane(runtime, 0);
+    hd_status status = conf_matmul_library(lane, name, sizeof name, why, sizeof why);
     if (status == HD_ERROR_OPTION && way >= 2) {
         conf_close(runtime);
         return NULL;

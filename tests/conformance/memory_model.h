@@ -178,7 +178,7 @@ CONF_UNUSED static hd_lane *borrow_lane(conf_random *r, int device, lane_slot **
 {
     *slot = NULL;
     if (conf_chance(r, 25)) {
-        hd_lane *own = hd_default_lane(m.runtime, device);
+        hd_lane *own = conf_default_lane(m.runtime, device);
         CONF_TRUE(own != NULL);
         return own;
     }

@@ -69,8 +69,7 @@ static hd_status recipe_hd_tensor_alloc(things *t)
 
 static hd_status recipe_hd_lane_destroy(things *t)
 {
-    hd_lane_destroy(t->lane);
-    return HD_OK;
+    return hd_lane_destroy(t->lane);
 }
 
 static hd_status recipe_hd_lane_device(things *t)
@@ -86,9 +85,9 @@ static hd_status recipe_hd_lane_number(things *t)
     return HD_OK;
 }
 
-static hd_status recipe_hd_lane_ticket(things *t)
+static hd_status recipe_hd_lane_get_ticket(things *t)
 {
-    return hd_wait(hd_lane_ticket(t->lane), CONF_SECOND);
+    return hd_wait(conf_lane_ticket(t->lane), CONF_SECOND);
 }
 
 static hd_status recipe_hd_lane_wait(things *t)
@@ -103,27 +102,26 @@ static hd_status recipe_hd_lane_reset(things *t)
 
 static hd_status recipe_hd_done(things *t)
 {
-    hd_done(hd_lane_ticket(t->lane));
+    hd_done(conf_lane_ticket(t->lane));
     return HD_OK;
 }
 
 static hd_status recipe_hd_wait(things *t)
 {
-    return hd_wait(hd_lane_ticket(t->lane), 100000);
+    return hd_wait(conf_lane_ticket(t->lane), 100000);
 }
 
-static hd_status recipe_hd_matmul_library(things *t)
+static hd_status recipe_hd_matmul_get_info(things *t)
 {
     char name[64], why[200];
-    return hd_matmul_library(t->lane, name, sizeof name, why, sizeof why);
+    return conf_matmul_library(t->lane, name, sizeof name, why, sizeof why);
 }
 
 /* ---- buffers ---- */
 
 static hd_status recipe_hd_free(things *t)
 {
-    hd_free(t->buffer);
-    return HD_OK;
+    return hd_free(t->buffer);
 }
 
 static hd_status recipe_hd_buffer_size(things *t)
@@ -174,8 +172,7 @@ static hd_status recipe_hd_map(things *t)
 
 static hd_status recipe_hd_unmap(things *t)
 {
-    hd_unmap(t->buffer);
-    return HD_OK;
+    return hd_unmap(t->buffer);
 }
 
 static hd_status last_status(bool ok)
@@ -367,8 +364,7 @@ static hd_status recipe_hd_kernel_get(things *t)
 
 static hd_status recipe_hd_module_unload(things *t)
 {
-    hd_module_unload(t->module);
-    return HD_OK;
+    return hd_module_unload(t->module);
 }
 
 static hd_status recipe_hd_hold_add(things *t)
@@ -378,8 +374,7 @@ static hd_status recipe_hd_hold_add(things *t)
 
 static hd_status recipe_hd_hold_destroy(things *t)
 {
-    hd_hold_destroy(t->hold);
-    return HD_OK;
+    return hd_hold_destroy(t->hold);
 }
 
 /* ---- runtimes ---- */
@@ -421,15 +416,16 @@ static hd_status recipe_hd_module_load(things *t)
     return status;
 }
 
-static hd_status recipe_hd_builtin_module(things *t)
+static hd_status recipe_hd_module_get_builtin(things *t)
 {
     hd_module *made = NULL;
-    return hd_builtin_module(t->runtime, &made);
+    return hd_module_get_builtin(t->runtime, &made);
 }
 
-static hd_status recipe_hd_default_lane(things *t)
+static hd_status recipe_hd_lane_get_default(things *t)
 {
-    return last_status(hd_default_lane(t->runtime, 0) != NULL);
+    hd_lane *lane = NULL;
+    return hd_lane_get_default(t->runtime, 0, &lane);
 }
 
 static hd_status recipe_hd_device_count(things *t)
@@ -438,10 +434,10 @@ static hd_status recipe_hd_device_count(things *t)
     return HD_OK;
 }
 
-static hd_status recipe_hd_device_info(things *t)
+static hd_status recipe_hd_device_get_info(things *t)
 {
-    hd_device_info_t info = {.size = sizeof info};
-    return hd_device_info(t->runtime, 0, &info);
+    hd_device_info info = {.size = sizeof info};
+    return hd_device_get_info(t->runtime, 0, &info);
 }
 
 static hd_status recipe_hd_device_get_stats(things *t)
@@ -475,10 +471,10 @@ static hd_status recipe_hd_runtime_get_info(things *t)
     return hd_runtime_get_info(t->runtime, &info);
 }
 
-static hd_status recipe_hd_option_get(things *t)
+static hd_status recipe_hd_option_get_info(things *t)
 {
     hd_option_info info = {.size = sizeof info};
-    return hd_option_get(t->runtime, 0, &info);
+    return hd_option_get_info(t->runtime, 0, &info);
 }
 
 static bool frees_nothing(void *context, const hd_reclaim *reclaim)
@@ -522,11 +518,11 @@ static hd_status recipe_hd_memory_get_stats(things *t)
     return hd_memory_get_stats(t->runtime, 0, &stats);
 }
 
-static hd_status recipe_hd_memory_lanes(things *t)
+static hd_status recipe_hd_memory_get_lanes(things *t)
 {
     hd_lane_memory lanes[4];
     size_t count = 0;
-    return hd_memory_lanes(t->runtime, 0, lanes, 4, &count);
+    return hd_memory_get_lanes(t->runtime, 0, lanes, 4, &count);
 }
 
 static hd_status recipe_hd_memory_report(things *t)
@@ -548,8 +544,7 @@ static hd_status recipe_hd_peers_check(things *t)
 
 static hd_status recipe_hd_close(things *t)
 {
-    hd_close(t->runtime);
-    return HD_OK;
+    return hd_close(t->runtime);
 }
 
 #endif

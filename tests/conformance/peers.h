@@ -57,7 +57,7 @@ CONF_UNUSED static void expect_good(hd_runtime *runtime, int device, int owner)
 CONF_UNUSED static void make_buffers(hd_runtime *runtime, hd_buffer **buffers, int n)
 {
     for (int i = 0; i < n; i++) {
-        CONF_OK(hd_alloc(hd_default_lane(runtime, i), bytes, &buffers[i]));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, i), bytes, &buffers[i]));
         CONF_OK(hd_fill(buffers[i], 0, 1000u + (uint32_t)i, bytes, NULL));
     }
 }
@@ -66,8 +66,8 @@ CONF_UNUSED static void make_buffers(hd_runtime *runtime, hd_buffer **buffers, i
 CONF_UNUSED static void copies_are_right(hd_runtime *runtime, int a, int b)
 {
     hd_buffer *x = NULL, *y = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, a), bytes, &x));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, b), bytes, &y));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, a), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, b), bytes, &y));
     uint8_t *pattern = conf_memory(bytes);
     for (int round = 0; round < 2; round++) {
         conf_pattern(pattern, bytes, (uint64_t)round + 5);
@@ -89,13 +89,13 @@ CONF_UNUSED static void kernels_are_right(hd_runtime *runtime, int device, int o
 {
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *x = NULL, *y = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, owner), bytes, &x));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, device), bytes, &y));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, owner), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, device), bytes, &y));
     CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
-    CONF_OK(conf_fill(hd_default_lane(runtime, device), k, x, 0, words, 2, NULL));
+    CONF_OK(conf_fill(conf_default_lane(runtime, device), k, x, 0, words, 2, NULL));
     CONF_FILLED(x, 0, 2, bytes);
     CONF_OK(hd_fill(x, 0, 3, bytes, NULL));
-    CONF_OK(conf_copy(hd_default_lane(runtime, device), k, y, 0, x, 0, words, NULL));
+    CONF_OK(conf_copy(conf_default_lane(runtime, device), k, y, 0, x, 0, words, NULL));
     CONF_FILLED(y, 0, 3, bytes);
     hd_free(x);
     hd_free(y);
@@ -106,10 +106,10 @@ CONF_UNUSED static void kernels_are_refused(hd_runtime *runtime, int device, int
 {
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *x = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, owner), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, owner), bytes, &x));
     CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
     hd_ticket ticket = {NULL, 5};
-    CONF_FAILS_WITH(conf_fill(hd_default_lane(runtime, device), k, x, 0, words, 2, &ticket), HD_ERROR_UNREACHABLE,
+    CONF_FAILS_WITH(conf_fill(conf_default_lane(runtime, device), k, x, 0, words, 2, &ticket), HD_ERROR_UNREACHABLE,
                     reason);
     char text[64];
     snprintf(text, sizeof text, "device %d cannot reach a buffer of device %d: ", device, owner);

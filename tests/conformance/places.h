@@ -35,7 +35,7 @@ CONF_UNUSED static int place_device(hd_runtime *runtime, place where)
 CONF_UNUSED static hd_buffer *place_alloc(hd_runtime *runtime, place where, size_t bytes)
 {
     hd_buffer *buffer = NULL;
-    hd_lane *lane = hd_default_lane(runtime, place_device(runtime, where));
+    hd_lane *lane = conf_default_lane(runtime, place_device(runtime, where));
     switch (where) {
     case PLACE_PINNED:
         CONF_OK(hd_alloc_host(runtime, bytes, &buffer));

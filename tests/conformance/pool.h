@@ -27,8 +27,8 @@ CONF_UNUSED static hd_memory_stats pool_stats(hd_runtime *runtime, int device)
 /* Physical memory of a host device that is in use, as its driver says; 0 for a GPU, whose memory others use, too. */
 CONF_UNUSED static uint64_t pool_driver_holds(hd_runtime *runtime, int device)
 {
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, device, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, device, &info));
     return info.is_host ? info.memory_bytes - info.memory_free_bytes : 0;
 }
 
@@ -37,8 +37,8 @@ CONF_UNUSED static const char *pool_odd(hd_runtime *runtime, int device)
 {
     hd_memory_stats s = pool_stats(runtime, device);
     bool on_device = device != HD_DEVICE_HOST;
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, on_device ? device : 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, on_device ? device : 0, &info));
     uint64_t served = s.from_magazine + s.from_same_lane + s.from_finished + s.from_waited + s.from_fresh;
     const struct {
         bool is;
@@ -103,7 +103,7 @@ CONF_UNUSED static void pool_drive(hd_runtime *runtime, int device)
 {
     hd_buffer *x = NULL;
     if (conf_is_inline(runtime)) {
-        CONF_OK(hd_alloc(hd_default_lane(runtime, device), 4, &x));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, device), 4, &x));
         CONF_OK(hd_fill(x, 0, 1, 4, NULL));
         CONF_OK(hd_buffer_wait(x, HD_READ_WRITE, POOL_WAIT));
         hd_free(x);
@@ -119,7 +119,7 @@ CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
     CONF_EQUAL(s.live_bytes, 0);
     CONF_EQUAL(s.held_bytes, 0);
     pool_consistent(runtime, device, true);
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     int64_t start = conf_now();
     for (int i = 0; pool_stats(runtime, device).reserved_bytes != 0; i++) {
         CONF_OK(hd_lane_wait(lane, POOL_WAIT));

@@ -120,16 +120,16 @@ CONF_UNUSED static hd_buffer *tensor_buffer(hd_runtime *runtime, tensor_place pl
     int last = hd_device_count(runtime) - 1;
     switch (place) {
     case PLACE_FIRST:
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &b));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &b));
         break;
     case PLACE_LAST:
-        CONF_OK(hd_alloc(hd_default_lane(runtime, last), bytes, &b));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, last), bytes, &b));
         break;
     case PLACE_PINNED:
         CONF_OK(hd_alloc_host(runtime, bytes, &b));
         break;
     default:
-        CONF_OK(hd_alloc_unified(hd_default_lane(runtime, last), bytes, &b));
+        CONF_OK(hd_alloc_unified(conf_default_lane(runtime, last), bytes, &b));
         break;
     }
     CONF_OK(hd_write(b, 0, content, bytes));

@@ -350,7 +350,7 @@ static void a_launch_that_waits_tells_itself(void **state)
             continue;
         }
         check_waited(&s);
-        hd_ticket before = hd_lane_ticket(s.lane), ticket = {NULL, 0};
+        hd_ticket before = conf_lane_ticket(s.lane), ticket = {NULL, 0};
         s.culprit = (hd_ticket){s.lane, before.sequence + 1};
         /* names and kinds of parameters are known of a pack, which runs on host devices only; of PTX their sizes */
         CONF_FAILS_WITH(launch_culprit(&s, &ticket), HD_ERROR_DEVICE_LOST,
@@ -375,7 +375,7 @@ static void a_launch_that_waits_tells_what_the_driver_refused(void **state)
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 launch_wait=on fault=cuLaunchKernel:2=1");
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, bytes, &x));
     CONF_OK(conf_fill(lane, k, x, 0, words, 3, NULL));
@@ -446,7 +446,7 @@ static void what_another_device_is_at_is_named(void **state)
     CONF_NEED_DEVICES(runtime, 2);
     wk_kernels k = wk_load(runtime);
     WK_NEED_KERNELS(runtime, k);
-    hd_lane *first = hd_default_lane(runtime, 0), *second = hd_default_lane(runtime, 1);
+    hd_lane *first = conf_default_lane(runtime, 0), *second = conf_default_lane(runtime, 1);
     hd_buffer *y = NULL, *z = NULL;
     CONF_OK(hd_alloc(second, bytes, &y));
     CONF_OK(hd_alloc(first, bytes, &z));

@@ -209,7 +209,7 @@ static void chunks_between_devices(void **state)
         skip();
     }
     hd_buffer *there = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(s.runtime, 1), bytes, &there));
+    CONF_OK(hd_alloc(conf_default_lane(s.runtime, 1), bytes, &there));
     hold_up(&s);
     const hdi_route route = {.chunk = HDI_STAGED_SMALL, .chunks = HDI_STAGED_SMALL_CHUNKS};
     for (int i = 0; i < HDI_STAGED_SMALL_CHUNKS; i++) {
@@ -230,7 +230,7 @@ static bool lose_one(scene *s, const char *settings)
         return false;
     }
     hd_buffer *z = NULL;
-    hd_lane *first = hd_default_lane(s->runtime, 0);
+    hd_lane *first = conf_default_lane(s->runtime, 0);
     wk_warm(s->runtime, 0, s->k);
     CONF_OK(hd_alloc(first, bytes, &z));
     CONF_OK(hd_copy(z, 0, s->x, 0, bytes, NULL)); /* the way between them is known */

@@ -16,7 +16,7 @@ static void facts_of_buffers(void **state)
     for (int d = 0; d < hd_device_count(runtime); d++) {
         hd_buffer *buffers[n];
         for (int i = 0; i < n; i++) {
-            CONF_OK(hd_alloc(hd_default_lane(runtime, d), sizes[i], &buffers[i]));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, d), sizes[i], &buffers[i]));
             CONF_EQUAL(hd_buffer_size(buffers[i]), sizes[i]);
             CONF_EQUAL(hd_buffer_device(buffers[i]), d);
             CONF_TRUE(hd_buffer_address(buffers[i]) != 0);
@@ -56,7 +56,7 @@ static void writes_and_reads_ranges(void **state)
     static const size_t offsets[] = {0, 1, 2, 3, 4, 7, 255, 256, 4095, 4096, 65535, 131072, 299999};
     static const size_t lengths[] = {0, 1, 2, 3, 4, 5, 8, 63, 64, 65, 4096, 4097, 100001, 168928};
     hd_buffer *buffers[2];
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), size, &buffers[0]));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), size, &buffers[0]));
     CONF_OK(hd_alloc_host(runtime, size, &buffers[1]));
     uint8_t *model = conf_memory(size), *data = conf_memory(size + 64), *got = conf_memory(size + 64);
     for (int b = 0; b < 2; b++) {
@@ -94,8 +94,8 @@ static void large_writes_and_reads(void **state)
     hd_runtime *runtime = conf_open(NULL);
     enum { size = (40 << 20) + 13 };
     hd_buffer *device = NULL, *other = NULL, *pinned = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), size, &device));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), size, &other));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), size, &device));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), size, &other));
     CONF_OK(hd_alloc_host(runtime, size, &pinned));
     uint8_t *data = conf_memory(size), *copy = conf_memory(size);
     conf_pattern(data, size, 3);
@@ -124,8 +124,8 @@ static void zero_bytes_are_nothing(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *a = NULL, *b = NULL;
     uint8_t byte = 0x5a;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &a));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &a));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &b));
     CONF_OK(hd_fill(a, 0, 0x0a0a0a0au, 64, NULL));
     CONF_OK(hd_write(a, 0, &byte, 0));
     CONF_OK(hd_write(a, 64, &byte, 0)); /* at the end: inside */
@@ -146,8 +146,8 @@ static void ranges_are_checked(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *a = NULL, *b = NULL, *pinned = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 1000, &a));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 2000, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 1000, &a));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 2000, &b));
     CONF_OK(hd_alloc_host(runtime, 1000, &pinned));
     CONF_OK(hd_fill(a, 0, 0x0a0a0a0au, 1000, NULL));
     CONF_OK(hd_fill(b, 0, 0x0b0b0b0bu, 2000, NULL));
@@ -198,7 +198,7 @@ static void copies_in_one_buffer(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *buffers[2];
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 10000, &buffers[0]));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 10000, &buffers[0]));
     CONF_OK(hd_alloc_host(runtime, 10000, &buffers[1]));
     uint8_t model[10000];
     for (int b = 0; b < 2; b++) {
@@ -225,7 +225,7 @@ static void fills(void **state)
     hd_runtime *runtime = conf_open(NULL);
     enum { size = 100000 };
     hd_buffer *buffers[2];
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), size, &buffers[0]));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), size, &buffers[0]));
     CONF_OK(hd_alloc_host(runtime, size, &buffers[1]));
     static uint32_t model[size / 4];
     for (int b = 0; b < 2; b++) {
@@ -252,7 +252,7 @@ static void handles_go_stale(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     conf_kernels k = conf_builtins(runtime);
     uint8_t bytes[64];
     for (int round = 0; round < 50; round++) {
@@ -301,8 +301,8 @@ static void memory_is_reused(void **state)
     (void)state;
     /* far more than the device has, in all; not at once */
     hd_runtime *runtime = conf_open("host_memory=64M");
-    hd_device_info_t info = {.size = sizeof info};
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_device_info info = {.size = sizeof info};
+    hd_lane *lane = conf_default_lane(runtime, 0);
     size_t most = 0;
     for (uint32_t i = 0; i < (CONF_TSAN ? 20 : 100); i++) {
         hd_buffer *buffer = NULL;
@@ -312,7 +312,7 @@ static void memory_is_reused(void **state)
             CONF_FILLED(buffer, 11999000, i, 1000);
         }
         hd_free(buffer);
-        CONF_OK(hd_device_info(runtime, 0, &info));
+        CONF_OK(hd_device_get_info(runtime, 0, &info));
         most = info.memory_mapped_bytes > most ? info.memory_mapped_bytes : most;
     }
     CONF_TRUE(most >= 12000000);
@@ -328,7 +328,7 @@ static void out_of_memory_is_an_error_and_passes(void **state)
         conf_close(runtime);
         skip(); /* would take all memory of a GPU that others may use */
     }
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     for (int round = 0; round < 3; round++) {
         hd_buffer *buffers[100], *none = NULL;
         int n = 0;
@@ -359,7 +359,7 @@ static void maps_pinned_memory(void **state)
     hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *pinned = NULL, *device = NULL;
     enum { words = 5000 };
     CONF_OK(hd_alloc_host(runtime, words * 4, &pinned));

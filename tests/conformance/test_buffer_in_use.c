@@ -78,7 +78,7 @@ static void frees_pinned_memory_while_in_use(void **state)
     hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *device = NULL;
     enum { size = 100000 };
     CONF_OK(hd_alloc(lane, size, &device));

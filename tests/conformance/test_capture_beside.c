@@ -147,7 +147,7 @@ static void opens(user *u)
 {
     (void)u;
     hd_runtime *second = conf_open(NULL); /* and everything that is done only once */
-    hd_lane *lane = hd_default_lane(second, 0);
+    hd_lane *lane = conf_default_lane(second, 0);
     hd_buffer *b = NULL;
     CONF_OK(hd_alloc(lane, 4096, &b));
     CONF_OK(hd_write(b, 0, "abcd", 4));
@@ -219,8 +219,8 @@ static void capture(program *p, int mode, unsigned value, void (*act)(user *u), 
 
 static void is_unharmed(hd_runtime *runtime)
 {
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, 0, &info));
     CONF_TRUE(!info.lost);
     CONF_EQUAL(info.losses, 0);
 }

@@ -22,7 +22,7 @@ static void works(hd_runtime *runtime)
 {
     conf_kernels k = conf_builtins(runtime);
     for (int d = 0; d < hd_device_count(runtime); d++) {
-        hd_lane *lane = hd_default_lane(runtime, d);
+        hd_lane *lane = conf_default_lane(runtime, d);
         hd_buffer *x = NULL;
         CONF_OK(hd_alloc(lane, bytes, &x));
         CONF_OK(conf_fill(lane, k, x, 0, words, 0x700u + (uint32_t)d, NULL));
@@ -110,8 +110,8 @@ static void with_copies_pending(void **state)
         hd_runtime *runtime = conf_open(round % 2 == 0 ? "host_peers=none" : "host_peers=all");
         int last = hd_device_count(runtime) - 1;
         hd_buffer *x = NULL, *y = NULL, *pinned = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), large, &x));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, last), large, &y));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), large, &x));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, last), large, &y));
         CONF_OK(hd_alloc_host(runtime, large, &pinned));
         CONF_OK(hd_write(x, 0, data, large));
         CONF_OK(hd_copy(y, 0, x, 0, large, NULL));
@@ -134,7 +134,7 @@ static void with_everything_alive(void **state)
     for (int round = 0; round < conf_rounds(5); round++) {
         hd_runtime *runtime = conf_open(NULL);
         hd_module *module = NULL;
-        CONF_OK(hd_builtin_module(runtime, &module));
+        CONF_OK(hd_module_get_builtin(runtime, &module));
         conf_kernels k = conf_builtins(runtime);
         for (int d = 0; d < hd_device_count(runtime); d++) {
             for (int i = 0; i < 20; i++) {
@@ -163,7 +163,7 @@ static void right_after_submitting(void **state)
     for (int round = 0; round < conf_rounds(40); round++) {
         hd_runtime *runtime = conf_open(NULL);
         conf_kernels k = conf_builtins(runtime);
-        hd_lane *lane = hd_default_lane(runtime, round % hd_device_count(runtime));
+        hd_lane *lane = conf_default_lane(runtime, round % hd_device_count(runtime));
         hd_buffer *x = NULL;
         CONF_OK(hd_alloc(lane, bytes, &x));
         switch (round % 4) {
@@ -230,7 +230,7 @@ static void a_hundred_times(void **state)
             works(runtime);
         } else if (i % 2 == 0) {
             hd_buffer *x = NULL;
-            CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
             CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
         }
         conf_close(runtime);
@@ -261,7 +261,7 @@ static void *lives_longer(void *argument)
     for (int stage = 0; stage < 2; stage++) {
         hd_runtime *runtime = stage == 0 ? shared.first : shared.second;
         int device = (int)value % hd_device_count(runtime);
-        hd_lane *lane = hd_default_lane(runtime, device);
+        hd_lane *lane = conf_default_lane(runtime, device);
         CONF_TRUE(lane != NULL);
         CONF_EQUAL(hd_lane_device(lane), device);
         conf_kernels k = conf_builtins(runtime);
@@ -341,7 +341,7 @@ static void by_another_thread(void **state)
         works(runtime);
         conf_slow slow;
         conf_slow_make(&slow, runtime, 0);
-        conf_slow_run(&slow, hd_default_lane(runtime, 0), NULL, 0, 5, NULL);
+        conf_slow_run(&slow, conf_default_lane(runtime, 0), NULL, 0, 5, NULL);
         pthread_t thread;
         CONF_EQUAL(pthread_create(&thread, NULL, closes, runtime), 0);
         pthread_join(thread, NULL);

@@ -301,7 +301,7 @@ static void from_a_callback(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *x = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
     CONF_OK(hd_memory_each(runtime, closes_it, runtime));
     CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
     CONF_FILLED(x, 0, 1, bytes);

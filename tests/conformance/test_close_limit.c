@@ -39,7 +39,7 @@ static void what_was_given_up_is_left(bool by_read)
         skip();
     }
     bool is_process = conf_is_process(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     wk_gate gate;
     uint32_t word = 0;
@@ -82,7 +82,7 @@ static void work_without_end_is_named(void **state)
     WK_NEED_KERNELS(runtime, k);
     bool is_process = conf_is_process(runtime);
     wk_gate gate;
-    wk_gate_shut(&gate, runtime, hd_default_lane(runtime, 0), k);
+    wk_gate_shut(&gate, runtime, conf_default_lane(runtime, 0), k);
     conf_close(runtime);
     says("the launch of kernel 'spin'");
     says("close_timeout=100");
@@ -102,7 +102,7 @@ static void a_driver_that_does_not_return(void **state)
         skip(); /* its worker is ended instead */
     }
     hd_buffer *x = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
     CONF_OK(hd_fill(x, 0, 0, bytes, NULL));
     CONF_OK(hd_buffer_wait(x, HD_WRITE, 60 * CONF_SECOND));
     conf_close(runtime);

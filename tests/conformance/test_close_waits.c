@@ -167,9 +167,9 @@ static void what_nobody_gives_back(void **state)
             skip();
         }
         w.call = waits[i].call;
-        w.lane = hd_default_lane(w.runtime, 0);
+        w.lane = conf_default_lane(w.runtime, 0);
         CONF_OK(hd_alloc(w.lane, bytes, &w.x));
-        CONF_OK(hd_alloc(hd_default_lane(w.runtime, 1), bytes, &w.there));
+        CONF_OK(hd_alloc(conf_default_lane(w.runtime, 1), bytes, &w.there));
         CONF_OK(w.call(&w)); /* what it needs at first is there */
         hd_free(w.got);
         CONF_OK(hd_lane_wait(w.lane, POOL_WAIT));
@@ -195,9 +195,9 @@ static void a_device_that_comes_back(void **state)
         conf_close(w.runtime);
         skip();
     }
-    hd_lane *second = hd_default_lane(w.runtime, 1);
+    hd_lane *second = conf_default_lane(w.runtime, 1);
     w.call = restart;
-    w.lane = hd_default_lane(w.runtime, 0);
+    w.lane = conf_default_lane(w.runtime, 0);
     CONF_OK(hd_alloc(w.lane, bytes, &w.x));
     CONF_OK(hd_alloc(second, bytes, &w.there));
     CONF_OK(hd_fill(w.there, 0, 0, bytes, NULL));

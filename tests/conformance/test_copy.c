@@ -431,7 +431,7 @@ typedef struct ferry {
 static void *ferries(void *argument)
 {
     const ferry *f = argument;
-    hd_lane *there = hd_default_lane(f->runtime, f->src), *here = hd_default_lane(f->runtime, f->dst);
+    hd_lane *there = conf_default_lane(f->runtime, f->src), *here = conf_default_lane(f->runtime, f->dst);
     hd_buffer *x[2] = {NULL}, *y[2] = {NULL};
     uint8_t *data = conf_memory(f->bytes), *got = conf_memory(f->bytes);
     conf_random r = {f->seed};

@@ -319,7 +319,7 @@ static void boxes_keep_the_order(void **state)
     for (int s = 0; s < 2; s++) {
         hd_runtime *runtime = conf_open_with("%s host_schedule=9", place_settings[s]);
         conf_kernels k = conf_builtins(runtime);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         enum { words = 1 << 18 };
         hd_buffer *x = place_alloc(runtime, PLACE_DEVICE, 4 * words), *y = place_alloc(runtime, PLACE_OTHER, 4 * words);
         hd_box box = matrix(400, 1000, 500, 1000); /* 500 * 1000 and 1000 * 1000 bytes */

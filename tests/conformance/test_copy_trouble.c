@@ -489,7 +489,7 @@ static void lose_one(const char *fault, int lost, bool kills)
     conf_pattern(data, sizes[2], 3);
     hd_buffer *far[2] = {NULL};
     for (int i = 0; i < 2; i++) {
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 2 + i), sizes[2], &far[i]));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 2 + i), sizes[2], &far[i]));
     }
     for (int round = 0; round < (kills ? 3 : 1); round++) {
         pthread_t ids[threads];
@@ -498,8 +498,8 @@ static void lose_one(const char *fault, int lost, bool kills)
         conf_failure_ends_program = true;
         for (int i = 0; i < threads; i++) {
             porter p = {.runtime = runtime, .bytes = sizes[i / 2], .moved = &moved};
-            CONF_OK(hd_alloc(hd_default_lane(runtime, 0), p.bytes, &p.src));
-            CONF_OK(hd_alloc(hd_default_lane(runtime, 1), p.bytes, &p.dst));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, 0), p.bytes, &p.src));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, 1), p.bytes, &p.dst));
             (void)hd_fill(p.src, 0, 7, p.bytes, NULL);
             porters[i] = p;
         }
@@ -524,14 +524,14 @@ static void lose_one(const char *fault, int lost, bool kills)
         CONF_OK(hd_copy(far[1], 0, far[0], 0, sizes[2], NULL));
         CONF_HOLDS(far[1], 0, data, sizes[2]);
         hd_buffer *near = NULL; /* the one that is left */
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 1 - lost), sizes[2], &near));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 1 - lost), sizes[2], &near));
         CONF_OK(hd_copy(near, 0, far[1], 0, sizes[2], NULL));
         CONF_HOLDS(near, 0, data, sizes[2]);
         if (kills) {
             wk_only_loss(runtime, lost);
             CONF_OK(hd_device_restart(runtime, lost));
             hd_buffer *again = NULL;
-            CONF_OK(hd_alloc(hd_default_lane(runtime, lost), sizes[2], &again));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, lost), sizes[2], &again));
             CONF_OK(hd_copy(again, 0, near, 0, sizes[2], NULL));
             CONF_HOLDS(again, 0, data, sizes[2]);
             hd_free(again);

@@ -38,7 +38,7 @@ typedef struct bystander {
 static void *goes_on(void *argument)
 {
     bystander *b = argument;
-    hd_lane *lane = hd_default_lane(b->runtime, b->device);
+    hd_lane *lane = conf_default_lane(b->runtime, b->device);
     conf_kernels k = conf_builtins(b->runtime);
     hd_buffer *x = NULL;
     uint32_t got[words];
@@ -93,8 +93,8 @@ static void an_illegal_address_costs_one_device(void **state)
         status = hd_wait(behind, 60 * CONF_SECOND);
         CONF_TRUE(status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_FAILED);
     }
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, lost, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, lost, &info));
     CONF_TRUE(info.lost);
     CONF_EQUAL(info.losses, 1);
     CONF_EQUAL(info.worker_pid, 0);
@@ -124,9 +124,9 @@ static void an_illegal_address_costs_one_device(void **state)
         CONF_TRUE(by.rounds >= 10);
         CONF_FILLED(pinned, 0, 6, bytes);
         for (int d = 0; d < count - 1; d++) {
-            CONF_OK(hd_device_info(runtime, d, &info));
+            CONF_OK(hd_device_get_info(runtime, d, &info));
             CONF_TRUE(!info.lost);
-            hd_lane *good = hd_default_lane(runtime, d);
+            hd_lane *good = conf_default_lane(runtime, d);
             hd_buffer *b = NULL;
             CONF_OK(hd_alloc(good, bytes, &b));
             CONF_OK(conf_fill(good, k, b, 0, words, 40 + (uint32_t)d, NULL));
@@ -146,7 +146,7 @@ static void an_illegal_address_costs_one_device(void **state)
         runtime = conf_open(NULL);
         CONF_EQUAL(hd_device_count(runtime), count);
         hd_buffer *b = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, lost), bytes, &b));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, lost), bytes, &b));
         CONF_OK(hd_fill(b, 0, 8, bytes, NULL));
         CONF_FILLED(b, 0, 8, bytes);
         conf_close(runtime);
@@ -161,7 +161,7 @@ static void a_stray_write_costs_one_device(void **state)
     NEED_LOSABLE(runtime);
     int lost = hd_device_count(runtime) - 1;
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, lost);
+    hd_lane *lane = conf_default_lane(runtime, lost);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, bytes, &x));
     hd_arg args[] = {hd_out(x), hd_u64(UINT64_C(1) << 38), hd_u32(0)};
@@ -173,8 +173,8 @@ static void a_stray_write_costs_one_device(void **state)
     CONF_FAILS(hd_fill(x, 0, 3, bytes, NULL), HD_ERROR_DEVICE_LOST);
     if (lost > 0 && conf_isolates(runtime)) {
         hd_buffer *b = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &b));
-        CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, b, 0, words, 5, NULL));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &b));
+        CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, b, 0, words, 5, NULL));
         CONF_FILLED(b, 0, 5, bytes);
     }
     conf_close(runtime);
@@ -194,7 +194,7 @@ static void all_devices_are_lost(void **state)
     int count = hd_device_count(runtime);
     hd_ticket bad[64];
     for (int d = 0; d < count; d++) {
-        hd_lane *lane = hd_default_lane(runtime, d);
+        hd_lane *lane = conf_default_lane(runtime, d);
         hd_buffer *x = NULL, *total = NULL;
         CONF_OK(hd_alloc(lane, bytes, &x));
         CONF_OK(hd_alloc(lane, 64, &total));
@@ -222,7 +222,7 @@ static void a_fatal_code_is_a_lost_device(void **state)
     for (int i = 0; i < 3; i++) {
         hd_runtime *runtime = conf_open(faults[i]);
         conf_kernels k = conf_builtins(runtime);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL;
         hd_ticket ticket;
         CONF_OK(hd_alloc(lane, bytes, &x));

@@ -58,8 +58,8 @@ static void a_failed_launch_has_an_address(void **state)
     CONF_TRUE(strstr(error.operation, "launch") != NULL || strcmp(error.operation, "cuLaunchKernel") == 0);
     hd_status status = hd_lane_wait(f.lane, 60 * CONF_SECOND);
     CONF_FAILS(status, HD_ERROR_FAILED);
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(f.runtime, 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(f.runtime, 0, &info));
     CONF_TRUE(!info.lost);
     conf_close(f.runtime);
 }
@@ -267,7 +267,7 @@ static void failed_copies_do_not_stop_copies(void **state)
                                          "fault=cuMemsetD32Async:2=1",  "fault=cuMemcpyPeerAsync:2=1"};
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         hd_runtime *runtime = conf_open(faults[i]);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL, *y = NULL;
         uint32_t data[words], got[words];
         conf_pattern(data, bytes, i);
@@ -307,7 +307,7 @@ static void failing_allocations_say_why(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuMemCreate:3+=2 host_memory=256M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *buffers[60];
     int n = 0;
     hd_status status = HD_OK;

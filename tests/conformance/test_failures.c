@@ -15,7 +15,7 @@ static void no_failure_is_forgotten(void **state)
     (void)state;
     enum { n = 40 };
     hd_runtime *runtime = conf_open("fault=cuMemcpyHtoDAsync:1+=1");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x[n];
     static const uint8_t data[bytes];
     uint8_t got[64];
@@ -130,10 +130,10 @@ static void completion_without_words(void **state)
     hd_runtime *runtime = conf_open("fault=cuMemsetD32Async:1+=1"); /* so no hd_fill here */
     CONF_NEED_DEVICES(runtime, 2);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *a = hd_default_lane(runtime, 0);
+    hd_lane *a = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(a, 4 * many, &x));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 1), 4 * many, &y));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 1), 4 * many, &y));
     for (uint32_t i = 0; i < 10; i++) {
         hd_ticket ticket;
         CONF_OK(conf_fill(a, k, x, 0, many, i, NULL));
@@ -163,7 +163,7 @@ static void many_threads_read_much(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *x = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), large, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), large, &x));
     CONF_OK(hd_fill(x, 0, 0x55555555u, large, NULL));
     pthread_t threads[n_readers];
     for (int i = 0; i < n_readers; i++) {
@@ -183,10 +183,10 @@ static void *uses_two_runtimes(void *argument)
 {
     hd_runtime *a = NULL, *b = NULL;
     const hd_options options = {sizeof options, argument};
-    bool good = hd_open(&options, &a) == HD_OK && hd_open(&options, &b) == HD_OK && hd_default_lane(a, 0) &&
-                hd_default_lane(b, 0);
+    bool good = hd_open(&options, &a) == HD_OK && hd_open(&options, &b) == HD_OK && conf_default_lane(a, 0) &&
+                conf_default_lane(b, 0);
     hd_close(b);
-    good = good && hd_default_lane(a, 0) != NULL;
+    good = good && conf_default_lane(a, 0) != NULL;
     hd_close(a);
     return good ? argument : NULL;
 }
@@ -208,7 +208,7 @@ static void stale_handles_stay_stale(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *first = NULL, *x = NULL;
     CONF_OK(hd_alloc(lane, 64, &first));
     hd_free(first);

@@ -289,7 +289,7 @@ static void allocate(traffic *t, int b)
     if (device < 0) {
         CONF_OK(hd_alloc_host(t->runtime, buffer_bytes, &t->buffers[b]));
     } else {
-        CONF_OK(hd_alloc(hd_default_lane(t->runtime, device), buffer_bytes, &t->buffers[b]));
+        CONF_OK(hd_alloc(conf_default_lane(t->runtime, device), buffer_bytes, &t->buffers[b]));
     }
     fill(t, b, 0, quarters);
 }

@@ -103,11 +103,11 @@ static void scenario(outcome *o)
         return;
     }
     int last = hd_device_count(runtime) - 1;
-    hd_lane *a = NULL, *b = NULL, *c = NULL, *mine = hd_default_lane(runtime, 0);
+    hd_lane *a = NULL, *b = NULL, *c = NULL, *mine = conf_default_lane(runtime, 0);
     if (mine == NULL) {
         hd_error error = {.size = sizeof error};
         hd_last_error(&error);
-        step(o, error.status, "hd_default_lane");
+        step(o, error.status, "hd_lane_get_default");
     }
     STEP(hd_lane_create(runtime, 0, &a));
     STEP(hd_lane_create(runtime, 0, &b));
@@ -126,15 +126,15 @@ static void scenario(outcome *o)
     STEP(hd_alloc_host(runtime, large, &pinned));
     hd_module *builtin = NULL, *module = NULL;
     hd_kernel *fill = NULL, *copy = NULL, *add = NULL;
-    if (STEP(hd_builtin_module(runtime, &builtin))) {
+    if (STEP(hd_module_get_builtin(runtime, &builtin))) {
         STEP(hd_kernel_get(builtin, "hd_fill_u32", &fill));
         STEP(hd_kernel_get(builtin, "hd_copy_u32", &copy));
     }
     if (kernel_file != NULL && STEP(hd_module_load(runtime, kernel_file, kernel_file_size, &module))) {
         STEP(hd_kernel_get(module, "add_one", &add));
     }
-    hd_device_info_t info = {.size = sizeof info};
-    STEP(hd_device_info(runtime, last, &info));
+    hd_device_info info = {.size = sizeof info};
+    STEP(hd_device_get_info(runtime, last, &info));
 
     /* work: `x_ok` and the like say that all of what made the content was accepted */
     hd_dims grid = conf_grid(words, 128), block = {128, 1, 1};

@@ -44,9 +44,9 @@ static void make(parent *p, const char *settings)
     p->kernel = p->k.fill;
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
     int last = hd_device_count(p->runtime) - 1;
-    CONF_OK(hd_builtin_module(p->runtime, &p->module));
+    CONF_OK(hd_module_get_builtin(p->runtime, &p->module));
     CONF_OK(hd_lane_create(p->runtime, last, &p->lane));
-    p->mine = hd_default_lane(p->runtime, last);
+    p->mine = conf_default_lane(p->runtime, last);
     CONF_OK(hd_alloc(p->lane, bytes, &p->x));
     CONF_OK(hd_alloc_with(p->lane, bytes, &keep, &p->kept));
     CONF_OK(hd_alloc_host(p->runtime, bytes, &p->pinned));
@@ -70,28 +70,28 @@ static void all_is_refused(parent *p)
     hd_buffer *buffer = NULL;
     hd_module *module = NULL;
     hd_kernel *kernel = NULL;
-    hd_device_info_t info = {.size = sizeof info};
+    hd_device_info info = {.size = sizeof info};
     hd_device_loss loss = {.size = sizeof loss};
     hd_runtime_info about = {.size = sizeof about};
     hd_option_info option = {.size = sizeof option};
     hd_device_stats stats = {.size = sizeof stats};
     CONF_EQUAL(hd_device_count(p->runtime), 0);
-    CONF_FAILS(hd_device_info(p->runtime, 0, &info), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_device_get_info(p->runtime, 0, &info), HD_ERROR_HANDLE);
     CONF_FAILS(hd_loss_descriptor(p->runtime, &descriptor), HD_ERROR_HANDLE);
     CONF_FAILS(hd_loss_next(p->runtime, &loss), HD_ERROR_HANDLE);
     CONF_FAILS(hd_device_restart(p->runtime, 0), HD_ERROR_HANDLE);
     CONF_FAILS(hd_runtime_get_info(p->runtime, &about), HD_ERROR_HANDLE);
-    CONF_FAILS(hd_option_get(p->runtime, 0, &option), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_option_get_info(p->runtime, 0, &option), HD_ERROR_HANDLE);
     CONF_FAILS(hd_device_get_stats(p->runtime, 0, &stats), HD_ERROR_HANDLE);
 
-    CONF_TRUE(hd_default_lane(p->runtime, 0) == NULL);
+    CONF_TRUE(conf_default_lane(p->runtime, 0) == NULL);
     CONF_FAILS(HD_ERROR_HANDLE, HD_ERROR_HANDLE);
     CONF_FAILS(hd_lane_create(p->runtime, 0, &lane), HD_ERROR_HANDLE);
     hd_lane *lanes[] = {p->lane, p->mine};
     for (int i = 0; i < 2; i++) {
         CONF_EQUAL(hd_lane_device(lanes[i]), -1);
         CONF_EQUAL(hd_lane_number(lanes[i]), -1);
-        CONF_TRUE(hd_lane_ticket(lanes[i]).lane == NULL);
+        CONF_TRUE(conf_lane_ticket(lanes[i]).lane == NULL);
         CONF_FAILS(hd_lane_wait(lanes[i], HD_FOREVER), HD_ERROR_HANDLE);
         CONF_FAILS(hd_lane_reset(lanes[i], HD_FOREVER), HD_ERROR_HANDLE);
         CONF_FAILS(hd_alloc(lanes[i], bytes, &buffer), HD_ERROR_HANDLE);
@@ -121,7 +121,7 @@ static void all_is_refused(parent *p)
         CONF_FAILS(hd_fill(b, 0, 1, 4, &ticket), HD_ERROR_HANDLE);
         hd_free(b);
     }
-    CONF_FAILS(hd_builtin_module(p->runtime, &module), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_module_get_builtin(p->runtime, &module), HD_ERROR_HANDLE);
     CONF_FAILS(hd_module_load(p->runtime, "x", 1, &module), HD_ERROR_HANDLE);
     CONF_FAILS(hd_kernel_get(p->module, "hd_fill_u32", &kernel), HD_ERROR_HANDLE);
     hd_module_unload(p->module);
@@ -409,10 +409,10 @@ static void *submits(void *argument)
 {
     submitter *s = argument;
     conf_kernels k = conf_builtins(s->runtime);
-    hd_lane *lane = hd_default_lane(s->runtime, s->device);
+    hd_lane *lane = conf_default_lane(s->runtime, s->device);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(lane, bytes, &x));
-    CONF_OK(hd_alloc(hd_default_lane(s->runtime, 0), bytes, &y));
+    CONF_OK(hd_alloc(conf_default_lane(s->runtime, 0), bytes, &y));
     for (uint32_t i = 0; !atomic_load(s->stop); i++) {
         hd_buffer *z = NULL;
         CONF_OK(hd_alloc(lane, bytes, &z));

@@ -344,13 +344,13 @@ static void launching_into_a_lane_that_is_destroyed(void **state)
         CONF_OK(hd_lane_create(now.runtime, 0, &passing));
         CONF_OK(hd_alloc(passing, SIZE, &x));
         int number = hd_lane_number(passing);
-        uint64_t before = hd_lane_ticket(passing).sequence;
+        uint64_t before = conf_lane_ticket(passing).sequence;
         hd_ticket ticket = {NULL, 7};
         at_next_launch(passing, is_destroyed_and_somebody_elses);
         CONF_FAILS(wk_add_one(passing, now.kernels, i % 2 ? x : now.behind, 16, &ticket), HD_ERROR_HANDLE);
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
         CONF_EQUAL(hd_lane_number(elses), number);
-        CONF_EQUAL(hd_lane_ticket(elses).sequence, before);
+        CONF_EQUAL(conf_lane_ticket(elses).sequence, before);
         hd_free(x);
         hd_lane_destroy(elses);
     }

@@ -37,7 +37,7 @@ static hd_status of_two_kernels(scene *s, int i)
 /* Each launch needs an event of another lane. */
 static hd_status launch_behind_waits(scene *s, int i)
 {
-    hd_lane *other = hd_default_lane(s->runtime, 0);
+    hd_lane *other = conf_default_lane(s->runtime, 0);
     return add_one(s, i % 2 ? s->full : other);
 }
 

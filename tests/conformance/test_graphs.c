@@ -317,7 +317,7 @@ static void make_item(conf_random *r, int at)
             lane = some_lane(r);
         } while (hd_lane_device(lane) != x->device && !conf_chance(r, 10));
         if (hd_lane_device(lane) != x->device) {
-            lane = hd_default_lane(w.runtime, x->device);
+            lane = conf_default_lane(w.runtime, x->device);
         }
         CONF_OK(hd_alloc(lane, x->bytes, &x->buffer));
     }
@@ -331,7 +331,7 @@ static void make_item(conf_random *r, int at)
         note(at, 0, x->bytes, "first: hd_fill, word %08x", word);
         fill_model(at, all, word);
     } else if (x->bytes % 4 == 0 && x->device >= 0 && conf_chance(r, 60)) {
-        hd_lane *lane = hd_default_lane(w.runtime, x->device);
+        hd_lane *lane = conf_default_lane(w.runtime, x->device);
         uint32_t word = some_word(r, x);
         for (int i = 0; i < w.n_lanes; i++) {
             lane = hd_lane_device(w.lanes[i]) == x->device && conf_chance(r, 60) ? w.lanes[i] : lane;
@@ -472,10 +472,10 @@ static void open_world(const char *settings)
     w.devices = hd_device_count(w.runtime) < most_devices ? hd_device_count(w.runtime) : most_devices;
     w.k = conf_builtins(w.runtime);
     for (int d = 0; d < w.devices; d++) {
-        hd_device_info_t info = {.size = sizeof info};
-        CONF_OK(hd_device_info(w.runtime, d, &info));
+        hd_device_info info = {.size = sizeof info};
+        CONF_OK(hd_device_get_info(w.runtime, d, &info));
         w.peers[d] = info.peers;
-        CONF_OK(hd_alloc(hd_default_lane(w.runtime, d), zeros * 4, &w.zeros[d]));
+        CONF_OK(hd_alloc(conf_default_lane(w.runtime, d), zeros * 4, &w.zeros[d]));
         CONF_OK(hd_fill(w.zeros[d], 0, 0, zeros * 4, NULL));
     }
 }

@@ -15,8 +15,8 @@ static void facts_of_lanes(void **state)
     hd_runtime *runtime = conf_open(NULL);
     int count = hd_device_count(runtime);
     for (int d = 0; d < count; d++) {
-        hd_lane *mine = hd_default_lane(runtime, d), *a = NULL, *b = NULL;
-        CONF_TRUE(mine != NULL && hd_default_lane(runtime, d) == mine);
+        hd_lane *mine = conf_default_lane(runtime, d), *a = NULL, *b = NULL;
+        CONF_TRUE(mine != NULL && conf_default_lane(runtime, d) == mine);
         CONF_OK(hd_lane_create(runtime, d, &a));
         CONF_OK(hd_lane_create(runtime, d, &b));
         CONF_TRUE(a != b && a != mine && b != mine);
@@ -26,12 +26,12 @@ static void facts_of_lanes(void **state)
         CONF_TRUE(hd_lane_number(a) != hd_lane_number(b) && hd_lane_number(a) != hd_lane_number(mine));
         CONF_OK(hd_lane_wait(a, 0)); /* nothing in it: done */
         CONF_OK(hd_lane_wait(mine, HD_FOREVER));
-        hd_ticket ticket = hd_lane_ticket(a);
+        hd_ticket ticket = conf_lane_ticket(a);
         CONF_TRUE(hd_done(ticket));
         CONF_OK(hd_wait(ticket, 0));
         CONF_OK(hd_lane_reset(a, HD_FOREVER)); /* nothing failed: no harm */
         hd_lane_destroy(mine);                 /* a default lane: ignored */
-        CONF_TRUE(hd_default_lane(runtime, d) == mine);
+        CONF_TRUE(conf_default_lane(runtime, d) == mine);
         CONF_EQUAL(hd_lane_device(mine), d);
         hd_lane_destroy(a);
         hd_lane_destroy(a); /* a bad handle now */
@@ -39,7 +39,7 @@ static void facts_of_lanes(void **state)
         CONF_EQUAL(hd_lane_number(a), -1);
         CONF_FAILS(hd_lane_wait(a, 0), HD_ERROR_HANDLE);
         CONF_FAILS(hd_lane_reset(a, 0), HD_ERROR_HANDLE);
-        ticket = hd_lane_ticket(a);
+        ticket = conf_lane_ticket(a);
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 0);
         hd_buffer *buffer = NULL;
         CONF_FAILS(hd_alloc(a, 64, &buffer), HD_ERROR_HANDLE);
@@ -62,9 +62,9 @@ static void *takes_default_lanes(void *argument)
 {
     default_lanes *shared = argument;
     int me = atomic_fetch_add(&shared->next, 1);
-    shared->lanes[me] = hd_default_lane(shared->runtime, 0);
+    shared->lanes[me] = conf_default_lane(shared->runtime, 0);
     CONF_TRUE(shared->lanes[me] != NULL);
-    CONF_TRUE(hd_default_lane(shared->runtime, 0) == shared->lanes[me]);
+    CONF_TRUE(conf_default_lane(shared->runtime, 0) == shared->lanes[me]);
     pthread_barrier_wait(&shared->barrier); /* all alive at once */
     return NULL;
 }
@@ -105,7 +105,7 @@ typedef struct ending {
 static void *ends_with_work(void *argument)
 {
     ending *e = argument;
-    hd_lane *lane = hd_default_lane(e->runtime, 0);
+    hd_lane *lane = conf_default_lane(e->runtime, 0);
     CONF_TRUE(lane != NULL);
     if (e->ms > 0) {
         conf_slow_run(e->slow, lane, NULL, e->offset % 4096, e->ms, NULL);
@@ -123,7 +123,7 @@ static void threads_end_while_their_lane_works(void **state)
     conf_slow_make(&slow, runtime, 0);
     enum { rounds = CONF_TSAN ? 40 : 80, at_once = 4 };
     hd_buffer *buffer = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), rounds * at_once * 4, &buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), rounds * at_once * 4, &buffer));
     CONF_OK(hd_fill(buffer, 0, 0xffffffffu, rounds * at_once * 4, NULL));
     static ending endings[rounds * at_once];
     for (int r = 0; r < rounds; r++) {
@@ -164,7 +164,7 @@ static void lanes_are_made_and_given_back_many_times(void **state)
     conf_kernels k = conf_builtins(runtime);
     enum { many = CONF_TSAN ? 300 : 1000 };
     hd_buffer *buffer = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), many * 4, &buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), many * 4, &buffer));
     CONF_OK(hd_fill(buffer, 0, 0xffffffffu, many * 4, NULL));
     static hd_ticket tickets[many];
     for (uint32_t i = 0; i < many; i++) {
@@ -314,7 +314,7 @@ static void tickets_are_done_in_order(void **state)
             CONF_TRUE(tickets[i].sequence > tickets[i - 1].sequence);
         }
     }
-    hd_ticket all = hd_lane_ticket(lane);
+    hd_ticket all = conf_lane_ticket(lane);
     CONF_TRUE(all.sequence >= tickets[39].sequence);
     int done = 0;
     while (done < 40) {
@@ -362,7 +362,7 @@ static void many_threads_wait_for_one_ticket(void **state)
     conf_slow_make(&slow, runtime, 0);
     for (int round = 0; round < 10; round++) {
         hd_ticket ticket;
-        conf_slow_run(&slow, hd_default_lane(runtime, 0), NULL, 0, round, &ticket);
+        conf_slow_run(&slow, conf_default_lane(runtime, 0), NULL, 0, round, &ticket);
         pthread_t threads[8];
         crowd crowds[8];
         for (int i = 0; i < 8; i++) {

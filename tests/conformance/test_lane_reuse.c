@@ -31,8 +31,8 @@ static void a_late_failure_is_the_former_owners(void **state)
     static hd_lane *lanes[lanes_most];
     hd_buffer *x = NULL, *y = NULL;
     hd_ticket failing, good;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &y));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &y));
     int made = take_all(runtime, lanes);
     hd_lane *lane = lanes[made - 1];
     CONF_OK(conf_fill(lane, k, x, 0, 4, 1, NULL));
@@ -60,9 +60,9 @@ static void what_the_former_owner_read_still_fails(void **state)
     conf_kernels k = conf_builtins(runtime);
     static hd_lane *lanes[lanes_most];
     hd_buffer *x = NULL, *y = NULL, *z = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &y));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &z));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &y));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &z));
     int made = take_all(runtime, lanes);
     hd_lane *writer = lanes[made - 2], *reader = lanes[made - 1];
     CONF_OK(conf_fill(writer, k, y, 0, 4, 1, NULL));
@@ -120,7 +120,7 @@ static void copies_do_not_take_lanes_of_the_program(void **state)
     hd_ticket ticket;
     hd_buffer **all[] = {&from, &to, &other};
     for (int i = 0; i < 3; i++) {
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), large, all[i]));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), large, all[i]));
         CONF_OK(hd_fill(*all[i], 0, 7, large, NULL));
         CONF_OK(hd_buffer_wait(*all[i], HD_READ_WRITE, 60 * CONF_SECOND));
     }
@@ -149,8 +149,8 @@ static void *is_one_of_many(void *argument)
 {
     const member *me = argument;
     crowd *all = me->all;
-    hd_lane *lane = hd_default_lane(all->runtime, 0);
-    CONF_TRUE(lane != NULL && hd_default_lane(all->runtime, 0) == lane);
+    hd_lane *lane = conf_default_lane(all->runtime, 0);
+    CONF_TRUE(lane != NULL && conf_default_lane(all->runtime, 0) == lane);
     all->lanes[me->number] = lane;
     pthread_barrier_wait(&all->start); /* all alive at once */
     hd_lane_destroy(lane);             /* a default lane: ignored */

@@ -43,13 +43,30 @@ static void bench_end(bench *b)
 static hd_status try_launch(bench *b, hd_kernel *kernel, hd_dims grid, hd_dims block, size_t shared, const hd_arg *args,
                             size_t n)
 {
-    hd_ticket ticket = {NULL, 123}, before = hd_lane_ticket(b->lane);
+    hd_ticket ticket = {NULL, 123}, before = conf_lane_ticket(b->lane);
     hd_status status = hd_launch(b->lane, kernel, grid, block, shared, args, n, &ticket);
     if (status != HD_OK) {
         CONF_TRUE(ticket.lane == NULL && ticket.sequence == 123);
-        CONF_EQUAL(hd_lane_ticket(b->lane).sequence, before.sequence);
+        CONF_EQUAL(conf_lane_ticket(b->lane).sequence, before.sequence);
     }
     return status;
+}
+
+/* Extents that are left out at the end are 1. */
+static void missing_extents_are_one(void **state)
+{
+    (void)state;
+    bench b;
+    bench_make(&b);
+    hd_arg args[] = {hd_out(b.y), hd_u64(elements), hd_u32(7)};
+    for (uint32_t i = 0; i < 4; i++) {
+        hd_dims grid = {(elements + 127) / 128, i & 1, 0}, block = {128, i >> 1, 0};
+        args[2] = hd_u32(100 + i);
+        CONF_OK(try_launch(&b, b.k.fill, grid, block, 0, args, 3));
+        CONF_FILLED(b.y, 0, 100 + i, elements * 4);
+    }
+    CONF_OK(hd_fill(b.y, 0, conf_bits(0), elements * 4, NULL)); /* as it was */
+    bench_end(&b);
 }
 
 static void refuses_wrong_dims(void **state)
@@ -59,13 +76,13 @@ static void refuses_wrong_dims(void **state)
     bench_make(&b);
     hd_arg args[] = {hd_out(b.y), hd_u64(elements), hd_u32(7)};
     hd_dims one = {1, 1, 1};
-    static const hd_dims zeros[] = {{0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {0, 0, 0}};
+    static const hd_dims zeros[] = {{0, 1, 1}, {1, 0, 1}, {0, 2, 0}, {0, 0, 0}};
     for (int i = 0; i < 4; i++) {
         CONF_FAILS(try_launch(&b, b.k.fill, zeros[i], one, 0, args, 3), HD_ERROR_ARGUMENT);
         CONF_FAILS(try_launch(&b, b.k.fill, one, zeros[i], 0, args, 3), HD_ERROR_ARGUMENT);
     }
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(b.runtime, 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(b.runtime, 0, &info));
     uint32_t most = (uint32_t)info.max_threads_per_block;
     CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(most + 1, 1, 1), 0, args, 3), HD_ERROR_LIMIT);
     CONF_FAILS(try_launch(&b, b.k.fill, one, conf_dims(most, 2, 1), 0, args, 3), HD_ERROR_LIMIT);
@@ -166,8 +183,8 @@ static void finds_kernels_by_name(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_module *module = NULL, *again = NULL;
-    CONF_OK(hd_builtin_module(runtime, &module));
-    CONF_OK(hd_builtin_module(runtime, &again));
+    CONF_OK(hd_module_get_builtin(runtime, &module));
+    CONF_OK(hd_module_get_builtin(runtime, &again));
     CONF_TRUE(module == again);
     hd_kernel *kernel = NULL, *same = NULL;
     CONF_OK(hd_kernel_get(module, "hd_sum_f32", &kernel));
@@ -217,7 +234,7 @@ static void fill_copy_and_axpy(void **state)
     conf_kernels k = conf_builtins(runtime);
     static const uint64_t counts[] = {1, 31, 32, 127, 128, 129, 1000, 65537, 1000003};
     for (int d = 0; d < hd_device_count(runtime) && d < 2; d++) {
-        hd_lane *lane = hd_default_lane(runtime, d);
+        hd_lane *lane = conf_default_lane(runtime, d);
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             uint64_t n = counts[c];
             size_t all = (n + 5) * 4; /* the rest must stay */
@@ -252,7 +269,7 @@ static void matmul(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, hd_device_count(runtime) - 1);
+    hd_lane *lane = conf_default_lane(runtime, hd_device_count(runtime) - 1);
     static const uint32_t shapes[][3] = {{1, 1, 1},     {32, 32, 32}, {33, 31, 65}, {1, 100, 7},  {100, 1, 33},
                                          {64, 96, 128}, {7, 130, 1},  {65, 66, 67}, {97, 45, 200}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -287,7 +304,7 @@ static void sum(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static const uint64_t counts[] = {1, 2, 255, 256, 257, 1000, 100003};
     static const uint32_t blocks[] = {1, 2, 7, 100};
     hd_buffer *total = NULL;
@@ -320,6 +337,7 @@ int main(void)
 {
     conf_begin("test_launch");
     const struct CMUnitTest tests[] = {
+        CONF_CASE(missing_extents_are_one),
         CONF_CASE(refuses_wrong_dims),
         CONF_CASE(refuses_wrong_arguments),
         CONF_CASE(finds_kernels_by_name),

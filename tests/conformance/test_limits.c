@@ -31,12 +31,12 @@ static int work(hd_runtime *runtime)
     hd_buffer *device, *pinned;
     hd_module *module;
     hd_kernel *kernel;
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     uint32_t *words = malloc(BYTES);
     hd_status status = lane && words ? HD_OK : HD_ERROR_HOST_MEMORY;
     status = status ? status : hd_alloc(lane, BYTES, &device);
     status = status ? status : hd_alloc_host(runtime, BYTES, &pinned);
-    status = status ? status : hd_builtin_module(runtime, &module);
+    status = status ? status : hd_module_get_builtin(runtime, &module);
     status = status ? status : hd_kernel_get(module, "hd_fill_u32", &kernel);
     if (status == HD_OK) {
         const hd_arg args[] = {hd_out(device), hd_u64(BYTES / 4), hd_u32(77)};

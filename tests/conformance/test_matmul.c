@@ -19,7 +19,7 @@ static void every_type_and_size(void **state)
                     continue; /* each size with some types, each type with some sizes */
                 }
                 shapes s = plain(sizes[i][0], sizes[i][1], sizes[i][2]);
-                hd_lane *lane = hd_default_lane(runtime, 0);
+                hd_lane *lane = conf_default_lane(runtime, 0);
                 try_one(lane, mm_types[t], &s, rows, 1, 0, i, ways[way]);
                 try_one(lane, mm_types[t], &s, rows, -0.75, 1.25, i + 100, ways[way]);
             }
@@ -38,7 +38,7 @@ static void every_layout(void **state)
             const mm_layout layout[3] = {(mm_layout)(i % MM_LAYOUTS), (mm_layout)(i / MM_LAYOUTS % MM_LAYOUTS),
                                          (mm_layout)(i / MM_LAYOUTS / MM_LAYOUTS)};
             shapes s = i % 5 == 0 ? plain(70, 66, 90) : plain(19, 23, 29);
-            try_one(hd_default_lane(runtime, 0), mm_types[i % MM_TYPES], &s, layout, 1, i % 3 * 0.5, (uint64_t)i,
+            try_one(conf_default_lane(runtime, 0), mm_types[i % MM_TYPES], &s, layout, 1, i % 3 * 0.5, (uint64_t)i,
                     ways[way]);
         }
         conf_close(runtime);
@@ -79,7 +79,7 @@ static void every_kind_of_batch(void **state)
         for (size_t i = 0; runtime != NULL && i < sizeof cases / sizeof cases[0]; i++) {
             bool many = cases[i].a[0] >= 70000 && CONF_TSAN; /* 70000 products a time, slowly */
             for (size_t l = 0; l < (many ? 1 : sizeof layouts / sizeof layouts[0]); l++) {
-                try_one(hd_default_lane(runtime, 0), mm_types[(i + l) % MM_TYPES], &cases[i], layouts[l], 1,
+                try_one(conf_default_lane(runtime, 0), mm_types[(i + l) % MM_TYPES], &cases[i], layouts[l], 1,
                         l % 2 == 1 ? -1.5 : 0, i * 10 + l, ways[way]);
             }
         }
@@ -96,7 +96,7 @@ static void permuted_batches(void **state)
         if (runtime == NULL) {
             continue;
         }
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         for (int i = 0; i < 6; i++) {
             conf_random r = {(uint64_t)i};
             const uint64_t sa[] = {3, 4, 9, 7}, sb[] = {3, 4, 7, 11}, sc[] = {3, 4, 9, 11};
@@ -141,7 +141,7 @@ static void what_is_not_looked_at_does_not_matter(void **state)
         for (int i = 0; runtime != NULL && i < MM_TYPES * 3; i++) {
             conf_random r = {(uint64_t)i};
             hd_type type = mm_types[i / 3];
-            hd_lane *lane = hd_default_lane(runtime, 0);
+            hd_lane *lane = conf_default_lane(runtime, 0);
             const uint64_t sa[] = {20, 30}, sb[] = {30, 40}, sc[] = {20, 40};
             mm_operand a = mm_make(type, 2, sa, MM_ROWS, 0, &r), b = mm_make(type, 2, sb, MM_COLUMNS, 0, &r);
             mm_operand c = mm_make(type, 2, sc, MM_ROWS, 0, &r);
@@ -177,7 +177,7 @@ static void what_is_no_number_stays_none(void **state)
         for (int i = 0; runtime != NULL && i < MM_TYPES * 3; i++) {
             conf_random r = {(uint64_t)i};
             hd_type type = mm_types[i / 3];
-            hd_lane *lane = hd_default_lane(runtime, 0);
+            hd_lane *lane = conf_default_lane(runtime, 0);
             const uint64_t sa[] = {33, 17}, sb[] = {17, 21}, sc[] = {33, 21};
             mm_operand a = mm_make(type, 2, sa, MM_ROWS, 0, &r), b = mm_make(type, 2, sb, MM_ROWS, 0, &r);
             mm_operand c = mm_make(type, 2, sc, MM_ROWS, 0, &r);
@@ -201,7 +201,7 @@ static void factors_of_nothing_have_any_strides(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     conf_random r = {3};
     const uint64_t shape[] = {3, 5, 16, 24};
     mm_operand c = mm_make(HD_TYPE_F32, 4, shape, MM_ROWS, 0, &r);
@@ -228,7 +228,7 @@ static void products_of_nothing(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static const mm_layout rows[3] = {MM_ROWS, MM_COLUMNS, MM_ROWS};
     static const shapes none[] = {{2, 2, 2, {0, 3}, {3, 4}, {0, 4}},
                                   {2, 2, 2, {2, 3}, {3, 0}, {2, 0}},

@@ -13,12 +13,12 @@ static void bad_arguments_are_refused(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL), *another = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *y = NULL, *z = NULL, *foreign = NULL;
     CONF_OK(hd_alloc(lane, 4096, &x));
     CONF_OK(hd_alloc(lane, 4096, &y));
     CONF_OK(hd_alloc(lane, 4096, &z));
-    CONF_OK(hd_alloc(hd_default_lane(another, 0), 4096, &foreign));
+    CONF_OK(hd_alloc(conf_default_lane(another, 0), 4096, &foreign));
     CONF_OK(hd_fill(z, 0, 77, 4096, NULL));
     hd_tensor a = tensor(x, HD_TYPE_F32, 3, 5), b = tensor(y, HD_TYPE_F32, 5, 4), c = tensor(z, HD_TYPE_F32, 3, 4);
     hd_ticket ticket = {NULL, 9};
@@ -61,10 +61,11 @@ static void bad_arguments_are_refused(void **state)
     hd_free(freed);
     WITH(b.buffer = freed, HD_ERROR_HANDLE, "b");
     CONF_TRUE(ticket.lane == NULL && ticket.sequence == 9);
-    char name[64];
-    CONF_FAILS(hd_matmul_library(NULL, name, sizeof name, NULL, 0), HD_ERROR_HANDLE);
-    CONF_FAILS(hd_matmul_library(lane, NULL, 0, NULL, 0), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_matmul_library(lane, name, 0, NULL, 0), HD_ERROR_ARGUMENT);
+    hd_matmul_info info = {.size = sizeof info};
+    CONF_FAILS(hd_matmul_get_info(NULL, &info), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_matmul_get_info(lane, NULL), HD_ERROR_ARGUMENT);
+    info.size = 0;
+    CONF_FAILS(hd_matmul_get_info(lane, &info), HD_ERROR_ARGUMENT);
     CONF_FILLED(z, 0, 77, 4096);
     CONF_OK(hd_fill(x, 0, 0, 4096, NULL));
     CONF_OK(hd_fill(y, 0, 0, 4096, NULL));
@@ -80,7 +81,7 @@ static void parts_of_one_buffer(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     enum { N = 24 };
     float x[N * 3 * N], got[N * 3 * N];
     conf_random r = {1};
@@ -122,11 +123,11 @@ static void a_buffer_out_of_reach_is_refused(void **state)
         conf_close(runtime);
         skip();
     }
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *here = NULL, *there = NULL, *out = NULL;
     CONF_OK(hd_alloc(lane, 4096, &here));
     CONF_OK(hd_alloc(lane, 4096, &out));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 1), 4096, &there));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 1), 4096, &there));
     CONF_OK(hd_fill(out, 0, 5, 4096, NULL));
     hd_tensor a = tensor(here, HD_TYPE_F64, 8, 8), b = tensor(there, HD_TYPE_F64, 8, 8),
               c = tensor(out, HD_TYPE_F64, 8, 8);
@@ -145,14 +146,12 @@ static void libraries_are_named_or_their_lack_explained(void **state)
     (void)state;
     char name[64], why[512];
     hd_runtime *runtime = conf_open("blas=builtin");
-    CONF_OK(hd_matmul_library(hd_default_lane(runtime, 0), name, sizeof name, why, sizeof why));
+    CONF_OK(conf_matmul_library(conf_default_lane(runtime, 0), name, sizeof name, why, sizeof why));
     CONF_TRUE(strcmp(name, "built-in") == 0 && strstr(why, "blas=builtin") != NULL);
-    CONF_OK(hd_matmul_library(hd_default_lane(runtime, 0), name, 3, NULL, 0));
-    CONF_TRUE(strcmp(name, "bu") == 0);
     conf_close(runtime);
 
     runtime = conf_open("blas=auto");
-    CONF_OK(hd_matmul_library(hd_default_lane(runtime, 0), name, sizeof name, why, sizeof why));
+    CONF_OK(conf_matmul_library(conf_default_lane(runtime, 0), name, sizeof name, why, sizeof why));
     print_message("blas=auto: %s (%s)\n", name, why);
     CONF_TRUE(strcmp(name, "built-in") != 0 || strstr(why, ".so") != NULL);
     conf_close(runtime);
@@ -160,9 +159,9 @@ static void libraries_are_named_or_their_lack_explained(void **state)
     const char *const bad[] = {"/nonexistent/libblas.so", "/dev/null", "libc.so.6", "\"\""};
     for (size_t i = 0; i < 4; i++) { /* not there; no library; a library of something else; nothing */
         runtime = conf_open_with("blas=%s", bad[i]);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         memset(name, 'x', sizeof name);
-        CONF_FAILS_WITH(hd_matmul_library(lane, name, sizeof name, why, sizeof why), HD_ERROR_OPTION,
+        CONF_FAILS_WITH(conf_matmul_library(lane, name, sizeof name, why, sizeof why), HD_ERROR_OPTION,
                         i < 3 ? bad[i] : "no library is named");
         CONF_TRUE(name[0] == 'x');
         hd_buffer *x = NULL, *y = NULL;
@@ -222,7 +221,7 @@ static void every_kind_of_buffer(void **state)
     (void)state;
     for (int way = 0; way < 2; way++) {
         hd_runtime *runtime = open_way(way, "");
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *pinned = NULL, *unified = NULL, *device = NULL;
         CONF_OK(hd_alloc_host(runtime, 4096, &pinned));
         CONF_OK(hd_alloc_unified(lane, 4096, &unified));
@@ -264,7 +263,7 @@ static int library_way(void)
     for (int way = 1; way < WAYS; way++) {
         hd_runtime *runtime = open_way(way, "");
         if (runtime != NULL) {
-            CONF_OK(hd_matmul_library(hd_default_lane(runtime, 0), name, sizeof name, NULL, 0));
+            CONF_OK(conf_matmul_library(conf_default_lane(runtime, 0), name, sizeof name, NULL, 0));
             conf_close(runtime);
             if (strcmp(name, "built-in") != 0) {
                 return way;
@@ -327,7 +326,7 @@ static void what_lies_in_between_stays_failed(void **state)
     (void)state;
     for (int way = 0; way < 2; way++) {
         hd_runtime *runtime = open_way(way, "fault=cuMemcpyHtoDAsync:1=1");
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL, *z = NULL;
         static uint8_t content[4096], got[4096];
         CONF_OK(hd_alloc(lane, 4096, &x));
@@ -354,7 +353,7 @@ static void a_library_that_does_not_open_may_open_later(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("fault=blasOpen:1=2");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(lane, 4096, &x));
     CONF_OK(hd_alloc(lane, 4096, &y));
@@ -405,7 +404,7 @@ static void memory_for_a_library_is_made_room_for(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("memory_limit=96M memory_patience=20 memory_reclaim=0");
-    hd_lane *lane = hd_default_lane(runtime, 0), *other = NULL;
+    hd_lane *lane = conf_default_lane(runtime, 0), *other = NULL;
     saver s = {.runtime = runtime, .lane = lane};
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc_host(runtime, 4096, &x));
@@ -432,13 +431,13 @@ static void without_room_for_copies_products_are_right(void **state)
     enum { N = 1536 }; /* 9 MiB */
     hd_runtime *runtime =
         conf_open_with("memory_limit=%s memory_patience=20 memory_reclaim=0", conf_on_gpus ? "66M" : "32M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     const uint64_t shape[] = {N, N};
     const float values[] = {2, 3, 7}, wanted = 6 * N + 7;
     hd_tensor t[3], back;
     hd_buffer *none = NULL;
     char name[64];
-    CONF_OK(hd_matmul_library(lane, name, sizeof name, NULL, 0)); /* a GPU's has its memory, 32 MiB, by now */
+    CONF_OK(conf_matmul_library(lane, name, sizeof name, NULL, 0)); /* a GPU's has its memory, 32 MiB, by now */
     if (conf_on_gpus && strcmp(name, "built-in") == 0) {
         conf_close(runtime);
         skip();
@@ -474,7 +473,7 @@ static void *work(void *argument)
         shapes s = plain(1 + conf_below(&r, 90), 1 + conf_below(&r, 90), 1 + conf_below(&r, 90));
         const mm_layout layout[3] = {(mm_layout)conf_below(&r, MM_LAYOUTS), (mm_layout)conf_below(&r, MM_LAYOUTS),
                                      (mm_layout)conf_below(&r, MM_LAYOUTS)};
-        hd_lane *lane = i % 2 == 0 ? own : hd_default_lane(w->runtime, device);
+        hd_lane *lane = i % 2 == 0 ? own : conf_default_lane(w->runtime, device);
         try_one(lane, mm_types[conf_below(&r, MM_TYPES)], &s, layout, 1, i % 3, conf_next(&r), w->way);
     }
     hd_lane_destroy(own);

@@ -36,7 +36,7 @@ static char *printed_by(const char *settings, char message[512])
     hd_buffer *b[12] = {NULL};
     if (status == HD_OK) {
         for (int i = 0; i < 12; i++) {
-            hd_alloc(hd_default_lane(runtime, 0), 5000, &b[i]);
+            hd_alloc(conf_default_lane(runtime, 0), 5000, &b[i]);
             hd_buffer_set_label(b[i], "left");
         }
         hd_close(runtime);

@@ -43,7 +43,7 @@ static looker open_looker(void)
     CONF_OK(hd_module_load(l.runtime, image, size, &module));
     CONF_OK(hd_kernel_get(module, "peek", &l.peek));
     CONF_OK(hd_kernel_get(module, "poke", &l.poke));
-    l.lane = hd_default_lane(l.runtime, 0);
+    l.lane = conf_default_lane(l.runtime, 0);
     return l;
 }
 
@@ -77,7 +77,7 @@ static void correct_programs_are_told_nothing(void **state)
     leave_message();
     for (int round = 0; round < 3 * count; round++) {
         int d = (int)conf_below(&r, (uint64_t)n);
-        hd_lane *lane = hd_default_lane(runtime, d);
+        hd_lane *lane = conf_default_lane(runtime, d);
         size_t bytes = round < 20 ? (size_t)round + 1 : 1 + conf_below(&r, sizeof in);
         hd_buffer *b = NULL;
         CONF_OK(hd_alloc(lane, bytes, &b));
@@ -137,7 +137,7 @@ static void fresh_memory_shows(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(DEBUG);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     const size_t sizes[] = {4, 1000, 4096, 3000000};
     for (int round = 0; round < 2; round++) { /* also memory that was used before */
         for (int i = 0; i < 4; i++) {
@@ -222,7 +222,7 @@ static void an_overrun_is_found(void **state)
     hd_runtime *runtime = conf_open(DEBUG);
     conf_kernels k = conf_builtins(runtime);
     int last = hd_device_count(runtime) - 1;
-    hd_lane *lane = hd_default_lane(runtime, last);
+    hd_lane *lane = conf_default_lane(runtime, last);
     hd_buffer *good = labelled(lane, 400, "good"), *bad = labelled(lane, 400, "bad one");
     hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* says 400 bytes, writes 412 */
     CONF_OK(hd_launch(lane, k.fill, conf_grid(103, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
@@ -341,7 +341,7 @@ static void a_lost_device_is_left_alone(void **state)
         conf_close(runtime);
         skip();
     }
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP, .label = "kept"};
     hd_buffer *b = labelled(lane, 5000, "lost"), *kept = NULL, *stays = labelled(lane, 100, "also lost");
     static unsigned char in[5001], out[5001];

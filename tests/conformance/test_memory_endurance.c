@@ -107,11 +107,11 @@ static void something_rare(pool_thread *t, hd_lane *lane, conf_kernels k)
     default: { /* used by a peer */
         int other = (device + 1) % hd_device_count(runtime);
         CONF_OK(hd_alloc(lane, 65536, &x));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, other), 65536, &y));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, other), 65536, &y));
         CONF_OK(hd_fill(x, 0, 9, 65536, NULL));
         CONF_OK(hd_copy(y, 0, x, 0, 65536, NULL));
         if (conf_reaches(runtime, other, device)) {
-            CONF_OK(conf_copy(hd_default_lane(runtime, other), k, y, 0, x, 0, 16384, NULL));
+            CONF_OK(conf_copy(conf_default_lane(runtime, other), k, y, 0, x, 0, 16384, NULL));
         }
         hd_free(x);
         CONF_FILLED(y, 0, 9, 65536);
@@ -125,7 +125,7 @@ static void *one_shift(void *argument)
 {
     pool_thread *t = argument;
     conf_kernels k = conf_builtins(t->runtime);
-    hd_lane *lane = hd_default_lane(t->runtime, t->number % DEVICES % hd_device_count(t->runtime));
+    hd_lane *lane = conf_default_lane(t->runtime, t->number % DEVICES % hd_device_count(t->runtime));
     hd_buffer *hand[IN_HAND] = {NULL};
     for (int i = 0; i < pairs_each; i++) {
         hd_buffer **at = &hand[conf_below(&t->random, IN_HAND)];
@@ -224,8 +224,8 @@ static void many_runtimes(void **state)
         pool_join(threads, 2);
         pairs_each = before;
         hd_buffer *left = NULL; /* to hd_close */
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 5000000, &left));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 5000, &left));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 5000000, &left));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 5000, &left));
         hd_free(left);
         conf_close(runtime);
         late = wk_use();

@@ -46,7 +46,7 @@ static void what_is_found_is_told(void **state)
     memset(&t, 0, sizeof t);
     t.runtime = conf_open("host_devices=2 host_memory=64M stats=0 " DEBUG);
     int device = hd_device_count(t.runtime) - 1;
-    hd_lane *lane = hd_default_lane(t.runtime, device);
+    hd_lane *lane = conf_default_lane(t.runtime, device);
     hd_buffer *stale = labelled(lane, 64, "stale"), *a = labelled(lane, 1000, "twice"),
               *b = labelled(lane, 4096, "short");
     hd_buffer *pinned = NULL, *left[2];
@@ -98,7 +98,7 @@ static void an_overrun_is_told(void **state)
     t.runtime = conf_open("host_devices=2 host_memory=64M stats=0 " DEBUG);
     conf_kernels k = conf_builtins(t.runtime);
     int device = hd_device_count(t.runtime) - 1;
-    hd_lane *lane = hd_default_lane(t.runtime, device);
+    hd_lane *lane = conf_default_lane(t.runtime, device);
     hd_buffer *stale = labelled(lane, 64, "stale"), *good = labelled(lane, 400, "good"),
               *bad = labelled(lane, 400, "too short");
     hd_free(stale);
@@ -130,7 +130,7 @@ static void without_the_option_nobody_is_called(void **state)
     memset(&t, 0, sizeof t);
     t.runtime = conf_open("host_devices=1 host_memory=64M memory_debug=off");
     CONF_OK(hd_memory_on_finding(t.runtime, tells, &t));
-    hd_buffer *a = labelled(hd_default_lane(t.runtime, 0), 1000, "twice");
+    hd_buffer *a = labelled(conf_default_lane(t.runtime, 0), 1000, "twice");
     hd_free(a);
     hd_free(a);
     conf_close(t.runtime);
@@ -159,7 +159,7 @@ static void holds_up(void *context, const hd_finding *finding)
 static void *frees_twice(void *context)
 {
     held_up *h = context;
-    hd_buffer *a = labelled(hd_default_lane(h->runtime, 0), 1000, "twice");
+    hd_buffer *a = labelled(conf_default_lane(h->runtime, 0), 1000, "twice");
     hd_free(a);
     hd_free(a);
     return NULL;
@@ -225,7 +225,7 @@ static void lines_go_to_a_file(void **state)
     for (int bad = 0; bad < 2; bad++) {
         hd_runtime *runtime =
             conf_open_with("host_devices=1 host_memory=64M memory_debug=report memory_debug_file=%s", path);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *a = labelled(lane, 5000, "we\nights"), *b = labelled(lane, 1000, "biases");
         hd_free(b);
         if (bad) {

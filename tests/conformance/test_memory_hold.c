@@ -80,7 +80,7 @@ static void keeps_memory_after_the_free(void **state)
     static const size_t sizes[] = {1, 256, 5000, 100000, POOL_MIB, POOL_MIB + 1, 3 * POOL_MIB, 9 * POOL_MIB};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         hd_runtime *runtime = conf_open("host_devices=1 host_memory=256M memory_limit=64M memory_idle=1");
-        hd_lane *lane = hd_default_lane(runtime, 0), *other = NULL;
+        hd_lane *lane = conf_default_lane(runtime, 0), *other = NULL;
         CONF_OK(hd_lane_create(runtime, 0, &other));
         size_t bytes = sizes[i];
         int count = (int)(40 * POOL_MIB / bytes);
@@ -129,7 +129,7 @@ static void held_memory_counts(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_patience=0");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_hold *a = NULL, *b = NULL;
     hd_buffer *x = NULL, *y = NULL, *none = NULL;
     CONF_OK(hd_hold_create(runtime, &a));
@@ -184,7 +184,7 @@ static void is_not_moved(void **state)
     (void)state;
     enum { n = 16 };
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=40M memory_patience=60000");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_hold *hold = NULL;
     hd_buffer *x[n], *large = NULL;
     uint64_t at[n];
@@ -259,7 +259,7 @@ static void all_kinds_of_memory(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 memory_limit=64M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_hold *hold = NULL;
     hd_buffer *x[3];
     uint64_t at[3];
@@ -320,8 +320,8 @@ static void refuses_bad_arguments(void **state)
     CONF_FAILS(hd_hold_create(runtime, NULL), HD_ERROR_ARGUMENT);
     CONF_TRUE(hold == untouched);
     CONF_OK(hd_hold_create(runtime, &hold));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &x));
-    CONF_OK(hd_alloc(hd_default_lane(second, 0), 64, &foreign));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &x));
+    CONF_OK(hd_alloc(conf_default_lane(second, 0), 64, &foreign));
     CONF_FAILS(hd_hold_add(NULL, x), HD_ERROR_HANDLE);
     CONF_FAILS(hd_hold_add(hold, NULL), HD_ERROR_HANDLE);
     CONF_FAILS(hd_hold_add(hold, foreign), HD_ERROR_HANDLE);
@@ -337,7 +337,7 @@ static void refuses_bad_arguments(void **state)
     CONF_TRUE(again != stale);
     CONF_FAILS(hd_hold_add(stale, foreign), HD_ERROR_HANDLE);
     hd_hold_destroy(stale);
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &x));
     CONF_OK(hd_hold_add(again, x)); /* still there */
     conf_close(second);
     conf_close(runtime);
@@ -349,7 +349,7 @@ static void close_takes_them_along(void **state)
     (void)state;
     for (int round = 0; round < 4; round++) {
         hd_runtime *runtime = conf_open("host_devices=2");
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         conf_kernels k = conf_builtins(runtime);
         hd_hold *hold = NULL, *empty = NULL;
         CONF_OK(hd_hold_create(runtime, &hold));
@@ -440,7 +440,7 @@ static void threads_free_and_let_go_at_once(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static race r;
     memset(&r, 0, sizeof r);
     r.runtime = runtime;
@@ -501,7 +501,7 @@ static void the_device_is_lost(void **state)
         skip();
     }
     for (int round = 0; round < 3; round++) {
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_hold *hold = NULL, *late = NULL;
         hd_buffer *freed = NULL, *live = NULL, *again = NULL, *pinned = NULL;
         CONF_OK(hd_hold_create(runtime, &hold));

@@ -41,8 +41,8 @@ static void is_given_in_bytes_or_as_a_share(void **state)
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         hd_runtime *runtime = conf_open_with("host_memory=64M memory_patience=0 %s",
                                              limits[i].settings == NULL ? "" : limits[i].settings);
-        hd_device_info_t info = {.size = sizeof info};
-        CONF_OK(hd_device_info(runtime, 0, &info));
+        hd_device_info info = {.size = sizeof info};
+        CONF_OK(hd_device_get_info(runtime, 0, &info));
         uint64_t wanted = limits[i].limit;
         wanted = wanted != 0 ? wanted : info.memory_bytes / 100 * limits[i].percent / POOL_GRANULE * POOL_GRANULE;
         hd_memory_stats s = pool_stats(runtime, 0);
@@ -53,7 +53,7 @@ static void is_given_in_bytes_or_as_a_share(void **state)
         }
         if (wanted <= 64 * POOL_MIB) { /* all of it, and not a granule more */
             hd_buffer *all = NULL, *none = NULL;
-            hd_lane *lane = hd_default_lane(runtime, 0);
+            hd_lane *lane = conf_default_lane(runtime, 0);
             CONF_FAILS(hd_alloc(lane, s.limit_bytes + 1, &none), HD_ERROR_MEMORY);
             CONF_OK(hd_alloc(lane, s.limit_bytes, &all));
             CONF_EQUAL(pool_stats(runtime, 0).reserved_bytes, s.limit_bytes);
@@ -81,10 +81,10 @@ static void belongs_to_a_runtime(void **state)
     hd_runtime *a = conf_open("memory_limit=40M memory_patience=0 host_memory=64M");
     hd_runtime *b = conf_open("memory_limit=24M memory_patience=0 host_memory=64M");
     hd_buffer *x = NULL, *y = NULL, *none = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(a, 0), 40 * POOL_MIB, &x));
-    CONF_OK(hd_alloc(hd_default_lane(b, 0), 24 * POOL_MIB, &y));
-    CONF_FAILS(hd_alloc(hd_default_lane(a, 0), 1, &none), HD_ERROR_MEMORY);
-    CONF_FAILS(hd_alloc(hd_default_lane(b, 0), 1, &none), HD_ERROR_MEMORY);
+    CONF_OK(hd_alloc(conf_default_lane(a, 0), 40 * POOL_MIB, &x));
+    CONF_OK(hd_alloc(conf_default_lane(b, 0), 24 * POOL_MIB, &y));
+    CONF_FAILS(hd_alloc(conf_default_lane(a, 0), 1, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(conf_default_lane(b, 0), 1, &none), HD_ERROR_MEMORY);
     CONF_EQUAL(pool_stats(a, 0).reserved_bytes, 40 * POOL_MIB);
     CONF_EQUAL(pool_stats(b, 0).reserved_bytes, 24 * POOL_MIB);
     hd_free(x);
@@ -98,11 +98,11 @@ static void belongs_to_a_runtime(void **state)
     }
     a = conf_open("memory_patience=0 host_memory=64M"); /* no limits but the device */
     b = conf_open("memory_patience=0 host_memory=64M");
-    CONF_OK(hd_alloc(hd_default_lane(a, 0), 48 * POOL_MIB, &x));
-    CONF_FAILS(hd_alloc(hd_default_lane(b, 0), 32 * POOL_MIB, &y), HD_ERROR_MEMORY);
+    CONF_OK(hd_alloc(conf_default_lane(a, 0), 48 * POOL_MIB, &x));
+    CONF_FAILS(hd_alloc(conf_default_lane(b, 0), 32 * POOL_MIB, &y), HD_ERROR_MEMORY);
     hd_free(x);
     CONF_OK(hd_memory_trim(a, 0, 0, NULL));
-    CONF_OK(hd_alloc(hd_default_lane(b, 0), 32 * POOL_MIB, &y));
+    CONF_OK(hd_alloc(conf_default_lane(b, 0), 32 * POOL_MIB, &y));
     hd_free(y);
     conf_close(a);
     conf_close(b);
@@ -125,7 +125,7 @@ static void *storms(void *argument)
 {
     pool_thread *t = argument;
     storm *all = t->context;
-    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    hd_lane *lane = conf_default_lane(t->runtime, 0);
     hd_buffer *own[OWN] = {NULL};
     CONF_TRUE(lane != NULL);
     pthread_barrier_wait(&all->begin);
@@ -166,8 +166,8 @@ static void *looks_at_the_limit(void *argument)
             conf_fail_at(__FILE__, __LINE__, "the driver holds %llu bytes, limit %llu", (unsigned long long)holds,
                          (unsigned long long)limit);
         }
-        hd_device_info_t info = {.size = sizeof info};
-        CONF_OK(hd_device_info(t->runtime, 0, &info));
+        hd_device_info info = {.size = sizeof info};
+        CONF_OK(hd_device_get_info(t->runtime, 0, &info));
         CONF_TRUE(info.memory_mapped_bytes <= limit);
         pool_consistent(t->runtime, 0, false);
         sched_yield();
@@ -218,7 +218,7 @@ static void the_message_says_who_holds_what(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=0");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *weights[4], *states[6], *small[8], *const untouched = (hd_buffer *)(uintptr_t)0x1234;
     hd_buffer *none = untouched;
     for (int i = 0; i < 4; i++) {
@@ -276,7 +276,7 @@ static void fails_without_hanging(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=200");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *none = NULL;
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
     CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
@@ -308,7 +308,7 @@ static void *holds_memory(void *argument)
 {
     pool_thread *t = argument;
     waiting *w = t->context;
-    CONF_OK(hd_alloc(hd_default_lane(t->runtime, 0), 12 * POOL_MIB, &w->held));
+    CONF_OK(hd_alloc(conf_default_lane(t->runtime, 0), 12 * POOL_MIB, &w->held));
     pthread_barrier_wait(&w->barrier);
     while (!atomic_load(&w->free_it)) {
         conf_sleep_ms(1);
@@ -332,12 +332,12 @@ static void waits_for_other_threads(void **state)
         pthread_barrier_wait(&w.barrier);
         hd_buffer *x = NULL;
         if (patient == 0) {
-            CONF_FAILS(hd_alloc(hd_default_lane(runtime, 0), 8 * POOL_MIB, &x), HD_ERROR_MEMORY);
+            CONF_FAILS(hd_alloc(conf_default_lane(runtime, 0), 8 * POOL_MIB, &x), HD_ERROR_MEMORY);
             CONF_EQUAL(pool_stats(runtime, 0).failures, 1);
             atomic_store(&w.free_it, true);
         } else {
             atomic_store(&w.free_it, true);
-            CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 8 * POOL_MIB, &x));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 8 * POOL_MIB, &x));
             CONF_EQUAL(pool_stats(runtime, 0).failures, 0);
             hd_free(x);
         }
@@ -366,7 +366,7 @@ static void *produces(void *argument)
 {
     pool_thread *t = argument;
     queue *q = t->context;
-    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    hd_lane *lane = conf_default_lane(t->runtime, 0);
     for (int i = 0; i < q->total; i++) {
         hd_buffer *x = NULL;
         hd_status status = hd_alloc(lane, q->each, &x);

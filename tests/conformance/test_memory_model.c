@@ -351,7 +351,7 @@ static void *disturb(void *argument)
         size_t count = 0;
         pool_consistent(m.runtime, device, false);
         if (device >= 0) {
-            MODEL_OK(hd_memory_lanes(m.runtime, device, lanes, 8, &count));
+            MODEL_OK(hd_memory_get_lanes(m.runtime, device, lanes, 8, &count));
         }
         if (conf_chance(&t->random, 3)) {
             MODEL_OK(hd_memory_trim(m.runtime, device, conf_below(&t->random, 16 * POOL_MIB), NULL));
@@ -411,8 +411,8 @@ static void run_seed(const char *settings, size_t limit, uint64_t seed)
     atomic_store(&m.next_word, 0x1000);
     pthread_mutex_init(&m.lock, NULL);
     for (int d = 0; d < m.devices; d++) {
-        hd_device_info_t info = {.size = sizeof info};
-        CONF_OK(hd_device_info(m.runtime, d, &info));
+        hd_device_info info = {.size = sizeof info};
+        CONF_OK(hd_device_get_info(m.runtime, d, &info));
         m.peers[d] = info.peers;
         conf_slow_make(&m.slow[d], m.runtime, d);
         m.slow[d].n /= 8; /* shorter pieces */

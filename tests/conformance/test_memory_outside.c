@@ -59,11 +59,11 @@ static int hold_memory(void)
     }
     hd_alloc_options named = {.size = sizeof named, .label = "held outside"};
     for (int i = 0; i < 12; i++) {
-        if (hd_alloc_with(hd_default_lane(runtime, 0), 10000, &named, &held) != HD_OK) {
+        if (hd_alloc_with(conf_default_lane(runtime, 0), 10000, &named, &held) != HD_OK) {
             return 1;
         }
     }
-    if (hd_alloc(hd_default_lane(runtime, 0), 3 << 20, &large) != HD_OK) {
+    if (hd_alloc(conf_default_lane(runtime, 0), 3 << 20, &large) != HD_OK) {
         return 1;
     }
     char c = 'r';
@@ -73,7 +73,7 @@ static int hold_memory(void)
         /* in placement inline figures are published by who takes memory that no magazine has */
         hd_buffer *b = NULL;
         ok &= hd_memory_trim(runtime, 0, 0, NULL) == HD_OK;
-        ok &= hd_alloc(hd_default_lane(runtime, 0), 2 << 20, &b) == HD_OK;
+        ok &= hd_alloc(conf_default_lane(runtime, 0), 2 << 20, &b) == HD_OK;
         hd_free(b);
     }
     hd_close(runtime);

@@ -59,7 +59,7 @@ static void who_uses_the_library_is_waited_for(void **state)
     (void)state;
     hd_runtime *runtime = conf_open_with(
         "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M memory_patience=%d", PATIENCE_MS);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *none = NULL;
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
     CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
@@ -145,7 +145,7 @@ static void whatever_moves_begins_it_anew(void **state)
         while (!done) {
             hd_runtime *runtime = conf_open_with(
                 "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=16M memory_patience=%d", PATIENCE_MS);
-            hd_lane *lane = hd_default_lane(runtime, 0);
+            hd_lane *lane = conf_default_lane(runtime, 0);
             slow s = {0};
             pthread_t thread;
             hd_buffer *x = NULL;
@@ -180,7 +180,7 @@ static void who_never_called_is_not_waited_for(void **state)
     other o = {.read = NULL};
     pthread_t thread = starts(&o, is_there);
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M " LONG);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *none = NULL;
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
     CONF_OK(hd_fill(x, 0, 1, 12 * POOL_MIB, NULL));
@@ -219,7 +219,7 @@ static void who_has_ended_is_not_waited_for(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M " LONG);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *y = NULL, *none = NULL;
     pthread_t thread;
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
@@ -242,7 +242,7 @@ static void nothing_to_free_is_not_asked_for(void **state)
     }
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=16M memory_patience=0");
     hd_buffer *none = NULL;
-    CONF_FAILS(hd_alloc(hd_default_lane(runtime, 0), 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
+    CONF_FAILS(hd_alloc(conf_default_lane(runtime, 0), 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
     CONF_TRUE(strstr(hd_message(), "free buffers") == NULL);
     CONF_TRUE(strstr(hd_message(), "raise memory_limit") == NULL); /* it is the whole device already */
     says("the device has no more");

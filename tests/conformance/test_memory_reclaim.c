@@ -45,7 +45,7 @@ static bool spares(void *context, const hd_reclaim *what)
     }
     if (s->allocates) { /* it is refused, and nobody is asked again */
         hd_buffer *x = NULL;
-        CONF_FAILS(hd_alloc(hd_default_lane(s->runtime, what->device), what->limit_bytes, &x), HD_ERROR_MEMORY);
+        CONF_FAILS(hd_alloc(conf_default_lane(s->runtime, what->device), what->limit_bytes, &x), HD_ERROR_MEMORY);
     }
     int freed = 0;
     for (; freed < s->free_each && atomic_load(&s->n) > 0; freed++) {
@@ -62,7 +62,7 @@ static void spare_make(spare *s, hd_runtime *runtime, int count, size_t each)
     s->allocator = pthread_self();
     s->free_each = 1;
     for (int i = 0; i < count; i++) {
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), each, &s->buffers[i]));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), each, &s->buffers[i]));
         CONF_OK(hd_fill(s->buffers[i], 0, (uint32_t)i, each, NULL));
     }
     atomic_store(&s->n, count);
@@ -82,7 +82,7 @@ static void frees_what_an_allocation_lacks(void **state)
     hd_runtime *runtime =
         conf_open("host_devices=2 host_memory=128M memory_limit=32M memory_patience=20 memory_reclaim=0");
     int device = 0;
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     static spare s;
     spare_make(&s, runtime, 8, 4 * POOL_MIB);
     CONF_OK(hd_memory_on_reclaim(runtime, spares, &s));
@@ -125,7 +125,7 @@ static void may_free_nothing(void **state)
     (void)state;
     hd_runtime *runtime =
         conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=1 memory_reclaim=0");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static spare s;
     spare_make(&s, runtime, 4, 3 * POOL_MIB);
     s.free_each = 0;
@@ -174,7 +174,7 @@ static bool calls_everything(void *context, const hd_reclaim *what)
     pool_consistent(runtime, what->device, false);
     CONF_OK(hd_memory_report(runtime, HD_REPORT_TEXT, report, sizeof report, &needed));
     CONF_TRUE(needed > 1);
-    CONF_OK(hd_memory_lanes(runtime, what->device, lanes, 4, &count));
+    CONF_OK(hd_memory_get_lanes(runtime, what->device, lanes, 4, &count));
     CONF_OK(hd_lane_create(runtime, what->device, &lane));
     hd_free(s->buffers[atomic_fetch_sub(&s->n, 1) - 1]);
     CONF_OK(hd_alloc(lane, 5000, &small));
@@ -197,7 +197,7 @@ static void may_call_everything(void **state)
     (void)state;
     hd_runtime *runtime =
         conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_patience=1 memory_reclaim=0");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static spare s;
     spare_make(&s, runtime, 7, 4 * POOL_MIB);
     CONF_OK(hd_memory_on_reclaim(runtime, calls_everything, &s));
@@ -256,7 +256,7 @@ static bool checks_that_it_is_installed(void *context, const hd_reclaim *what)
 static void *allocates(void *argument)
 {
     pool_thread *t = argument;
-    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    hd_lane *lane = conf_default_lane(t->runtime, 0);
     while (!atomic_load(&st.stop)) {
         hd_buffer *x = NULL;
         hd_status status = hd_alloc(lane, 1 + conf_below(&t->random, 4 * POOL_MIB), &x);
@@ -361,7 +361,7 @@ static void early_calls_need_pressure(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hd_runtime *runtime = conf_open_with(
             "host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=%d", cases[i].reclaim);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL, *none = NULL;
         early e = {.sleep_ms = 1};
         CONF_OK(hd_memory_on_reclaim(runtime, sleeps, &e));
@@ -390,7 +390,7 @@ static void early_calls_are_bounded(void **state)
     (void)state;
     hd_runtime *runtime =
         conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=10");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     early e = {.sleep_ms = 10};
     CONF_OK(hd_alloc(lane, 52 * POOL_MIB, &x)); /* pressure between 0.81 and 0.86: no bonus */
@@ -419,7 +419,7 @@ static void early_calls_while_a_thread_blocks(void **state)
             conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=80");
         conf_slow slow;
         conf_slow_make(&slow, runtime, 0);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL;
         early e = {.sleep_ms = 0};
         CONF_OK(hd_alloc(lane, 32 * POOL_MIB, &x)); /* with what `slow` has above 0.50 and below 0.75 */
@@ -483,24 +483,24 @@ static void refuses_bad_arguments(void **state)
         CONF_FAILS(hd_memory_on_reclaim(bad[i], spares, NULL), HD_ERROR_HANDLE);
         CONF_FAILS(hd_memory_trim(bad[i], 0, 0, &freed), HD_ERROR_HANDLE);
         CONF_FAILS(hd_memory_get_stats(bad[i], 0, &s), HD_ERROR_HANDLE);
-        CONF_FAILS(hd_memory_lanes(bad[i], 0, lanes, 2, &n), HD_ERROR_HANDLE);
+        CONF_FAILS(hd_memory_get_lanes(bad[i], 0, lanes, 2, &n), HD_ERROR_HANDLE);
     }
     static const int no_device[] = {-2, 1000, INT32_MAX, INT32_MIN};
     for (int i = 0; i < 4; i++) {
         CONF_FAILS(hd_memory_trim(runtime, no_device[i], 0, &freed), HD_ERROR_NO_DEVICE);
         CONF_FAILS(hd_memory_get_stats(runtime, no_device[i], &s), HD_ERROR_NO_DEVICE);
-        CONF_FAILS(hd_memory_lanes(runtime, no_device[i], lanes, 2, &n), HD_ERROR_NO_DEVICE);
+        CONF_FAILS(hd_memory_get_lanes(runtime, no_device[i], lanes, 2, &n), HD_ERROR_NO_DEVICE);
     }
     CONF_FAILS(hd_memory_trim(runtime, count, 0, &freed), HD_ERROR_NO_DEVICE);
-    CONF_FAILS(hd_memory_lanes(runtime, 0, NULL, 2, &n), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_memory_lanes(runtime, 0, lanes, 2, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_memory_get_lanes(runtime, 0, NULL, 2, &n), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_memory_get_lanes(runtime, 0, lanes, 2, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_memory_get_stats(runtime, 0, NULL), HD_ERROR_ARGUMENT);
     s.size = 0;
     CONF_FAILS(hd_memory_get_stats(runtime, 0, &s), HD_ERROR_ARGUMENT);
     CONF_TRUE(freed == 77 && n == 77);
     CONF_OK(hd_memory_on_reclaim(runtime, NULL, garbage)); /* removes what is not there */
     CONF_OK(hd_memory_trim(runtime, HD_DEVICE_HOST, 0, &freed));
-    CONF_OK(hd_memory_lanes(runtime, 0, NULL, 0, &n));
+    CONF_OK(hd_memory_get_lanes(runtime, 0, NULL, 0, &n));
     CONF_EQUAL(n, 0);
     conf_close(runtime);
     CONF_FAILS(hd_memory_on_reclaim(runtime, spares, NULL), HD_ERROR_HANDLE);

@@ -48,7 +48,7 @@ static void figures_add_up(void **state)
     hd_runtime *runtime = conf_open(NULL);
     static hd_buffer *buffers[count];
     for (int d = 0; d < hd_device_count(runtime); d++) {
-        hd_lane *lanes[2] = {hd_default_lane(runtime, d), NULL};
+        hd_lane *lanes[2] = {conf_default_lane(runtime, d), NULL};
         CONF_OK(hd_lane_create(runtime, d, &lanes[1]));
         conf_random r = {(uint64_t)d + 1};
         uint64_t bytes = 0, allocations = 0, frees = 0;
@@ -91,7 +91,7 @@ static void figures_add_up(void **state)
 
         hd_lane_memory lane[300];
         size_t n = 0;
-        CONF_OK(hd_memory_lanes(runtime, d, lane, 300, &n));
+        CONF_OK(hd_memory_get_lanes(runtime, d, lane, 300, &n));
         uint64_t cached = 0;
         for (size_t i = 0; i < n; i++) {
             CONF_TRUE(lane[i].cached_bytes > 0 && lane[i].cached_count > 0);
@@ -125,7 +125,7 @@ static void frees_of_other_threads_are_counted(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *buffers[100];
     for (int i = 0; i < 100; i++) {
         CONF_OK(hd_alloc(lane, 1000, &buffers[i]));
@@ -165,7 +165,7 @@ static void pinned_figures_add_up(void **state)
     CONF_EQUAL(s.live_count, 0);
     CONF_EQUAL(s.frees, 20);
     size_t n = 77;
-    CONF_OK(hd_memory_lanes(runtime, HD_DEVICE_HOST, NULL, 0, &n));
+    CONF_OK(hd_memory_get_lanes(runtime, HD_DEVICE_HOST, NULL, 0, &n));
     CONF_EQUAL(n, 0);
     conf_close(runtime);
 }
@@ -194,10 +194,10 @@ static void bad_calls_are_refused(void **state)
     CONF_FAILS(hd_memory_get_stats(NULL, 0, &s), HD_ERROR_HANDLE);
     CONF_FAILS(hd_memory_get_stats(runtime, n, &s), HD_ERROR_NO_DEVICE);
     CONF_FAILS(hd_memory_get_stats(runtime, -2, &s), HD_ERROR_NO_DEVICE);
-    CONF_FAILS(hd_memory_lanes(runtime, 0, &lane, 1, NULL), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_memory_lanes(runtime, 0, NULL, 1, &count), HD_ERROR_ARGUMENT);
-    CONF_FAILS(hd_memory_lanes(NULL, 0, &lane, 1, &count), HD_ERROR_HANDLE);
-    CONF_FAILS(hd_memory_lanes(runtime, n, &lane, 1, &count), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_memory_get_lanes(runtime, 0, &lane, 1, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_memory_get_lanes(runtime, 0, NULL, 1, &count), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_memory_get_lanes(NULL, 0, &lane, 1, &count), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_memory_get_lanes(runtime, n, &lane, 1, &count), HD_ERROR_NO_DEVICE);
     CONF_FAILS(hd_memory_each(runtime, NULL, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_memory_each(NULL, never, NULL), HD_ERROR_HANDLE);
     CONF_OK(hd_memory_each(runtime, never, NULL));
@@ -256,7 +256,7 @@ static void tensors_are_listed_with_their_place(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_tensor first, second;
     CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U8, 1, (const uint64_t[]){1001}, &first));
     CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U8, 1, (const uint64_t[]){1002}, &second));
@@ -270,7 +270,7 @@ static void buffers_are_listed(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *b[6];
     b[0] = from_one_place(lane, 1001);
     b[1] = from_one_place(lane, 1002);
@@ -322,7 +322,7 @@ static void a_held_buffer_is_listed(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *b = from_one_place(lane, 5000);
     hd_hold *hold = NULL;
     CONF_OK(hd_hold_create(runtime, &hold));
@@ -355,7 +355,7 @@ static bool frees_all(void *context, const hd_memory_block *block)
             hd_free(f->buffers[i]);
         }
         hd_buffer *b = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(f->runtime, 0), block->bytes, &b));
+        CONF_OK(hd_alloc(conf_default_lane(f->runtime, 0), block->bytes, &b));
         free(report_of(f->runtime, HD_REPORT_TEXT));
         hd_free(b);
     }
@@ -368,7 +368,7 @@ static void a_visitor_may_call_anything(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *buffers[10];
     for (int i = 0; i < 10; i++) {
-        buffers[i] = from_one_place(hd_default_lane(runtime, 0), 4096);
+        buffers[i] = from_one_place(conf_default_lane(runtime, 0), 4096);
     }
     freeing f = {runtime, buffers, 0};
     CONF_OK(hd_memory_each(runtime, frees_all, &f));
@@ -381,7 +381,7 @@ static void a_visitor_may_call_anything(void **state)
 
 static void label_some(hd_runtime *runtime, hd_buffer **b)
 {
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     for (int i = 0; i < 12; i++) {
         CONF_OK(hd_alloc(lane, i < 3 ? 3 << 20 : i < 8 ? 100000 : 500, &b[i]));
         if (i < 8) {
@@ -443,7 +443,7 @@ static void many_labels_are_counted_exactly(void **state)
     (void)state;
     enum { labels = 2000, most = 16 };
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     uint64_t bytes = 0;
     for (int i = 0; i < labels; i++) {
         char label[HD_LABEL_BYTES];
@@ -484,7 +484,7 @@ static void *allocate_and_free(void *context)
     busy *b = context;
     hd_buffer *own[32] = {NULL};
     conf_random r = {(uint64_t)(uintptr_t)&own};
-    hd_lane *lane = hd_default_lane(b->runtime, 0);
+    hd_lane *lane = conf_default_lane(b->runtime, 0);
     while (!atomic_load(&b->stop)) {
         hd_buffer **at = &own[conf_below(&r, 32)];
         if (*at) {
@@ -530,7 +530,7 @@ static void looking_disturbs_nobody(void **state)
         char *json = report_of(runtime, HD_REPORT_JSON);
         CONF_TRUE(json_is_document(json));
         free(json);
-        CONF_OK(hd_memory_lanes(runtime, 0, lanes, 4, &n));
+        CONF_OK(hd_memory_get_lanes(runtime, 0, lanes, 4, &n));
         stats_of(runtime, 0);
         size_t needed = 0;
         CONF_OK(hd_memory_report_of(getpid(), HD_REPORT_TEXT, NULL, 0, &needed));
@@ -606,7 +606,7 @@ static void reports_are_whole_or_fail(void **state)
     enum { ROOM = 1 << 20 };
     hd_runtime *runtime = conf_open("host_devices=2");
     hd_buffer *buffer;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 5000, &buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 5000, &buffer));
     char *text = malloc(ROOM);
     starved = pthread_self();
     for (int what = 0; what < 12; what++) {

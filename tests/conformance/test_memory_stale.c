@@ -45,7 +45,7 @@ static void one_of_two_frees_wins(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static race r;
     memset(&r, 0, sizeof r);
     pthread_barrier_init(&r.barrier, NULL, 3);
@@ -132,7 +132,7 @@ static void a_use_races_with_the_free(void **state)
     }
     enum { words = 256 };
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static use_race r;
     memset(&r, 0, sizeof r);
     r.k = conf_builtins(runtime);
@@ -209,7 +209,7 @@ static void stale_handles_are_refused_everywhere(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=2");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *good = NULL, *next = NULL, *stale[6];
     hd_free(NULL);
@@ -222,7 +222,7 @@ static void stale_handles_are_refused_everywhere(void **state)
         CONF_OK(hd_alloc_host(runtime, 100, &stale[2]));
         CONF_OK(hd_alloc_unified(lane, 100, &stale[3]));
         CONF_OK(hd_alloc_with(lane, 100, &keep, &stale[4]));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, hd_device_count(runtime) - 1), 100, &stale[5]));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, hd_device_count(runtime) - 1), 100, &stale[5]));
         for (int i = 0; i < 6; i++) {
             CONF_OK(hd_fill(stale[i], 0, 1, 100, NULL));
             hd_free(stale[i]);
@@ -247,7 +247,7 @@ static void stale_handles_stay_stale(void **state)
     (void)state;
     enum { KEPT = 4096 };
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=64M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     uint64_t reuses = conf_number_from("HEDDLE_REUSES", CONF_TSAN ? 100000 : 200000), same = 0;
     static hd_buffer *kept[KEPT];
     hd_buffer *x = NULL, *last = NULL;
@@ -286,7 +286,7 @@ static void what_is_no_handle(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=1");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *good = NULL;
     CONF_OK(hd_alloc(lane, 4096, &good));

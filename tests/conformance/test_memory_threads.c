@@ -14,7 +14,7 @@ enum { PAIR_THREADS = 16, IN_HAND = 24 };
 static void *pairs(void *argument)
 {
     pool_thread *t = argument;
-    hd_lane *lane = hd_default_lane(t->runtime, t->number % hd_device_count(t->runtime));
+    hd_lane *lane = conf_default_lane(t->runtime, t->number % hd_device_count(t->runtime));
     owned hand[IN_HAND] = {{0}};
     int steps = CONF_TSAN ? 3000 : 20000;
     for (int i = 0; i < steps; i++) {
@@ -97,7 +97,8 @@ static void *makes_for_others(void *argument)
     pool_thread *t = argument;
     int steps = CONF_TSAN ? 1500 : 6000;
     for (int i = 0; i < steps; i++) {
-        hd_lane *lane = hd_default_lane(t->runtime, (int)conf_below(&t->random, (uint64_t)hd_device_count(t->runtime)));
+        hd_lane *lane =
+            conf_default_lane(t->runtime, (int)conf_below(&t->random, (uint64_t)hd_device_count(t->runtime)));
         owned o;
         take(lane, &o, pool_size(&t->random, 100 * POOL_KIB), (uint32_t)(t->number << 24) + (uint32_t)i);
         push(&queues[conf_below(&t->random, QUEUES)], o);
@@ -165,7 +166,7 @@ static void *fills_magazines(void *argument)
 {
     pool_thread *t = argument;
     guest *g = t->context;
-    hd_lane *lane = hd_default_lane(t->runtime, 0);
+    hd_lane *lane = conf_default_lane(t->runtime, 0);
     static const size_t sizes[] = {POOL_MIB, 700 * POOL_KIB, 512 * POOL_KIB, 100 * POOL_KIB, 256};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         hd_buffer *x[4];
@@ -206,7 +207,7 @@ static void can_be_had_by_others(void **state)
         hd_memory_stats s = pool_stats(runtime, 0);
         CONF_EQUAL(s.live_count, 0);
         hd_buffer *x = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 48 * POOL_MIB, &x));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 48 * POOL_MIB, &x));
         CONF_OK(hd_fill(x, 0, 3, 48 * POOL_MIB, NULL));
         CONF_FILLED(x, 0, 3, 48 * POOL_MIB);
         uint64_t drains = pool_stats(runtime, 0).drains;
@@ -233,7 +234,7 @@ typedef struct visitor {
 
 static void some_pairs(hd_runtime *runtime, conf_random *r, uint32_t word)
 {
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     owned hand[8] = {{0}};
     CONF_TRUE(lane != NULL);
     for (int i = 0; i < 200; i++) {
@@ -343,7 +344,7 @@ static void *works_on_what_is_lost(void *argument)
     while (!atomic_load(&l->stop)) {
         hd_buffer *hand[8] = {NULL};
         hd_status status = HD_OK;
-        lane = hd_default_lane(t->runtime, 0);
+        lane = conf_default_lane(t->runtime, 0);
         for (int i = 0; i < 8 && lane != NULL && status == HD_OK; i++) {
             status = hd_alloc(lane, i == 7 ? 2 * POOL_MIB : pool_size(&t->random, 60 * POOL_KIB), &hand[i]);
             uint32_t bytes = (uint32_t)hd_buffer_size(hand[i]) / 4 * 4;
@@ -397,12 +398,12 @@ static void a_device_is_lost_meanwhile(void **state)
             conf_sleep_ms(1);
         }
         unsigned lost = atomic_load(&l.lost);
-        hd_device_info_t info = {.size = sizeof info};
-        CONF_OK(hd_device_info(runtime, 0, &info));
+        hd_device_info info = {.size = sizeof info};
+        CONF_OK(hd_device_get_info(runtime, 0, &info));
         CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
         while (!info.lost) {
             conf_sleep_ms(1);
-            CONF_OK(hd_device_info(runtime, 0, &info));
+            CONF_OK(hd_device_get_info(runtime, 0, &info));
         }
         while (round % 2 == 0 && atomic_load(&l.lost) == lost) {
             conf_sleep_ms(1); /* until one of them has noticed */
@@ -430,7 +431,7 @@ static void a_forked_child_starts_afresh(void **state)
         skip(); /* it does not support threads in a child of a process that has some */
     }
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *cached = NULL;
     CONF_OK(hd_alloc(lane, 5000, &x));
     CONF_OK(hd_alloc(lane, 5000, &cached));
@@ -454,8 +455,8 @@ static void a_forked_child_starts_afresh(void **state)
             uint32_t word = 0;
             works = hd_open(NULL, &own) == HD_OK;
             for (uint32_t i = 0; works && i < 50; i++) {
-                works = hd_alloc(hd_default_lane(own, 0), 5000, &y) == HD_OK && hd_fill(y, 0, i, 5000, NULL) == HD_OK &&
-                        hd_read(y, 4996, &word, 4) == HD_OK && word == i;
+                works = hd_alloc(conf_default_lane(own, 0), 5000, &y) == HD_OK &&
+                        hd_fill(y, 0, i, 5000, NULL) == HD_OK && hd_read(y, 4996, &word, 4) == HD_OK && word == i;
                 hd_free(y);
             }
             hd_close(own);

@@ -25,7 +25,7 @@ static void is_given_back_on_request(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_devices=2 host_memory=128M memory_limit=64M memory_idle=0");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     uint64_t before = pool_driver_holds(runtime, 0);
     hd_buffer *x = NULL, *y = NULL, *small[40];
     size_t freed = 4711;
@@ -94,7 +94,7 @@ static void is_given_back_when_idle(void **state)
         conf_close(runtime);
         skip();
     }
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     for (int round = 0; round < 3; round++) {
         hd_buffer *x = NULL, *y = NULL, *small = NULL;
         CONF_OK(hd_alloc(lane, 24 * POOL_MIB, &x));
@@ -201,7 +201,7 @@ static void every_way_is_counted(void **state)
     CONF_TRUE(s.cached_bytes >= 5000);
     hd_lane_memory lanes[4] = {{0, 0, 0}};
     size_t count = 0;
-    CONF_OK(hd_memory_lanes(runtime, 0, lanes, 4, &count));
+    CONF_OK(hd_memory_get_lanes(runtime, 0, lanes, 4, &count));
     CONF_TRUE(count >= 1);
     uint64_t cached = 0;
     bool found = false;

@@ -34,8 +34,8 @@ static void refuses_images_that_are_none(void **state)
     /* the runtime still works */
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *y = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &y));
-    CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, y, 0, 16, 4, NULL));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &y));
+    CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, y, 0, 16, 4, NULL));
     CONF_FILLED(y, 0, 4, 64);
     conf_close(runtime);
 }
@@ -60,7 +60,7 @@ static void ptx_text(void **state)
         conf_close(runtime);
         return;
     }
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *y = NULL;
     CONF_OK(hd_alloc(lane, 64, &y));
     for (int zero = 0; zero < 2; zero++) { /* without a terminating zero, and with one */
@@ -100,7 +100,7 @@ static const char cuda_source[] = "struct four { unsigned v[4]; };\n"
 
 static void run_stored(hd_runtime *runtime, const void *image, size_t size)
 {
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_module *module = NULL;
     hd_kernel *kernel = NULL;
     hd_buffer *y = NULL;
@@ -272,7 +272,7 @@ static void arguments_arrive(void **state)
     free(copy);
     hd_dims one = {1, 1, 1};
     for (int dev = 0; dev < hd_device_count(runtime) && dev < 2; dev++) {
-        hd_lane *lane = hd_default_lane(runtime, dev);
+        hd_lane *lane = conf_default_lane(runtime, dev);
         hd_buffer *y = NULL;
         CONF_OK(hd_alloc(lane, 8192, &y));
 
@@ -361,7 +361,7 @@ static void blocks_and_shared_memory(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_module *module = NULL;
     CONF_OK(hd_module_load(runtime, file.bytes, file.size, &module));
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_dims one = {1, 1, 1};
     enum { size = 1 << 16 };
     hd_buffer *y = NULL;
@@ -391,8 +391,8 @@ static void blocks_and_shared_memory(void **state)
         }
     }
     /* as much shared memory as there is */
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, 0, &info));
     CONF_OK(hd_launch(lane, kernel_of(module, "reverse"), conf_dims(4, 1, 1), conf_dims(256, 1, 1),
                       info.shared_bytes_max, reverse, 1, NULL));
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
@@ -413,7 +413,7 @@ static void unloads_while_launches_are_pending(void **state)
     hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *y = NULL;
     CONF_OK(hd_alloc(lane, 4000, &y));
     for (int round = 0; round < 10; round++) {
@@ -446,7 +446,7 @@ static void loads_while_work_is_in_flight(void **state)
     hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_ticket ticket;
     conf_slow_run(&slow, lane, NULL, 0, 20, &ticket);
     hd_module *modules[5];

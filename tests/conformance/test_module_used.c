@@ -78,7 +78,7 @@ static void expect_counts_at(const int wanted_loads[DEVICES], const int wanted_l
 
 static void fill_on(hd_runtime *runtime, int device, hd_kernel *fill, uint32_t value)
 {
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, words * 4, &x));
     hd_arg args[] = {hd_out(x), hd_u64(words), hd_u32(value)};
@@ -94,7 +94,7 @@ static void code_comes_with_the_first_launch(void **state)
     CONF_NEED_DEVICES(runtime, DEVICES);
     hd_module *module = NULL;
     hd_kernel *fill = NULL, *copy = NULL;
-    CONF_OK(hd_builtin_module(runtime, &module));
+    CONF_OK(hd_module_get_builtin(runtime, &module));
     COUNTS(NUMBERS(1, 0, 0), NUMBERS(0, 0, 0)); /* it says whether the image is any good */
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));
     COUNTS(NUMBERS(1, 0, 0), NUMBERS(1, 0, 0));
@@ -112,7 +112,7 @@ static void code_comes_with_the_first_launch(void **state)
     conf_close(runtime);
     /* or at once */
     runtime = open_counted("modules=all");
-    CONF_OK(hd_builtin_module(runtime, &module));
+    CONF_OK(hd_module_get_builtin(runtime, &module));
     COUNTS(NUMBERS(1, 1, 1), NUMBERS(0, 0, 0));
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));
     COUNTS(NUMBERS(1, 1, 1), NUMBERS(1, 1, 1));
@@ -146,14 +146,14 @@ static void once_for_several_threads(void **state)
     for (int round = 1; round <= 3; round++) {
         CONF_EQUAL(loads[1], round - 1);
         hd_buffer *y = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 1), words * 4, &y));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 1), words * 4, &y));
         CONF_OK(hd_fill(y, 0, 1, words * 4, NULL));
-        CONF_OK(wk_add_one(hd_default_lane(runtime, 1), k, y, words, NULL));
+        CONF_OK(wk_add_one(conf_default_lane(runtime, 1), k, y, words, NULL));
         CONF_FILLED(y, 0, 2, words * 4);
         CONF_EQUAL(loads[1], round);
         hd_free(y);
         hd_module_unload(k.module);
-        CONF_FAILS(wk_launch_one(hd_default_lane(runtime, 2), k.hello, y, NULL), HD_ERROR_HANDLE);
+        CONF_FAILS(wk_launch_one(conf_default_lane(runtime, 2), k.hello, y, NULL), HD_ERROR_HANDLE);
         k = wk_load(runtime);
     }
     launcher all[launchers];
@@ -181,7 +181,7 @@ static void a_device_that_cannot_load_says_so(void **state)
     fails_on = 1;
     for (int i = 0; i < 2; i++) {
         hd_buffer *x = NULL;
-        hd_lane *lane = hd_default_lane(runtime, 1);
+        hd_lane *lane = conf_default_lane(runtime, 1);
         CONF_OK(hd_alloc(lane, words * 4, &x));
         hd_arg args[] = {hd_out(x), hd_u64(words), hd_u32(1)};
         CONF_FAILS_WITH(hd_launch(lane, fill, conf_grid(words, 128), conf_dims(128, 1, 1), 0, args, 3, NULL),
@@ -213,7 +213,7 @@ static void a_device_comes_back_with_what_it_had(void **state)
     }
     hd_module *module = NULL;
     hd_kernel *fill = NULL, *copy = NULL;
-    CONF_OK(hd_builtin_module(runtime, &module));
+    CONF_OK(hd_module_get_builtin(runtime, &module));
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));
     CONF_OK(hd_kernel_get(module, "hd_copy_u32", &copy));
     fill_on(runtime, 1, fill, 1);

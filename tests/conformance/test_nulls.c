@@ -16,21 +16,22 @@ static void lanes_take_nulls(void **state)
     hd_runtime *runtime = conf_open(NULL);
     int count = hd_device_count(runtime);
     const int none[] = {-1, count, 1000000};
-    CONF_TRUE(hd_default_lane(NULL, 0) == NULL);
-    CONF_FAILS(HD_ERROR_HANDLE, HD_ERROR_HANDLE);
     hd_lane *lane = untouched_lane;
+    CONF_FAILS(hd_lane_get_default(NULL, 0, &lane), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_get_default(runtime, 0, NULL), HD_ERROR_ARGUMENT);
     for (int i = 0; i < 3; i++) {
-        CONF_TRUE(hd_default_lane(runtime, none[i]) == NULL);
-        CONF_FAILS(HD_ERROR_NO_DEVICE, HD_ERROR_NO_DEVICE);
+        CONF_FAILS(hd_lane_get_default(runtime, none[i], &lane), HD_ERROR_NO_DEVICE);
         CONF_FAILS(hd_lane_create(runtime, none[i], &lane), HD_ERROR_NO_DEVICE);
     }
     CONF_FAILS(hd_lane_create(NULL, 0, &lane), HD_ERROR_HANDLE);
     CONF_TRUE(lane == untouched_lane);
     CONF_FAILS(hd_lane_create(runtime, 0, NULL), HD_ERROR_ARGUMENT);
-    hd_lane_destroy(NULL);
+    CONF_OK(hd_lane_destroy(NULL));
     CONF_EQUAL(hd_lane_device(NULL), -1);
     CONF_EQUAL(hd_lane_number(NULL), -1);
-    hd_ticket ticket = hd_lane_ticket(NULL);
+    hd_ticket ticket = {NULL, 0};
+    CONF_FAILS(hd_lane_get_ticket(NULL, &ticket), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_lane_get_ticket(conf_default_lane(runtime, 0), NULL), HD_ERROR_ARGUMENT);
     CONF_TRUE(ticket.lane == NULL && ticket.sequence == 0);
     CONF_FAILS(hd_lane_wait(NULL, 0), HD_ERROR_HANDLE);
     CONF_FAILS(hd_lane_wait(NULL, HD_FOREVER), HD_ERROR_HANDLE);
@@ -45,7 +46,7 @@ static void buffers_take_nulls(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *buffer = untouched_buffer;
     CONF_FAILS(hd_alloc(NULL, 16, &buffer), HD_ERROR_HANDLE);
     CONF_FAILS(hd_alloc(lane, 0, &buffer), HD_ERROR_ARGUMENT);
@@ -61,13 +62,13 @@ static void buffers_take_nulls(void **state)
     status = hd_alloc_host(runtime, SIZE_MAX, &buffer);
     CONF_TRUE(status == HD_ERROR_HOST_MEMORY || status == HD_ERROR_DRIVER || status == HD_ERROR_SYSTEM);
     CONF_TRUE(buffer == untouched_buffer);
-    hd_free(NULL);
+    CONF_OK(hd_free(NULL));
     CONF_EQUAL(hd_buffer_size(NULL), 0);
     CONF_EQUAL(hd_buffer_device(NULL), -2);
     CONF_EQUAL(hd_buffer_address(NULL), 0);
     void *pointer = &pointer;
     CONF_FAILS(hd_map(NULL, HD_READ, &pointer), HD_ERROR_HANDLE);
-    hd_unmap(NULL);
+    CONF_FAILS(hd_unmap(NULL), HD_ERROR_HANDLE);
     CONF_FAILS(hd_buffer_wait(NULL, HD_READ, 0), HD_ERROR_HANDLE);
 
     hd_buffer *pinned = NULL, *device = NULL;
@@ -91,7 +92,7 @@ static void copies_take_nulls(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *buffer = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &buffer));
     CONF_OK(hd_fill(buffer, 0, 0x11111111u, 64, NULL));
     uint8_t bytes[64] = {0};
     hd_ticket ticket = {NULL, 99};
@@ -113,7 +114,7 @@ static void modules_take_nulls(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_module *module = untouched_module;
     hd_kernel *kernel = untouched_kernel;
     CONF_FAILS(hd_module_load(NULL, "x", 1, &module), HD_ERROR_HANDLE);
@@ -122,12 +123,12 @@ static void modules_take_nulls(void **state)
     hd_status status = hd_module_load(runtime, "x", 0, &module);
     CONF_TRUE(status == HD_ERROR_ARGUMENT || status == HD_ERROR_IMAGE);
     CONF_TRUE(module == untouched_module);
-    hd_module_unload(NULL);
-    CONF_FAILS(hd_builtin_module(NULL, &module), HD_ERROR_HANDLE);
+    CONF_OK(hd_module_unload(NULL));
+    CONF_FAILS(hd_module_get_builtin(NULL, &module), HD_ERROR_HANDLE);
     CONF_TRUE(module == untouched_module);
-    CONF_FAILS(hd_builtin_module(runtime, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_module_get_builtin(runtime, NULL), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_kernel_get(NULL, "hd_fill_u32", &kernel), HD_ERROR_HANDLE);
-    CONF_OK(hd_builtin_module(runtime, &module));
+    CONF_OK(hd_module_get_builtin(runtime, &module));
     CONF_FAILS(hd_kernel_get(module, NULL, &kernel), HD_ERROR_ARGUMENT);
     CONF_FAILS(hd_kernel_get(module, "nosuchkernel", &kernel), HD_ERROR_NOT_FOUND);
     CONF_TRUE(kernel == untouched_kernel);

@@ -120,7 +120,7 @@ static void refuses_bad_sizes_and_nulls_in_open(void **state)
 static const char *option_value(hd_runtime *runtime, const char *name, bool *is_default)
 {
     hd_option_info info = {.size = sizeof info};
-    for (int i = 0; hd_option_get(runtime, i, &info) == HD_OK; i++) {
+    for (int i = 0; hd_option_get_info(runtime, i, &info) == HD_OK; i++) {
         if (strcmp(info.name, name) == 0) {
             if (is_default != NULL) {
                 *is_default = info.is_default;
@@ -145,7 +145,7 @@ static void lists_options(void **state)
         }
         hd_option_info info = {.size = sizeof info};
         int count = 0;
-        while (hd_option_get(of, count, &info) == HD_OK) {
+        while (hd_option_get_info(of, count, &info) == HD_OK) {
             CONF_EQUAL(info.size, sizeof info);
             CONF_TRUE(strncmp(info.environment, "HEDDLE_", 7) == 0);
             CONF_TRUE(info.name[0] != '\0' && info.help[0] != '\0' && info.value != NULL);
@@ -153,14 +153,14 @@ static void lists_options(void **state)
         }
         CONF_TRUE(count >= (int)(sizeof names / sizeof *names));
         hd_option_info before = info;
-        CONF_FAILS(hd_option_get(of, count, &info), HD_ERROR_NOT_FOUND);
-        CONF_FAILS(hd_option_get(of, INT32_MAX, &info), HD_ERROR_NOT_FOUND);
-        hd_status status = hd_option_get(of, -1, &info);
+        CONF_FAILS(hd_option_get_info(of, count, &info), HD_ERROR_NOT_FOUND);
+        CONF_FAILS(hd_option_get_info(of, INT32_MAX, &info), HD_ERROR_NOT_FOUND);
+        hd_status status = hd_option_get_info(of, -1, &info);
         CONF_TRUE(status == HD_ERROR_NOT_FOUND || status == HD_ERROR_ARGUMENT);
         CONF_TRUE(memcmp(&before, &info, sizeof info) == 0);
-        CONF_FAILS(hd_option_get(of, 0, NULL), HD_ERROR_ARGUMENT);
+        CONF_FAILS(hd_option_get_info(of, 0, NULL), HD_ERROR_ARGUMENT);
         info.size = 0;
-        CONF_FAILS(hd_option_get(of, 0, &info), HD_ERROR_ARGUMENT);
+        CONF_FAILS(hd_option_get_info(of, 0, &info), HD_ERROR_ARGUMENT);
     }
     bool is_default = true;
     assert_string_equal(option_value(runtime, "lane_slots", &is_default), "128");
@@ -204,10 +204,10 @@ static void tells_facts_about_devices(void **state)
     int count = hd_device_count(runtime);
     bool host = conf_is_host(runtime);
     for (int d = 0; d < count; d++) {
-        hd_device_info_t info;
+        hd_device_info info;
         memset(&info, 0xaa, sizeof info);
         info.size = sizeof info;
-        CONF_OK(hd_device_info(runtime, d, &info));
+        CONF_OK(hd_device_get_info(runtime, d, &info));
         CONF_EQUAL(info.size, sizeof info);
         CONF_TRUE(info.name[0] != '\0' && memchr(info.name, '\0', sizeof info.name) != NULL);
         CONF_TRUE(info.bus_id[0] != '\0' && memchr(info.bus_id, '\0', sizeof info.bus_id) != NULL);
@@ -235,27 +235,27 @@ static void tells_facts_about_devices(void **state)
         CONF_EQUAL(info.restarts, 0);
         CONF_EQUAL(info.worker_pid > 0, conf_is_process(runtime));
         for (int e = 0; e < d; e++) {
-            hd_device_info_t other = {.size = sizeof other};
-            CONF_OK(hd_device_info(runtime, e, &other));
+            hd_device_info other = {.size = sizeof other};
+            CONF_OK(hd_device_get_info(runtime, e, &other));
             CONF_TRUE(strcmp(info.bus_id, other.bus_id) != 0);
             CONF_TRUE(memcmp(info.uuid, other.uuid, sizeof info.uuid) != 0);
             CONF_TRUE(info.worker_pid == 0 || info.worker_pid != other.worker_pid);
         }
     }
-    hd_device_info_t info, before;
+    hd_device_info info, before;
     memset(&info, 0x55, sizeof info);
     info.size = sizeof info;
     before = info;
-    CONF_FAILS(hd_device_info(runtime, -1, &info), HD_ERROR_NO_DEVICE);
-    CONF_FAILS(hd_device_info(runtime, count, &info), HD_ERROR_NO_DEVICE);
-    CONF_FAILS(hd_device_info(runtime, INT32_MAX, &info), HD_ERROR_NO_DEVICE);
-    CONF_FAILS(hd_device_info(NULL, 0, &info), HD_ERROR_HANDLE);
+    CONF_FAILS(hd_device_get_info(runtime, -1, &info), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_device_get_info(runtime, count, &info), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_device_get_info(runtime, INT32_MAX, &info), HD_ERROR_NO_DEVICE);
+    CONF_FAILS(hd_device_get_info(NULL, 0, &info), HD_ERROR_HANDLE);
     CONF_TRUE(memcmp(&before, &info, sizeof info) == 0);
-    CONF_FAILS(hd_device_info(runtime, 0, NULL), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_device_get_info(runtime, 0, NULL), HD_ERROR_ARGUMENT);
     info.size = 0;
-    CONF_FAILS(hd_device_info(runtime, 0, &info), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_device_get_info(runtime, 0, &info), HD_ERROR_ARGUMENT);
     info.size = 3;
-    CONF_FAILS(hd_device_info(runtime, 0, &info), HD_ERROR_ARGUMENT);
+    CONF_FAILS(hd_device_get_info(runtime, 0, &info), HD_ERROR_ARGUMENT);
 
     hd_runtime_info about, about_before;
     memset(&about, 0x55, sizeof about);
@@ -278,7 +278,7 @@ static void counts_what_happens(void **state)
     CONF_EQUAL(before.size, sizeof before);
     CONF_EQUAL(before.buffers_live, 0);
     CONF_EQUAL(before.bytes_live, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     CONF_TRUE(lane != NULL);
     hd_buffer *buffers[5];
     for (int i = 0; i < 5; i++) {
@@ -319,7 +319,7 @@ static void two_runtimes_at_once(void **state)
     (void)state;
     hd_runtime *a = conf_open(NULL), *b = conf_open(NULL);
     CONF_TRUE(a != b);
-    hd_lane *in_a = hd_default_lane(a, 0), *in_b = hd_default_lane(b, 0);
+    hd_lane *in_a = conf_default_lane(a, 0), *in_b = conf_default_lane(b, 0);
     CONF_TRUE(in_a != NULL && in_b != NULL && in_a != in_b);
     hd_buffer *of_a = NULL, *of_b = NULL;
     CONF_OK(hd_alloc(in_a, 4096, &of_a));
@@ -394,7 +394,7 @@ static void messages_belong_to_threads(void **state)
     /* a success leaves it */
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *buffer = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &buffer));
     CONF_OK(hd_fill(buffer, 0, 1, 64, NULL));
     CONF_FILLED(buffer, 0, 1, 64);
     assert_string_equal(hd_message(), mine);
@@ -458,15 +458,15 @@ static void chosen_devices(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     int count = hd_device_count(runtime);
-    hd_device_info_t last = {.size = sizeof last};
-    CONF_OK(hd_device_info(runtime, count - 1, &last));
+    hd_device_info last = {.size = sizeof last};
+    CONF_OK(hd_device_get_info(runtime, count - 1, &last));
     conf_close(runtime);
     char settings[64];
     snprintf(settings, sizeof settings, "devices=%d", count - 1);
     runtime = conf_open(settings);
     CONF_EQUAL(hd_device_count(runtime), 1);
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, 0, &info));
     assert_string_equal(info.bus_id, last.bus_id);
     CONF_EQUAL(info.peers, 0);
     conf_close(runtime);
@@ -474,7 +474,7 @@ static void chosen_devices(void **state)
         runtime = conf_open("devices=\"0,2\"");
         CONF_EQUAL(hd_device_count(runtime), 2);
         hd_buffer *buffer = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 1), 4096, &buffer));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 1), 4096, &buffer));
         CONF_EQUAL(hd_buffer_device(buffer), 1);
         CONF_OK(hd_fill(buffer, 0, 9, 4096, NULL));
         CONF_FILLED(buffer, 0, 9, 4096);

@@ -344,8 +344,8 @@ static void copies_between_devices(const char *settings)
         uint8_t *data = conf_memory(size), *other = conf_memory(size);
         hd_buffer *from[4], *to[4];
         for (int d = 0; d < count; d++) {
-            CONF_OK(hd_alloc(hd_default_lane(runtime, d), size, &from[d]));
-            CONF_OK(hd_alloc(hd_default_lane(runtime, d), size, &to[d]));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, d), size, &from[d]));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, d), size, &to[d]));
         }
         for (int d = 0; d < count; d++) {
             for (int e = 0; e < count; e++) {
@@ -369,7 +369,7 @@ static void copies_between_devices(const char *settings)
         if (size >= 4096) {
             size_t n = size / 4;
             for (int d = 0; d < count; d++) {
-                hd_lane *lane = hd_default_lane(runtime, d);
+                hd_lane *lane = conf_default_lane(runtime, d);
                 conf_slow_run(&slow[d], lane, NULL, 64, 3, NULL);
                 CONF_OK(conf_fill(lane, slow[d].kernels, from[d], 0, n, 0x100u + (uint32_t)d, NULL));
             }
@@ -378,7 +378,7 @@ static void copies_between_devices(const char *settings)
                     CONF_OK(hd_copy(to[(d + 1) % count], 0, from[d], 0, n * 4, NULL));
                 }
                 for (int d = 0; d < count; d++) {
-                    CONF_OK(conf_copy(hd_default_lane(runtime, d), slow[d].kernels, from[d], 0, to[d], 0, n, NULL));
+                    CONF_OK(conf_copy(conf_default_lane(runtime, d), slow[d].kernels, from[d], 0, to[d], 0, n, NULL));
                 }
             }
             for (int d = 0; d < count; d++) { /* once around: back where it was */
@@ -422,14 +422,14 @@ static void kernels_with_memory_elsewhere(const char *settings, int *unreachable
     for (int owner = 0; owner < count; owner++) {
         conf_slow slow;
         conf_slow_make(&slow, runtime, owner);
-        hd_lane *at_home = hd_default_lane(runtime, owner);
+        hd_lane *at_home = conf_default_lane(runtime, owner);
         hd_buffer *x = NULL;
         CONF_OK(hd_alloc(at_home, bytes, &x));
         for (int d = 0; d < count; d++) {
             if (d == owner) {
                 continue;
             }
-            hd_lane *lane = hd_default_lane(runtime, d);
+            hd_lane *lane = conf_default_lane(runtime, d);
             hd_buffer *y = NULL;
             CONF_OK(hd_alloc(lane, bytes, &y));
             CONF_OK(hd_fill(y, 0, 3, bytes, NULL));
@@ -493,9 +493,9 @@ static void kernels_without_peers_are_refused(void **state)
         CONF_TRUE(unreachable > 0);
         hd_error error = {.size = sizeof error};
         hd_buffer *x = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 64, &x));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 64, &x));
         conf_kernels k = conf_builtins(runtime);
-        CONF_FAILS(conf_fill(hd_default_lane(runtime, 1), k, x, 0, 16, 1, NULL), HD_ERROR_UNREACHABLE);
+        CONF_FAILS(conf_fill(conf_default_lane(runtime, 1), k, x, 0, 16, 1, NULL), HD_ERROR_UNREACHABLE);
         hd_last_error(&error);
         CONF_EQUAL(error.device, 1); /* the one that cannot reach it */
     }
@@ -529,7 +529,7 @@ static void pinned_memory_between_devices(void **state)
     CONF_OK(hd_fill(one, 0, conf_bits(1), bytes, NULL));
     enum { rounds = 50 };
     for (int i = 0; i < rounds; i++) {
-        CONF_OK(conf_axpy(hd_default_lane(runtime, i % count), k, pinned, 0, one, 0, 1.0f, words, NULL));
+        CONF_OK(conf_axpy(conf_default_lane(runtime, i % count), k, pinned, 0, one, 0, 1.0f, words, NULL));
     }
     CONF_FILLED(pinned, 0, conf_bits(rounds), bytes);
     conf_close(runtime);

@@ -61,7 +61,7 @@ static void pinned_and_unified_buffers(void **state)
         CONF_OK(hd_alloc_host(runtime, 6 * MIB + 5, &pinned));
         try_edges(pinned, 6 * MIB + 5, false);
         hd_free(pinned);
-        CONF_OK(hd_alloc_unified(hd_default_lane(runtime, 0), 6 * MIB + 5, &unified));
+        CONF_OK(hd_alloc_unified(conf_default_lane(runtime, 0), 6 * MIB + 5, &unified));
         try_edges(unified, 6 * MIB + 5, false);
         uint8_t *p0 = NULL;
         CONF_OK(hd_map(unified, HD_READ_WRITE, (void **)&p0)); /* newer on the host from here on */

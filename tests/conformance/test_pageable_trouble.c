@@ -181,7 +181,7 @@ static bool transfer_with(const char *settings, const uint8_t *data, uint8_t *go
     hd_runtime *runtime = NULL;
     hd_buffer *buffer = NULL;
     bool failed = !told(settings, conf_try_open(settings, &runtime), "hd_open");
-    hd_lane *lane = failed ? NULL : hd_default_lane(runtime, 0);
+    hd_lane *lane = failed ? NULL : conf_default_lane(runtime, 0);
     failed = lane == NULL || !told(settings, hd_alloc(lane, bytes, &buffer), "hd_alloc");
     for (int i = 0; buffer != NULL && i < 3; i++) {
         size_t at = (size_t)i * 1001;

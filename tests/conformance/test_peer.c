@@ -153,8 +153,8 @@ static void corrupt_peers_are_avoided(void **state)
         kernels_are_right(runtime, 0, 2);
         kernels_are_refused(runtime, 0, 1, "corrupt");
         for (int d = 0; d < 3; d++) {
-            hd_device_info_t info = {.size = sizeof info};
-            CONF_OK(hd_device_info(runtime, d, &info));
+            hd_device_info info = {.size = sizeof info};
+            CONF_OK(hd_device_get_info(runtime, d, &info));
             CONF_TRUE(!info.lost && info.losses == 0);
         }
         conf_close(runtime);
@@ -199,10 +199,10 @@ static void long_names_leave_room_for_the_ways_out(void **state)
     CONF_OK(hd_module_load(runtime, image, size, &module));
     free(image);
     CONF_OK(hd_kernel_get(module, name, &kernel));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 1), 4, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 1), 4, &x));
     const hd_arg args[] = {hd_out(x)};
     const hd_dims one = {1, 1, 1};
-    CONF_FAILS_WITH(hd_launch(hd_default_lane(runtime, 0), kernel, one, one, 0, args, 1, NULL), HD_ERROR_UNREACHABLE,
+    CONF_FAILS_WITH(hd_launch(conf_default_lane(runtime, 0), kernel, one, one, 0, args, 1, NULL), HD_ERROR_UNREACHABLE,
                     "kernel 'kkkkkkkk");
     CONF_TRUE(strstr(hd_message(), "device 0 cannot reach a buffer of device 1: ") != NULL);
     CONF_TRUE(strstr(hd_message(), "oooooooo") != NULL);
@@ -267,7 +267,7 @@ static void slow_peers_take_no_place(void **state)
     copies_are_right(runtime, 0, 1);
     expect(runtime, 0, 1, HD_PEER_SLOW);
     for (int owner = 2; owner < 10; owner++) {
-        CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
+        CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
         CONF_FILLED(x[owner], 0, 50u + (uint32_t)owner, bytes);
     }
     kernels_are_refused(runtime, 0, 1, "CUDA_ERROR_TOO_MANY_PEERS");
@@ -290,7 +290,7 @@ static void the_ninth_peer_is_refused(void **state)
         expect_good(runtime, 0, owner); /* as far as the test can tell, which has two devices */
     }
     for (int owner = 1; owner <= 8; owner++) {
-        CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
+        CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
     }
     kernels_are_refused(runtime, 0, 9, "CUDA_ERROR_TOO_MANY_PEERS");
     hd_peer_info info = ask(runtime, 0, 9);
@@ -328,13 +328,13 @@ static void what_cannot_be_mapped_is_said(void **state)
         }
         conf_kernels k = conf_builtins(runtime);
         hd_buffer *x = NULL;
-        hd_status status = hd_alloc(hd_default_lane(runtime, 1), bytes, &x);
-        status = status ? status : conf_fill(hd_default_lane(runtime, 0), k, x, 0, words, 2, NULL);
+        hd_status status = hd_alloc(conf_default_lane(runtime, 1), bytes, &x);
+        status = status ? status : conf_fill(conf_default_lane(runtime, 0), k, x, 0, words, 2, NULL);
         refused = status == HD_ERROR_UNREACHABLE;
         if (refused) {
             CONF_TRUE(strstr(hd_message(), "cuMemSetAccess: CUDA_ERROR_OUT_OF_MEMORY") != NULL);
             CONF_TRUE(strstr(hd_message(), "device 0 cannot reach a buffer of device 1: ") != NULL);
-            CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x, 0, words, 2, NULL));
+            CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x, 0, words, 2, NULL));
             CONF_FILLED(x, 0, 2, bytes);
         }
         hd_free(x);

@@ -126,14 +126,14 @@ static void either_route_keeps_the_order(void **state)
         conf_fill(lane, conf_builtins(runtime), x[0], 0, words, 1, NULL)); /* behind the gate, like all of the rest */
     CONF_OK(hd_copy(x[1], 0, x[0], 0, bytes, NULL));
     await_test();
-    CONF_OK(wk_add_one(hd_default_lane(runtime, 1), k, x[1], words, NULL));
+    CONF_OK(wk_add_one(conf_default_lane(runtime, 1), k, x[1], words, NULL));
     remove_file("wait");
-    CONF_OK(conf_fill(hd_default_lane(runtime, 0), conf_builtins(runtime), y[1], 0, words, 5,
+    CONF_OK(conf_fill(conf_default_lane(runtime, 0), conf_builtins(runtime), y[1], 0, words, 5,
                       NULL)); /* there is a verdict */
     hd_ticket ticket;
     CONF_OK(hd_copy(x[0], 4, x[1], 0, bytes - 4, &ticket)); /* reads what the first one writes, writes what it reads */
     CONF_OK(hd_copy(x[1], 4, x[0], 0, bytes - 4, &ticket));
-    CONF_OK(wk_add_one(hd_default_lane(runtime, 0), k, x[0], words, NULL));
+    CONF_OK(wk_add_one(conf_default_lane(runtime, 0), k, x[0], words, NULL));
     CONF_TRUE(!hd_done(ticket));
     wk_gate_open(&gate);
     uint32_t *got = conf_memory(bytes);
@@ -192,7 +192,7 @@ static void *needs_a_verdict(void *argument)
     asker *a = argument;
     hd_peer_info info = {.size = sizeof info};
     hd_arg args[] = {hd_out(a->far), hd_u64(words), hd_u32(7)};
-    hd_lane *lane = hd_default_lane(a->runtime, 0);
+    hd_lane *lane = conf_default_lane(a->runtime, 0);
     atomic_store(&a->about_to, true);
     a->status = a->how == 0   ? hd_launch(lane, a->fill, conf_grid(words, 128), conf_dims(128, 1, 1), 0, args, 3, NULL)
                 : a->how == 1 ? hd_peer_check(a->runtime, 0, 1, &info)

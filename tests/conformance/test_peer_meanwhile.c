@@ -103,7 +103,7 @@ static void nothing_else_waits_for_a_test(void **state)
     for (int d = 0; d < 3; d++) {
         kernels_are_right(runtime, d, d);
         hd_buffer *large = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, d), (size_t)40 << 20, &large));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, d), (size_t)40 << 20, &large));
         CONF_OK(hd_fill(large, 0, 1, (size_t)40 << 20, NULL));
         CONF_FILLED(large, (size_t)39 << 20, 1, 4096);
         hd_free(large);
@@ -184,8 +184,8 @@ static void a_later_finding_counts(void **state)
     make_buffers(runtime, x, 2);
     kernels_are_right(runtime, 0, 1);
     hd_ticket ticket;
-    conf_slow_run(&slow, hd_default_lane(runtime, 0), NULL, 0, 50, NULL);
-    CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[1], 0, words, 60, &ticket));
+    conf_slow_run(&slow, conf_default_lane(runtime, 0), NULL, 0, 50, NULL);
+    CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[1], 0, words, 60, &ticket));
     write_text("extra", "host_corrupt=0>1");
     check_all(runtime, HD_PEERS_AGAIN, &first);
     CONF_EQUAL(first.of[0][1].verdict, HD_PEER_CORRUPT);
@@ -242,11 +242,11 @@ static void findings_outlive_a_restart(void **state)
         kernels_are_right(runtime, 0, 1);
         kernels_are_right(runtime, 1, 0);
         int runs = count_runs();
-        hd_device_info_t info = {.size = sizeof info};
-        CONF_OK(hd_device_info(runtime, lost, &info));
+        hd_device_info info = {.size = sizeof info};
+        CONF_OK(hd_device_get_info(runtime, lost, &info));
         CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
         while (!info.lost) {
-            CONF_OK(hd_device_info(runtime, lost, &info));
+            CONF_OK(hd_device_get_info(runtime, lost, &info));
             conf_sleep_ms(2);
         }
         expect_good(runtime, 0, 1);

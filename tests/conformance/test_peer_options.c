@@ -15,13 +15,13 @@ static void trust_and_off_need_no_test(void **state)
     conf_kernels k = conf_builtins(runtime);
     hd_buffer *x[2];
     make_buffers(runtime, x, 2);
-    CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[1], 0, words, 2, NULL));
+    CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[1], 0, words, 2, NULL));
     CONF_FILLED(x[1], 0, 1001, bytes);
     kernels_are_right(runtime, 1, 0);
     CONF_EQUAL(count_runs(), 0);
     expect(runtime, 0, 1, HD_PEER_CORRUPT); /* who asks is told */
     CONF_EQUAL(count_runs(), 1);
-    CONF_OK(conf_fill(hd_default_lane(runtime, 0), k, x[1], 0, words, 2, NULL));
+    CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[1], 0, words, 2, NULL));
     conf_close(runtime);
 
     runtime = open_with_script("peers=off host_devices=2");

@@ -29,7 +29,7 @@ static void is_pinned_once(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("pinned_limit=256M");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, 20 * MIB, &x));
     static uint32_t got[MIB];
@@ -104,7 +104,7 @@ static void the_limit_says_what_is_held(void **state)
     CONF_EQUAL(s.failures, 1);
 
     /* Heddle's own is under the same limit, and none is left for it */
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     uint32_t word = 5;
     const hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
@@ -134,7 +134,7 @@ enum { SIZE = 4 << 20, WAYS = 7 };
 /* The first use of fresh memory, by which all of it is 0x77. */
 static void begin(hd_runtime *runtime, conf_kernels k, hd_buffer *b, int way, hd_buffer *other)
 {
-    hd_lane *lane = hd_default_lane(runtime, hd_device_count(runtime) - 1);
+    hd_lane *lane = conf_default_lane(runtime, hd_device_count(runtime) - 1);
     static uint8_t data[SIZE];
     memset(data, 0x77, SIZE);
     switch (way) {
@@ -176,10 +176,10 @@ static void memory_in_use_has_two_owners(void **state)
         hd_runtime *runtime = conf_open(settings[s]);
         conf_slow slow;
         conf_slow_make(&slow, runtime, 0);
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *device = NULL, *other = NULL;
         CONF_OK(hd_alloc(lane, SIZE, &device));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, hd_device_count(runtime) - 1), SIZE, &other));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, hd_device_count(runtime) - 1), SIZE, &other));
         for (int round = 0; round < 2 * WAYS; round++) {
             bool outward = round % 2 == 1; /* the device writes the memory */
             CONF_OK(hd_fill(device, 0, 0x11111111, SIZE, NULL));
@@ -219,7 +219,7 @@ static void waits_for_freed_memory(void **state)
     hd_runtime *runtime = conf_open("pinned_limit=8M memory_patience=60000");
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *device = NULL, *parts[2];
     CONF_OK(hd_alloc(lane, SIZE, &device));
     for (int round = 0; round < 5; round++) {
@@ -246,7 +246,7 @@ static void closes_with_freed_memory_in_use(void **state)
     hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *device = NULL;
     CONF_OK(hd_alloc(lane, SIZE, &device));
     CONF_OK(hd_fill(device, 0, 0, SIZE, NULL));
@@ -313,7 +313,7 @@ static void no_byte_above_the_limit(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("pinned_limit=24M memory_patience=1");
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), THREADS * 3 * MIB, &shared));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), THREADS * 3 * MIB, &shared));
     pool_thread threads[THREADS];
     pool_start(threads, THREADS, runtime, conf_number_from("HEDDLE_SEED", 5), storm, NULL);
     pool_join(threads, THREADS);

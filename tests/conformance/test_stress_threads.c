@@ -44,7 +44,7 @@ typedef struct worker {
 
 static hd_lane *any_lane(worker *w, int device)
 {
-    return conf_chance(&w->random, 40) ? s.common[device] : hd_default_lane(s.runtime, device);
+    return conf_chance(&w->random, 40) ? s.common[device] : conf_default_lane(s.runtime, device);
 }
 
 static void look(hd_buffer *buffer, size_t offset, size_t bytes, uint32_t word, const char *what, int number)
@@ -149,9 +149,9 @@ static void one_operation(worker *w)
             hd_lane_destroy(lane);
         } else if (conf_chance(r, 10)) {
             hd_device_stats stats = {.size = sizeof stats};
-            hd_device_info_t info = {.size = sizeof info};
+            hd_device_info info = {.size = sizeof info};
             CONF_OK(hd_device_get_stats(s.runtime, d, &stats));
-            CONF_OK(hd_device_info(s.runtime, d, &info));
+            CONF_OK(hd_device_get_info(s.runtime, d, &info));
             CONF_TRUE(!info.lost);
         }
         break;
@@ -196,8 +196,8 @@ static void run(const char *settings)
         if (d == s.devices) {
             CONF_OK(hd_alloc_host(s.runtime, n_threads * part, &s.shared[d]));
         } else {
-            hd_device_info_t info = {.size = sizeof info};
-            CONF_OK(hd_device_info(s.runtime, d, &info));
+            hd_device_info info = {.size = sizeof info};
+            CONF_OK(hd_device_get_info(s.runtime, d, &info));
             s.peers[d] = info.peers;
             CONF_OK(hd_lane_create(s.runtime, d, &s.common[d]));
             CONF_OK(hd_alloc(s.common[d], n_threads * part, &s.shared[d]));

@@ -34,7 +34,7 @@ static void makes_row_major_tensors(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 1000, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 1000, &b));
     const uint64_t shape[] = {2, 3, 5};
     hd_tensor t;
     CONF_OK(hd_tensor_make(b, 8, HD_TYPE_F64, 3, shape, &t));
@@ -64,12 +64,12 @@ static void makes_row_major_tensors(void **state)
     CONF_TRUE(hd_tensor_is_contiguous(&t));
     CONF_FAILS(hd_tensor_make(b, 1001, HD_TYPE_U8, 2, empty, &t), HD_ERROR_RANGE);
     /* A tensor with a buffer of its own. */
-    CONF_OK(hd_tensor_alloc(hd_default_lane(runtime, 0), HD_TYPE_C128, 3, shape, &t));
+    CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, 0), HD_TYPE_C128, 3, shape, &t));
     CONF_EQUAL(hd_buffer_size(t.buffer), 480);
     CONF_EQUAL(t.offset, 0);
     CONF_TRUE(hd_tensor_is_contiguous(&t));
     hd_free(t.buffer);
-    CONF_OK(hd_tensor_alloc(hd_default_lane(runtime, 0), HD_TYPE_F32, 2, empty, &t));
+    CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, 0), HD_TYPE_F32, 2, empty, &t));
     CONF_EQUAL(hd_tensor_elements(&t), 0);
     hd_free(t.buffer);
     conf_close(runtime);
@@ -79,7 +79,7 @@ static void refuses_what_is_no_tensor(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *b = NULL, *freed = NULL;
     CONF_OK(hd_alloc(lane, 4096, &b));
     CONF_OK(hd_alloc(lane, 4096, &freed));
@@ -137,7 +137,7 @@ static void nothing_wraps(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 4096, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
     static const struct {
         int dims;
         uint64_t shape[3];
@@ -218,7 +218,7 @@ static void slices(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 4096, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
     const uint64_t shape[] = {10, 20};
     hd_tensor t, v;
     CONF_OK(hd_tensor_make(b, 0, HD_TYPE_F32, 2, shape, &t));
@@ -282,7 +282,7 @@ static void permutes_and_broadcasts(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 4096, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
     const uint64_t shape[] = {2, 3, 5};
     hd_tensor t, v;
     CONF_OK(hd_tensor_make(b, 4, HD_TYPE_F32, 3, shape, &t));
@@ -344,7 +344,7 @@ static void reshapes(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 4096, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
     static const struct {
         int dims;
         uint64_t shape[4];
@@ -484,7 +484,7 @@ static void random_views_are_what_a_model_says(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), 1 << 20, &b));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 1 << 20, &b));
     static model now, then;
     int reshaped = 0;
     for (int round = 0; round < 2000 / CONF_SLOWNESS; round++) {

@@ -94,7 +94,7 @@ static void arrays_go_in_parts(void **state)
     const uint64_t whole[] = {rows, pitch};
     hd_tensor all, t;
     uint32_t *array = conf_memory((size_t)rows * columns * 4), *got = conf_memory((size_t)rows * pitch * 4);
-    CONF_OK(hd_tensor_alloc(hd_default_lane(runtime, 0), HD_TYPE_U32, 2, whole, &all));
+    CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, 0), HD_TYPE_U32, 2, whole, &all));
     CONF_OK(hd_fill(all.buffer, 0, 0x77777777, hd_buffer_size(all.buffer), NULL));
     CONF_OK(hd_tensor_slice(&all, 1, 3, columns, 1, &t));
     for (uint64_t i = 0; i < rows; i++) {
@@ -132,7 +132,7 @@ static void staged_copies_go_in_parts(void **state)
     enum { rows = 7001, columns = 5003 }; /* 134 MiB */
     const size_t bytes = (size_t)rows * columns * 4;
     const uint64_t shape[] = {rows, columns}, turned[] = {columns, rows};
-    hd_lane *first = hd_default_lane(runtime, 0), *last = hd_default_lane(runtime, 1);
+    hd_lane *first = conf_default_lane(runtime, 0), *last = conf_default_lane(runtime, 1);
     uint32_t *array = conf_memory(bytes), *got = conf_memory(bytes);
     for (uint64_t i = 0; i < rows; i++) {
         for (uint64_t j = 0; j < columns; j++) {
@@ -186,7 +186,7 @@ static void more_than_4_gib(void **state)
     hd_runtime *runtime = conf_open(conf_on_gpus ? NULL : "host_devices=1 host_memory=6G");
     const uint64_t rows = 66000, columns = 66001; /* 4.36e9 */
     const uint64_t column[] = {rows, 1}, shape[] = {columns, rows};
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     uint8_t *content = conf_memory(rows), *got = conf_memory(rows);
     hd_tensor x, y, view;
     hd_memory_stats stats = {.size = sizeof stats};

@@ -103,8 +103,8 @@ static void every_pair_of_a_ring(void **state)
             for (int i = 0; i < 70 * 90; i++) {
                 x[i] = (float)(i + 100000 * from + 1000 * to);
             }
-            CONF_OK(hd_tensor_alloc(hd_default_lane(runtime, from), HD_TYPE_F32, 2, shape, &a));
-            CONF_OK(hd_tensor_alloc(hd_default_lane(runtime, to), HD_TYPE_F32, 2, turned, &b));
+            CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, from), HD_TYPE_F32, 2, shape, &a));
+            CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, to), HD_TYPE_F32, 2, turned, &b));
             CONF_OK(hd_write(a.buffer, 0, x, sizeof x));
             CONF_OK(hd_tensor_transpose(&a, 0, 1, &view));
             CONF_OK(hd_tensor_copy(&b, &view, NULL));
@@ -456,7 +456,7 @@ static void unified_bytes_in_between_are_kept(void **state)
     uint8_t *now = conf_memory(bytes), *source = conf_memory(bytes);
     conf_pattern(source, bytes, 9);
     hd_buffer *u = NULL;
-    CONF_OK(hd_alloc_unified(hd_default_lane(runtime, 0), bytes, &u));
+    CONF_OK(hd_alloc_unified(conf_default_lane(runtime, 0), bytes, &u));
     hd_buffer *x = tensor_buffer(runtime, PLACE_FIRST, source, bytes);
     const uint64_t shape[] = {rows, columns};
     hd_tensor t, s, a, b;

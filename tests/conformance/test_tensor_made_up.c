@@ -119,7 +119,7 @@ static void open_things(things *t)
     memset(t, 0, sizeof *t);
     const uint64_t shape[] = {8, 8};
     t->runtime = conf_open(NULL);
-    t->lane = hd_default_lane(t->runtime, 0);
+    t->lane = conf_default_lane(t->runtime, 0);
     conf_pattern(t->content, bytes, 3);
     t->memory = conf_memory(plenty);
     t->x = tensor_buffer(t->runtime, PLACE_FIRST, t->content, bytes);

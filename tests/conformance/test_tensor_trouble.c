@@ -19,7 +19,7 @@ static void a_failed_source_fails_the_copy(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuMemcpyHtoDAsync:1=1");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     static uint32_t content[words], got[words];
     hd_tensor bad, good, x, y, view;
     CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U32, 2, square, &bad));
@@ -61,7 +61,7 @@ static void a_failed_launch_fails_its_readers(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuLaunchKernel:1=1");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_tensor x, y, view;
     uint32_t got[4];
     hd_ticket ticket;
@@ -83,7 +83,7 @@ static void kernels_that_do_not_load_are_said(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuModuleLoadDataEx:1+=222");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_tensor x, y, view;
     hd_ticket ticket = {NULL, 77};
     CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U32, 2, square, &x));
@@ -105,7 +105,7 @@ static void failed_lanes_of_the_program_do_not_matter(void **state)
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuLaunchKernel:1=1");
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_tensor x, y, z, view;
     hd_ticket ticket;
     CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U32, 2, square, &x));
@@ -197,7 +197,7 @@ static void scenario(outcome *o)
     for (uint32_t i = 0; i < words; i++) {
         content[i] = i * 7;
     }
-    hd_lane *first = hd_default_lane(runtime, 0), *last = hd_default_lane(runtime, hd_device_count(runtime) - 1);
+    hd_lane *first = conf_default_lane(runtime, 0), *last = conf_default_lane(runtime, hd_device_count(runtime) - 1);
     hd_tensor x = {0}, y = {0}, z = {0}, view;
     if (first == NULL || last == NULL) {
         o->failures++;
@@ -305,7 +305,7 @@ static void *work(void *argument)
         uint8_t *now = conf_memory(to.bytes), *got = conf_memory(to.bytes);
         conf_pattern(now, to.bytes, w->seed + (uint64_t)round);
         hd_buffer *b = NULL;
-        hd_lane *lane = hd_default_lane(w->runtime, (int)conf_below(&r, (uint64_t)devices));
+        hd_lane *lane = conf_default_lane(w->runtime, (int)conf_below(&r, (uint64_t)devices));
         CONF_OK(hd_alloc(lane, to.bytes, &b));
         CONF_OK(hd_write(b, 0, now, to.bytes));
         hd_tensor t = tensor_over(b, &to), source = *w->shared, back;
@@ -315,7 +315,7 @@ static void *work(void *argument)
         CONF_OK(hd_tensor_copy(&t, &source, NULL));
         tensor_move(&t, now, &source, w->shared_bytes);
         /* On to another device and back, in a buffer that lives shortly. */
-        CONF_OK(hd_tensor_alloc(hd_default_lane(w->runtime, round % devices), HD_TYPE_U32, 2, square, &back));
+        CONF_OK(hd_tensor_alloc(conf_default_lane(w->runtime, round % devices), HD_TYPE_U32, 2, square, &back));
         CONF_OK(hd_tensor_copy(&back, &t, NULL));
         CONF_OK(hd_tensor_copy(&t, &back, NULL));
         hd_free(back.buffer);
@@ -334,7 +334,7 @@ static void threads_copy(const char *settings)
     static uint8_t content[bytes];
     conf_pattern(content, bytes, 1);
     hd_tensor shared;
-    CONF_OK(hd_tensor_alloc(hd_default_lane(runtime, 0), HD_TYPE_U32, 2, square, &shared));
+    CONF_OK(hd_tensor_alloc(conf_default_lane(runtime, 0), HD_TYPE_U32, 2, square, &shared));
     CONF_OK(hd_write(shared.buffer, 0, content, bytes));
     pthread_t threads[THREADS];
     worker workers[THREADS];

@@ -14,7 +14,7 @@ static void goes_back_and_forth(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     const size_t sizes[] = {4, 4096, CHUNK, CHUNK + 4, 5 * MIB + 12};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         size_t size = sizes[s], n = size / 4;
@@ -56,7 +56,7 @@ static void every_operation_takes_it(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     enum { n = 100000 };
     static uint32_t model[n], got[n];
     hd_buffer *x = make(lane, sizeof model), *plain = NULL, *pinned = NULL;
@@ -109,7 +109,7 @@ static void a_peer_uses_it(void **state)
     hd_runtime *runtime = conf_open(NULL);
     CONF_NEED_DEVICES(runtime, 2);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0), *other = hd_default_lane(runtime, 1);
+    hd_lane *lane = conf_default_lane(runtime, 0), *other = conf_default_lane(runtime, 1);
     enum { n = 50000 };
     hd_buffer *x = make(lane, 4 * n), *y = make(other, 4 * n);
     for (uint32_t round = 1; round < 10; round++) {
@@ -133,7 +133,7 @@ static void elements_are_checked(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = make(lane, 100), *plain = NULL, *pinned = NULL, *none = (hd_buffer *)(uintptr_t)0x1230;
     CONF_OK(hd_alloc(lane, 100, &plain));
     CONF_OK(hd_alloc_host(runtime, 100, &pinned));
@@ -184,7 +184,7 @@ static void mapped_buffers_are_left_alone(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     enum { n = 40000 };
     hd_buffer *x = make(lane, 4 * n), *y = NULL;
     uint32_t got[4] = {0}, *p = NULL;
@@ -269,7 +269,7 @@ static void waits_and_times_out(void **state)
     CONF_TRUE(seen);
     CONF_OK(conf_fill(lane, slow.kernels, x, 0, 1, 6, NULL)); /* it is not mapped */
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
-    CONF_OK(hd_lane_wait(hd_default_lane(runtime, 0), 60 * CONF_SECOND));
+    CONF_OK(hd_lane_wait(conf_default_lane(runtime, 0), 60 * CONF_SECOND));
     CONF_OK(hd_buffer_wait(x, HD_WRITE, 60 * CONF_SECOND)); /* the copies that were asked for, too */
     while (hd_element(x, 0, 4, HD_READ) == NULL) {
         CONF_EQUAL(last_status(), HD_ERROR_TIMEOUT);
@@ -295,7 +295,7 @@ static void counts_once_and_goes_with_its_work(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     int seen[2] = {0};
     hd_buffer *x = make(lane, 3 * MIB);
     CONF_OK(hd_memory_each(runtime, see_unified, seen));
@@ -336,7 +336,7 @@ typedef struct part {
 static void *work_on_part(void *argument)
 {
     part *p = argument;
-    hd_lane *lane = hd_default_lane(p->runtime, 0);
+    hd_lane *lane = conf_default_lane(p->runtime, 0);
     size_t low = (size_t)p->number * PART_WORDS;
     hd_buffer *mine = NULL;
     p->errors += hd_alloc(lane, 4 * PART_WORDS, &mine) != HD_OK;
@@ -357,7 +357,7 @@ static void threads_work_on_parts(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("host_schedule=7");
-    hd_buffer *whole = make(hd_default_lane(runtime, 0), 4 * PARTS * PART_WORDS);
+    hd_buffer *whole = make(conf_default_lane(runtime, 0), 4 * PARTS * PART_WORDS);
     conf_kernels k = conf_builtins(runtime);
     for (int round = 0; round < 3; round++) {
         uint32_t *p = NULL;

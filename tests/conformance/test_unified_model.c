@@ -35,7 +35,7 @@ static void renew(runner *r, modelled *m)
     free(m->model);
     *m = (modelled){.words = words, .model = conf_memory(4 * words)};
     int device = (int)conf_below(&r->random, (uint64_t)hd_device_count(r->runtime));
-    hd_lane *lane = hd_default_lane(r->runtime, device);
+    hd_lane *lane = conf_default_lane(r->runtime, device);
     uint64_t kind = conf_below(&r->random, 5);
     m->device = kind == 0 ? -1 : device;
     m->unified = kind > 1;

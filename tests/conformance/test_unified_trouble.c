@@ -13,7 +13,7 @@ static void a_failed_copy_to_the_host(void **state)
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuMemcpyDtoHAsync:2=1");
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     enum { n = 50000 };
     hd_buffer *x = make(lane, 4 * n);
     put_word(x, n - 1, 3);
@@ -93,7 +93,7 @@ static void elements_of_failed_pinned_memory(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open("fault=cuMemcpyDtoHAsync:1=1");
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *pinned = NULL, *x = NULL;
     CONF_OK(hd_alloc_host(runtime, 4096, &pinned));
     CONF_OK(hd_alloc(lane, 4096, &x));
@@ -121,7 +121,7 @@ static int round_of_everything(hd_runtime *runtime)
     hd_lane *lane = NULL;
     hd_buffer *x = NULL, *y = NULL, *pinned = NULL;
     uint32_t *p = NULL, got = 0;
-    hd_status status = hd_builtin_module(runtime, &module);
+    hd_status status = hd_module_get_builtin(runtime, &module);
     status = status ? status : hd_kernel_get(module, "hd_copy_u32", &copy);
     status = status ? status : hd_lane_create(runtime, 0, &lane);
     status = status ? status : hd_alloc_unified(lane, 4 * n, &x);
@@ -197,15 +197,15 @@ static void its_device_is_lost(void **state)
         skip();
     }
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = make(lane, MIB), *pinned = NULL;
     CONF_OK(hd_alloc_host(runtime, 4096, &pinned));
     put_word(x, 0, 1);
     put_word(pinned, 5, 50);
     CONF_OK(conf_fill(lane, k, x, 0, 1000, 7, NULL));
     CONF_EQUAL(word_of(x, 999), 7);
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, 0, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, 0, &info));
     CONF_EQUAL(kill(info.worker_pid, SIGKILL), 0);
     hd_device_loss loss = {.size = sizeof loss};
     while (hd_loss_next(runtime, &loss) != HD_OK) {

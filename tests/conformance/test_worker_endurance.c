@@ -23,7 +23,7 @@ static void *goes_on(void *argument)
 {
     bystander *b = argument;
     conf_kernels k = conf_builtins(b->runtime);
-    hd_lane *lane = hd_default_lane(b->runtime, b->device);
+    hd_lane *lane = conf_default_lane(b->runtime, b->device);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, bytes, &x));
     while (!atomic_load(&b->stop)) {
@@ -177,7 +177,7 @@ static void the_other_worker_stays_small(void **state)
     conf_kernels k = conf_builtins(runtime);
     int lost = hd_device_count(runtime) - 1, rounds = conf_is_host(runtime) ? (CONF_SLOWNESS > 1 ? 20 : 60) : 10;
     pid_t other = wk_pid(runtime, 0);
-    hd_lane *here = hd_default_lane(runtime, 0);
+    hd_lane *here = conf_default_lane(runtime, 0);
     hd_buffer *mine = NULL;
     CONF_OK(hd_alloc(here, 8 << 20, &mine));
     int descriptors = 0, mappings = 0;
@@ -186,7 +186,7 @@ static void the_other_worker_stays_small(void **state)
     snprintf(maps, sizeof maps, "/proc/%d/maps", (int)other);
     for (int i = 0; i < rounds; i++) {
         hd_buffer *x = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, lost), 8 << 20, &x));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, lost), 8 << 20, &x));
         CONF_OK(hd_fill(x, 0, (uint32_t)i, 8 << 20, NULL));
         CONF_OK(hd_copy(mine, 0, x, 0, 8 << 20, NULL));
         if (conf_reaches(runtime, 0, lost)) {

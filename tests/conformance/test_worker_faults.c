@@ -102,7 +102,7 @@ static void all_are_killed(void **state)
         bool told[16] = {false};
         for (int d = 0; d < count; d++) {
             hd_buffer *x = NULL;
-            hd_lane *lane = hd_default_lane(runtime, d);
+            hd_lane *lane = conf_default_lane(runtime, d);
             CONF_OK(hd_alloc(lane, bytes, &x));
             for (int i = 0; i < 50; i++) {
                 CONF_OK(conf_fill(lane, k, x, 0, words, 1, &tickets[d]));
@@ -240,7 +240,7 @@ static void a_short_stop_costs_nothing(void **state)
     conf_kernels k = conf_builtins(runtime);
     int last = hd_device_count(runtime) - 1;
     pid_t pid = wk_pid(runtime, last);
-    hd_lane *lane = hd_default_lane(runtime, last);
+    hd_lane *lane = conf_default_lane(runtime, last);
     hd_buffer *x = NULL;
     hd_ticket ticket;
     CONF_OK(hd_alloc(lane, bytes, &x));

@@ -467,7 +467,7 @@ static void anything_is_written(uint64_t seed)
 {
     dice_state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     scene s = begin("transfer_timeout=2000 lane_slots=64");
-    hd_lane *other = hd_default_lane(s.runtime, 1);
+    hd_lane *other = conf_default_lane(s.runtime, 1);
     hd_buffer *elsewhere = NULL;
     CONF_OK(hd_alloc(other, bytes, &elsewhere));
     CONF_OK(hd_fill(elsewhere, 0, 5, bytes, NULL));
@@ -612,9 +612,9 @@ static int be_a_liar(void)
 /* What a program does that has not noticed: every call returns, by whatever status. */
 static void use_a_liar(hd_runtime *runtime)
 {
-    hd_device_info_t info = {.size = sizeof info};
-    hd_device_info(runtime, 0, &info);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_device_info info = {.size = sizeof info};
+    hd_device_get_info(runtime, 0, &info);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *pinned = NULL;
     static unsigned char some[bytes];
     if (lane && !hd_alloc(lane, bytes, &x)) {
@@ -626,7 +626,7 @@ static void use_a_liar(hd_runtime *runtime)
     hd_alloc_host(runtime, bytes, &pinned);
     hd_module *module = NULL;
     hd_kernel *kernel = NULL;
-    if (!hd_builtin_module(runtime, &module)) {
+    if (!hd_module_get_builtin(runtime, &module)) {
         hd_kernel_get(module, "hd_fill_u32", &kernel);
     }
     hd_device_restart(runtime, 0);

@@ -20,7 +20,7 @@ static void refuses_bad_arguments(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *const untouched = (hd_buffer *)(uintptr_t)0x1234;
     hd_buffer *buffer = untouched, *plain = NULL, *pinned = NULL, *kept = NULL;
     hd_alloc_options options = keep;
@@ -65,7 +65,7 @@ static void works_like_any_other(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *y = NULL;
     enum { words = 10000 };
     CONF_OK(hd_alloc_with(lane, words * 4, &keep, &x));
@@ -96,7 +96,7 @@ static void sizes_come_back(void **state)
     enum { n = sizeof sizes / sizeof *sizes };
     hd_runtime *runtime = conf_open(NULL);
     int lost = hd_device_count(runtime) - 1;
-    hd_lane *lane = hd_default_lane(runtime, lost);
+    hd_lane *lane = conf_default_lane(runtime, lost);
     uint8_t *data = conf_memory(sizes[n - 1]);
     hd_buffer *kept[n], *between[n], *never = NULL, *plain = NULL;
     CONF_OK(hd_alloc_with(lane, 5000, &keep, &never));
@@ -163,7 +163,7 @@ static void one_save_lasts(void **state)
     hd_buffer *x = NULL;
     static uint8_t data[size];
     conf_pattern(data, size, 5);
-    CONF_OK(hd_alloc_with(hd_default_lane(runtime, 0), size, &keep, &x));
+    CONF_OK(hd_alloc_with(conf_default_lane(runtime, 0), size, &keep, &x));
     CONF_OK(hd_write(x, 0, data, size));
     save_now(x);
     for (int i = 0; i < 4; i++) {
@@ -227,7 +227,7 @@ static void killed_at_any_moment_of_a_save(void **state)
     hd_runtime *runtime = conf_open(NULL);
     int lost = hd_device_count(runtime) - 1, finished = 0;
     hd_buffer *x = NULL;
-    CONF_OK(hd_alloc_with(hd_default_lane(runtime, lost), size, &keep, &x));
+    CONF_OK(hd_alloc_with(conf_default_lane(runtime, lost), size, &keep, &x));
     uint32_t saved = 0x1000;
     CONF_OK(hd_fill(x, 0, saved, size, NULL));
     save_now(x);
@@ -265,7 +265,7 @@ static void saves_in_a_row(void **state)
     enum { size = 1 << 20, n = 20 };
     hd_runtime *runtime = conf_open(NULL);
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     hd_ticket tickets[n];
     CONF_OK(hd_alloc_with(lane, size, &keep, &x));
@@ -310,7 +310,7 @@ static void several_threads_save(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *x = NULL;
     saver threads[n];
-    CONF_OK(hd_alloc_with(hd_default_lane(runtime, 0), size, &keep, &x));
+    CONF_OK(hd_alloc_with(conf_default_lane(runtime, 0), size, &keep, &x));
     CONF_OK(hd_fill(x, 0, 0x77, size, NULL));
     for (int i = 0; i < n; i++) {
         threads[i].buffer = x;
@@ -331,7 +331,7 @@ static void freed_meanwhile(void **state)
     (void)state;
     enum { size = 1 << 20, n = 8 };
     hd_runtime *runtime = conf_open(NULL);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x[n];
     for (int i = 0; i < n; i++) {
         CONF_OK(hd_alloc_with(lane, size, &keep, &x[i]));

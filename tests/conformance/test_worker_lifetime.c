@@ -18,10 +18,10 @@ static void keeps_busy(hd_runtime *runtime)
     conf_kernels k = conf_builtins(runtime);
     int count = hd_device_count(runtime);
     for (int d = 0; d < count; d++) {
-        hd_lane *lane = hd_default_lane(runtime, d);
+        hd_lane *lane = conf_default_lane(runtime, d);
         hd_buffer *x = NULL, *y = NULL;
         CONF_OK(hd_alloc(lane, bytes, &x));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, (d + 1) % count), bytes, &y));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, (d + 1) % count), bytes, &y));
         for (uint32_t i = 0; i < 20; i++) {
             CONF_OK(conf_fill(lane, k, x, 0, words, i, NULL));
             CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL));

@@ -27,12 +27,12 @@ static void libraries_are_opened_again(void **state)
     for (int way = 0; way < 2; way++) {
         hd_runtime *runtime = conf_open(ways[way]);
         int lost = hd_device_count(runtime) - 1;
-        hd_lane *mine = hd_default_lane(runtime, lost), *other = NULL, *fresh = NULL;
+        hd_lane *mine = conf_default_lane(runtime, lost), *other = NULL, *fresh = NULL;
         CONF_OK(hd_lane_create(runtime, lost, &other));
         char before[64] = "", after[64] = "";
         check_product(mine, HD_TYPE_F32, 1, ways[way]);
         check_product(other, HD_TYPE_C128, 2, ways[way]);
-        CONF_OK(hd_matmul_library(mine, before, sizeof before, NULL, 0));
+        CONF_OK(conf_matmul_library(mine, before, sizeof before, NULL, 0));
         for (int round = 0; round < 3; round++) {
             hd_buffer *x = NULL, *pinned = NULL;
             CONF_OK(hd_alloc(mine, 4096, &x));
@@ -45,9 +45,9 @@ static void libraries_are_opened_again(void **state)
             c.offset = 1024;
             CONF_FAILS(hd_tensor_matmul(mine, &c, &gone, &t, 1, 0, NULL), HD_ERROR_DEVICE_LOST);
             CONF_FAILS(hd_tensor_matmul(mine, &c, &t, &t, 1, 0, NULL), HD_ERROR_DEVICE_LOST);
-            CONF_FAILS(hd_matmul_library(mine, after, sizeof after, NULL, 0), HD_ERROR_DEVICE_LOST);
+            CONF_FAILS(conf_matmul_library(mine, after, sizeof after, NULL, 0), HD_ERROR_DEVICE_LOST);
             if (lost > 0) {
-                check_product(hd_default_lane(runtime, 0), HD_TYPE_F32, 3, "another device");
+                check_product(conf_default_lane(runtime, 0), HD_TYPE_F32, 3, "another device");
             }
             CONF_OK(hd_device_restart(runtime, lost));
             CONF_FAILS(hd_tensor_matmul(mine, &c, &gone, &t, 1, 0, NULL), HD_ERROR_DEVICE_LOST);
@@ -58,7 +58,7 @@ static void libraries_are_opened_again(void **state)
             CONF_OK(hd_lane_create(runtime, lost, &fresh));
             check_product(fresh, HD_TYPE_F64, 6, "after a restart, in a fresh lane");
             hd_lane_destroy(fresh);
-            CONF_OK(hd_matmul_library(mine, after, sizeof after, NULL, 0));
+            CONF_OK(conf_matmul_library(mine, after, sizeof after, NULL, 0));
             CONF_TRUE(strcmp(before, after) == 0);
         }
         conf_close(runtime);
@@ -72,7 +72,7 @@ static void losses_while_products_are_made(void **state)
     for (int way = 0; way < 2; way++) {
         hd_runtime *runtime = conf_open(ways[way]);
         int lost = hd_device_count(runtime) - 1;
-        hd_lane *lane = hd_default_lane(runtime, lost);
+        hd_lane *lane = conf_default_lane(runtime, lost);
         enum { N = 96, PRODUCTS = 40 };
         static float ones[N * N], got[N * N];
         for (int i = 0; i < N * N; i++) {
@@ -129,7 +129,7 @@ static void a_library_that_hangs_costs_its_device(void **state)
     hd_runtime *runtime = conf_open_with("delay=blasOpen:1=600000000 worker_timeout=%d",
                                          conf_on_gpus ? wk_stuck_ms() : wk_stuck_ms() / (CONF_SLOWNESS > 1 ? 4 : 2));
     int lost = hd_device_count(runtime) - 1;
-    hd_lane *lane = hd_default_lane(runtime, lost);
+    hd_lane *lane = conf_default_lane(runtime, lost);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(lane, 4096, &x));
     CONF_OK(hd_alloc(lane, 4096, &y));
@@ -154,8 +154,8 @@ static void a_product_that_ends_its_device(void **state)
     hd_runtime *runtime = conf_open("fault=blasProduct:1=700");
     int lost = hd_device_count(runtime) - 1;
     char name[64] = "";
-    hd_lane *lane = hd_default_lane(runtime, lost);
-    CONF_OK(hd_matmul_library(lane, name, sizeof name, NULL, 0));
+    hd_lane *lane = conf_default_lane(runtime, lost);
+    CONF_OK(conf_matmul_library(lane, name, sizeof name, NULL, 0));
     if (strcmp(name, "built-in") == 0) {
         conf_close(runtime);
         skip();

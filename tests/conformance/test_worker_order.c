@@ -20,7 +20,7 @@ static void the_order_of_the_living_stays(void **state)
         WK_NEED_KERNELS(runtime, k);
         conf_kernels builtin = conf_builtins(runtime);
         int lost = hd_device_count(runtime) - 1;
-        hd_lane *lane = NULL, *other = NULL, *dead = hd_default_lane(runtime, lost);
+        hd_lane *lane = NULL, *other = NULL, *dead = conf_default_lane(runtime, lost);
         hd_buffer *x = NULL, *y = NULL;
         CONF_OK(hd_lane_create(runtime, 0, &lane));
         CONF_OK(hd_lane_create(runtime, 0, &other));
@@ -77,7 +77,7 @@ static void freed_memory_waits_for_the_living(void **state)
         WK_NEED_KERNELS(runtime, k);
         conf_kernels builtin = conf_builtins(runtime);
         int lost = hd_device_count(runtime) - 1;
-        hd_lane *lane = NULL, *other = NULL, *writer = NULL, *dead = hd_default_lane(runtime, lost);
+        hd_lane *lane = NULL, *other = NULL, *writer = NULL, *dead = conf_default_lane(runtime, lost);
         enum { n = 8 };
         hd_buffer *x[n], *y = NULL, *z[n];
         CONF_OK(hd_lane_create(runtime, 0, &lane));
@@ -136,7 +136,7 @@ static void pinned_chunks_are_not_given_away(void **state)
     CONF_OK(hd_lane_create(runtime, 0, &later));
     for (int i = 0; i < n; i++) {
         CONF_OK(hd_alloc(lane, bytes, &x[i]));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, lost), bytes, &y[i]));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, lost), bytes, &y[i]));
         CONF_OK(hd_alloc(later, bytes, &z[i]));
         hd_buffer *all[] = {x[i], y[i], z[i]};
         for (int j = 0; j < 3; j++) {

@@ -35,7 +35,7 @@ static void a_blocked_launch_is_refused(void (*function)(side *s), bool kept)
     }
     side s = {.function = function, .runtime = runtime, .k = conf_builtins(runtime)};
     CONF_OK(hd_lane_create(runtime, 0, &s.lane));
-    s.x = filled(hd_default_lane(runtime, owner), kept ? HD_ALLOC_KEEP : 0, 5);
+    s.x = filled(conf_default_lane(runtime, owner), kept ? HD_ALLOC_KEEP : 0, 5);
     s.y = filled(s.lane, 0, 6);
     CONF_OK(conf_copy(s.lane, s.k, s.y, 0, s.x, 0, words, NULL));
     CONF_OK(hd_lane_wait(s.lane, 60 * CONF_SECOND));
@@ -97,8 +97,8 @@ static void a_staged_copy_of_a_buffer_lost_meanwhile_fails(void **state)
         skip();
     }
     hd_buffer *x = NULL, *y = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, owner), many_bytes, &x));
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), many_bytes, &y));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, owner), many_bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), many_bytes, &y));
     CONF_OK(hd_fill(x, 0, 1, many_bytes, NULL));
     CONF_OK(hd_fill(y, 0, 2, many_bytes, NULL));
     CONF_OK(hd_copy(y, 0, x, 0, many_bytes, NULL)); /* so that the chunks are pinned: a stopped worker pins none */
@@ -173,7 +173,7 @@ static void freeing_what_a_worker_took_along_frees_nothing_else(void **state)
     int rounds = conf_on_gpus ? 3 : n;
     hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=64M");
     int device = hd_device_count(runtime) - 1;
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     hd_buffer *old[n], *live[2] = {NULL, NULL};
     for (int i = 0; i < rounds; i++) {
         CONF_OK(hd_alloc(lane, 1 << 20, &old[i]));

@@ -24,7 +24,7 @@ static void a_device_that_is_not_lost_is_left_alone(void **state)
     hd_runtime *runtime = conf_open(NULL);
     hd_buffer *x = NULL;
     pid_t pid = wk_pid(runtime, 0);
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), bytes, &x));
     CONF_OK(hd_fill(x, 0, 4, bytes, NULL));
     for (int i = 0; i < 3; i++) {
         CONF_OK(hd_device_restart(runtime, 0));
@@ -47,7 +47,7 @@ static void only_with_workers(void **state)
             conf_close(runtime);
             skip();
         }
-        hd_lane *lane = hd_default_lane(runtime, 0);
+        hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL;
         hd_ticket ticket;
         CONF_OK(hd_alloc(lane, bytes, &x));
@@ -70,7 +70,7 @@ static void lanes_accept_work_again(void **state)
     conf_kernels k = conf_builtins(runtime);
     int lost = hd_device_count(runtime) - 1;
     enum { n = 6 };
-    hd_lane *lanes[n], *mine = hd_default_lane(runtime, lost), *gone = NULL;
+    hd_lane *lanes[n], *mine = conf_default_lane(runtime, lost), *gone = NULL;
     hd_buffer *x[n + 1];
     hd_ticket good[n + 1], bad[n + 1];
     for (int i = 0; i <= n; i++) {
@@ -102,7 +102,7 @@ static void lanes_accept_work_again(void **state)
         CONF_FAILS(hd_lane_reset(lanes[1], 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST);
         CONF_OK(hd_device_restart(runtime, lost));
         wk_check_facts(runtime, lost, (uint64_t)round + 1, (uint64_t)round + 1);
-        CONF_TRUE(hd_default_lane(runtime, lost) == mine);
+        CONF_TRUE(conf_default_lane(runtime, lost) == mine);
         for (int i = 0; i <= n; i++) {
             hd_lane *lane = i < n ? lanes[i] : mine;
             /* old tickets: those that were good stay good, the others failed */
@@ -152,7 +152,7 @@ static void *lives_through_it(void *argument)
 {
     sleeper *s = argument;
     conf_kernels k = conf_builtins(s->runtime);
-    hd_lane *before = hd_default_lane(s->runtime, s->device);
+    hd_lane *before = conf_default_lane(s->runtime, s->device);
     CONF_TRUE(before != NULL);
     pthread_barrier_wait(&s->barrier); /* now it is lost */
     pthread_barrier_wait(&s->barrier);
@@ -160,7 +160,7 @@ static void *lives_through_it(void *argument)
     CONF_FAILS(hd_alloc(before, bytes, &x), HD_ERROR_DEVICE_LOST);
     pthread_barrier_wait(&s->barrier); /* and now it is back */
     pthread_barrier_wait(&s->barrier);
-    CONF_TRUE(hd_default_lane(s->runtime, s->device) == before);
+    CONF_TRUE(conf_default_lane(s->runtime, s->device) == before);
     CONF_OK(hd_alloc(before, bytes, &x));
     CONF_OK(conf_fill(before, k, x, 0, words, 3, NULL));
     CONF_FILLED(x, 0, 3, bytes);
@@ -182,7 +182,7 @@ static void default_lanes_of_other_threads(void **state)
     }
     pthread_barrier_wait(&s.barrier);
     wk_lose_now(s.runtime, s.device);
-    hd_lane *mine = hd_default_lane(s.runtime, s.device); /* this thread's first: refused, or good for later */
+    hd_lane *mine = conf_default_lane(s.runtime, s.device); /* this thread's first: refused, or good for later */
     CONF_TRUE(mine == NULL || hd_lane_device(mine) == s.device);
     pthread_barrier_wait(&s.barrier);
     pthread_barrier_wait(&s.barrier);
@@ -201,7 +201,7 @@ static void default_lanes_of_other_threads(void **state)
 
 static void check_kernels(hd_runtime *runtime, int device, wk_kernels k)
 {
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     conf_kernels builtin = conf_builtins(runtime);
     hd_buffer *x = NULL, *y = NULL, *total = NULL;
     CONF_OK(hd_alloc(lane, bytes, &x));
@@ -233,7 +233,7 @@ static void modules_are_loaded_again(void **state)
     WK_NEED_KERNELS(runtime, before);
     int lost = hd_device_count(runtime) - 1;
     unloaded = wk_load(runtime);
-    hd_lane *old = hd_default_lane(runtime, lost);
+    hd_lane *old = conf_default_lane(runtime, lost);
     CONF_TRUE(old != NULL);
     for (int round = 0; round < 2; round++) {
         wk_lose_now(runtime, lost);
@@ -260,8 +260,8 @@ static void modules_are_loaded_again(void **state)
         check_kernels(runtime, lost, before);
         if (first != NULL) {
             hd_buffer *y = NULL;
-            CONF_OK(hd_alloc(hd_default_lane(runtime, lost), bytes, &y));
-            CONF_OK(wk_launch_one(hd_default_lane(runtime, lost), first, y, NULL));
+            CONF_OK(hd_alloc(conf_default_lane(runtime, lost), bytes, &y));
+            CONF_OK(wk_launch_one(conf_default_lane(runtime, lost), first, y, NULL));
             CONF_FILLED(y, 0, 0x4712, 4);
             hd_free(y);
         }
@@ -269,7 +269,7 @@ static void modules_are_loaded_again(void **state)
             check_kernels(runtime, lost, during);
             hd_module_unload(during.module);
         }
-        hd_lane *lane = hd_default_lane(runtime, lost);
+        hd_lane *lane = conf_default_lane(runtime, lost);
         hd_buffer *x = NULL;
         CONF_OK(hd_alloc(lane, bytes, &x));
         CONF_FAILS(wk_add_one(lane, unloaded, x, words, NULL), HD_ERROR_HANDLE);
@@ -303,7 +303,7 @@ static void pinned_memory_is_known_again(void **state)
     CONF_OK(hd_write(large, 0, data, much));
     CONF_OK(hd_fill(untouched, 0, 0x1111, bytes, NULL));
     CONF_FILLED(untouched, 0, 0x1111, bytes);
-    hd_lane *lane = hd_default_lane(runtime, lost);
+    hd_lane *lane = conf_default_lane(runtime, lost);
     void *p = NULL;
     CONF_OK(hd_map(before, HD_READ_WRITE, &p));
     for (int round = 0; round < 3; round++) {
@@ -365,7 +365,7 @@ static void peers_meet_again(void **state)
         for (int round = 0; round < (CONF_TSAN ? 2 : 3); round++) {
             for (int d = 0; d < count - 1; d++) {
                 enum { large = CONF_TSAN ? 2 << 20 : 5 << 20 };
-                hd_lane *here = hd_default_lane(runtime, d), *there = hd_default_lane(runtime, lost);
+                hd_lane *here = conf_default_lane(runtime, d), *there = conf_default_lane(runtime, lost);
                 hd_buffer *x = NULL, *y = NULL;
                 uint32_t word = (uint32_t)(round * 100 + d);
                 CONF_OK(hd_alloc(here, large, &x));
@@ -410,7 +410,7 @@ static void old_mappings_do_not_linger(void **state)
     conf_kernels k = conf_builtins(runtime);
     int lost = hd_device_count(runtime) - 1;
     enum { n = 8, size = 3 << 20 };
-    hd_lane *here = hd_default_lane(runtime, 0), *there = hd_default_lane(runtime, lost);
+    hd_lane *here = conf_default_lane(runtime, 0), *there = conf_default_lane(runtime, lost);
     hd_buffer *mine = NULL;
     CONF_OK(hd_alloc(here, size, &mine));
     for (uint32_t round = 0; round < 6; round++) {

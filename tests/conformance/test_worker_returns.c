@@ -39,7 +39,7 @@ static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
     wk_gate gate;
     wk_gate_shut(&gate, runtime, healthy, k);
     CONF_OK(conf_fill(healthy, builtin, y, 0, words, 5, NULL)); /* behind the gate */
-    hd_ticket earlier = hd_lane_ticket(healthy), ticket;
+    hd_ticket earlier = conf_lane_ticket(healthy), ticket;
     CONF_OK(conf_copy(lane, builtin, z, 0, y, 0, words, NULL)); /* behind that */
     wk_lose_now(runtime, lost);
     side s = {.function = restarts, .runtime = runtime, .device = lost};
@@ -77,7 +77,7 @@ static void a_restart_after_a_refusal_is_a_restart(void **state)
     enum { rounds = 16, most = 12 };
     hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=1G");
     int device = hd_device_count(runtime) - 1;
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     for (int i = 0; i < (conf_on_gpus ? 3 : rounds); i++) {
         hd_buffer *x[most], *y = NULL;
         hd_status status = HD_OK;
@@ -107,7 +107,7 @@ static void a_restart_that_restores_less_than_all_fails(void **state)
     (void)state;
     hd_runtime *runtime = conf_open_with("host_devices=1 fault=cuMemcpyHtoDAsync:1=2");
     int device = hd_device_count(runtime) - 1;
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     hd_buffer *kept[3];
     for (int i = 0; i < 3; i++) {
         kept[i] = filled(lane, HD_ALLOC_KEEP, 7 + (uint32_t)i);
@@ -130,9 +130,9 @@ static void a_restart_that_restores_less_than_all_fails(void **state)
 
 static void asks_for_facts(side *s)
 {
-    hd_device_info_t first = wk_info(s->runtime, s->device);
+    hd_device_info first = wk_info(s->runtime, s->device);
     for (s->status = HD_OK; !atomic_load(&s->stop); atomic_fetch_add(&s->begun, 1)) {
-        hd_device_info_t info = wk_info(s->runtime, s->device);
+        hd_device_info info = wk_info(s->runtime, s->device);
         CONF_TRUE(strcmp(info.name, first.name) == 0 && info.memory_bytes == first.memory_bytes);
         CONF_EQUAL(info.peers, first.peers);
     }
@@ -185,7 +185,7 @@ static void a_peer_returns_while(void (*function)(side *s), bool lane_of_peer)
         skip();
     }
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *owners = hd_default_lane(runtime, 0), *peers = hd_default_lane(runtime, peer);
+    hd_lane *owners = conf_default_lane(runtime, 0), *peers = conf_default_lane(runtime, peer);
     hd_buffer *x = filled(owners, 0, 1);
     CONF_OK(conf_fill(peers, k, x, 0, words, 2, NULL));
     CONF_FILLED(x, 0, 2, bytes);
@@ -260,8 +260,8 @@ static void unloading_during_a_restart_unloads_nothing_else(void **state)
     side_join(&restarting);
     CONF_OK(restarting.status);
     wk_check_facts(runtime, lost, 1, 1);
-    hd_buffer *x = filled(hd_default_lane(runtime, lost), 0, 1), *y = filled(hd_default_lane(runtime, lost), 0, 2);
-    CONF_OK(conf_copy(hd_default_lane(runtime, lost), k, y, 0, x, 0, words, NULL));
+    hd_buffer *x = filled(conf_default_lane(runtime, lost), 0, 1), *y = filled(conf_default_lane(runtime, lost), 0, 2);
+    CONF_OK(conf_copy(conf_default_lane(runtime, lost), k, y, 0, x, 0, words, NULL));
     CONF_FILLED(y, 0, 1, bytes);
     wk_works(runtime, lost);
     wk_others_work(runtime, lost);

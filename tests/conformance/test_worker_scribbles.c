@@ -79,7 +79,7 @@ static hd_status try_to_open(hd_runtime **out)
 static bool use(hd_runtime *runtime)
 {
     static unsigned char some[bytes];
-    hd_lane *lane = hd_default_lane(runtime, spoilt), *other = hd_default_lane(runtime, 1);
+    hd_lane *lane = conf_default_lane(runtime, spoilt), *other = conf_default_lane(runtime, 1);
     CONF_TRUE(other != NULL);
     hd_buffer *x = NULL, *y = NULL, *z = NULL;
     hd_ticket ticket = {NULL, 0};
@@ -107,12 +107,12 @@ static bool use(hd_runtime *runtime)
 
 static void comes_back(hd_runtime *runtime)
 {
-    hd_lane *other = hd_default_lane(runtime, 1);
+    hd_lane *other = conf_default_lane(runtime, 1);
     CONF_TRUE(hd_lane_wait(other, 60 * CONF_SECOND) != HD_ERROR_TIMEOUT);
     CONF_OK(hd_lane_reset(other, 60 * CONF_SECOND));
     wk_others_work(runtime, spoilt);
     CONF_OK(hd_device_restart(runtime, spoilt));
-    hd_lane *lane = hd_default_lane(runtime, spoilt);
+    hd_lane *lane = conf_default_lane(runtime, spoilt);
     CONF_TRUE(lane != NULL);
     CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
     wk_works(runtime, spoilt);
@@ -133,7 +133,7 @@ static void a_worker_writes_over_what_it_shares(void **state)
             int64_t limit = conf_now() + 10 * CONF_SECOND;
             while (!use(runtime) && conf_now() < limit) {
             }
-            hd_device_info_t info = wk_info(runtime, spoilt);
+            hd_device_info info = wk_info(runtime, spoilt);
             if (!info.lost && info.worker_pid > 0) {
                 kill(info.worker_pid, SIGKILL);
             }

@@ -22,10 +22,10 @@ static hd_runtime *in_use(hd_buffer **out_pinned)
     wk_lose_now(runtime, count - 1);
     CONF_OK(hd_device_restart(runtime, count - 1));
     for (int d = 0; d < count; d++) {
-        hd_lane *lane = hd_default_lane(runtime, d);
+        hd_lane *lane = conf_default_lane(runtime, d);
         hd_buffer *x = NULL, *y = NULL, *z = NULL;
         CONF_OK(hd_alloc_with(lane, bytes, &keep, &x));
-        CONF_OK(hd_alloc(hd_default_lane(runtime, (d + 1) % count), bytes, &y));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, (d + 1) % count), bytes, &y));
         CONF_OK(hd_alloc(lane, 3 << 20, &z));
         CONF_OK(conf_fill(lane, builtin, x, 0, words, 5, NULL));
         if (k.module != NULL) {

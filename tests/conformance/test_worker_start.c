@@ -93,11 +93,11 @@ static void found_beside_the_library(void **state)
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     CONF_TRUE(handle != NULL);
     hd_status (*open_it)(const hd_options *, hd_runtime **) = NULL;
-    hd_status (*info_of)(hd_runtime *, int, hd_device_info_t *) = NULL;
+    hd_status (*info_of)(hd_runtime *, int, hd_device_info *) = NULL;
     void (*close_it)(hd_runtime *) = NULL;
     const char *(*message)(void) = NULL;
     *(void **)&open_it = dlsym(handle, "hd_open");
-    *(void **)&info_of = dlsym(handle, "hd_device_info");
+    *(void **)&info_of = dlsym(handle, "hd_device_get_info");
     *(void **)&close_it = dlsym(handle, "hd_close");
     *(void **)&message = dlsym(handle, "hd_message");
     char *kept = getenv("HEDDLE_WORKER") == NULL ? NULL : strdup(getenv("HEDDLE_WORKER"));
@@ -111,7 +111,7 @@ static void found_beside_the_library(void **state)
     if (status != HD_OK) {
         conf_fail_at(__FILE__, __LINE__, "hd_open of %s: %s", library, message());
     }
-    hd_device_info_t info = {.size = sizeof info};
+    hd_device_info info = {.size = sizeof info};
     CONF_EQUAL(info_of(runtime, 0, &info), HD_OK);
     CONF_TRUE(info.worker_pid > 0);
     close_it(runtime);

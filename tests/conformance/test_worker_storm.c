@@ -46,11 +46,11 @@ static bool went_well(hd_status status, const char *what)
 
 static hd_lane *my_lane(int device)
 {
-    hd_lane *lane = hd_default_lane(s.runtime, device);
+    hd_lane *lane = conf_default_lane(s.runtime, device);
     if (lane == NULL) {
         hd_error error = {.size = sizeof error};
         hd_last_error(&error);
-        went_well(error.status, "hd_default_lane");
+        went_well(error.status, "hd_lane_get_default");
         return NULL;
     }
     /* a failure that it has read from a lost device is in the way of what is new */
@@ -170,7 +170,7 @@ static void *works_in_it(void *argument)
     worker *w = argument;
     while (!atomic_load(&s.stop)) {
         int d = (int)conf_below(&w->random, (uint64_t)s.devices), e = (int)conf_below(&w->random, (uint64_t)s.devices);
-        hd_device_info_t info = {.size = sizeof info};
+        hd_device_info info = {.size = sizeof info};
         switch (conf_below(&w->random, 10)) {
         case 0:
             uses_pinned_memory(w, d);
@@ -185,7 +185,7 @@ static void *works_in_it(void *argument)
             keeps_a_copy(w, d);
             break;
         case 4:
-            WELL(hd_device_info(s.runtime, d, &info));
+            WELL(hd_device_get_info(s.runtime, d, &info));
             break;
         default:
             computes(w, d, e);
@@ -200,9 +200,9 @@ static void *breaks_it(void *argument)
     worker *w = argument;
     while (!atomic_load(&s.stop)) {
         int d = (int)conf_below(&w->random, (uint64_t)s.devices);
-        hd_device_info_t info = {.size = sizeof info};
+        hd_device_info info = {.size = sizeof info};
         conf_sleep_ms((int)conf_below(&w->random, 40));
-        if (hd_device_info(s.runtime, d, &info) == HD_OK && !info.lost && info.worker_pid > 0) {
+        if (hd_device_get_info(s.runtime, d, &info) == HD_OK && !info.lost && info.worker_pid > 0) {
             kill(info.worker_pid, SIGKILL);
         }
         conf_sleep_ms((int)conf_below(&w->random, 10));

@@ -72,8 +72,8 @@ static void a_moment_without_descriptors_is_not_remembered(void **state)
         skip();
     }
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, peer);
-    hd_buffer *x = filled(hd_default_lane(runtime, 0), 0, 1);
+    hd_lane *lane = conf_default_lane(runtime, peer);
+    hd_buffer *x = filled(conf_default_lane(runtime, 0), 0, 1);
     struct rlimit before = take_descriptors();
     hd_status status = conf_fill(lane, k, x, 0, words, 2, NULL);
     give_descriptors(before);

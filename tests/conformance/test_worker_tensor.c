@@ -61,7 +61,7 @@ static void what_is_lost_is_refused(void **state)
             CONF_TRUE(ticket.lane == NULL && ticket.sequence == 7);
             if (!restarted) {
                 hd_tensor none;
-                CONF_FAILS(hd_tensor_alloc(hd_default_lane(runtime, lost), HD_TYPE_U32, 2, square, &none),
+                CONF_FAILS(hd_tensor_alloc(conf_default_lane(runtime, lost), HD_TYPE_U32, 2, square, &none),
                            HD_ERROR_DEVICE_LOST);
                 if (lost > 0) { /* a device that is not lost moves what is in pinned memory */
                     turns(runtime, PLACE_FIRST, PLACE_PINNED);
@@ -193,7 +193,7 @@ static hd_status call(int which, const hd_tensor *to, const hd_tensor *from, con
     case WRITE:
         return hd_tensor_write(from, content);
     default: /* operands that no library takes are packed first */
-        return hd_tensor_matmul(hd_default_lane(watched, 0), to, odd, odd, 1, 0, NULL);
+        return hd_tensor_matmul(conf_default_lane(watched, 0), to, odd, odd, 1, 0, NULL);
     }
 }
 
@@ -229,7 +229,7 @@ static void losses_right_after_memory_was_taken(void **state)
             hd_free(y);
             if (was_hit) {
                 CONF_OK(hd_device_restart(watched, lost_device));
-                CONF_OK(hd_lane_reset(hd_default_lane(watched, lost_device), 60 * CONF_SECOND));
+                CONF_OK(hd_lane_reset(conf_default_lane(watched, lost_device), 60 * CONF_SECOND));
             }
         }
     }

@@ -118,7 +118,7 @@ static void the_worker_program_is_gone(void **state)
     hd_buffer *x = NULL;
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
     hd_ticket ticket;
-    CONF_OK(hd_alloc_with(hd_default_lane(runtime, lost), bytes, &keep, &x));
+    CONF_OK(hd_alloc_with(conf_default_lane(runtime, lost), bytes, &keep, &x));
     CONF_OK(hd_fill(x, 0, 0x55, bytes, NULL));
     CONF_OK(hd_buffer_save(x, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
@@ -127,7 +127,7 @@ static void the_worker_program_is_gone(void **state)
     CONF_EQUAL(rename(path, away), 0);
     for (int i = 0; i < 4; i++) {
         CONF_FAILS_WITH(hd_device_restart(runtime, lost), HD_ERROR_SYSTEM, path);
-        hd_device_info_t info = wk_info(runtime, lost);
+        hd_device_info info = wk_info(runtime, lost);
         CONF_TRUE(info.lost && info.losses == 1 && info.restarts == 0 && info.worker_pid == 0);
         CONF_FAILS(hd_read(x, 0, &(uint32_t){0}, 4), HD_ERROR_DEVICE_LOST);
         wk_no_loss(runtime);
@@ -202,7 +202,7 @@ static void lost_again_meanwhile(void **state)
     hd_alloc_options keep = {.size = sizeof keep, .flags = HD_ALLOC_KEEP};
     hd_buffer *x = NULL;
     hd_ticket ticket;
-    CONF_OK(hd_alloc_with(hd_default_lane(runtime, lost), 8 << 20, &keep, &x));
+    CONF_OK(hd_alloc_with(conf_default_lane(runtime, lost), 8 << 20, &keep, &x));
     CONF_OK(hd_fill(x, 0, 0x66, 8 << 20, NULL));
     CONF_OK(hd_buffer_save(x, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
@@ -263,7 +263,7 @@ static void a_loss_is_told_once(void **state)
     pid_t pid = wk_pid(runtime, lost);
     hd_buffer *x = NULL;
     hd_ticket ticket;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, lost), bytes, &x));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, lost), bytes, &x));
     CONF_EQUAL(kill(pid, SIGSTOP), 0);
     while (wk_state(pid) != 'T') {
         conf_sleep_ms(1);
@@ -291,7 +291,7 @@ static void closing_around_a_restart(void **state)
         hd_runtime *runtime = conf_open(NULL);
         int lost = hd_device_count(runtime) - 1;
         hd_buffer *x = NULL;
-        CONF_OK(hd_alloc(hd_default_lane(runtime, lost), bytes, &x));
+        CONF_OK(hd_alloc(conf_default_lane(runtime, lost), bytes, &x));
         CONF_OK(hd_fill(x, 0, 1, bytes, NULL));
         CONF_EQUAL(kill(wk_pid(runtime, lost), SIGKILL), 0);
         if (how > 0) {

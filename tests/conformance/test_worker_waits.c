@@ -18,7 +18,7 @@ static void the_watchdog_knows_who_it_is(void **state)
     WK_NEED_KERNELS(runtime, k);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = conf_default_lane(runtime, 0);
     hd_ticket ticket;
     for (int i = 0; i < 4; i++) { /* twice the limit, in small pieces, with the lane never empty */
         conf_slow_run(&slow, lane, NULL, 0, wk_watchdog_ms() / 2, &ticket);
@@ -30,7 +30,7 @@ static void the_watchdog_knows_who_it_is(void **state)
 
     /* device 0 waits for what device 1 never finishes */
     bool reaches = conf_reaches(runtime, 0, 1); /* asked before: the pair is tested for it, which takes its time */
-    hd_lane *stuck = hd_default_lane(runtime, 1);
+    hd_lane *stuck = conf_default_lane(runtime, 1);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(stuck, bytes, &x));
     CONF_OK(hd_alloc(lane, bytes, &y));
@@ -277,7 +277,7 @@ static void *requests(void *argument)
     hd_module *module = NULL;
     hd_kernel *kernel = NULL;
     hd_lane *lane = NULL;
-    hd_device_info_t info = {.size = sizeof info};
+    hd_device_info info = {.size = sizeof info};
     switch (r->number) {
     case 0:
         r->status = hd_alloc(r->lane, 64 << 20, &buffer);
@@ -295,10 +295,10 @@ static void *requests(void *argument)
         r->status = hd_alloc_host(r->runtime, 8 << 20, &buffer);
         break;
     case 5:
-        r->status = hd_device_info(r->runtime, r->lost, &info);
+        r->status = hd_device_get_info(r->runtime, r->lost, &info);
         break;
     default:
-        r->status = hd_default_lane(r->runtime, r->lost) != NULL ? HD_OK : HD_ERROR_DEVICE_LOST;
+        r->status = conf_default_lane(r->runtime, r->lost) != NULL ? HD_OK : HD_ERROR_DEVICE_LOST;
         break;
     }
     return NULL;
@@ -353,12 +353,12 @@ static void a_request_hangs_in_the_driver(void **state)
         if (how == 0) {
             hd_buffer *x = NULL, *large = NULL;
             for (int d = 0; d < count; d++) {
-                CONF_OK(hd_alloc(hd_default_lane(runtime, d), bytes, &x)); /* the first call everywhere */
+                CONF_OK(hd_alloc(conf_default_lane(runtime, d), bytes, &x)); /* the first call everywhere */
                 CONF_OK(hd_fill(x, 0, 7, bytes, NULL));
             }
             hd_status status = HD_OK;
             for (int i = 0; i < 10 && status == HD_OK; i++) {
-                status = hd_alloc(hd_default_lane(runtime, last), 100 << 20, &large);
+                status = hd_alloc(conf_default_lane(runtime, last), 100 << 20, &large);
             }
             CONF_FAILS_WITH(status, HD_ERROR_DEVICE_LOST, "worker_timeout");
             hd_device_loss loss = wk_only_loss(runtime, last);
@@ -369,7 +369,7 @@ static void a_request_hangs_in_the_driver(void **state)
             size_t size = 0;
             const void *image = wk_image(runtime, &size);
             hd_module *builtin = NULL, *module = NULL;
-            CONF_OK(hd_builtin_module(runtime, &builtin));
+            CONF_OK(hd_module_get_builtin(runtime, &builtin));
             hd_status status = image == NULL ? HD_ERROR_DEVICE_LOST : hd_module_load(runtime, image, size, &module);
             CONF_EQUAL(status, HD_ERROR_DEVICE_LOST); /* no device is left to load it on */
             for (int d = 0; d < count && image != NULL; d++) {
@@ -395,7 +395,7 @@ static void closing_with_a_stuck_worker(void **state)
         WK_NEED_KERNELS(runtime, k);
         int count = hd_device_count(runtime), last = count - 1;
         pid_t pids[64];
-        hd_lane *lane = hd_default_lane(runtime, last);
+        hd_lane *lane = conf_default_lane(runtime, last);
         hd_buffer *x = NULL;
         CONF_OK(hd_alloc(lane, bytes, &x));
         CONF_OK(hd_fill(x, 0, 0, bytes, NULL));

@@ -177,7 +177,7 @@ CONF_UNUSED static traffic_thread *traffic_add(traffic *all, int device, int oth
     CONF_OK(hd_lane_create(all->runtime, device, &t->lane));
     CONF_OK(hd_alloc(t->lane, all->bytes, &t->x));
     CONF_OK(hd_alloc(t->lane, all->bytes, &t->z));
-    CONF_OK(hd_alloc(hd_default_lane(all->runtime, other), all->bytes, &t->y));
+    CONF_OK(hd_alloc(conf_default_lane(all->runtime, other), all->bytes, &t->y));
     CONF_OK(hd_alloc_host(all->runtime, all->bytes, &t->pinned));
     CONF_EQUAL(pthread_create(&t->thread, NULL, function, t), 0);
     return t;

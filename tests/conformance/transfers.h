@@ -13,7 +13,7 @@
 CONF_UNUSED static hd_buffer *make(hd_runtime *runtime, int device, size_t bytes)
 {
     hd_buffer *buffer = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, device), bytes, &buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, device), bytes, &buffer));
     return buffer;
 }
 

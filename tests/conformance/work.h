@@ -134,7 +134,7 @@ CONF_UNUSED static hd_kernel *conf_kernel(hd_runtime *runtime, const char *name)
 {
     hd_module *module = NULL;
     hd_kernel *kernel = NULL;
-    CONF_OK(hd_builtin_module(runtime, &module));
+    CONF_OK(hd_module_get_builtin(runtime, &module));
     CONF_OK(hd_kernel_get(module, name, &kernel));
     return kernel;
 }

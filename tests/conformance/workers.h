@@ -46,17 +46,17 @@ CONF_UNUSED static void wk_begin(const char *program)
     conf_begin(program);
 }
 
-CONF_UNUSED static hd_device_info_t wk_info(hd_runtime *runtime, int device)
+CONF_UNUSED static hd_device_info wk_info(hd_runtime *runtime, int device)
 {
-    hd_device_info_t info = {.size = sizeof info};
-    CONF_OK(hd_device_info(runtime, device, &info));
+    hd_device_info info = {.size = sizeof info};
+    CONF_OK(hd_device_get_info(runtime, device, &info));
     return info;
 }
 
 /* The worker of a device that is not lost. */
 CONF_UNUSED static pid_t wk_pid(hd_runtime *runtime, int device)
 {
-    hd_device_info_t info = wk_info(runtime, device);
+    hd_device_info info = wk_info(runtime, device);
     CONF_TRUE(!info.lost && info.worker_pid > 0 && info.worker_pid != (int)getpid());
     return info.worker_pid;
 }
@@ -198,7 +198,7 @@ CONF_UNUSED static hd_device_loss wk_only_loss(hd_runtime *runtime, int device)
     hd_device_loss loss = wk_next_loss(runtime);
     CONF_EQUAL(loss.device, device);
     wk_no_loss(runtime);
-    hd_device_info_t info = wk_info(runtime, device);
+    hd_device_info info = wk_info(runtime, device);
     CONF_TRUE(info.lost);
     CONF_EQUAL(info.worker_pid, 0);
     CONF_EQUAL(info.losses, loss.losses);
@@ -217,7 +217,7 @@ CONF_UNUSED static void wk_lose_now(hd_runtime *runtime, int device)
 /* The facts after a restart. */
 CONF_UNUSED static void wk_check_facts(hd_runtime *runtime, int device, uint64_t losses, uint64_t restarts)
 {
-    hd_device_info_t info = wk_info(runtime, device);
+    hd_device_info info = wk_info(runtime, device);
     CONF_TRUE(!info.lost && info.worker_pid > 0 && !wk_gone(info.worker_pid));
     CONF_EQUAL(info.losses, losses);
     CONF_EQUAL(info.restarts, restarts);
@@ -229,7 +229,7 @@ CONF_UNUSED static void wk_works(hd_runtime *runtime, int device)
 {
     enum { words = 5000, bytes = words * 4 };
     conf_kernels k = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     CONF_TRUE(lane != NULL);
     hd_buffer *x = NULL;
     CONF_OK(hd_alloc(lane, bytes, &x));
@@ -449,7 +449,7 @@ CONF_UNUSED static hd_status wk_add_one(hd_lane *lane, wk_kernels k, hd_buffer *
 CONF_UNUSED static void wk_warm(hd_runtime *runtime, int device, wk_kernels k)
 {
     conf_kernels builtin = conf_builtins(runtime);
-    hd_lane *lane = hd_default_lane(runtime, device);
+    hd_lane *lane = conf_default_lane(runtime, device);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(lane, 4096, &x));
     CONF_OK(hd_alloc(lane, 4096, &y));

@@ -14,6 +14,7 @@
 #include "data/page.h"
 #include "data/report.h"
 #include "support/json.h"
+#include "support/lanes.h"
 
 #define COUNT_FIGURE(field) +1
 _Static_assert(sizeof(hd_memory_stats) == sizeof(size_t) + (0 HDI_STATS_MAP(COUNT_FIGURE)) * sizeof(uint64_t),
@@ -240,7 +241,7 @@ static hd_buffer *allocate(hd_runtime *rt, int device, size_t bytes, const char 
 {
     hd_buffer *b = NULL;
     hd_alloc_options options = {.size = sizeof options, .label = label};
-    assert_ok(hd_alloc_with(hd_default_lane(rt, device), bytes, &options, &b));
+    assert_ok(hd_alloc_with(conf_default_lane(rt, device), bytes, &options, &b));
     return b;
 }
 
@@ -312,8 +313,8 @@ static void leaks_are_told_apart_by_call_site(void **state)
     hd_runtime *rt = open_host("driver=host host_devices=1");
     hd_buffer *a = NULL, *b = NULL;
     hd_alloc_options options = {.size = sizeof options, .label = "same"};
-    assert_ok(hd_alloc_with(hd_default_lane(rt, 0), 100, &options, &a));
-    assert_ok(hd_alloc_with(hd_default_lane(rt, 0), 200, &options, &b));
+    assert_ok(hd_alloc_with(conf_default_lane(rt, 0), 100, &options, &a));
+    assert_ok(hd_alloc_with(conf_default_lane(rt, 0), 200, &options, &b));
     hdi_holder *list = NULL;
     size_t n = 0;
     assert_ok(hdi_holders_collect(rt, HDI_LEAKS, &list, &n));

@@ -21,10 +21,17 @@ static void docs_need(hd_status status)
     }
 }
 
+static hd_lane *docs_lane(int device)
+{
+    hd_lane *lane = NULL;
+    docs_need(hd_lane_get_default(docs_runtime, device, &lane));
+    return lane;
+}
+
 static hd_buffer *docs_buffer(size_t bytes)
 {
     hd_buffer *buffer = NULL;
-    docs_need(hd_alloc(hd_default_lane(docs_runtime, 0), bytes, &buffer));
+    docs_need(hd_alloc(docs_lane(0), bytes, &buffer));
     docs_need(hd_fill(buffer, 0, 0x3f800000, bytes / 4 * 4, NULL)); /* 1.0f */
     return buffer;
 }
@@ -62,8 +69,8 @@ static void docs_begin(const char *kernels, int open)
 static int docs_end(hd_runtime *runtime)
 {
     for (int i = 0; i < hd_device_count(runtime); i++) {
-        hd_lane *lane = hd_default_lane(runtime, i);
-        if (hd_lane_wait(lane, HD_FOREVER) != HD_OK) {
+        hd_lane *lane;
+        if (hd_lane_get_default(runtime, i, &lane) != HD_OK || hd_lane_wait(lane, HD_FOREVER) != HD_OK) {
             break;
         }
     }

@@ -21,7 +21,7 @@ int main(int argc, char **argv)
     docs_need(hd_kernel_get(module, "sum", &kernel));
     hd_arg args[] = {hd_inout(dt), hd_in(dx), hd_u64(N)};
     hd_dims grid = {(N + 255) / 256, 1, 1}, block = {256, 1, 1};
-    docs_need(hd_launch(hd_default_lane(docs_runtime, 0), kernel, grid, block, 0, args, 3, NULL));
+    docs_need(hd_launch(docs_lane(0), kernel, grid, block, 0, args, 3, NULL));
     docs_need(hd_read(dt, 0, &total, sizeof total));
     if ((double)total != wanted) {
         printf("the sum is %g, not %g\n", (double)total, wanted);

@@ -81,7 +81,7 @@ for block in "$work"/*-*.c; do
         declaration runtime 'hd_runtime *runtime = docs_runtime;'
         if [ $opens -eq 1 ]; then
             echo '    const size_t n = 1000, bytes = 4 * n, image_bytes = docs_image_bytes;'
-            declaration lane 'hd_lane *lane = hd_default_lane(docs_runtime, 0);'
+            declaration lane 'hd_lane *lane = docs_lane(0);'
             declaration image 'void *image = docs_image;'
             declaration y 'hd_buffer *y = docs_buffer(bytes);'
             declaration pixels 'hd_buffer *pixels = docs_buffer(1000 * 700 * 4);'

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+#include "support/lanes.h"
 #include "support/sanitizers.h"
 
 enum { ROUNDS = TEST_TSAN ? 1000 : 5000, PAUSES = 64 };
@@ -119,7 +120,7 @@ static void becomes_visible(const char *settings, bool rings)
     hd_options options = {sizeof options, settings};
     assert_ok(hd_open(&options, &rt));
     conf_kernels kernels = conf_builtins(rt);
-    hd_lane *lane = hd_default_lane(rt, 0), *inside = hdi_lane_from_handle(lane);
+    hd_lane *lane = conf_default_lane(rt, 0), *inside = hdi_lane_from_handle(lane);
     hd_buffer *y;
     assert_ok(hd_alloc(lane, 64, &y));
     for (int i = 0; i < 20; i++) {

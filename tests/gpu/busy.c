@@ -31,7 +31,8 @@ static const char ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visib
 static void *work(void *unused)
 {
     (void)unused;
-    hd_lane *lane = hd_default_lane(runtime, 0);
+    hd_lane *lane = NULL;
+    hd_lane_get_default(runtime, 0, &lane);
     hd_buffer *x, *y, *pinned, *mapped;
     hd_module *builtin, *loaded;
     hd_kernel *copy;
@@ -41,7 +42,7 @@ static void *work(void *unused)
         snprintf(failure, sizeof failure, "%s", lane ? "no memory" : hd_message());
         return NULL;
     }
-    TRY(hd_builtin_module(runtime, &builtin));
+    TRY(hd_module_get_builtin(runtime, &builtin));
     TRY(hd_kernel_get(builtin, "hd_copy_u32", &copy));
     TRY(hd_alloc(lane, bytes, &x));
     TRY(hd_alloc(lane, bytes, &y));
@@ -87,8 +88,8 @@ const char *busy_stop(void)
 {
     atomic_store(&stop, true);
     pthread_join(thread, NULL);
-    hd_device_info_t info = {.size = sizeof info};
-    if (!failure[0] && (hd_device_info(runtime, 0, &info) || info.lost || info.losses)) {
+    hd_device_info info = {.size = sizeof info};
+    if (!failure[0] && (hd_device_get_info(runtime, 0, &info) || info.lost || info.losses)) {
         snprintf(failure, sizeof failure, "device 0 was lost: %s", hd_message());
     }
     hd_close(runtime);

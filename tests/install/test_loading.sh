@@ -86,10 +86,10 @@ const char *plugin_use(void)
 {
     float x[100], y[100];
     for (int device = 0; device < hd_device_count(runtime); device++) {
-        hd_lane *lane = hd_default_lane(runtime, device);
+        hd_lane *lane;
         hd_buffer *a, *b;
         hd_ticket ticket;
-        if (!lane || hd_alloc(lane, sizeof x, &a) || hd_alloc(lane, sizeof y, &b) || hd_fill(a, 0, 0x3f800000, sizeof x, NULL) ||
+        if (hd_lane_get_default(runtime, device, &lane) || hd_alloc(lane, sizeof x, &a) || hd_alloc(lane, sizeof y, &b) || hd_fill(a, 0, 0x3f800000, sizeof x, NULL) ||
             hd_copy(b, 0, a, 0, sizeof y, &ticket) || hd_wait(ticket, HD_FOREVER) || hd_read(b, 0, y, sizeof y)) {
             return hd_message();
         }
@@ -196,8 +196,9 @@ int main(int argc, char **argv)
     }
     ((void (*)(void))dlsym(plugin, "plugin_close"))();
     dlclose(plugin);
+    hd_lane *lane;
     hd_buffer *buffer;
-    int failed = hd_alloc(hd_default_lane(runtime, 0), 100, &buffer);
+    int failed = hd_lane_get_default(runtime, 0, &lane) || hd_alloc(lane, 100, &buffer);
     hd_close(runtime);
     return failed;
 }

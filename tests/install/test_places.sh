@@ -32,15 +32,18 @@ int main(int argc, char **argv)
         return 1;
     }
     hd_option_info option = {.size = sizeof option};
-    for (int i = 0; hd_option_get(runtime, i, &option) == HD_OK; i++) {
+    for (int i = 0; hd_option_get_info(runtime, i, &option) == HD_OK; i++) {
         if (strcmp(option.name, "worker") == 0 || strcmp(option.name, "probe") == 0) {
             printf("%s %s\n", option.name, option.value);
         }
     }
     hd_peer_info info = {.size = sizeof info};
     if (argc > 2 && hd_peer_check(runtime, 0, 1, &info) == HD_OK) {
-        char library[200];
-        hd_matmul_library(hd_default_lane(runtime, 0), library, sizeof library, NULL, 0);
+        hd_lane *lane;
+        hd_matmul_info library = {.size = sizeof library};
+        if (hd_lane_get_default(runtime, 0, &lane) || hd_matmul_get_info(lane, &library)) {
+            return 1;
+        }
         printf("%s %s\n", hd_peer_verdict_text(info.verdict), info.reason);
     }
     hd_close(runtime);

@@ -84,7 +84,8 @@ int main(int argc, char **argv)
     hd_kernel *k;
     hd_buffer *b;
     CHECK(hd_open(&options, &rt));
-    hd_lane *lane = hd_default_lane(rt, 0);
+    hd_lane *lane;
+    CHECK(hd_lane_get_default(rt, 0, &lane));
     CHECK(hd_module_load(rt, image, bytes, &m));
     CHECK(hd_kernel_get(m, "scale", &k));
     CHECK(hd_alloc(lane, sizeof y, &b));

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "support/lanes.h"
 
 #define SETTINGS                                                                                                       \
     "driver=host host_devices=2 host_memory=64M pinned_limit=64M cache=none blas=builtin "                             \
@@ -137,8 +138,8 @@ void scenario_close(scenario *s)
 void scenario_workers(const scenario *s, int pids[SCENARIO_DEVICES])
 {
     for (int i = 0; i < SCENARIO_DEVICES; i++) {
-        hd_device_info_t info = {.size = sizeof info};
-        pids[i] = hd_device_info(s->runtime, i, &info) == HD_OK ? info.worker_pid : 0;
+        hd_device_info info = {.size = sizeof info};
+        pids[i] = hd_device_get_info(s->runtime, i, &info) == HD_OK ? info.worker_pid : 0;
     }
 }
 
@@ -148,11 +149,11 @@ static void allocate(scenario *s)
 {
     const hd_alloc_options kept = {.size = sizeof kept, .flags = HD_ALLOC_KEEP, .label = "kept"};
     for (int i = 0; i < SCENARIO_DEVICES; i++) {
-        t.lanes[i] = hd_default_lane(s->runtime, i);
+        t.lanes[i] = conf_default_lane(s->runtime, i);
         if (t.lanes[i] == NULL) {
             hd_error error = {.size = sizeof error};
             hd_last_error(&error);
-            step(s, error.status, "hd_default_lane");
+            step(s, error.status, "hd_lane_get_default");
         }
     }
     STEP(hd_lane_create(s->runtime, 0, &t.extra));
@@ -187,7 +188,7 @@ static void launch(scenario *s)
 {
     hd_module *module = NULL;
     hd_kernel *fill = NULL;
-    if (t.far == NULL || !STEP(hd_builtin_module(s->runtime, &module)) ||
+    if (t.far == NULL || !STEP(hd_module_get_builtin(s->runtime, &module)) ||
         !STEP(hd_kernel_get(module, "hd_fill_u32", &fill))) {
         return;
     }
@@ -299,14 +300,14 @@ static void ask(scenario *s)
     size_t needed, freed;
     hd_peer_info peer = {.size = sizeof peer};
     hd_memory_stats stats = {.size = sizeof stats};
-    hd_device_info_t info = {.size = sizeof info};
+    hd_device_info info = {.size = sizeof info};
     STEP(hd_memory_report(s->runtime, HD_REPORT_JSON, report, sizeof report, &needed));
     hd_status status = hd_memory_report_of(getpid(), HD_REPORT_TEXT, report, sizeof report, &needed);
     if (status != HD_ERROR_NOT_FOUND) { /* there was no memory for what others look at */
         step(s, status, "hd_memory_report_of");
     }
     STEP(hd_memory_get_stats(s->runtime, 0, &stats));
-    STEP(hd_device_info(s->runtime, 0, &info));
+    STEP(hd_device_get_info(s->runtime, 0, &info));
     if (s->tests_peers) {
         STEP(hd_peer_check(s->runtime, 1, 0, &peer));
     }
@@ -352,11 +353,11 @@ static bool has_ended(int pid)
 void scenario_restart(scenario *s)
 {
     for (int i = 0; i < SCENARIO_DEVICES; i++) {
-        hd_device_info_t info = {.size = sizeof info};
-        bool known = STEP(hd_device_info(s->runtime, i, &info));
+        hd_device_info info = {.size = sizeof info};
+        bool known = STEP(hd_device_get_info(s->runtime, i, &info));
         while (known && !info.lost && has_ended(info.worker_pid)) {
             short_sleep();
-            known = STEP(hd_device_info(s->runtime, i, &info));
+            known = STEP(hd_device_get_info(s->runtime, i, &info));
         }
         s->lost = s->lost || (known && info.lost);
         bool can_restart = known && info.lost && t.has_workers;
@@ -377,7 +378,7 @@ void scenario_restart(scenario *s)
 void scenario_check_devices(scenario *s)
 {
     for (int i = 0; i < SCENARIO_DEVICES; i++) {
-        hd_lane *lane = hd_default_lane(s->runtime, i);
+        hd_lane *lane = conf_default_lane(s->runtime, i);
         hd_buffer *buffer = NULL;
         hd_status status = lane != NULL ? hd_lane_reset(lane, 60 * SECOND) : HD_ERROR_HANDLE;
         status = status ? status : hd_alloc(lane, BYTES, &buffer);
