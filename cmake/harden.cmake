@@ -34,7 +34,7 @@ target_link_options(heddle_hardened INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noe
 if(HEDDLE_HAS_fstack_protector_strong)
     set_source_files_properties(src/data/alloc.c src/data/copy.c src/data/dependencies.c src/data/parts.c src/data/submit.c src/data/submit_slow.c src/data/uses.c
         src/engine/failures.c src/engine/lane.c src/engine/ticket.c
-        src/kernel/launch.c src/memory/cache.c PROPERTIES COMPILE_OPTIONS -fno-stack-protector)
+        src/kernel/launch.c src/memory/thread_cache.c PROPERTIES COMPILE_OPTIONS -fno-stack-protector)
 endif()
 
 # Fibers change stacks, and the processor's second stack would have to be changed with them; so these files say that they cannot live with one, and

@@ -116,15 +116,15 @@ static inline size_t block_bytes(size_t bytes)
 static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const char *label, const void *call_site)
 {
     hd_runtime *rt = lane->device->runtime;
-    hdi_cache *cache = hdi_cache_own_first;
+    hdi_thread_cache *cache = hdi_thread_cache_own_first;
     if (__builtin_expect(cache == NULL || cache->runtime_id != rt->id, 0)) {
         return NULL;
     }
-    hdi_cache_enter(cache);
-    hdi_item *item = bytes <= HDI_SMALL_BYTES ? hdi_cache_take(cache, lane->global, hdi_class_of(bytes))
-                                              : hdi_cache_take_large(cache, lane->global, block_bytes(bytes));
+    hdi_thread_cache_enter(cache);
+    hdi_item *item = bytes <= HDI_SMALL_BYTES ? hdi_thread_cache_take(cache, lane->global, hdi_class_of(bytes))
+                                              : hdi_thread_cache_take_large(cache, lane->global, block_bytes(bytes));
     if (__builtin_expect(item == NULL, 0)) {
-        hdi_cache_leave(cache);
+        hdi_thread_cache_leave(cache);
         return NULL;
     }
     struct hd_buffer *b = buffer_of(item);
@@ -135,13 +135,13 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     b->call_site = call_site;
     set_label(b, label);
     b->maker = cache->number;
-    hdi_cache_counts *counts = &cache->counts[lane->device->index];
+    hdi_thread_cache_counts *counts = &cache->counts[lane->device->index];
     hdi_count(&counts->allocations, 1);
     hdi_count(&counts->from_magazine, 1);
     hdi_count(&counts->allocated_bytes, bytes);
     /* Inside, so that whoever marks the buffers of a lost device, which drains the magazines first, sees it. */
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
-    hdi_cache_leave(cache);
+    hdi_thread_cache_leave(cache);
     return b;
 }
 
@@ -149,7 +149,7 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
 static inline bool put_cached(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
-    hdi_cache *cache = hdi_cache_own_first;
+    hdi_thread_cache *cache = hdi_thread_cache_own_first;
     if (__builtin_expect((b->special != 0) | (cache == NULL), 0) || __builtin_expect(cache->runtime_id != rt->id, 0)) {
         return false;
     }
@@ -160,19 +160,19 @@ static inline bool put_cached(struct hd_buffer *b)
         return false;
     }
     hdi_device *device = rt->devices[b->owner];
-    hdi_cache_enter(cache);
+    hdi_thread_cache_enter(cache);
     b->item.lane = lane;
     /* Inside: a loss raises `losses` before it drains the magazines. */
     bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
-               (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_cache_put(cache, &b->item)
-                                                                     : hdi_cache_put_large(cache, &b->item));
+               (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_thread_cache_put(cache, &b->item)
+                                                                     : hdi_thread_cache_put_large(cache, &b->item));
     if (put) {
-        hdi_cache_counts *counts = &cache->counts[b->owner];
+        hdi_thread_cache_counts *counts = &cache->counts[b->owner];
         hdi_count(&counts->frees, 1);
         hdi_count(&counts->freed_bytes, b->bytes);
         hdi_count(&counts->frees_elsewhere, b->maker != cache->number);
     }
-    hdi_cache_leave(cache);
+    hdi_thread_cache_leave(cache);
     return put;
 }
 
@@ -180,25 +180,25 @@ static inline bool put_cached(struct hd_buffer *b)
 
 static void count_allocation(hd_runtime *rt, int device, uint64_t bytes, struct hd_buffer *b)
 {
-    hdi_cache *cache = hdi_cache_own(rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (cache) {
         hdi_count(&cache->counts[device].allocations, 1);
         hdi_count(&cache->counts[device].allocated_bytes, bytes);
         b->maker = cache->number;
     } else {
-        hdi_caches_count_apart(rt, device, bytes, true);
+        hdi_thread_caches_count_apart(rt, device, bytes, true);
     }
 }
 
 static void count_free(hd_runtime *rt, const struct hd_buffer *b)
 {
-    hdi_cache *cache = hdi_cache_own(rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (cache) {
         hdi_count(&cache->counts[b->owner].frees, 1);
         hdi_count(&cache->counts[b->owner].freed_bytes, b->bytes);
         hdi_count(&cache->counts[b->owner].frees_elsewhere, b->maker != cache->number);
     } else {
-        hdi_caches_count_apart(rt, b->owner, b->bytes, false);
+        hdi_thread_caches_count_apart(rt, b->owner, b->bytes, false);
     }
 }
 
@@ -269,7 +269,7 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
 {
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
-    hdi_cache *cache = hdi_cache_own(rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     uint32_t class = like->item.class;
     size_t block = hdi_class_bytes(class);
     size_t count = REFILL_BYTES / block < REFILL_MOST ? REFILL_BYTES / block : REFILL_MOST;
@@ -285,11 +285,11 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
         bool kept = b && settle_in(b, lane, block, class, address[i], &inherited[i], losses);
         if (kept) {
             hdi_uses_settle(rt, &b->uses, 0, b->bytes);
-            hdi_cache_enter(cache);
+            hdi_thread_cache_enter(cache);
             kept = magazine_lane(b) == lane->global &&
                    atomic_load_explicit(&device->losses, memory_order_acquire) == losses &&
-                   hdi_cache_put(cache, &b->item);
-            hdi_cache_leave(cache);
+                   hdi_thread_cache_put(cache, &b->item);
+            hdi_thread_cache_leave(cache);
             if (!kept) {
                 hdi_record_release(b);
             }
@@ -307,13 +307,13 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
 /* What had to leave this thread's magazines goes back to the arena, where the allocation under way may find it. */
 static void flush_leaving(hd_runtime *rt)
 {
-    hdi_cache *cache = hdi_cache_own(rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (!cache) {
         return;
     }
-    hdi_cache_enter(cache);
-    hdi_item *items = hdi_cache_take_leaving(cache);
-    hdi_cache_leave(cache);
+    hdi_thread_cache_enter(cache);
+    hdi_item *items = hdi_thread_cache_take_leaving(cache);
+    hdi_thread_cache_leave(cache);
     hdi_buffers_release_items(rt, -1, items);
 }
 
@@ -503,12 +503,12 @@ bool hdi_buffers_relieve(void *context)
 {
     hdi_device *device = context;
     hd_runtime *rt = device->runtime;
-    if (hdi_caches_cached(rt, device->index) > hdi_arena_mapped_bytes(device->arena) / RELIEVE_SHARE) {
+    if (hdi_thread_caches_cached(rt, device->index) > hdi_arena_mapped_bytes(device->arena) / RELIEVE_SHARE) {
         hdi_counts_add(&device->memory->drains, 1);
-        hdi_caches_drain(rt, device->index);
+        hdi_thread_caches_drain(rt, device->index);
         return true;
     }
-    return hdi_caches_drain_large(rt, device->index);
+    return hdi_thread_caches_drain_large(rt, device->index);
 }
 
 void hdi_buffers_release_items(void *context, int device, hdi_item *items)
@@ -528,7 +528,7 @@ void hdi_buffers_release_items(void *context, int device, hdi_item *items)
 static bool put_into_full(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
-    hdi_cache *cache = hdi_cache_own(rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
     if (!cache || b->special || b->item.class >= HDI_CLASS_LARGE) {
         return false;
     }
@@ -536,9 +536,9 @@ static bool put_into_full(struct hd_buffer *b)
     if (lane / HDI_LANES_MAX != (uint32_t)b->owner) {
         return false;
     }
-    hdi_cache_enter(cache);
-    hdi_item *half = hdi_cache_take_half(cache, lane, b->item.class);
-    hdi_cache_leave(cache);
+    hdi_thread_cache_enter(cache);
+    hdi_item *half = hdi_thread_cache_take_half(cache, lane, b->item.class);
+    hdi_thread_cache_leave(cache);
     hdi_buffers_release_items(rt, b->owner, half);
     return put_cached(b);
 }

@@ -6,7 +6,7 @@
 #include <heddle/memory.h>
 #include "data/uses.h"
 #include "memory/blocks.h"
-#include "memory/cache.h"
+#include "memory/thread_cache.h"
 #include "memory/host_pool.h"
 
 #define HDI_OWNER_HOST (-1)
@@ -51,7 +51,7 @@ struct hd_buffer {
     hdi_uses uses;           /* under the order lock */
     hdi_item
         item; /* while it is freed and cached: with its memory in a magazine. `class` is that of its memory always */
-    uint32_t maker;                    /* number of the thread that allocated it, see hdi_cache */
+    uint32_t maker;                    /* number of the thread that allocated it, see hdi_thread_cache */
     uint64_t block;                    /* where its device memory begins: `address`, or in front of it by a guard */
     hdi_host_block pinned;             /* for HDI_BUFFER_PINNED */
     struct hdi_checkpoint *checkpoint; /* for HDI_BUFFER_CHECKPOINTED */
@@ -158,7 +158,7 @@ void hdi_free(hd_buffer *handle);
 
 /* For hdi_arena_config; `device` is an hdi_device. */
 bool hdi_buffers_relieve(void *device);
-/* For hdi_caches_config. */
+/* For hdi_thread_caches_config. */
 void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
 
 /* Points of unfinished work that uses a buffer which no handle leads to: at `*points`, which is on_stack, or to be freed. */

@@ -1,4 +1,4 @@
-/* counts.h - counters of a device's memory that are not per thread (cache.h has those) and not the arena's.
+/* counts.h - counters of a device's memory that are not per thread (thread_cache.h has those) and not the arena's.
  *
  * Threads: any; relaxed atomics, on paths that are rare. hdi_device.memory points to a device's.
  */

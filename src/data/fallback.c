@@ -84,7 +84,7 @@ static hd_status drain_and_try(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
     hdi_counts_add(&c->device->memory->drains, 1);
-    hdi_caches_drain(rt, c->device->index);
+    hdi_thread_caches_drain(rt, c->device->index);
     if (rt->is_process) {
         hdi_shares_reap(rt); /* a peer may have let go of memory that this device had before it was restarted */
     }
@@ -118,8 +118,8 @@ static hd_status wait_for(climb *c, bool others)
         }
         waited = true;
         hdi_patience_sleep(&p);
-        if (hdi_caches_cached(rt, c->device->index)) {
-            hdi_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
+        if (hdi_thread_caches_cached(rt, c->device->index)) {
+            hdi_thread_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
         }
     }
     free(heads);
@@ -141,8 +141,8 @@ static void advise(const climb *c, char *out, size_t room)
 {
     hd_runtime *rt = c->device->runtime;
     hdi_arena *arena = c->device->arena;
-    hdi_cache_sums sums;
-    hdi_caches_sum(rt, c->device->index, &sums);
+    hdi_thread_cache_sums sums;
+    hdi_thread_caches_sum(rt, c->device->index, &sums);
     size_t limit = hdi_arena_limit(arena);
     bool is_device = limit >= c->device->facts.memory_bytes;
     bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit; /* by the driver */

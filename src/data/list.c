@@ -2,7 +2,7 @@
  *
  * Threads: any. Locks: the list's mutex; below it, for a loss and for labels, order locks.
  * Always: structures live in slabs of the runtime's ground, so a stale handle can be recognised. One without a good handle is in the free list,
- * in a magazine (cache.h), in a hold, or with the one thread that works on it.
+ * in a magazine (thread_cache.h), in a hold, or with the one thread that works on it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -145,15 +145,15 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
 {
     struct hdi_buffers *list = rt->buffers;
     bool more = true;
-    hdi_caches_freeze(rt); /* what comes out of a magazine and goes back there does not take the list's lock */
+    hdi_thread_caches_freeze(rt); /* what comes out of a magazine and goes back there does not take the list's lock */
     pthread_mutex_lock(&list->lock);
     int slabs = 0;
     /* Slabs are only ever added in front, and stay. */
     for (slab *s = list->slabs; s && more; s = s->next) {
         if (++slabs % SLABS_AT_ONCE == 0) {
             pthread_mutex_unlock(&list->lock);
-            hdi_caches_thaw(rt);
-            hdi_caches_freeze(rt);
+            hdi_thread_caches_thaw(rt);
+            hdi_thread_caches_freeze(rt);
             pthread_mutex_lock(&list->lock);
         }
         for (int i = 0; i < SLAB_BUFFERS && more; i++) {
@@ -164,7 +164,7 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
         }
     }
     pthread_mutex_unlock(&list->lock);
-    hdi_caches_thaw(rt);
+    hdi_thread_caches_thaw(rt);
 }
 
 void hdi_buffers_lock(hd_runtime *rt)
@@ -184,7 +184,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
         return;
     }
     /* From here on nothing of the device comes out of a magazine: what did so before is live, and found below. */
-    hdi_caches_drain(rt, device->index);
+    hdi_thread_caches_drain(rt, device->index);
     pthread_mutex_lock(&list->lock);
     hdi_lock_take(&device->order); /* operations under way see it whole */
     for (slab *s = list->slabs; s; s = s->next) {

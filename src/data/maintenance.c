@@ -23,7 +23,7 @@
 #include "data/reclaim.h"
 #include "data/staging.h"
 #include "engine/engine.h"
-#include "memory/cache.h"
+#include "memory/thread_cache.h"
 #include "memory/host_pool.h"
 
 #define TICK_NS ((int64_t)250000000)
@@ -115,8 +115,8 @@ static void forget_refusal(hdi_device *device, int64_t now)
 /* What has changed since the last look; false: nothing, for as long as matters. */
 static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
 {
-    hdi_cache_sums sums;
-    hdi_caches_sum(rt, device->index, &sums);
+    hdi_thread_cache_sums sums;
+    hdi_thread_caches_sum(rt, device->index, &sums);
     uint64_t total = hdi_arena_mapped_total(device->arena);
     if (total != w->mapped_total || w->grew == 0) {
         w->mapped_total = total;
@@ -130,7 +130,7 @@ static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
     bool returning = idle != 0 && hdi_arena_mapped_bytes(device->arena) != 0;
     if (returning && now - w->grew >= idle) {
         if (now - w->allocated >= idle) {
-            hdi_caches_drain(rt, device->index);
+            hdi_thread_caches_drain(rt, device->index);
         }
         size_t keep = now - w->allocated >= idle ? 0 : hdi_maintenance_headroom(hdi_arena_mapped_bytes(device->arena));
         size_t returned = 0;
@@ -252,7 +252,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
         hdi_crates_relieve(rt);
         status = hdi_host_pool_trim(rt->host_pool, keep_bytes, &returned);
     } else {
-        hdi_caches_drain(rt, device);
+        hdi_thread_caches_drain(rt, device);
         status = hdi_arena_trim(rt->devices[device]->arena, keep_bytes, SIZE_MAX, &returned);
     }
     if (freed) {

@@ -17,7 +17,7 @@
 #include "data/hook.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
-#include "memory/cache.h"
+#include "memory/thread_cache.h"
 
 #define PRESSURE_LEAST 0.75
 #define PRESSURE_LEAST_BLOCKING 0.50
@@ -108,7 +108,7 @@ bool hdi_reclaim_possible(hd_runtime *rt)
 static uint64_t live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);
-    uint64_t cached = hdi_caches_cached(rt, device->index);
+    uint64_t cached = hdi_thread_caches_cached(rt, device->index);
     return taken > cached ? taken - cached : 0;
 }
 

@@ -32,10 +32,10 @@ static uint64_t difference(uint64_t more, uint64_t less)
 static void device_stats(hdi_device *device, hd_memory_stats *out)
 {
     hdi_arena_info arena;
-    hdi_cache_sums sums;
+    hdi_thread_cache_sums sums;
     hdi_memory_counts *counts = device->memory;
     hdi_arena_get_info(device->arena, &arena);
-    hdi_caches_sum(device->runtime, device->index, &sums);
+    hdi_thread_caches_sum(device->runtime, device->index, &sums);
     *out = (hd_memory_stats){
         .size = sizeof *out,
         .limit_bytes = arena.limit_bytes,
@@ -138,7 +138,7 @@ static size_t list_lanes(hd_runtime *rt, int device, hd_lane_memory *out, size_t
 {
     uint64_t bytes[HDI_LANES_MAX], items[HDI_LANES_MAX];
     size_t n = 0;
-    hdi_caches_lanes(rt, device, bytes, items);
+    hdi_thread_caches_lanes(rt, device, bytes, items);
     for (int i = 0; i < HDI_LANES_MAX; i++) {
         if (items[i] && n++ < room) {
             out[n - 1] = (hd_lane_memory){.lane = i, .cached_bytes = bytes[i], .cached_count = items[i]};

@@ -282,7 +282,7 @@ struct hd_runtime {
     struct hdi_products *products;       /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
-    struct hdi_caches *caches;                                      /* src/memory */
+    struct hdi_thread_caches *caches;                               /* src/memory */
     struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */
     struct hdi_reclaim *reclaim;         /* src/data: the program's callback, and when it runs */
     struct hdi_maintenance *maintenance; /* src/data: the thread that grows and trims ahead of need */

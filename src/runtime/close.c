@@ -185,7 +185,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_crates_release(rt);
     hdi_peer_tester_release(rt);
     hdi_peers_release(rt);
-    hdi_caches_destroy(rt);
+    hdi_thread_caches_destroy(rt);
     hdi_reclaim_release(rt);
     hdi_maintenance_release(rt);
     hdi_findings_release(rt);

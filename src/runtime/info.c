@@ -11,7 +11,7 @@
 #include "base/sized.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
-#include "memory/cache.h"
+#include "memory/thread_cache.h"
 #include "peer/peers.h"
 #include "worker/workers.h"
 
@@ -117,8 +117,8 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     }
     hdi_device *device = rt->devices[index];
     hdi_engine_shared *engine = device->channel.engine;
-    hdi_cache_sums memory;
-    hdi_caches_sum(rt, index, &memory);
+    hdi_thread_cache_sums memory;
+    hdi_thread_caches_sum(rt, index, &memory);
     hd_device_stats stats = {
         .size = sizeof stats,
         .operations = atomic_load_explicit(&engine->operations, memory_order_relaxed),

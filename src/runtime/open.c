@@ -257,8 +257,8 @@ static hd_status build(hd_runtime *rt)
         status = hdi_findings_create(rt);
     }
     if (!status) {
-        hdi_caches_config caches = {.release = hdi_buffers_release_items, .context = rt};
-        status = hdi_caches_create(rt, &caches);
+        hdi_thread_caches_config caches = {.release = hdi_buffers_release_items, .context = rt};
+        status = hdi_thread_caches_create(rt, &caches);
     }
     status = status ? status : hdi_modules_create(rt);
     status = status ? status : hdi_products_create(rt);

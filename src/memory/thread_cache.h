@@ -1,24 +1,24 @@
-/* cache.h - what threads keep for themselves: magazines of freed items, per lane and size class.
+/* thread_cache.h - what threads keep for themselves: magazines of freed items, per lane and size class.
  *
  * An item is a freed buffer with its block of device memory. Taking one and putting one back, by the thread itself, is some plain
  * loads and stores. Every thread has one cache per runtime. Others drain it: under memory pressure, when a device is lost,
  * and when its thread ends. What an item is, and how it is given back, is the data layer's business (`release`).
  *
- * Threads: hdi_cache_enter, take, put, leave by the cache's own thread; the rest by any. Locks: the list of caches, then one cache's
+ * Threads: hdi_thread_cache_enter, take, put, leave by the cache's own thread; the rest by any. Locks: the list of caches, then one cache's
  * bias lock; `release` is called under neither.
- * Always: every item is in at most one magazine; a thread's small blocks stay below HDI_CACHE_BYTES, one class's below
+ * Always: every item is in at most one magazine; a thread's small blocks stay below HDI_THREAD_CACHE_BYTES, one class's below
  * HDI_MAGAZINE_BYTES or two items, its large blocks below HDI_LARGE_BYTES. Large blocks are given back before any memory is mapped
  * for want of them (hdi_arena_config.relieve), so they cost no physical memory.
  */
-#ifndef HDI_MEMORY_CACHE_H
-#define HDI_MEMORY_CACHE_H
+#ifndef HDI_MEMORY_THREAD_CACHE_H
+#define HDI_MEMORY_THREAD_CACHE_H
 
 #include <pthread.h>
 #include "base/bias.h"
 #include "engine/runtime.h"
 #include "memory/classes.h"
 
-#define HDI_CACHE_BYTES ((size_t)64 << 20)
+#define HDI_THREAD_CACHE_BYTES ((size_t)64 << 20)
 #define HDI_MAGAZINE_BYTES ((size_t)1 << 20)
 #define HDI_MAGAZINE_ITEMS 64
 #define HDI_LARGE_BYTES ((size_t)1 << 30) /* a single one at most a quarter */
@@ -44,20 +44,20 @@ typedef struct hdi_lane_cache {
 } hdi_lane_cache;
 
 /* Of one thread and device. Written by the thread alone, read by anybody. */
-typedef struct hdi_cache_counts {
+typedef struct hdi_thread_cache_counts {
     _Atomic uint64_t allocations, frees, from_magazine, frees_elsewhere;
     _Atomic uint64_t allocated_bytes, freed_bytes; /* as asked for */
     _Atomic uint64_t cached_bytes;                 /* large ones included */
     _Atomic uint64_t large_bytes;
-} hdi_cache_counts;
+} hdi_thread_cache_counts;
 
-typedef struct hdi_cache {
+typedef struct hdi_thread_cache {
     hdi_bias bias;
     uint64_t runtime_id;
-    struct hdi_cache *next_own; /* this thread's caches of other runtimes */
-    struct hdi_cache *next;     /* in the runtime's list */
-    uint32_t number;            /* of the thread in the runtime, never 0 */
-    _Atomic int owners;         /* the thread and the list, until they let go */
+    struct hdi_thread_cache *next_own; /* this thread's caches of other runtimes */
+    struct hdi_thread_cache *next;     /* in the runtime's list */
+    uint32_t number;                   /* of the thread in the runtime, never 0 */
+    _Atomic int owners;                /* the thread and the list, until they let go */
     uint32_t n_lanes;
     int n_devices;
     size_t cached_bytes; /* in small blocks of all devices */
@@ -66,39 +66,39 @@ typedef struct hdi_cache {
      * does. */
     hdi_item *leaving;
     uint32_t n_leaving;
-    hdi_lane_cache **lanes;   /* by global number; NULL: never used */
-    hdi_cache_counts *counts; /* by device */
-} hdi_cache;
+    hdi_lane_cache **lanes;          /* by global number; NULL: never used */
+    hdi_thread_cache_counts *counts; /* by device */
+} hdi_thread_cache;
 
-typedef struct hdi_caches_config {
+typedef struct hdi_thread_caches_config {
     /* Takes a list of items of one device back, linked by `next`. Called without locks. */
     void (*release)(void *context, int device, hdi_item *items);
     void *context;
-} hdi_caches_config;
+} hdi_thread_caches_config;
 
 /* In rt->caches. Errors: HOST_MEMORY. */
-hd_status hdi_caches_create(hd_runtime *rt, const hdi_caches_config *config);
+hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config);
 /* Forgets all items; threads free their caches when they notice or end. No thread is inside any more. NULL rt->caches is ignored. */
-void hdi_caches_destroy(hd_runtime *rt);
+void hdi_thread_caches_destroy(hd_runtime *rt);
 
-extern _Thread_local hdi_cache *hdi_cache_own_first;
+extern _Thread_local hdi_thread_cache *hdi_thread_cache_own_first;
 
 /* Finds or makes the calling thread's cache; NULL: no host memory (no message). */
-hdi_cache *hdi_cache_find(hd_runtime *rt);
+hdi_thread_cache *hdi_thread_cache_find(hd_runtime *rt);
 
 /* The calling thread's cache. */
-static inline hdi_cache *hdi_cache_own(hd_runtime *rt)
+static inline hdi_thread_cache *hdi_thread_cache_own(hd_runtime *rt)
 {
-    hdi_cache *cache = hdi_cache_own_first;
-    return __builtin_expect(cache != NULL && cache->runtime_id == rt->id, 1) ? cache : hdi_cache_find(rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own_first;
+    return __builtin_expect(cache != NULL && cache->runtime_id == rt->id, 1) ? cache : hdi_thread_cache_find(rt);
 }
 
-static inline void hdi_cache_enter(hdi_cache *cache)
+static inline void hdi_thread_cache_enter(hdi_thread_cache *cache)
 {
     hdi_bias_enter(&cache->bias);
 }
 
-static inline void hdi_cache_leave(hdi_cache *cache)
+static inline void hdi_thread_cache_leave(hdi_thread_cache *cache)
 {
     hdi_bias_leave(&cache->bias);
 }
@@ -110,7 +110,7 @@ static inline void hdi_count(_Atomic uint64_t *counter, uint64_t more)
 }
 
 /* An item that `lane` freed, or NULL. Inside. */
-static inline hdi_item *hdi_cache_take(hdi_cache *cache, uint32_t lane, uint32_t class)
+static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t lane, uint32_t class)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
     if (__builtin_expect(of_lane == NULL, 0)) {
@@ -129,21 +129,21 @@ static inline hdi_item *hdi_cache_take(hdi_cache *cache, uint32_t lane, uint32_t
 }
 
 /* Makes the magazines of a lane; false: no host memory. Inside. */
-bool hdi_cache_add_lane(hdi_cache *cache, uint32_t lane);
+bool hdi_thread_cache_add_lane(hdi_thread_cache *cache, uint32_t lane);
 
 /* False: no room; the caller keeps the item. Inside. */
-static inline bool hdi_cache_put(hdi_cache *cache, hdi_item *item)
+static inline bool hdi_thread_cache_put(hdi_thread_cache *cache, hdi_item *item)
 {
     hdi_lane_cache *of_lane = cache->lanes[item->lane];
     if (__builtin_expect(of_lane == NULL, 0)) {
-        if (!hdi_cache_add_lane(cache, item->lane)) {
+        if (!hdi_thread_cache_add_lane(cache, item->lane)) {
             return false;
         }
         of_lane = cache->lanes[item->lane];
     }
     hdi_magazine *m = &of_lane->magazines[item->class];
     size_t bytes = hdi_class_bytes(item->class);
-    if (__builtin_expect((m->count >= m->most) | (cache->cached_bytes + bytes > HDI_CACHE_BYTES), 0)) {
+    if (__builtin_expect((m->count >= m->most) | (cache->cached_bytes + bytes > HDI_THREAD_CACHE_BYTES), 0)) {
         return false;
     }
     item->next = m->top;
@@ -155,7 +155,7 @@ static inline bool hdi_cache_put(hdi_cache *cache, hdi_item *item)
 }
 
 /* The large block that `lane` freed last, if it has exactly this size, or NULL. Inside. */
-static inline hdi_item *hdi_cache_take_large(hdi_cache *cache, uint32_t lane, size_t bytes)
+static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uint32_t lane, size_t bytes)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
     hdi_item *item = of_lane != NULL ? of_lane->large : NULL;
@@ -170,38 +170,38 @@ static inline hdi_item *hdi_cache_take_large(hdi_cache *cache, uint32_t lane, si
 }
 
 /* Puts a large block in the place of another one, which is on its way out from then on. False: no room; the caller keeps it. Inside. */
-bool hdi_cache_put_large(hdi_cache *cache, hdi_item *item);
+bool hdi_thread_cache_put_large(hdi_thread_cache *cache, hdi_item *item);
 
 /* Takes the large blocks that are on their way out, linked by `next`. Inside. */
-hdi_item *hdi_cache_take_leaving(hdi_cache *cache);
+hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache);
 
 /* Takes the older half of a magazine out, linked by `next`. Inside. */
-hdi_item *hdi_cache_take_half(hdi_cache *cache, uint32_t lane, uint32_t class);
+hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uint32_t class);
 
 /* Gives everything back that threads hold of a device; the second their large blocks only, and says whether there were any. */
-void hdi_caches_drain(hd_runtime *rt, int device);
-bool hdi_caches_drain_large(hd_runtime *rt, int device);
+void hdi_thread_caches_drain(hd_runtime *rt, int device);
+bool hdi_thread_caches_drain_large(hd_runtime *rt, int device);
 
 /* Keeps all threads out of their caches, until thaw. Nothing may be allocated or freed by the caller meanwhile. */
-void hdi_caches_freeze(hd_runtime *rt);
-void hdi_caches_thaw(hd_runtime *rt);
+void hdi_thread_caches_freeze(hd_runtime *rt);
+void hdi_thread_caches_thaw(hd_runtime *rt);
 
 /* Sums over all threads, ended ones included. */
-typedef struct hdi_cache_sums {
+typedef struct hdi_thread_cache_sums {
     uint64_t allocations, frees, from_magazine, frees_elsewhere, allocated_bytes, freed_bytes, cached_bytes;
-} hdi_cache_sums;
-void hdi_caches_sum(hd_runtime *rt, int device, hdi_cache_sums *out);
+} hdi_thread_cache_sums;
+void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *out);
 
 /* Bytes in magazines. */
-uint64_t hdi_caches_cached(hd_runtime *rt, int device);
+uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device);
 
 /* What is cached for each lane of a device, into out[HDI_LANES_MAX] (bytes, items). Visits every cache. */
-void hdi_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items);
+void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items);
 
 /* How many threads have a cache. */
-int hdi_caches_count(hd_runtime *rt);
+int hdi_thread_caches_count(hd_runtime *rt);
 
 /* Counts an allocation or a free where a thread has no cache of its own. */
-void hdi_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation);
+void hdi_thread_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation);
 
 #endif

@@ -1,9 +1,9 @@
-/* test_cache.c - the magazines of one thread: what they hold and how much, what comes out, what draining takes, and what is counted.
+/* test_thread_cache.c - the magazines of one thread: what they hold and how much, what comes out, what draining takes, and what is counted.
  *
  * Threads: one. Locks: none.
  * Always: every item is somewhere, once.
  */
-#include "cache_store.h"
+#include "thread_cache_store.h"
 
 static void last_in_first_out_by_lane_and_class(void **unused)
 {
@@ -11,7 +11,7 @@ static void last_in_first_out_by_lane_and_class(void **unused)
     store *s = open_store();
     hdi_item *in[4][5];
     uint32_t lanes[4] = {lane_of(0, 0), lane_of(0, 255), lane_of(1, 0), lane_of(2, 7)};
-    assert_int_equal(hdi_caches_count(s->rt), 0);
+    assert_int_equal(hdi_thread_caches_count(s->rt), 0);
     for (int l = 0; l < 4; l++) {
         assert_null(cached(s, lanes[l], 3));
         for (uint32_t i = 0; i < 5; i++) {
@@ -22,11 +22,11 @@ static void last_in_first_out_by_lane_and_class(void **unused)
             assert_true(give(s, in[l][i]));
         }
     }
-    assert_int_equal(hdi_caches_count(s->rt), 1);
+    assert_int_equal(hdi_thread_caches_count(s->rt), 1);
     assert_int_equal(sums(s, 0).cached_bytes, 2 * (3 * hdi_class_bytes(3) + 2 * hdi_class_bytes(4)));
     assert_int_equal(sums(s, 1).cached_bytes, 3 * hdi_class_bytes(3) + 2 * hdi_class_bytes(4));
     static uint64_t bytes[HDI_LANES_MAX], items[HDI_LANES_MAX];
-    hdi_caches_lanes(s->rt, 0, bytes, items);
+    hdi_thread_caches_lanes(s->rt, 0, bytes, items);
     assert_int_equal(items[0], 5);
     assert_int_equal(items[255], 5);
     assert_int_equal(items[1], 0);
@@ -69,7 +69,7 @@ static void magazines_are_bounded(void **unused)
             fail();
         }
         assert_int_equal(sums(s, 1).cached_bytes, held * each);
-        hdi_caches_drain(s->rt, 1);
+        hdi_thread_caches_drain(s->rt, 1);
         assert_int_equal(sums(s, 1).cached_bytes, 0);
         assert_int_equal(s->count, ITEMS);
         assert_true(give(s, fresh(s, lane, class))); /* there is room again */
@@ -94,10 +94,10 @@ static void a_thread_is_bounded(void **unused)
         }
     }
     assert_true(refused > 0);
-    assert_true(held * each <= HDI_CACHE_BYTES);
-    assert_true(held * each >= HDI_CACHE_BYTES - 2 * each);
+    assert_true(held * each <= HDI_THREAD_CACHE_BYTES);
+    assert_true(held * each >= HDI_THREAD_CACHE_BYTES - 2 * each);
     assert_int_equal(sums(s, 0).cached_bytes + sums(s, 1).cached_bytes + sums(s, 2).cached_bytes, held * each);
-    hdi_caches_drain(s->rt, 0);
+    hdi_thread_caches_drain(s->rt, 0);
     assert_int_equal(sums(s, 0).cached_bytes, 0);
     assert_true(give(s, fresh(s, lane_of(2, HDI_LANES_MAX - 1), class))); /* what was drained makes room */
     close_store(s);
@@ -115,10 +115,10 @@ static void the_older_half_comes_out(void **unused)
             in[i] = fresh(s, lane_of(0, 9), 0);
             assert_true(give(s, in[i]));
         }
-        hdi_cache *cache = hdi_cache_own(s->rt);
-        hdi_cache_enter(cache);
-        hdi_item *out = hdi_cache_take_half(cache, lane_of(0, 9), 0);
-        hdi_cache_leave(cache);
+        hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);
+        hdi_thread_cache_enter(cache);
+        hdi_item *out = hdi_thread_cache_take_half(cache, lane_of(0, 9), 0);
+        hdi_thread_cache_leave(cache);
         int n_out = 0, oldest_in = n;
         for (hdi_item *item = out, *next; item != NULL; item = next, n_out++) {
             next = item->next;
@@ -138,10 +138,10 @@ static void the_older_half_comes_out(void **unused)
             assert_ptr_equal(cached(s, lane_of(0, 9), 0), in[i]);
         }
         assert_null(cached(s, lane_of(0, 9), 0));
-        hdi_cache_enter(cache);
-        assert_null(hdi_cache_take_half(cache, lane_of(0, 9), 0));  /* empty */
-        assert_null(hdi_cache_take_half(cache, lane_of(0, 10), 0)); /* never used */
-        hdi_cache_leave(cache);
+        hdi_thread_cache_enter(cache);
+        assert_null(hdi_thread_cache_take_half(cache, lane_of(0, 9), 0));  /* empty */
+        assert_null(hdi_thread_cache_take_half(cache, lane_of(0, 10), 0)); /* never used */
+        hdi_thread_cache_leave(cache);
         close_store(s);
     }
 }
@@ -169,7 +169,7 @@ static void one_large_block_per_lane(void **unused)
     assert_null(cached_large(s, lane, 5 * mib)); /* it is leaving, but still held */
     assert_int_equal(sums(s, 1).cached_bytes, 12 * mib);
     static uint64_t bytes[HDI_LANES_MAX], items[HDI_LANES_MAX];
-    hdi_caches_lanes(s->rt, 1, bytes, items);
+    hdi_thread_caches_lanes(s->rt, 1, bytes, items);
     assert_int_equal(items[3], 2);
     assert_int_equal(bytes[3], 12 * mib);
     assert_int_equal(let_leave(s), 1);
@@ -183,15 +183,15 @@ static void one_large_block_per_lane(void **unused)
     /* drained with the rest, or alone, with what is leaving; of one device */
     assert_true(give(s, fresh_large(s, lane, 9 * mib)));
     assert_true(give(s, fresh_large(s, lane_of(2, 3), 9 * mib)));
-    assert_false(hdi_caches_drain_large(s->rt, 0));
+    assert_false(hdi_thread_caches_drain_large(s->rt, 0));
     assert_int_equal(s->released[1], 0);
-    assert_true(hdi_caches_drain_large(s->rt, 1));
+    assert_true(hdi_thread_caches_drain_large(s->rt, 1));
     assert_int_equal(s->released[1], 2);
-    assert_false(hdi_caches_drain_large(s->rt, 1));
+    assert_false(hdi_thread_caches_drain_large(s->rt, 1));
     assert_int_equal(sums(s, 1).cached_bytes, hdi_class_bytes(0));
     assert_int_equal(sums(s, 2).cached_bytes, 9 * mib);
-    hdi_caches_drain(s->rt, 2);
-    hdi_caches_drain(s->rt, 1);
+    hdi_thread_caches_drain(s->rt, 2);
+    hdi_thread_caches_drain(s->rt, 1);
     assert_int_equal(s->count, ITEMS);
     close_store(s);
 }
@@ -230,10 +230,10 @@ static void draining_takes_one_devices_items(void **unused)
     for (int d = DEVICES; d-- > 0;) {
         assert_true(sums(s, d).cached_bytes > 0);
         assert_int_equal(s->released[d], 0);
-        hdi_caches_drain(s->rt, d);
+        hdi_thread_caches_drain(s->rt, d);
         assert_int_equal(sums(s, d).cached_bytes, 0);
         assert_int_equal(s->released[d], 10);
-        hdi_caches_drain(s->rt, d);
+        hdi_thread_caches_drain(s->rt, d);
         assert_int_equal(s->released[d], 10);
     }
     assert_int_equal(s->count, ITEMS);
@@ -245,9 +245,9 @@ static void counts_add_up(void **unused)
 {
     (void)unused;
     store *s = open_store();
-    hdi_cache *cache = hdi_cache_own(s->rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);
     assert_non_null(cache);
-    assert_ptr_equal(cache, hdi_cache_own(s->rt));
+    assert_ptr_equal(cache, hdi_thread_cache_own(s->rt));
     assert_true(cache->number != 0);
     hdi_count(&cache->counts[1].allocations, 5);
     hdi_count(&cache->counts[1].allocated_bytes, 500);
@@ -255,10 +255,10 @@ static void counts_add_up(void **unused)
     hdi_count(&cache->counts[1].freed_bytes, 200);
     hdi_count(&cache->counts[1].from_magazine, 3);
     hdi_count(&cache->counts[1].frees_elsewhere, 1);
-    hdi_caches_count_apart(s->rt, 1, 1000, true);
-    hdi_caches_count_apart(s->rt, 1, 1000, true);
-    hdi_caches_count_apart(s->rt, 1, 700, false);
-    hdi_cache_sums sum = sums(s, 1);
+    hdi_thread_caches_count_apart(s->rt, 1, 1000, true);
+    hdi_thread_caches_count_apart(s->rt, 1, 1000, true);
+    hdi_thread_caches_count_apart(s->rt, 1, 700, false);
+    hdi_thread_cache_sums sum = sums(s, 1);
     assert_int_equal(sum.allocations, 7);
     assert_int_equal(sum.allocated_bytes, 2500);
     assert_int_equal(sum.frees, 3);

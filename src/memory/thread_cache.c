@@ -1,9 +1,9 @@
-/* cache.c - threads' caches: making, finding, draining, ending them. The usual way is in cache.h, with threads and locks.
+/* thread_cache.c - threads' caches: making, finding, draining, ending them. The usual way is in thread_cache.h, with threads and locks.
  *
  * A cache belongs to its thread and to the runtime's list. The thread lets go of it when it ends, or when it notices that the runtime is
  * closed; the list when the thread ends, or when the runtime has been closed. Whoever is last frees it.
  */
-#include "memory/cache.h"
+#include "memory/thread_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,24 +11,24 @@
 #include "base/thread.h"
 #include "engine/engine.h"
 
-struct hdi_caches {
-    hdi_caches_config config;
+struct hdi_thread_caches {
+    hdi_thread_caches_config config;
     pthread_mutex_t lock;
-    hdi_cache *first;
+    hdi_thread_cache *first;
     uint32_t made;
     int count;
     /* Of threads that have ended, and of allocations without a cache. */
-    hdi_cache_counts ended[HDI_DEVICES_MAX];
+    hdi_thread_cache_counts ended[HDI_DEVICES_MAX];
 };
 
-_Thread_local hdi_cache *hdi_cache_own_first;
+_Thread_local hdi_thread_cache *hdi_thread_cache_own_first;
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static int own_error;
 
 /* ---- one cache ---- */
 
-bool hdi_cache_add_lane(hdi_cache *cache, uint32_t lane)
+bool hdi_thread_cache_add_lane(hdi_thread_cache *cache, uint32_t lane)
 {
     hdi_lane_cache *of_lane = calloc(1, sizeof *of_lane);
     if (!of_lane) {
@@ -43,7 +43,7 @@ bool hdi_cache_add_lane(hdi_cache *cache, uint32_t lane)
     return true;
 }
 
-hdi_item *hdi_cache_take_half(hdi_cache *cache, uint32_t lane, uint32_t size_class)
+hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uint32_t size_class)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
     hdi_magazine *m = of_lane ? &of_lane->magazines[size_class] : NULL;
@@ -64,18 +64,18 @@ hdi_item *hdi_cache_take_half(hdi_cache *cache, uint32_t lane, uint32_t size_cla
     return half;
 }
 
-static void count_large(hdi_cache *cache, const hdi_item *item, size_t bytes)
+static void count_large(hdi_thread_cache *cache, const hdi_item *item, size_t bytes)
 {
     cache->large_bytes += bytes;
     hdi_count(&cache->counts[item->lane / HDI_LANES_MAX].cached_bytes, bytes);
     hdi_count(&cache->counts[item->lane / HDI_LANES_MAX].large_bytes, bytes);
 }
 
-bool hdi_cache_put_large(hdi_cache *cache, hdi_item *item)
+bool hdi_thread_cache_put_large(hdi_thread_cache *cache, hdi_item *item)
 {
     if (item->bytes > HDI_LARGE_BYTES / 4 || cache->large_bytes + item->bytes > HDI_LARGE_BYTES ||
         cache->n_leaving == HDI_LEAVING_ITEMS ||
-        (!cache->lanes[item->lane] && !hdi_cache_add_lane(cache, item->lane))) {
+        (!cache->lanes[item->lane] && !hdi_thread_cache_add_lane(cache, item->lane))) {
         return false;
     }
     hdi_lane_cache *of_lane = cache->lanes[item->lane];
@@ -89,7 +89,7 @@ bool hdi_cache_put_large(hdi_cache *cache, hdi_item *item)
     return true;
 }
 
-hdi_item *hdi_cache_take_leaving(hdi_cache *cache)
+hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache)
 {
     hdi_item *all = cache->leaving;
     for (hdi_item *item = all; item; item = item->next) {
@@ -101,7 +101,7 @@ hdi_item *hdi_cache_take_leaving(hdi_cache *cache)
 }
 
 /* The same for one device, in front of `list`. */
-static hdi_item *take_leaving_of(hdi_cache *cache, int device, hdi_item *list)
+static hdi_item *take_leaving_of(hdi_thread_cache *cache, int device, hdi_item *list)
 {
     for (hdi_item **link = &cache->leaving; *link;) {
         hdi_item *item = *link;
@@ -119,13 +119,14 @@ static hdi_item *take_leaving_of(hdi_cache *cache, int device, hdi_item *list)
 }
 
 /* Takes everything of a device out, or the large blocks only. Inside, or on a visit. */
-static hdi_item *take_all(hdi_cache *cache, int device, bool only_large)
+static hdi_item *take_all(hdi_thread_cache *cache, int device, bool only_large)
 {
     hdi_item *all = take_leaving_of(cache, device, NULL);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
         if (of_lane && of_lane->large) {
-            hdi_item *item = hdi_cache_take_large(cache, (uint32_t)device * HDI_LANES_MAX + i, of_lane->large->bytes);
+            hdi_item *item =
+                hdi_thread_cache_take_large(cache, (uint32_t)device * HDI_LANES_MAX + i, of_lane->large->bytes);
             item->next = all;
             all = item;
         }
@@ -148,7 +149,7 @@ static hdi_item *take_all(hdi_cache *cache, int device, bool only_large)
 }
 
 /* Lets go of a cache, as its thread or as the list. */
-static void drop(hdi_cache *cache)
+static void drop(hdi_thread_cache *cache)
 {
     /* acq_rel: who frees it sees what the other one did with it */
     if (atomic_fetch_sub_explicit(&cache->owners, 1, memory_order_acq_rel) != 1) {
@@ -163,13 +164,13 @@ static void drop(hdi_cache *cache)
     free(cache);
 }
 
-static hdi_cache *new_cache(hd_runtime *rt)
+static hdi_thread_cache *new_cache(hd_runtime *rt)
 {
-    struct hdi_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = rt->caches;
     uint32_t n_lanes = (uint32_t)rt->n_devices * HDI_LANES_MAX;
-    hdi_cache *cache = calloc(1, sizeof *cache);
+    hdi_thread_cache *cache = calloc(1, sizeof *cache);
     hdi_lane_cache **lanes = calloc(n_lanes, sizeof *lanes);
-    hdi_cache_counts *counts = calloc((size_t)rt->n_devices, sizeof *counts);
+    hdi_thread_cache_counts *counts = calloc((size_t)rt->n_devices, sizeof *counts);
     if (!cache || !lanes || !counts) {
         free(cache);
         free(lanes);
@@ -194,7 +195,7 @@ static hdi_cache *new_cache(hd_runtime *rt)
 
 /* ---- the calling thread's caches ---- */
 
-static void add_counts(hdi_cache_counts *to, const hdi_cache_counts *from)
+static void add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_counts *from)
 {
     /* Under the list's lock, but read without it. */
     hdi_count(&to->allocations, atomic_load_explicit(&from->allocations, memory_order_relaxed));
@@ -208,10 +209,10 @@ static void add_counts(hdi_cache_counts *to, const hdi_cache_counts *from)
 /* The thread ends: its counts go to those of ended threads, its items back. */
 static void leave_runtime(hd_runtime *rt, void *context)
 {
-    hdi_cache *cache = context;
-    struct hdi_caches *caches = rt->caches;
+    hdi_thread_cache *cache = context;
+    struct hdi_thread_caches *caches = rt->caches;
     pthread_mutex_lock(&caches->lock);
-    for (hdi_cache **link = &caches->first; *link; link = &(*link)->next) {
+    for (hdi_thread_cache **link = &caches->first; *link; link = &(*link)->next) {
         if (*link == cache) {
             *link = cache->next;
             caches->count--;
@@ -235,8 +236,8 @@ static void leave_runtime(hd_runtime *rt, void *context)
 static void thread_ends(void *first)
 {
     /* Gone first: what is released below must not go back into it. */
-    hdi_cache_own_first = NULL;
-    for (hdi_cache *cache = first, *next; cache; cache = next) {
+    hdi_thread_cache_own_first = NULL;
+    for (hdi_thread_cache *cache = first, *next; cache; cache = next) {
         next = cache->next_own;
         hdi_runtime_with(cache->runtime_id, leave_runtime, cache);
         drop(cache);
@@ -254,15 +255,15 @@ static void nothing(hd_runtime *rt, void *context)
     (void)context;
 }
 
-hdi_cache *hdi_cache_find(hd_runtime *rt)
+hdi_thread_cache *hdi_thread_cache_find(hd_runtime *rt)
 {
     pthread_once(&own_once, make_key);
     if (own_error) {
         return NULL;
     }
-    hdi_cache *found = NULL;
-    for (hdi_cache **link = &hdi_cache_own_first; *link;) {
-        hdi_cache *cache = *link;
+    hdi_thread_cache *found = NULL;
+    for (hdi_thread_cache **link = &hdi_thread_cache_own_first; *link;) {
+        hdi_thread_cache *cache = *link;
         if (cache->runtime_id == rt->id) {
             *link = cache->next_own;
             found = cache;
@@ -277,18 +278,18 @@ hdi_cache *hdi_cache_find(hd_runtime *rt)
         found = new_cache(rt);
     }
     if (found) {
-        found->next_own = hdi_cache_own_first;
-        hdi_cache_own_first = found;
+        found->next_own = hdi_thread_cache_own_first;
+        hdi_thread_cache_own_first = found;
     }
-    pthread_setspecific(own_key, hdi_cache_own_first);
+    pthread_setspecific(own_key, hdi_thread_cache_own_first);
     return found;
 }
 
 /* ---- all caches of a runtime ---- */
 
-hd_status hdi_caches_create(hd_runtime *rt, const hdi_caches_config *config)
+hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config)
 {
-    struct hdi_caches *caches = calloc(1, sizeof *caches);
+    struct hdi_thread_caches *caches = calloc(1, sizeof *caches);
     if (!caches) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
@@ -298,12 +299,12 @@ hd_status hdi_caches_create(hd_runtime *rt, const hdi_caches_config *config)
     return HD_OK;
 }
 
-void hdi_caches_destroy(hd_runtime *rt)
+void hdi_thread_caches_destroy(hd_runtime *rt)
 {
     if (!rt->caches) {
         return;
     }
-    for (hdi_cache *cache = rt->caches->first, *next; cache; cache = next) {
+    for (hdi_thread_cache *cache = rt->caches->first, *next; cache; cache = next) {
         next = cache->next;
         drop(cache);
     }
@@ -315,13 +316,13 @@ void hdi_caches_destroy(hd_runtime *rt)
 /* True: there was something. */
 static bool drain(hd_runtime *rt, int device, bool only_large)
 {
-    struct hdi_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = rt->caches;
     hdi_item *all = NULL;
     if (!caches) {
         return false;
     }
     pthread_mutex_lock(&caches->lock);
-    for (hdi_cache *cache = caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
             continue; /* what its thread puts there just now is for the next time */
         }
@@ -342,33 +343,33 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
     return all != NULL;
 }
 
-void hdi_caches_drain(hd_runtime *rt, int device)
+void hdi_thread_caches_drain(hd_runtime *rt, int device)
 {
     drain(rt, device, false);
 }
 
-bool hdi_caches_drain_large(hd_runtime *rt, int device)
+bool hdi_thread_caches_drain_large(hd_runtime *rt, int device)
 {
     return drain(rt, device, true);
 }
 
-void hdi_caches_freeze(hd_runtime *rt)
+void hdi_thread_caches_freeze(hd_runtime *rt)
 {
     pthread_mutex_lock(&rt->caches->lock);
-    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         hdi_bias_visit(&cache->bias);
     }
 }
 
-void hdi_caches_thaw(hd_runtime *rt)
+void hdi_thread_caches_thaw(hd_runtime *rt)
 {
-    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         hdi_bias_end_visit(&cache->bias);
     }
     pthread_mutex_unlock(&rt->caches->lock);
 }
 
-static void add_sums(hdi_cache_sums *sums, const hdi_cache_counts *c)
+static void add_sums(hdi_thread_cache_sums *sums, const hdi_thread_cache_counts *c)
 {
     sums->allocations += atomic_load_explicit(&c->allocations, memory_order_relaxed);
     sums->frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
@@ -379,30 +380,30 @@ static void add_sums(hdi_cache_sums *sums, const hdi_cache_counts *c)
     sums->cached_bytes += atomic_load_explicit(&c->cached_bytes, memory_order_relaxed);
 }
 
-void hdi_caches_sum(hd_runtime *rt, int device, hdi_cache_sums *out)
+void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *out)
 {
-    struct hdi_caches *caches = rt->caches;
-    *out = (hdi_cache_sums){0};
+    struct hdi_thread_caches *caches = rt->caches;
+    *out = (hdi_thread_cache_sums){0};
     pthread_mutex_lock(&caches->lock);
     add_sums(out, &caches->ended[device]);
-    for (hdi_cache *cache = caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         add_sums(out, &cache->counts[device]);
     }
     pthread_mutex_unlock(&caches->lock);
 }
 
-uint64_t hdi_caches_cached(hd_runtime *rt, int device)
+uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device)
 {
     uint64_t bytes = 0;
     pthread_mutex_lock(&rt->caches->lock);
-    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         bytes += atomic_load_explicit(&cache->counts[device].cached_bytes, memory_order_relaxed);
     }
     pthread_mutex_unlock(&rt->caches->lock);
     return bytes;
 }
 
-static void add_leaving(const hdi_cache *cache, int device, uint64_t *bytes, uint64_t *items)
+static void add_leaving(const hdi_thread_cache *cache, int device, uint64_t *bytes, uint64_t *items)
 {
     for (const hdi_item *item = cache->leaving; item; item = item->next) {
         if (item->lane / HDI_LANES_MAX == (uint32_t)device) {
@@ -412,12 +413,12 @@ static void add_leaving(const hdi_cache *cache, int device, uint64_t *bytes, uin
     }
 }
 
-void hdi_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items)
+void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items)
 {
     memset(bytes, 0, HDI_LANES_MAX * sizeof *bytes);
     memset(items, 0, HDI_LANES_MAX * sizeof *items);
-    hdi_caches_freeze(rt);
-    for (hdi_cache *cache = rt->caches->first; cache; cache = cache->next) {
+    hdi_thread_caches_freeze(rt);
+    for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         add_leaving(cache, device, bytes, items);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             const hdi_lane_cache *of_lane = cache->lanes[(uint32_t)device * HDI_LANES_MAX + i];
@@ -431,10 +432,10 @@ void hdi_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *ite
             }
         }
     }
-    hdi_caches_thaw(rt);
+    hdi_thread_caches_thaw(rt);
 }
 
-int hdi_caches_count(hd_runtime *rt)
+int hdi_thread_caches_count(hd_runtime *rt)
 {
     pthread_mutex_lock(&rt->caches->lock);
     int count = rt->caches->count;
@@ -442,11 +443,11 @@ int hdi_caches_count(hd_runtime *rt)
     return count;
 }
 
-void hdi_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation)
+void hdi_thread_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation)
 {
-    struct hdi_caches *caches = rt->caches;
+    struct hdi_thread_caches *caches = rt->caches;
     pthread_mutex_lock(&caches->lock);
-    hdi_cache_counts *ended = &caches->ended[device];
+    hdi_thread_cache_counts *ended = &caches->ended[device];
     hdi_count(is_allocation ? &ended->allocations : &ended->frees, 1);
     hdi_count(is_allocation ? &ended->allocated_bytes : &ended->freed_bytes, bytes);
     pthread_mutex_unlock(&caches->lock);

@@ -1,10 +1,10 @@
-/* test_cache_threads.c - magazines of many threads: what others drain from them, and where it goes when a thread or a runtime ends; and
+/* test_thread_cache_threads.c - magazines of many threads: what others drain from them, and where it goes when a thread or a runtime ends; and
  * threads with several runtimes.
  *
  * Threads: owners that take and put, others that drain. Locks: the store's.
  * Always: every item is somewhere, once, and what a thread had is back when it has ended.
  */
-#include "cache_store.h"
+#include "thread_cache_store.h"
 
 /* -------------------------------------------------------------------------------------------------- many threads -- */
 
@@ -65,15 +65,15 @@ static void *drains(void *argument)
     while (!*o->stop) {
         for (int d = 0; d < DEVICES; d++) {
             if (row == 0) {
-                hdi_caches_drain(o->s->rt, d);
+                hdi_thread_caches_drain(o->s->rt, d);
             } else {
-                hdi_caches_drain_large(o->s->rt, d);
+                hdi_thread_caches_drain_large(o->s->rt, d);
             }
             sums(o->s, d);
-            hdi_caches_cached(o->s->rt, d);
-            hdi_caches_lanes(o->s->rt, d, scratch[0][row], scratch[1][row]);
+            hdi_thread_caches_cached(o->s->rt, d);
+            hdi_thread_caches_lanes(o->s->rt, d, scratch[0][row], scratch[1][row]);
         }
-        hdi_caches_count(o->s->rt);
+        hdi_thread_caches_count(o->s->rt);
         sched_yield();
     }
     return NULL;
@@ -120,7 +120,7 @@ static void *fills_its_magazines(void *argument)
     for (int i = 0; i < g->items; i++) {
         uint32_t lane = lane_of(i % DEVICES, (uint32_t)i % 4);
         hdi_item *item = i % 5 == 4 ? fresh_large(g->s, lane, (size_t)2 << 20) : fresh(g->s, lane, (uint32_t)i % 8);
-        hdi_cache *cache = hdi_cache_own(g->s->rt);
+        hdi_thread_cache *cache = hdi_thread_cache_own(g->s->rt);
         if (item == NULL || cache == NULL || !give(g->s, item)) {
             g->s->wrong++;
             break;
@@ -160,7 +160,7 @@ static void a_thread_that_ends_gives_back(void **unused)
         start_guests(guests, s, NULL);
         join_guests(guests);
         assert_int_equal(s->count, ITEMS);
-        assert_int_equal(hdi_caches_count(s->rt), 0);
+        assert_int_equal(hdi_thread_caches_count(s->rt), 0);
         for (int d = 0; d < DEVICES; d++) {
             assert_int_equal(sums(s, d).cached_bytes, 0);
             assert_int_equal(s->released[d], (uint64_t)round * 80);
@@ -181,10 +181,10 @@ static void idle_threads_are_drained(void **unused)
     pthread_barrier_init(&barrier, NULL, GUESTS + 1);
     start_guests(guests, s, &barrier);
     pthread_barrier_wait(&barrier);
-    assert_int_equal(hdi_caches_count(s->rt), 4);
+    assert_int_equal(hdi_thread_caches_count(s->rt), 4);
     assert_int_equal(s->count, ITEMS - 240);
     for (int d = 0; d < DEVICES; d++) {
-        hdi_caches_drain(s->rt, d);
+        hdi_thread_caches_drain(s->rt, d);
         assert_int_equal(sums(s, d).cached_bytes, 0);
     }
     assert_int_equal(s->count, ITEMS);
@@ -291,7 +291,7 @@ static void a_thread_with_several_caches_ends(void **unused)
         for (int i = 0; i < 4; i++) {
             assert_int_equal(stores[i]->count, ITEMS);
             assert_int_equal(stores[i]->released[0], (uint64_t)(round + 1) * 30);
-            assert_int_equal(hdi_caches_count(stores[i]->rt), 0);
+            assert_int_equal(hdi_thread_caches_count(stores[i]->rt), 0);
         }
     }
     for (int i = 0; i < 4; i++) {

@@ -1,4 +1,4 @@
-/* cache_store.h - what the tests of magazines share: a store that stands for the arena and knows where each of its items is, so one that
+/* thread_cache_store.h - what the tests of magazines share: a store that stands for the arena and knows where each of its items is, so one that
  * gets lost, or comes back twice, is found. The runtimes are made up: a number in the registry and the caches.
  *
  * Threads: the helpers work in every one. Locks: the store's.
@@ -13,7 +13,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include "engine/engine.h"
-#include "memory/cache.h"
+#include "memory/thread_cache.h"
 #include "support/sanitizers.h"
 
 enum { DEVICES = 3, ITEMS = 4096 };
@@ -76,8 +76,8 @@ static inline store *open_store(void)
     assert_non_null(s->rt);
     s->rt->n_devices = DEVICES;
     assert_ok(hdi_runtime_add(s->rt));
-    hdi_caches_config config = {.release = take_back, .context = s};
-    assert_ok(hdi_caches_create(s->rt, &config));
+    hdi_thread_caches_config config = {.release = take_back, .context = s};
+    assert_ok(hdi_thread_caches_create(s->rt, &config));
     for (int i = 0; i < ITEMS; i++) {
         store_put(s, &s->things[i].item);
     }
@@ -87,7 +87,7 @@ static inline store *open_store(void)
 static inline void close_store(store *s)
 {
     hdi_runtime_remove(s->rt);
-    hdi_caches_destroy(s->rt);
+    hdi_thread_caches_destroy(s->rt);
     assert_int_equal(s->wrong, 0);
     pthread_mutex_destroy(&s->lock);
     free(s->rt);
@@ -126,14 +126,15 @@ static inline hdi_item *fresh_large(store *s, uint32_t lane, size_t bytes)
 static inline hdi_item *cached_of(store *s, uint32_t lane, uint32_t class, size_t bytes)
 {
     bool large = class == HDI_CLASS_LARGE;
-    hdi_cache *cache = hdi_cache_own(s->rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);
     if (cache == NULL) {
         s->wrong++;
         return NULL;
     }
-    hdi_cache_enter(cache);
-    hdi_item *item = large ? hdi_cache_take_large(cache, lane, bytes) : hdi_cache_take(cache, lane, class);
-    hdi_cache_leave(cache);
+    hdi_thread_cache_enter(cache);
+    hdi_item *item =
+        large ? hdi_thread_cache_take_large(cache, lane, bytes) : hdi_thread_cache_take(cache, lane, class);
+    hdi_thread_cache_leave(cache);
     if (item != NULL) {
         s->wrong += item->lane != lane || item->class != class || (large && item->bytes != bytes);
         moves(s, item, CACHED, OWNED);
@@ -154,11 +155,11 @@ static inline hdi_item *cached_large(store *s, uint32_t lane, size_t bytes)
 /* What is on its way out goes back to the store. Returns how many. */
 static inline int let_leave(store *s)
 {
-    hdi_cache *cache = hdi_cache_own(s->rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);
     int n = 0;
-    hdi_cache_enter(cache);
-    hdi_item *items = hdi_cache_take_leaving(cache);
-    hdi_cache_leave(cache);
+    hdi_thread_cache_enter(cache);
+    hdi_item *items = hdi_thread_cache_take_leaving(cache);
+    hdi_thread_cache_leave(cache);
     for (hdi_item *item = items, *next; item != NULL; item = next, n++) {
         next = item->next;
         moves(s, item, CACHED, STORED);
@@ -170,15 +171,16 @@ static inline int let_leave(store *s)
 /* False: there was no room, and it went back to the store. */
 static inline bool give(store *s, hdi_item *item)
 {
-    hdi_cache *cache = hdi_cache_own(s->rt);
+    hdi_thread_cache *cache = hdi_thread_cache_own(s->rt);
     if (cache == NULL) {
         s->wrong++;
         return false;
     }
     moves(s, item, OWNED, CACHED);
-    hdi_cache_enter(cache);
-    bool kept = item->class == HDI_CLASS_LARGE ? hdi_cache_put_large(cache, item) : hdi_cache_put(cache, item);
-    hdi_cache_leave(cache);
+    hdi_thread_cache_enter(cache);
+    bool kept =
+        item->class == HDI_CLASS_LARGE ? hdi_thread_cache_put_large(cache, item) : hdi_thread_cache_put(cache, item);
+    hdi_thread_cache_leave(cache);
     if (!kept) {
         moves(s, item, CACHED, STORED);
         store_put(s, item);
@@ -186,10 +188,10 @@ static inline bool give(store *s, hdi_item *item)
     return kept;
 }
 
-static inline hdi_cache_sums sums(store *s, int device)
+static inline hdi_thread_cache_sums sums(store *s, int device)
 {
-    hdi_cache_sums out = {0};
-    hdi_caches_sum(s->rt, device, &out);
+    hdi_thread_cache_sums out = {0};
+    hdi_thread_caches_sum(s->rt, device, &out);
     return out;
 }
 
