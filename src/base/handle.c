@@ -1,11 +1,11 @@
 /* handle.c - the number that tells handles of this process from those of the process that it was forked from; what is wrong with a handle.
  *
- * Threads: any; the number changes in the child's only one, right after a fork. Locks: none but the ground's. Always: the number grows
+ * Threads: any; the number changes in the child's only one, right after a fork. Locks: none but the stable memory's. Always: the number grows
  * with every generation of forks, so no ancestor's handle fits.
  */
 #include "base/handle.h"
 #include "base/error.h"
-#include "base/ground.h"
+#include "base/stable.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static const char *kind_of(const void *handle)
         {HDI_HOLD_MAGIC, "hold"}, {HDI_RUNTIME_MAGIC, "runtime"},
     };
     const hdi_handle_head *head = hdi_handle_object(handle);
-    if (!hdi_ground_has(head)) {
+    if (!hdi_stable_has(head)) {
         return NULL;
     }
     uint64_t word = atomic_load_explicit(&head->word, memory_order_acquire);

@@ -1,6 +1,6 @@
 /* handle.h - opaque handles that know when they are stale.
  *
- * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in ground (ground.h), at
+ * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in stable memory (stable.h), at
  * multiples of HDI_SELF_ALIGN, and begin with a word that only a good handle fits. So a handle that is stale, of another kind, or of a
  * runtime that was closed finds a word that it does not fit, and is refused; it is never followed into memory that is gone. An object whose
  * generations have run out is not used again. Handles that a process made before it was forked are stale in the child.
@@ -116,7 +116,7 @@ static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *hea
 }
 
 /* Fails with HANDLE: "WHO: this is a lane, not a buffer", "WHO: the buffer is null", or "WHO: not a buffer, or WHY", where `kind` is
- * "buffer". Whatever the handle is, nothing is looked at but ground. */
+ * "buffer". Whatever the handle is, nothing is looked at but stable memory. */
 hd_status hdi_handle_refused(const void *handle, const char *who, const char *kind, const char *why);
 
 /* ---- self handles: for objects that come and go by the million ----

@@ -105,7 +105,7 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
     if (covered) {
         return (hdi_inside){&nobodys, NULL};
     }
-    if (!hdi_bias_fenced()) {
+    if (!hdi_biased_fenced()) {
         hdi_presence_own = fenced_own;
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
@@ -183,7 +183,7 @@ static bool is_somebody_inside(const void *runtime)
 
 bool hdi_presence_await(const void *runtime, int64_t deadline)
 {
-    hdi_bias_barrier();
+    hdi_biased_barrier();
     while (is_somebody_inside(runtime)) {
         if (hdi_clock_ns() >= deadline) {
             return false;

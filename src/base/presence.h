@@ -1,7 +1,7 @@
 /* presence.h - which calls are under way: each thread says of which runtime it is inside a call, and hd_close waits until none is.
  *
  * A thread enters before it looks at a handle, with a plain store. Who closes makes the handles stale and has every processor that runs this
- * process see that (hdi_bias_barrier). Then it looks at all threads: who is not seen inside finds the handle stale.
+ * process see that (hdi_biased_barrier). Then it looks at all threads: who is not seen inside finds the handle stale.
  *
  * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that are made by the million: it costs two plain stores, and
  * may have HDI_INSIDE within, but is not within anything itself. What the program does in a callback counts apart (hdi_presence_apart).
@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "base/bias.h"
+#include "base/biased_lock.h"
 
 #if HDI_DEBUG
 #include <assert.h>

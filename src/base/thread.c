@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
-#include "base/self.h"
+#include "base/own_file.h"
 
 /* ---- the library's own ---- */
 
@@ -56,7 +56,7 @@ int hdi_thread_start(pthread_t *out, void *(*run)(void *), void *context)
 
 static void keep_loaded(void)
 {
-    const char *object = hdi_self_object();
+    const char *object = hdi_own_file_name();
     if (object != NULL) {
         dlopen(object, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE); /* of an object that is there, so nothing is opened */
     }

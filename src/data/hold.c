@@ -93,7 +93,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
     if (h) {
         holds->free_list = h->next_free;
     } else {
-        h = hdi_ground_take(rt->ground, sizeof *h);
+        h = hdi_stable_take(rt->stable, sizeof *h);
         if (h) {
             set_live(h, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
             h->runtime = rt; /* for ever: whoever has a handle of an earlier hold may look */

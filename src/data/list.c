@@ -1,7 +1,7 @@
 /* list.c - the structures behind buffers: slabs, handing out, what becomes of all of them when a device is lost or the runtime closed.
  *
  * Threads: any. Locks: the list's mutex; below it, for a loss and for labels, order locks.
- * Always: structures live in slabs of the runtime's ground, so a stale handle can be recognised. One without a good handle is in the free list,
+ * Always: structures live in slabs of the runtime's stable memory, so a stale handle can be recognised. One without a good handle is in the free list,
  * in a magazine (thread_cache.h), in a hold, or with the one thread that works on it.
  */
 #include <stdlib.h>
@@ -42,7 +42,7 @@ hd_status hdi_buffers_create(hd_runtime *rt)
 
 static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
 {
-    slab *s = hdi_ground_take(rt->ground, sizeof *s);
+    slab *s = hdi_stable_take(rt->stable, sizeof *s);
     if (!s) {
         return;
     }

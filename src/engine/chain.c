@@ -251,7 +251,7 @@ static uint32_t limit_of(const hdi_engine *engine, const hdi_stream *stream, uin
 {
     uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
     if (!engine->chains_eager) {
-        int64_t fit = stream->pace.kernel_ns ? HDI_PACE_SPAN_NS / stream->pace.kernel_ns : MOST_UNMEASURED;
+        int64_t fit = stream->timing.kernel_ns ? HDI_KERNEL_TIME_SPAN_NS / stream->timing.kernel_ns : MOST_UNMEASURED;
         fit = fit < 1 ? 1 : fit;
         limit = fit < limit ? (uint32_t)fit : limit;
     }

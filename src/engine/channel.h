@@ -47,7 +47,7 @@ _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied 
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
     HDI_FENCES_EITHER =
-        1, /* likewise; a worker's engine may take it over, since the application has joined (hdi_bias_join) */
+        1, /* likewise; a worker's engine may take it over, since the application has joined (hdi_biased_join) */
     HDI_FENCES_ENGINE = 2, /* submitters do not; the engine has their processors fence (hdi_engine_see_heads) */
 };
 

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include "base/bias.h"
+#include "base/biased_lock.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
@@ -35,7 +35,7 @@ void hdi_engine_ring(hdi_engine_shared *engine)
 
 void hdi_engine_offer_fences(hdi_device *device)
 {
-    bool joined = device->runtime->is_process && hdi_bias_join();
+    bool joined = device->runtime->is_process && hdi_biased_join();
     atomic_store_explicit(&device->channel.engine->fences, joined ? HDI_FENCES_EITHER : HDI_FENCES_SUBMITTER,
                           memory_order_relaxed);
 }
@@ -46,8 +46,8 @@ static void take_fences(hdi_engine *engine)
     hd_runtime *rt = engine->device->runtime;
     _Atomic uint32_t *fences = &engine->shared->fences;
     bool takes = rt->is_process ? atomic_load_explicit(fences, memory_order_relaxed) == HDI_FENCES_EITHER &&
-                                      hdi_bias_barrier_everywhere()
-                                : !rt->is_inline && !hdi_bias_fenced();
+                                      hdi_biased_barrier_everywhere()
+                                : !rt->is_inline && !hdi_biased_fenced();
     if (takes) {
         engine->fences = true;
         atomic_store_explicit(fences, HDI_FENCES_ENGINE, memory_order_relaxed);
@@ -60,9 +60,9 @@ void hdi_engine_see_heads(hdi_engine *engine)
         return; /* submitters do */
     }
     if (engine->device->runtime->is_process) {
-        hdi_bias_barrier_everywhere();
+        hdi_biased_barrier_everywhere();
     } else {
-        hdi_bias_barrier();
+        hdi_biased_barrier();
     }
 }
 

@@ -37,7 +37,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failu
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
-    hd_lane *lane = hdi_ground_take(rt->ground, sizeof *lane);
+    hd_lane *lane = hdi_stable_take(rt->stable, sizeof *lane);
     uint64_t *seen = calloc(2 * n_lanes, sizeof *seen);
     hdi_archive *archive = hdi_archive_make();
     hdi_waits waits;
@@ -115,7 +115,7 @@ static bool has_room(const hd_lane *lane)
 static bool renew(hd_lane **slot)
 {
     hd_lane *old = *slot;
-    hd_lane *lane = hdi_ground_take(old->device->runtime->ground, sizeof *lane);
+    hd_lane *lane = hdi_stable_take(old->device->runtime->stable, sizeof *lane);
     if (!lane) {
         return false;
     }

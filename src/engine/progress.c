@@ -149,11 +149,11 @@ static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int d
 
 void hdi_stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
 {
-    hdi_pace_signal first, last;
+    hdi_kernel_time_signal first, last;
     uint32_t passed = 0;
     bool others = false;
     while (stream->n_signals && stream->signals[stream->first_signal].position <= stream->passed) {
-        last = stream->signals[stream->first_signal].pace;
+        last = stream->signals[stream->first_signal].timing;
         first = passed++ == 0 ? last : first;
         others |= last.others;
         stream->entries_done = stream->signals[stream->first_signal].entries;
@@ -164,7 +164,7 @@ void hdi_stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
         stream->entries_done = stream->entries; /* at most a signal is left, which says the same again */
     }
     if (passed) {
-        hdi_pace_pass(&stream->pace, &first, &last, others, hdi_clock_ns());
+        hdi_kernel_time_pass(&stream->timing, &first, &last, others, hdi_clock_ns());
     }
     if (stream->n_new) {
         hdi_chain_learn(engine, stream);
@@ -179,8 +179,8 @@ static void add_signal(hdi_stream *stream)
     uint32_t last = (stream->first_signal + stream->n_signals - 1) % HDI_STREAM_SIGNALS;
     stream->signals[last].position = stream->issued;
     stream->signals[last].entries = stream->entries;
-    hdi_pace_put_signal(&stream->pace, &stream->signals[last].pace);
-    stream->signals[last].pace.others |= joined;
+    hdi_kernel_time_put_signal(&stream->timing, &stream->signals[last].timing);
+    stream->signals[last].timing.others |= joined;
     stream->entries_signalled = stream->entries;
 }
 

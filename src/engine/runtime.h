@@ -11,7 +11,7 @@
  * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
  * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, linking, holds, the lanes of
  * copies', the pinned blocks' growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
- * from these the list of caches, one cache's bias lock, the list of buffers, then order locks of devices by rising number, then the losses'.
+ * from these the list of caches, one cache's biased lock, the list of buffers, then order locks of devices by rising number, then the losses'.
  * The short locks of arenas, of pinned blocks and of pinned chunks, and the maintenance thread's, have nothing below them.
  */
 #ifndef HDI_ENGINE_RUNTIME_H
@@ -22,7 +22,7 @@
 #include <pthread.h>
 #include <string.h>
 #include "base/clock.h"
-#include "base/ground.h"
+#include "base/stable.h"
 #include "base/handle.h"
 #include "base/lock.h"
 #include "base/options.h"
@@ -30,7 +30,7 @@
 #include "engine/channel.h"
 #include "engine/failures.h"
 #include "engine/point.h"
-#include "engine/pace.h"
+#include "engine/kernel_time.h"
 #include "engine/port.h"
 
 #define HDI_DEVICES_MAX 32
@@ -127,10 +127,10 @@ typedef struct hdi_stream {
         entries_signalled; /* of the driver's queue: given to it, known to be finished, in front of the last signal */
     struct {
         uint64_t position, entries;
-        hdi_pace_signal pace;
+        hdi_kernel_time_signal timing;
     } signals[HDI_STREAM_SIGNALS]; /* that the device has not passed; several may have become one */
     uint32_t first_signal, n_signals;
-    hdi_pace pace;             /* how long the lane's kernels take */
+    hdi_kernel_time timing;    /* how long the lane's kernels take */
     struct hdi_chains *chains; /* chain.c; NULL: none */
     struct {
         uint32_t kernel;
@@ -253,7 +253,7 @@ typedef struct hdi_parts_group {
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
     _Atomic bool closing; /* calls that wait come back */
-    hdi_ground *ground;   /* this structure, and all others that handles lead to */
+    hdi_stable *stable;   /* this structure, and all others that handles lead to */
     uint64_t id;          /* never used again in this process */
     hdi_options options;
     const hdi_driver *driver; /* NULL: in the worker processes */

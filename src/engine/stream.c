@@ -337,9 +337,9 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
         /* pairs with the acquire load in hdi_stream_wait of other engines */
         atomic_store_explicit(&shared->issued, stream->issued, memory_order_release);
         engine->now = hdi_clock_ns();
-        hdi_pace_give(&stream->pace, launches ? n : 0, before, engine->now);
+        hdi_kernel_time_give(&stream->timing, launches ? n : 0, before, engine->now);
         follow_up(engine, stream, shared, c, signalled);
-        if (launches && hdi_pace_wants_signal(&stream->pace, n, engine->chain_most, engine->now) &&
+        if (launches && hdi_kernel_time_wants_signal(&stream->timing, n, engine->chain_most, engine->now) &&
             stream->signalled != stream->issued) {
             hdi_stream_signal(engine, stream);
         }

@@ -18,7 +18,7 @@ static bool add_kernels(hd_runtime *rt)
         return false;
     }
     hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
-    hdi_kernel_place *places = hdi_ground_take(rt->ground, HDI_KERNEL_CHUNK * sizeof *places);
+    hdi_kernel_place *places = hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places);
     if (!entries || !places) {
         free(entries);
         return false;

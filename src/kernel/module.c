@@ -39,7 +39,7 @@ static struct hd_module *take_module(hd_runtime *rt)
         reg->free_modules = m->next;
     }
     pthread_mutex_unlock(&reg->lock);
-    if (!m && (m = hdi_ground_take(rt->ground, sizeof *m))) {
+    if (!m && (m = hdi_stable_take(rt->stable, sizeof *m))) {
         hdi_handle_set(&m->head, HDI_MODULE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
         m->runtime = rt; /* for ever: whoever has a handle of an earlier module may look */
     }

@@ -158,7 +158,7 @@ static void drop(hdi_thread_cache *cache)
     for (uint32_t i = 0; i < cache->n_lanes; i++) {
         free(cache->lanes[i]);
     }
-    hdi_bias_destroy(&cache->bias);
+    hdi_biased_destroy(&cache->lock);
     free(cache->lanes);
     free(cache->counts);
     free(cache);
@@ -177,7 +177,7 @@ static hdi_thread_cache *new_cache(hd_runtime *rt)
         free(counts);
         return NULL;
     }
-    hdi_bias_init(&cache->bias);
+    hdi_biased_init(&cache->lock);
     atomic_init(&cache->owners, 2);
     cache->runtime_id = rt->id;
     cache->n_lanes = n_lanes;
@@ -326,9 +326,9 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
         if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
             continue; /* what its thread puts there just now is for the next time */
         }
-        hdi_bias_visit(&cache->bias);
+        hdi_biased_visit(&cache->lock);
         hdi_item *items = take_all(cache, device, only_large);
-        hdi_bias_end_visit(&cache->bias);
+        hdi_biased_end_visit(&cache->lock);
         while (items) {
             hdi_item *next = items->next;
             items->next = all;
@@ -357,14 +357,14 @@ void hdi_thread_caches_freeze(hd_runtime *rt)
 {
     pthread_mutex_lock(&rt->caches->lock);
     for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
-        hdi_bias_visit(&cache->bias);
+        hdi_biased_visit(&cache->lock);
     }
 }
 
 void hdi_thread_caches_thaw(hd_runtime *rt)
 {
     for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
-        hdi_bias_end_visit(&cache->bias);
+        hdi_biased_end_visit(&cache->lock);
     }
     pthread_mutex_unlock(&rt->caches->lock);
 }

@@ -5,7 +5,7 @@
  * and when its thread ends. What an item is, and how it is given back, is the data layer's business (`release`).
  *
  * Threads: hdi_thread_cache_enter, take, put, leave by the cache's own thread; the rest by any. Locks: the list of caches, then one cache's
- * bias lock; `release` is called under neither.
+ * biased lock; `release` is called under neither.
  * Always: every item is in at most one magazine; a thread's small blocks stay below HDI_THREAD_CACHE_BYTES, one class's below
  * HDI_MAGAZINE_BYTES or two items, its large blocks below HDI_LARGE_BYTES. Large blocks are given back before any memory is mapped
  * for want of them (hdi_arena_config.relieve), so they cost no physical memory.
@@ -14,7 +14,7 @@
 #define HDI_MEMORY_THREAD_CACHE_H
 
 #include <pthread.h>
-#include "base/bias.h"
+#include "base/biased_lock.h"
 #include "engine/runtime.h"
 #include "memory/classes.h"
 
@@ -52,7 +52,7 @@ typedef struct hdi_thread_cache_counts {
 } hdi_thread_cache_counts;
 
 typedef struct hdi_thread_cache {
-    hdi_bias bias;
+    hdi_biased_lock lock;
     uint64_t runtime_id;
     struct hdi_thread_cache *next_own; /* this thread's caches of other runtimes */
     struct hdi_thread_cache *next;     /* in the runtime's list */
@@ -95,12 +95,12 @@ static inline hdi_thread_cache *hdi_thread_cache_own(hd_runtime *rt)
 
 static inline void hdi_thread_cache_enter(hdi_thread_cache *cache)
 {
-    hdi_bias_enter(&cache->bias);
+    hdi_biased_enter(&cache->lock);
 }
 
 static inline void hdi_thread_cache_leave(hdi_thread_cache *cache)
 {
-    hdi_bias_leave(&cache->bias);
+    hdi_biased_leave(&cache->lock);
 }
 
 /* For counters that one thread writes: no locked instruction. */

@@ -206,7 +206,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     pthread_mutex_destroy(&rt->cold);
     pthread_mutex_destroy(&rt->linking);
     hdi_options_release(&rt->options);
-    hdi_ground_clear(rt->ground); /* with the runtime's own structure */
+    hdi_stable_clear(rt->stable); /* with the runtime's own structure */
 }
 
 /* ---- handles ---- */

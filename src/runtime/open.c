@@ -142,8 +142,8 @@ static hd_status start_remote(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_workers_create(rt);
     status = status ? status : begin_workers(rt);
-    hdi_probe probe;
-    status = status ? status : hdi_worker_probe(rt, 0, "hd_open", &probe);
+    hdi_discovery probe;
+    status = status ? status : hdi_worker_discover(rt, 0, "hd_open", &probe);
     if (!status) {
         rt->provider = probe.provider;
         rt->driver_version = probe.driver_version;
@@ -292,16 +292,16 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     if (options && !(options = HDI_SIZED_IN("hd_open", hd_options, options, &room))) {
         return HD_ERROR_ARGUMENT;
     }
-    hdi_ground *ground = hdi_ground_create();
-    hd_runtime *rt = ground ? hdi_ground_take(ground, sizeof *rt) : NULL;
+    hdi_stable *stable = hdi_stable_create();
+    hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof *rt) : NULL;
     if (!rt) {
-        hdi_ground_clear(ground);
+        hdi_stable_clear(stable);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    rt->ground = ground;
+    rt->stable = stable;
     hd_status status = hdi_options_parse(options ? options->settings : NULL, &rt->options);
     if (status) {
-        hdi_ground_clear(ground);
+        hdi_stable_clear(stable);
         return status;
     }
     hdi_keep_loaded(); /* with the first runtime, which may outlive the program's interest in this library */

@@ -93,7 +93,7 @@ static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *
     memcpy(error.operation, m->header.call, sizeof m->header.call);
     error.operation[sizeof m->header.call - 1] = 0;
     const char *text = strchr(w->text, ':'); /* behind the name of the call */
-    if (kind == HDI_MESSAGE_PROBE && rt->devices[index] && text) {
+    if (kind == HDI_MESSAGE_DISCOVER && rt->devices[index] && text) {
         snprintf(error.message, sizeof error.message, "%s: the worker process of device %d%s", who, index, text);
     } else {
         snprintf(error.message, sizeof error.message, "%s", w->text);
@@ -119,9 +119,9 @@ hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const ch
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
-    hdi_message_begin(m, HDI_MESSAGE_PROBE, 1);
-    m->payload.probe.protocol = HDI_MESSAGE_PROTOCOL;
-    hd_status status = settings_of(rt, provider, m->payload.probe.settings, sizeof m->payload.probe.settings);
+    hdi_message_begin(m, HDI_MESSAGE_DISCOVER, 1);
+    m->payload.discover.protocol = HDI_MESSAGE_PROTOCOL;
+    hd_status status = settings_of(rt, provider, m->payload.discover.settings, sizeof m->payload.discover.settings);
     if (status) {
         free(m);
         return status;
@@ -140,17 +140,17 @@ hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
     return status;
 }
 
-hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe *out)
+hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_discovery *out)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
     rt->workers->of[index].asked = false;
-    hd_status status = receive(rt, index, HDI_MESSAGE_PROBE, m, who);
+    hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m, who);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
-        *out = (hdi_probe){
+        *out = (hdi_discovery){
             .provider = strcmp(w->provider, "nvidia") == 0 ? "nvidia" : "host",
             .driver_version = w->driver_version,
             .device_count = w->device_count,
@@ -206,9 +206,9 @@ static bool facts_can_be(const hdi_facts *f)
 
 hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
 {
-    hdi_probe unused;
+    hdi_discovery unused;
     if (rt->workers->of[index].asked) {
-        hd_status status = hdi_worker_probe(rt, index, who, &unused);
+        hd_status status = hdi_worker_discover(rt, index, who, &unused);
         if (status) {
             return status;
         }

@@ -36,7 +36,7 @@ static const shape shapes[HDI_MESSAGE_KINDS] = {
     [HDI_MESSAGE_KERNEL] = {true, sizeof(hdi_message_kernel), sizeof(hdi_kernel_facts), 0},
     [HDI_MESSAGE_KERNEL_SHARED] = {true, sizeof(hdi_message_kernel_shared), 0, 0},
     [HDI_MESSAGE_BLAS] = {true, sizeof(hdi_message_blas), sizeof(hdi_blas_facts), 0},
-    [HDI_MESSAGE_PROBE] = {true, sizeof(hdi_message_probe), sizeof(hdi_message_welcome), 0},
+    [HDI_MESSAGE_DISCOVER] = {true, sizeof(hdi_message_discover), sizeof(hdi_message_welcome), 0},
     [HDI_MESSAGE_HELLO] = {true, sizeof(hdi_message_hello), sizeof(hdi_message_welcome), ONE_PER_DEVICE},
 };
 
@@ -103,8 +103,8 @@ static bool request_is_good(hdi_message_payload *p, uint32_t kind, const shape *
 {
     if (kind == HDI_MESSAGE_KERNEL) {
         END(p->kernel.name);
-    } else if (kind == HDI_MESSAGE_PROBE) {
-        END(p->probe.settings);
+    } else if (kind == HDI_MESSAGE_DISCOVER) {
+        END(p->discover.settings);
     } else if (kind == HDI_MESSAGE_HELLO) {
         END(p->hello.version);
         END(p->hello.settings);
@@ -120,7 +120,7 @@ static bool reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n
         end_facts(&p->facts);
     } else if (kind == HDI_MESSAGE_LOAD) {
         END_LINES(p->loaded.log);
-    } else if (kind == HDI_MESSAGE_PROBE || kind == HDI_MESSAGE_HELLO) {
+    } else if (kind == HDI_MESSAGE_DISCOVER || kind == HDI_MESSAGE_HELLO) {
         END(p->welcome.provider);
         END(p->welcome.text);
         end_facts(&p->welcome.facts);

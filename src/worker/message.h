@@ -44,7 +44,7 @@ enum {
     HDI_MESSAGE_KERNEL_SHARED = 15,
     HDI_MESSAGE_BLAS = 16,
     /* between the worker's main program and whoever started it; hdi_serve refuses them */
-    HDI_MESSAGE_PROBE = 32,
+    HDI_MESSAGE_DISCOVER = 32,
     HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
     HDI_MESSAGE_KINDS = 34
 };
@@ -92,10 +92,10 @@ typedef struct hdi_message_blas {
     uint64_t workspace, bytes;
 } hdi_message_blas;
 
-typedef struct hdi_message_probe {
+typedef struct hdi_message_discover {
     uint32_t protocol, unused;
     char settings[HDI_MESSAGE_SETTINGS_BYTES]; /* as hdi_options_parse takes them: name=value, all options */
-} hdi_message_probe;
+} hdi_message_discover;
 
 typedef struct hdi_message_hello {
     uint32_t protocol;
@@ -139,7 +139,7 @@ typedef union hdi_message_payload {
     hdi_message_kernel_shared kernel_shared;
     hdi_message_blas blas;
     hdi_message_value value; /* and UNLOAD: the module's number */
-    hdi_message_probe probe;
+    hdi_message_discover discover;
     hdi_message_hello hello;
     hdi_facts facts;
     hdi_message_loaded loaded;

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/self.h"
+#include "base/own_file.h"
 #include "worker/place.h"
 #include "worker/spawn.h"
 
@@ -100,7 +100,7 @@ static bool is_at(search *s, const char *folder, const char *relative)
 static bool is_with_libraries(search *s)
 {
     char folders[PATH_MAX], *rest = folders;
-    if (!hdi_self_runpath(folders, sizeof folders)) {
+    if (!hdi_own_file_runpath(folders, sizeof folders)) {
         return false;
     }
     for (char *folder; (folder = strsep(&rest, ":")) != NULL;) {
@@ -116,12 +116,12 @@ static bool is_with_libraries(search *s)
 
 static bool find(search *s)
 {
-    if (hdi_self_path(s->own, sizeof s->own) && stat(s->own, &s->file) == 0) {
+    if (hdi_own_file_path(s->own, sizeof s->own) && stat(s->own, &s->file) == 0) {
         *strrchr(s->own, '/') = 0;
     } else {
         s->own[0] = 0;
     }
-    const char *from_here = hdi_self_object() != NULL ? HDI_PROGRAMS_FROM_LIBRARY : HDI_PROGRAMS_FROM_PROGRAM;
+    const char *from_here = hdi_own_file_name() != NULL ? HDI_PROGRAMS_FROM_LIBRARY : HDI_PROGRAMS_FROM_PROGRAM;
     return is_at(s, s->own, ".") || is_at(s, s->own, from_here) || is_with_libraries(s) || is_in(s, hdi_programs_place);
 }
 

@@ -387,11 +387,11 @@ static hdi_answer refuse_grant(hdi_port *owner, int peer, uint64_t at, uint64_t 
 static hdi_answer ask_export(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
 {
     /* Where this process has no descriptor left, the reply could not be taken and would cost the device: look first. */
-    int probe = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (probe < 0 && (errno == EMFILE || errno == ENFILE)) {
+    int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (spare < 0 && (errno == EMFILE || errno == ENFILE)) {
         return answer_of(HDCU_ERROR_OPERATING_SYSTEM, "open");
     }
-    hdi_wire_close(&probe, 1);
+    hdi_wire_close(&spare, 1);
     hdi_message_range request = {.at = at, .bytes = bytes};
     return ask(owner, &(question){.line = MEMORY,
                                   .kind = HDI_MESSAGE_EXPORT,

@@ -77,13 +77,13 @@ static hd_status open_driver(service *s, const char *settings)
     return status;
 }
 
-static hd_status probe(service *s, hdi_message_welcome *w)
+static hd_status discover(service *s, hdi_message_welcome *w)
 {
-    if (s->message.payload.probe.protocol != HDI_MESSAGE_PROTOCOL) {
+    if (s->message.payload.discover.protocol != HDI_MESSAGE_PROTOCOL) {
         return hdi_fail(HD_ERROR_SYSTEM, "hd_open: the worker program speaks protocol %u, the library %u",
-                        HDI_MESSAGE_PROTOCOL, s->message.payload.probe.protocol);
+                        HDI_MESSAGE_PROTOCOL, s->message.payload.discover.protocol);
     }
-    hd_status status = open_driver(s, s->message.payload.probe.settings);
+    hd_status status = open_driver(s, s->message.payload.discover.settings);
     int count = 0;
     if (!status) {
         hdcu_result r = s->rt->driver->cuDeviceGetCount(&count);
@@ -154,7 +154,7 @@ static bool begin(service *s, bool *over)
     hdi_wire_result result = hdi_wire_receive(s->memory_socket, &s->message, sizeof s->message, &bytes, s->descriptors,
                                               HDI_DEVICES_MAX, &s->n_descriptors, INT64_MAX);
     *over = result != HDI_WIRE_OK || hdi_message_check(&s->message, bytes, s->n_descriptors) != HDI_MESSAGE_GOOD ||
-            (s->message.header.kind != HDI_MESSAGE_PROBE && s->message.header.kind != HDI_MESSAGE_HELLO);
+            (s->message.header.kind != HDI_MESSAGE_DISCOVER && s->message.header.kind != HDI_MESSAGE_HELLO);
     if (*over) {
         return false;
     }
@@ -162,7 +162,7 @@ static bool begin(service *s, bool *over)
     uint64_t serial = s->message.header.serial;
     hdi_message_welcome welcome;
     memset(&welcome, 0, sizeof welcome);
-    hd_status status = kind == HDI_MESSAGE_PROBE ? probe(s, &welcome) : take_hold(s, &welcome);
+    hd_status status = kind == HDI_MESSAGE_DISCOVER ? discover(s, &welcome) : take_hold(s, &welcome);
     hdi_answer answer = {0, ""};
     hd_error error = {.size = sizeof error};
     welcome.status = status;

@@ -62,7 +62,7 @@ static void start(hdi_workers *workers, int index)
     }
     hdi_child_spawn(workers, index);
     if (c->state == HDI_CHILD_FRESH) { /* else it is told to nobody, and seen to be gone */
-        size_t bytes = hdi_message_bytes(HDI_MESSAGE_PROBE);
+        size_t bytes = hdi_message_bytes(HDI_MESSAGE_DISCOVER);
         hdi_wire_send(c->ours[0], workers->spare_request, bytes, NULL, 0, hdi_clock_ns());
         c->asked = true;
     }

@@ -35,15 +35,15 @@ bool hdi_spare_take(hd_runtime *rt, int index);
 /* Whether there is one that was started and is not connected to its device yet. By whoever starts it, as the following. */
 bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
-typedef struct hdi_probe {
+typedef struct hdi_discovery {
     const char *provider; /* static */
     int driver_version, device_count;
-} hdi_probe;
+} hdi_discovery;
 
 /* Has a fresh process start the driver, and say what it shows. Errors: SYSTEM, OPTION. */
 hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who);
 /* Waits for what it says. Errors: what hdi_driver_open fails with over there; SYSTEM. */
-hd_status hdi_worker_probe(hd_runtime *rt, int index, const char *who, hdi_probe *out);
+hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_discovery *out);
 
 /* Tells a fresh process which device it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
 hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who);

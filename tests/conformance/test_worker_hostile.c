@@ -580,7 +580,7 @@ static void *lie_on(void *argument)
         hdi_wire_close(given, n_given);
         uint32_t kind = m.header.kind | HDI_MESSAGE_REPLY;
         hdi_message_begin(&m, kind, m.header.serial);
-        if (kind == (HDI_MESSAGE_PROBE | HDI_MESSAGE_REPLY) || kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY)) {
+        if (kind == (HDI_MESSAGE_DISCOVER | HDI_MESSAGE_REPLY) || kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY)) {
             lie_of_device(lie, &m.payload.welcome);
         } else if (lie > LIE_YES) {
             for (size_t i = sizeof m.header; i < hdi_message_bytes(kind); i++) {

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "conformance/work.h"
-#include "base/bias.h"
+#include "base/biased_lock.h"
 #include "base/clock.h"
 #include "base/wait.h"
 #include "engine/engine.h"
@@ -25,15 +25,15 @@ enum { ROUNDS = TEST_TSAN ? 1000 : 5000, PAUSES = 64 };
 static _Atomic(hd_lane *) unseen; /* a command was put into its ring: nobody sees it before the barrier */
 static _Atomic uint64_t unseen_head;
 
-void __real_hdi_bias_barrier(void);
-void __wrap_hdi_bias_barrier(void);
-void __wrap_hdi_bias_barrier(void)
+void __real_hdi_biased_barrier(void);
+void __wrap_hdi_biased_barrier(void);
+void __wrap_hdi_biased_barrier(void)
 {
     hd_lane *lane = atomic_exchange(&unseen, NULL);
     if (lane) {
         atomic_store(&lane->shared->head, atomic_load(&unseen_head));
     }
-    __real_hdi_bias_barrier();
+    __real_hdi_biased_barrier();
 }
 
 typedef struct submitter {
@@ -86,7 +86,7 @@ static void run(const char *settings, bool engine_fences)
     conf_kernels kernels = conf_builtins(rt);
     hdi_device *device = rt->devices[0];
     bool taken = atomic_load(&device->channel.engine->fences) == HDI_FENCES_ENGINE;
-    assert_int_equal(taken, rt->is_process ? hdi_bias_join() : !hdi_bias_fenced());
+    assert_int_equal(taken, rt->is_process ? hdi_biased_join() : !hdi_biased_fenced());
     if (!engine_fences) {
         atomic_store(&device->channel.engine->fences, HDI_FENCES_SUBMITTER);
     }
@@ -144,7 +144,7 @@ static void becomes_visible(const char *settings, bool rings)
 static void what_is_seen_at_the_barrier_is_done(void **state)
 {
     (void)state;
-    if (hdi_bias_fenced()) {
+    if (hdi_biased_fenced()) {
         skip(); /* submitters fence here, and there is no barrier */
     }
     becomes_visible("driver=host placement=thread host_devices=1 chains=0 spin_us=0", true);
@@ -154,7 +154,7 @@ static void what_is_seen_at_the_barrier_is_done(void **state)
 static void what_is_seen_when_a_lane_is_taken_off_is_done(void **state)
 {
     (void)state;
-    if (hdi_bias_fenced()) {
+    if (hdi_biased_fenced()) {
         skip();
     }
     becomes_visible("driver=host placement=thread host_devices=1 chains=0 spin_us=1000000", false);

@@ -42,11 +42,11 @@ static void make_request(uint64_t how, const hdi_channel *channel)
         m.payload.hello.channel_bytes[0] = channel->memory.bytes;
         snprintf(m.payload.hello.version, sizeof m.payload.hello.version, "%s", hd_version());
     } else {
-        hdi_message_begin(&m, HDI_MESSAGE_PROBE, 1);
-        m.payload.probe.protocol = HDI_MESSAGE_PROTOCOL;
+        hdi_message_begin(&m, HDI_MESSAGE_DISCOVER, 1);
+        m.payload.discover.protocol = HDI_MESSAGE_PROTOCOL;
     }
-    char *settings = how & HELLO ? m.payload.hello.settings : m.payload.probe.settings;
-    snprintf(settings, sizeof m.payload.probe.settings, "driver=host host_devices=1 host_memory=16M ");
+    char *settings = how & HELLO ? m.payload.hello.settings : m.payload.discover.settings;
+    snprintf(settings, sizeof m.payload.discover.settings, "driver=host host_devices=1 host_memory=16M ");
     if (how & OTHER_KIND) {
         m.header.kind ^= 1;
     }
@@ -83,7 +83,7 @@ static void check_welcomes(int socket, int sent)
     size_t bytes;
     while (hdi_wire_receive(socket, &m, sizeof m, &bytes, NULL, 0, &n, 0) == HDI_WIRE_OK) {
         fuzz_check(hdi_message_check(&m, bytes, n) == HDI_MESSAGE_GOOD);
-        fuzz_check(m.header.kind == (HDI_MESSAGE_PROBE | HDI_MESSAGE_REPLY) ||
+        fuzz_check(m.header.kind == (HDI_MESSAGE_DISCOVER | HDI_MESSAGE_REPLY) ||
                    m.header.kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY));
         const hdi_message_welcome *w = &m.payload.welcome;
         fuzz_check(fuzz_is_text(w->text, sizeof w->text) && (w->status == HD_OK) == (w->text[0] == 0));
@@ -153,7 +153,7 @@ static void check_application(fuzz_input *in)
     workers.rt = &rt;
     snprintf(workers.program, sizeof workers.program, "worker");
     workers.of[0] = (hdi_child){.ours = {memory[0], code[0]}, .theirs = {-1, -1}};
-    uint32_t kind = hello ? HDI_MESSAGE_HELLO : HDI_MESSAGE_PROBE;
+    uint32_t kind = hello ? HDI_MESSAGE_HELLO : HDI_MESSAGE_DISCOVER;
     hdi_message_begin(&m, (how & OTHER_KIND ? kind ^ 1 : kind) | HDI_MESSAGE_REPLY, hello ? 2 : 1);
     m.payload.welcome.device_count = 1;
     m.header.code = (int32_t)fuzz_take(in, 2);
@@ -161,8 +161,8 @@ static void check_application(fuzz_input *in)
     hdi_wire_send(memory[1], &m, length_of(how, in), NULL, 0, 0);
     shutdown(memory[1], SHUT_WR);
 
-    hdi_probe probe = {.provider = NULL};
-    hd_status status = hello ? hdi_worker_await(&rt, 0, "hd_open") : hdi_worker_probe(&rt, 0, "hd_open", &probe);
+    hdi_discovery probe = {.provider = NULL};
+    hd_status status = hello ? hdi_worker_await(&rt, 0, "hd_open") : hdi_worker_discover(&rt, 0, "hd_open", &probe);
     if (status != HD_OK) {
         const char *message = hd_message();
         fuzz_check(status < 0 && message[0] != 0 && fuzz_is_text(message, strlen(message) + 1));

@@ -9,10 +9,10 @@ static const struct {
     uint32_t kind;
     int descriptors;
 } all[] = {
-    {HDI_MESSAGE_FACTS, 0},         {HDI_MESSAGE_MEMORY_FREE, 0}, {HDI_MESSAGE_LANE, 0},  {HDI_MESSAGE_RESERVE, 0},
-    {HDI_MESSAGE_UNRESERVE, 0},     {HDI_MESSAGE_MAP, 0},         {HDI_MESSAGE_UNMAP, 0}, {HDI_MESSAGE_EXPORT, 0},
-    {HDI_MESSAGE_IMPORT, 1},        {HDI_MESSAGE_PIN, 1},         {HDI_MESSAGE_UNPIN, 0}, {HDI_MESSAGE_LOAD, 1},
-    {HDI_MESSAGE_UNLOAD, 0},        {HDI_MESSAGE_KERNEL, 0},      {HDI_MESSAGE_PROBE, 0}, {HDI_MESSAGE_HELLO, 3},
+    {HDI_MESSAGE_FACTS, 0},         {HDI_MESSAGE_MEMORY_FREE, 0}, {HDI_MESSAGE_LANE, 0},     {HDI_MESSAGE_RESERVE, 0},
+    {HDI_MESSAGE_UNRESERVE, 0},     {HDI_MESSAGE_MAP, 0},         {HDI_MESSAGE_UNMAP, 0},    {HDI_MESSAGE_EXPORT, 0},
+    {HDI_MESSAGE_IMPORT, 1},        {HDI_MESSAGE_PIN, 1},         {HDI_MESSAGE_UNPIN, 0},    {HDI_MESSAGE_LOAD, 1},
+    {HDI_MESSAGE_UNLOAD, 0},        {HDI_MESSAGE_KERNEL, 0},      {HDI_MESSAGE_DISCOVER, 0}, {HDI_MESSAGE_HELLO, 3},
     {HDI_MESSAGE_KERNEL_SHARED, 0}, {HDI_MESSAGE_BLAS, 0},
 };
 #define N (sizeof all / sizeof all[0])
@@ -32,7 +32,7 @@ static size_t make(uint32_t kind, int filler)
     if (kind == (HDI_MESSAGE_KERNEL | HDI_MESSAGE_REPLY)) {
         m.payload.kernel_facts.n_params = UINT32_MAX;
     }
-    if (kind == (HDI_MESSAGE_PROBE | HDI_MESSAGE_REPLY) || kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY)) {
+    if (kind == (HDI_MESSAGE_DISCOVER | HDI_MESSAGE_REPLY) || kind == (HDI_MESSAGE_HELLO | HDI_MESSAGE_REPLY)) {
         m.payload.welcome.status = filler ? HD_ERROR_DRIVER : HD_OK;
     }
     return bytes;
@@ -88,9 +88,9 @@ static void strings_get_an_end(void **state)
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_GOOD);
     ended(m.header.call);
     ended(m.payload.kernel.name);
-    bytes = make(HDI_MESSAGE_PROBE, 'x');
+    bytes = make(HDI_MESSAGE_DISCOVER, 'x');
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_GOOD);
-    ended(m.payload.probe.settings);
+    ended(m.payload.discover.settings);
     bytes = make(HDI_MESSAGE_HELLO, 'x');
     assert_int_equal(hdi_message_check(&m, bytes, 3), HDI_MESSAGE_GOOD);
     ended(m.payload.hello.settings);
@@ -102,7 +102,7 @@ static void strings_get_an_end(void **state)
     bytes = make(HDI_MESSAGE_LOAD | HDI_MESSAGE_REPLY, 'x');
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_GOOD);
     ended(m.payload.loaded.log);
-    for (uint32_t kind = HDI_MESSAGE_PROBE; kind <= HDI_MESSAGE_HELLO; kind++) {
+    for (uint32_t kind = HDI_MESSAGE_DISCOVER; kind <= HDI_MESSAGE_HELLO; kind++) {
         bytes = make(kind | HDI_MESSAGE_REPLY, 'x');
         assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_GOOD);
         ended(m.payload.welcome.provider);
@@ -185,7 +185,7 @@ static void a_welcome_says_how_it_went(void **state)
         {INT32_MIN, 1, "why", HDI_MESSAGE_BAD},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        for (uint32_t kind = HDI_MESSAGE_PROBE; kind <= HDI_MESSAGE_HELLO; kind++) {
+        for (uint32_t kind = HDI_MESSAGE_DISCOVER; kind <= HDI_MESSAGE_HELLO; kind++) {
             size_t bytes = make(kind | HDI_MESSAGE_REPLY, 0);
             m.payload.welcome.status = table[i].status;
             m.payload.welcome.device_count = table[i].devices;

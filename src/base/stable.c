@@ -1,5 +1,5 @@
-/* ground.c - see ground.h for threads, locks and what always holds. */
-#include "base/ground.h"
+/* stable.c - see stable.h for threads, locks and what always holds. */
+#include "base/stable.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -18,13 +18,13 @@ typedef struct chunk {
     size_t bytes, taken;
 } chunk;
 
-struct hdi_ground {
+struct hdi_stable {
     chunk *chunks; /* the newest first: what is taken comes from that one */
-    struct hdi_ground *next;
+    struct hdi_stable *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct hdi_ground *all;
+static struct hdi_stable *all;
 static char *yard; /* what is left of it */
 static size_t yard_bytes;
 
@@ -43,18 +43,18 @@ static void guard_forks(void)
     pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-hdi_ground *hdi_ground_create(void)
+hdi_stable *hdi_stable_create(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, guard_forks);
-    hdi_ground *ground = calloc(1, sizeof *ground);
-    if (ground != NULL) {
+    hdi_stable *stable = calloc(1, sizeof *stable);
+    if (stable != NULL) {
         pthread_mutex_lock(&lock);
-        ground->next = all;
-        all = ground;
+        stable->next = all;
+        all = stable;
         pthread_mutex_unlock(&lock);
     }
-    return ground;
+    return stable;
 }
 
 /* Addresses that nobody has; NULL: none. Lock held. */
@@ -84,7 +84,7 @@ static void *cut(size_t bytes)
 }
 
 /* A chunk with room for so many bytes, in front of the others. Lock held. */
-static bool add_chunk(hdi_ground *ground, size_t bytes)
+static bool add_chunk(hdi_stable *stable, size_t bytes)
 {
     chunk *c = malloc(sizeof *c);
     if (c == NULL) {
@@ -96,19 +96,19 @@ static bool add_chunk(hdi_ground *ground, size_t bytes)
         free(c);
         return false;
     }
-    *c = (chunk){.next = ground->chunks, .base = base, .bytes = bytes};
-    ground->chunks = c;
+    *c = (chunk){.next = stable->chunks, .base = base, .bytes = bytes};
+    stable->chunks = c;
     return true;
 }
 
-void *hdi_ground_take(hdi_ground *ground, size_t bytes)
+void *hdi_stable_take(hdi_stable *stable, size_t bytes)
 {
     void *taken = NULL;
     bytes = (bytes + HDI_SELF_ALIGN - 1) / HDI_SELF_ALIGN * HDI_SELF_ALIGN;
     pthread_mutex_lock(&lock);
-    chunk *c = ground->chunks;
-    if ((c != NULL && c->bytes - c->taken >= bytes) || add_chunk(ground, bytes)) {
-        c = ground->chunks;
+    chunk *c = stable->chunks;
+    if ((c != NULL && c->bytes - c->taken >= bytes) || add_chunk(stable, bytes)) {
+        c = stable->chunks;
         taken = c->base + c->taken;
         c->taken += bytes;
     }
@@ -127,31 +127,31 @@ static void bury(const chunk *c)
     HDI_HANDOVER_END();
 }
 
-void hdi_ground_clear(hdi_ground *ground)
+void hdi_stable_clear(hdi_stable *stable)
 {
-    if (ground == NULL) {
+    if (stable == NULL) {
         return;
     }
     pthread_mutex_lock(&lock);
-    struct hdi_ground **link = &all;
-    while (*link != ground) {
+    struct hdi_stable **link = &all;
+    while (*link != stable) {
         link = &(*link)->next;
     }
-    *link = ground->next;
+    *link = stable->next;
     pthread_mutex_unlock(&lock);
-    for (chunk *c = ground->chunks, *next; c != NULL; c = next) {
+    for (chunk *c = stable->chunks, *next; c != NULL; c = next) {
         next = c->next;
         bury(c);
         free(c);
     }
-    free(ground);
+    free(stable);
 }
 
-bool hdi_ground_has(const void *address)
+bool hdi_stable_has(const void *address)
 {
     bool found = false;
     pthread_mutex_lock(&lock);
-    for (const struct hdi_ground *g = all; g != NULL && !found; g = g->next) {
+    for (const struct hdi_stable *g = all; g != NULL && !found; g = g->next) {
         for (const chunk *c = g->chunks; c != NULL && !found; c = c->next) {
             found = (uintptr_t)address - (uintptr_t)c->base < c->taken;
         }

@@ -1,5 +1,5 @@
-/* bias.c - the slow halves of the biased lock. See bias.h for threads, locks and what always holds. */
-#include "base/bias.h"
+/* biased_lock.c - the slow halves of the biased lock. See biased_lock.h for threads, locks and what always holds. */
+#include "base/biased_lock.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -33,32 +33,32 @@ static bool register_process(void)
            barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
 }
 
-_Atomic int hdi_bias_how;
+_Atomic int hdi_biased_how;
 
 /* Once for a process: who fences and who does not have to agree with who comes to look. A forked child has to register itself. */
 static void in_child(void)
 {
-    if (atomic_load_explicit(&hdi_bias_how, memory_order_relaxed) == 1 && !register_process()) {
-        atomic_store_explicit(&hdi_bias_how, 2, memory_order_relaxed);
+    if (atomic_load_explicit(&hdi_biased_how, memory_order_relaxed) == 1 && !register_process()) {
+        atomic_store_explicit(&hdi_biased_how, 2, memory_order_relaxed);
     }
 }
 
 static void look(void)
 {
     pthread_atfork(NULL, NULL, in_child);
-    atomic_store_explicit(&hdi_bias_how, register_process() ? 1 : 2, memory_order_relaxed);
+    atomic_store_explicit(&hdi_biased_how, register_process() ? 1 : 2, memory_order_relaxed);
 }
 
-int hdi_bias_look(void)
+int hdi_biased_look(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, look);
-    return atomic_load_explicit(&hdi_bias_how, memory_order_relaxed);
+    return atomic_load_explicit(&hdi_biased_how, memory_order_relaxed);
 }
 
-void hdi_bias_barrier(void)
+void hdi_biased_barrier(void)
 {
-    if (hdi_bias_fenced()) {
+    if (hdi_biased_fenced()) {
         static _Atomic int word;
         atomic_fetch_add_explicit(&word, 1, memory_order_seq_cst);
     } else {
@@ -66,48 +66,48 @@ void hdi_bias_barrier(void)
     }
 }
 
-bool hdi_bias_join(void)
+bool hdi_biased_join(void)
 {
     return !FENCED && barrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
 }
 
-bool hdi_bias_barrier_everywhere(void)
+bool hdi_biased_barrier_everywhere(void)
 {
     return !FENCED && barrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
 }
 
-void hdi_bias_init(hdi_bias *bias)
+void hdi_biased_init(hdi_biased_lock *lock)
 {
-    atomic_init(&bias->busy, false);
-    atomic_init(&bias->wanted, false);
-    bias->fenced = !register_process();
-    pthread_mutex_init(&bias->visit, NULL);
+    atomic_init(&lock->busy, false);
+    atomic_init(&lock->wanted, false);
+    lock->fenced = !register_process();
+    pthread_mutex_init(&lock->visit, NULL);
 }
 
-void hdi_bias_destroy(hdi_bias *bias)
+void hdi_biased_destroy(hdi_biased_lock *lock)
 {
-    pthread_mutex_destroy(&bias->visit);
+    pthread_mutex_destroy(&lock->visit);
 }
 
-void hdi_bias_enter_slow(hdi_bias *bias)
+void hdi_biased_enter_slow(hdi_biased_lock *lock)
 {
     do {
-        hdi_bias_leave(bias);
-        pthread_mutex_lock(&bias->visit); /* until the visit is over */
-        atomic_store_explicit(&bias->busy, true, memory_order_seq_cst);
-        pthread_mutex_unlock(&bias->visit);
+        hdi_biased_leave(lock);
+        pthread_mutex_lock(&lock->visit); /* until the visit is over */
+        atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
+        pthread_mutex_unlock(&lock->visit);
         /* Another visitor may have come between; the mutex orders `busy` before its look. */
-    } while (atomic_load_explicit(&bias->wanted, memory_order_seq_cst));
+    } while (atomic_load_explicit(&lock->wanted, memory_order_seq_cst));
 }
 
-void hdi_bias_visit(hdi_bias *bias)
+void hdi_biased_visit(hdi_biased_lock *lock)
 {
-    pthread_mutex_lock(&bias->visit);
-    atomic_store_explicit(&bias->wanted, true, memory_order_seq_cst);
-    if (!bias->fenced) {
+    pthread_mutex_lock(&lock->visit);
+    atomic_store_explicit(&lock->wanted, true, memory_order_seq_cst);
+    if (!lock->fenced) {
         barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
     }
-    for (int rounds = 0; atomic_load_explicit(&bias->busy, memory_order_seq_cst); rounds++) {
+    for (int rounds = 0; atomic_load_explicit(&lock->busy, memory_order_seq_cst); rounds++) {
         if (rounds < YIELDS) {
             sched_yield();
         } else {
@@ -116,8 +116,8 @@ void hdi_bias_visit(hdi_bias *bias)
     }
 }
 
-void hdi_bias_end_visit(hdi_bias *bias)
+void hdi_biased_end_visit(hdi_biased_lock *lock)
 {
-    atomic_store_explicit(&bias->wanted, false, memory_order_seq_cst);
-    pthread_mutex_unlock(&bias->visit);
+    atomic_store_explicit(&lock->wanted, false, memory_order_seq_cst);
+    pthread_mutex_unlock(&lock->visit);
 }

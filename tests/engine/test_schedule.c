@@ -1,4 +1,4 @@
-/* test_turns.c - lanes with little to do come before lanes with much: how many launches of flooding lanes are given to the driver between a launch
+/* test_schedule.c - lanes with little to do come before lanes with much: how many launches of flooding lanes are given to the driver between a launch
  * of another lane and its own turn; and no lane starves.
  *
  * Threads: the main one, the device's engine, one that always waits. Locks: `gate`, which the engine is held up at inside the driver.

@@ -1,5 +1,5 @@
-/* self.c - which file the library's own code lies in. See self.h for threads, locks and what always holds. */
-#include "base/self.h"
+/* own_file.c - which file the library's own code lies in. See self.h for threads, locks and what always holds. */
+#include "base/own_file.h"
 
 #include <limits.h>
 #include <link.h>
@@ -67,13 +67,13 @@ static const search *look_for_self(void)
     return &self;
 }
 
-const char *hdi_self_object(void)
+const char *hdi_own_file_name(void)
 {
     const search *s = look_for_self();
     return s->name != NULL && s->name[0] != '\0' ? s->name : NULL; /* the program has an empty name */
 }
 
-bool hdi_self_runpath(char *out, size_t bytes)
+bool hdi_own_file_runpath(char *out, size_t bytes)
 {
     const search *s = look_for_self();
     int n = snprintf(out, bytes, "%s", s->runpath != NULL ? s->runpath : "");
@@ -102,9 +102,9 @@ static bool mapped_file(uintptr_t address, char *out, size_t bytes)
     return found;
 }
 
-bool hdi_self_path(char *out, size_t bytes)
+bool hdi_own_file_path(char *out, size_t bytes)
 {
-    const char *object = hdi_self_object();
+    const char *object = hdi_own_file_name();
     if (object == NULL) {
         ssize_t n = readlink("/proc/self/exe", out, bytes);
         if (n <= 0 || (size_t)n >= bytes) {
@@ -115,7 +115,7 @@ bool hdi_self_path(char *out, size_t bytes)
     }
     char name[PATH_MAX], path[PATH_MAX];
     if (object[0] != '/') { /* what it is relative to may be another folder now */
-        if (!mapped_file((uintptr_t)hdi_self_path, name, sizeof name)) {
+        if (!mapped_file((uintptr_t)hdi_own_file_path, name, sizeof name)) {
             return false;
         }
         object = name;

@@ -1,4 +1,4 @@
-/* turns.c - in which order an engine visits its lanes.
+/* schedule.c - in which order an engine visits its lanes.
  *
  * A lane that has more than a few commands to issue is *full*. A pass visits all other lanes, then one or a few of the full ones; so what a
  * lane with little to do waits for is one short visit, however many lanes are full. Full lanes take turns, and every second turn is of those

@@ -1,4 +1,4 @@
-/* test_bias.c - the biased lock: its owner and its visitors exclude each other, with the processor's help and with a
+/* test_biased_lock.c - the biased lock: its owner and its visitors exclude each other, with the processor's help and with a
  * fence, also in a forked child.
  *
  * Threads: an owner and three visitors. The data that the lock guards is plain memory, so the thread sanitizer says
@@ -10,14 +10,14 @@
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "base/bias.h"
+#include "base/biased_lock.h"
 #include "base/wait.h"
 #include "support/sanitizers.h"
 
 enum { VISITORS = 3, VISITS = TEST_TSAN ? 1000 : 20000 };
 
 typedef struct shared {
-    hdi_bias bias;
+    hdi_biased_lock lock;
     /* Guarded by it. The owner changes them one after the other, so somebody who gets in between sees them differ. */
     long first, second, third;
     long visits;
@@ -31,14 +31,14 @@ static shared *make(bool fenced)
 {
     shared *s = calloc(1, sizeof *s);
     assert_non_null(s);
-    hdi_bias_init(&s->bias);
-    s->bias.fenced = s->bias.fenced || fenced;
+    hdi_biased_init(&s->lock);
+    s->lock.fenced = s->lock.fenced || fenced;
     return s;
 }
 
 static void drop(shared *s)
 {
-    hdi_bias_destroy(&s->bias);
+    hdi_biased_destroy(&s->lock);
     free(s);
 }
 
@@ -60,9 +60,9 @@ static void *owner(void *argument)
     shared *s = argument;
     long entries = 0;
     while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
-        hdi_bias_enter(&s->bias);
+        hdi_biased_enter(&s->lock);
         step(s);
-        hdi_bias_leave(&s->bias);
+        hdi_biased_leave(&s->lock);
         atomic_store_explicit(&s->entries, ++entries, memory_order_relaxed);
     }
     return NULL;
@@ -72,14 +72,14 @@ static void *visitor(void *argument)
 {
     shared *s = argument;
     for (int i = 0; i < VISITS; i++) {
-        hdi_bias_visit(&s->bias);
+        hdi_biased_visit(&s->lock);
         step(s);
         if (i % 16 == 0) {
             sched_yield(); /* as long as it likes */
         }
         step(s);
         s->visits++;
-        hdi_bias_end_visit(&s->bias);
+        hdi_biased_end_visit(&s->lock);
         if (i % 4 == 0) {
             sched_yield();
         }
@@ -133,11 +133,11 @@ static void keeps_the_owner_out(void **unused)
             while (s->entries < before + 100) {
                 sched_yield();
             }
-            hdi_bias_visit(&s->bias);
+            hdi_biased_visit(&s->lock);
             before = s->first;
             hdi_sleep_for(5000000);
             s->torn += s->first != before;
-            hdi_bias_end_visit(&s->bias);
+            hdi_biased_end_visit(&s->lock);
         }
         s->stop = true;
         pthread_join(thread, NULL);
@@ -149,10 +149,10 @@ static void keeps_the_owner_out(void **unused)
 static void *visits_once(void *argument)
 {
     shared *s = argument;
-    hdi_bias_visit(&s->bias);
+    hdi_biased_visit(&s->lock);
     s->visits++;
     s->stop = true;
-    hdi_bias_end_visit(&s->bias);
+    hdi_biased_end_visit(&s->lock);
     return NULL;
 }
 
@@ -162,20 +162,20 @@ static void waits_for_the_owner_to_leave(void **unused)
     for (int fenced = 0; fenced < 2; fenced++) {
         shared *s = make(fenced != 0);
         pthread_t threads[VISITORS];
-        hdi_bias_enter(&s->bias);
+        hdi_biased_enter(&s->lock);
         for (int i = 0; i < VISITORS; i++) {
             assert_int_equal(pthread_create(&threads[i], NULL, visits_once, s), 0);
         }
         hdi_sleep_for(20000000);
         assert_int_equal(s->visits, 0);
         assert_false(s->stop);
-        hdi_bias_leave(&s->bias);
+        hdi_biased_leave(&s->lock);
         for (int i = 0; i < VISITORS; i++) {
             pthread_join(threads[i], NULL);
         }
         assert_int_equal(s->visits, VISITORS);
-        hdi_bias_enter(&s->bias); /* all of it is over */
-        hdi_bias_leave(&s->bias);
+        hdi_biased_enter(&s->lock); /* all of it is over */
+        hdi_biased_leave(&s->lock);
         drop(s);
     }
 }
@@ -185,12 +185,12 @@ static void the_owner_may_visit(void **unused)
     (void)unused;
     shared *s = make(false);
     for (int i = 0; i < 100; i++) {
-        hdi_bias_enter(&s->bias);
+        hdi_biased_enter(&s->lock);
         step(s);
-        hdi_bias_leave(&s->bias);
-        hdi_bias_visit(&s->bias);
+        hdi_biased_leave(&s->lock);
+        hdi_biased_visit(&s->lock);
         step(s);
-        hdi_bias_end_visit(&s->bias);
+        hdi_biased_end_visit(&s->lock);
     }
     assert_int_equal(s->third, 200);
     assert_int_equal(s->torn, 0);

@@ -1,18 +1,18 @@
-/* test_pace.c - how long kernels take, as seen from an engine that has other lanes to visit: against a device and an engine that are played here.
+/* test_kernel_time.c - how long kernels take, as seen from an engine that has other lanes to visit: against a device and an engine that are played here.
  *
  * Threads: the main one. Locks: none. Always: clocks are numbers; nothing is timed.
  */
 #include "support/check.h"
 
-#include "engine/pace.h"
+#include "engine/kernel_time.h"
 
 enum { LANES_MOST = 16, BURST = 256, ROUNDS = 40, CHAIN_MOST = 16 };
 
-#define SPAN HDI_PACE_SPAN_NS
+#define SPAN HDI_KERNEL_TIME_SPAN_NS
 
 typedef struct lane {
-    hdi_pace pace;
-    hdi_pace_signal signal;
+    hdi_kernel_time timing;
+    hdi_kernel_time_signal signal;
     uint32_t left;   /* launches of the burst that the device was not given */
     uint32_t grown;  /* launches of the chain before, twice */
     int64_t free_at; /* when the device has finished what it was given */
@@ -30,7 +30,7 @@ typedef struct play {
 
 static uint32_t length_of(const lane *l)
 {
-    int64_t fit = l->pace.kernel_ns ? SPAN / l->pace.kernel_ns : 2;
+    int64_t fit = l->timing.kernel_ns ? SPAN / l->timing.kernel_ns : 2;
     uint32_t most = fit < 1 ? 1 : fit > CHAIN_MOST ? CHAIN_MOST : (uint32_t)fit;
     most = most < l->grown ? most : l->grown;
     most = most < l->left ? most : l->left;
@@ -43,7 +43,7 @@ static void give(play *p, lane *l)
     uint32_t n = length_of(l);
     int64_t before = p->now;
     p->now += 1900 + p->set_ns * (int64_t)n;
-    hdi_pace_give(&l->pace, n, before, p->now);
+    hdi_kernel_time_give(&l->timing, n, before, p->now);
     int64_t begin = l->free_at > p->now + 2000 ? l->free_at : p->now + 2000;
     l->free_at = begin + n * p->kernel_ns;
     l->left -= n;
@@ -52,10 +52,10 @@ static void give(play *p, lane *l)
     if (l->rounds > ROUNDS / 2 && n * p->kernel_ns > p->longest) {
         p->longest = n * p->kernel_ns;
     }
-    bool wants = hdi_pace_wants_signal(&l->pace, n, CHAIN_MOST, p->now);
+    bool wants = hdi_kernel_time_wants_signal(&l->timing, n, CHAIN_MOST, p->now);
     if (l->left == 0 || (wants && !l->end)) {
         p->now += 1300;
-        hdi_pace_put_signal(&l->pace, &l->signal);
+        hdi_kernel_time_put_signal(&l->timing, &l->signal);
         l->end = (l->free_at > p->now ? l->free_at : p->now) + 1000;
     }
 }
@@ -79,7 +79,7 @@ static void look(play *p)
         lane *l = &p->lanes[i];
         if (l->end && p->now >= l->end) {
             l->end = 0;
-            hdi_pace_pass(&l->pace, &l->signal, &l->signal, l->signal.others, p->now);
+            hdi_kernel_time_pass(&l->timing, &l->signal, &l->signal, l->signal.others, p->now);
             if (l->left == 0) {
                 l->left = BURST;
                 l->grown = 1;
@@ -113,13 +113,13 @@ static void kernels_take_what_they_take(void **state)
         for (size_t k = 0; k < sizeof kernels / sizeof *kernels; k++) {
             play p = run(lanes[i], kernels[k], 200);
             for (uint32_t j = 0; j < lanes[i]; j++) {
-                int64_t found = p.lanes[j].pace.kernel_ns;
+                int64_t found = p.lanes[j].timing.kernel_ns;
                 if (found < kernels[k] * 3 / 4 || found > kernels[k] * 3 / 2 + 1500) {
                     fail_msg("%u lanes, kernels of %lld ns: lane %u says %lld", lanes[i], (long long)kernels[k], j,
                              (long long)found);
                 }
             }
-            assert_true(kernels[k] > 1200 || SPAN / p.lanes[0].pace.kernel_ns >= CHAIN_MOST * 7 / 8);
+            assert_true(kernels[k] > 1200 || SPAN / p.lanes[0].timing.kernel_ns >= CHAIN_MOST * 7 / 8);
             assert_true(p.longest <= SPAN * 3 / 2 || p.longest <= kernels[k]);
         }
     }
@@ -132,8 +132,8 @@ static void a_slow_engine_keeps_chains_long(void **state)
     for (uint32_t n = 2; n <= LANES_MOST; n *= 2) {
         play p = run(n, 1500, 400);
         for (uint32_t i = 0; i < n; i++) {
-            if (SPAN / p.lanes[i].pace.kernel_ns < CHAIN_MOST * 7 / 8) {
-                fail_msg("%u lanes: %lld ns", n, (long long)p.lanes[i].pace.kernel_ns);
+            if (SPAN / p.lanes[i].timing.kernel_ns < CHAIN_MOST * 7 / 8) {
+                fail_msg("%u lanes: %lld ns", n, (long long)p.lanes[i].timing.kernel_ns);
             }
         }
     }
@@ -150,37 +150,37 @@ static void it_follows_the_kernels(void **state)
         visit(&p);
         look(&p);
     }
-    assert_true(p.lanes[0].pace.kernel_ns > 40000);
+    assert_true(p.lanes[0].timing.kernel_ns > 40000);
     p.kernel_ns = 1200;
     p.lanes[0].rounds = 0;
     while (p.lanes[0].rounds < ROUNDS) {
         visit(&p);
         look(&p);
     }
-    assert_true(p.lanes[0].pace.kernel_ns < 3000);
+    assert_true(p.lanes[0].timing.kernel_ns < 3000);
 }
 
 /* What holds something else than launches says nothing, and no stretch begins in front of it. */
 static void only_launches_count(void **state)
 {
     (void)state;
-    hdi_pace pace = {.kernel_ns = 0};
-    hdi_pace_signal signal;
-    hdi_pace_give(&pace, 4, 1000, 2000);
-    hdi_pace_give(&pace, 0, 2000, 3000);
-    hdi_pace_put_signal(&pace, &signal);
+    hdi_kernel_time timing = {.kernel_ns = 0};
+    hdi_kernel_time_signal signal;
+    hdi_kernel_time_give(&timing, 4, 1000, 2000);
+    hdi_kernel_time_give(&timing, 0, 2000, 3000);
+    hdi_kernel_time_put_signal(&timing, &signal);
     assert_true(signal.others);
-    hdi_pace_pass(&pace, &signal, &signal, signal.others, 900000000);
-    assert_int_equal(pace.kernel_ns, 0);
-    hdi_pace_give(&pace, 4, 900100000, 900102000);
-    hdi_pace_put_signal(&pace, &signal);
+    hdi_kernel_time_pass(&timing, &signal, &signal, signal.others, 900000000);
+    assert_int_equal(timing.kernel_ns, 0);
+    hdi_kernel_time_give(&timing, 4, 900100000, 900102000);
+    hdi_kernel_time_put_signal(&timing, &signal);
     assert_false(signal.others);
-    hdi_pace_pass(&pace, &signal, &signal, signal.others, 900202000);
-    assert_in_range(pace.kernel_ns, 20000, 26000);
+    hdi_kernel_time_pass(&timing, &signal, &signal, signal.others, 900202000);
+    assert_in_range(timing.kernel_ns, 20000, 26000);
     /* A signal with nothing in front of it. */
-    hdi_pace_put_signal(&pace, &signal);
-    hdi_pace_pass(&pace, &signal, &signal, signal.others, 990000000);
-    assert_in_range(pace.kernel_ns, 20000, 26000);
+    hdi_kernel_time_put_signal(&timing, &signal);
+    hdi_kernel_time_pass(&timing, &signal, &signal, signal.others, 990000000);
+    assert_in_range(timing.kernel_ns, 20000, 26000);
 }
 
 int main(void)
