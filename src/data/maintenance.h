@@ -1,4 +1,4 @@
-/* maintenance.h - the thread that looks after memory ahead of need: grows, gives back, publishes figures. */
+/* maintenance.h - the maintenance thread looks after memory ahead of need: grows, gives back, publishes figures. */
 #ifndef HDI_DATA_MAINTENANCE_H
 #define HDI_DATA_MAINTENANCE_H
 

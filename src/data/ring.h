@@ -1,4 +1,4 @@
-/* ring.h - pinned chunks for copies from one device to another that go through pinned memory.
+/* ring.h - chunk rings: pinned memory for copies from one device to another that go through pinned memory.
  *
  * Each ordered pair of devices has rings of its own, one for each size of chunk, so that pairs, directions, and small copies beside large ones do
  * not wait for each other's chunks. A chunk is a tracked buffer: whoever takes one submits operations that write it and read it, and gives it

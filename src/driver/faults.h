@@ -1,4 +1,4 @@
-/* faults.h - the wrapper that fails or delays driver calls on purpose; used by open.c. */
+/* faults.h - the fault wrapper fails or delays driver calls on purpose; used by open.c. */
 #ifndef HDI_DRIVER_FAULTS_H
 #define HDI_DRIVER_FAULTS_H
 

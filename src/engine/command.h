@@ -1,4 +1,4 @@
-/* command.h - what stands in a lane's ring: commands in 64-byte slots.
+/* command.h - what stands in a lane's command ring: commands in 64-byte slots.
  *
  * A position counts slots since the lane was made and never goes back; slot number = position modulo the ring's size. A ticket is the position
  * behind its command. Long argument blocks continue in the following slots; a command never wraps around the ring's end (a

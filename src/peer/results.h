@@ -1,4 +1,4 @@
-/* results.h - results about pairs of devices in files of the user's cache folder, for the processes that come after.
+/* results.h - result files: what was found about pairs of devices, in the user's cache folder, for later processes.
  *
  * One file per ordered pair, provider, kind of placement and fault of the host provider. It holds the whole key in words, and counts for
  * nothing where one of them differs: another boot, driver, kernel command line or test program makes the result unknown, and the next

@@ -40,7 +40,7 @@ typedef struct hdi_cpu_launch {
     const void *arguments;          /* packed as the kernel's parameters are; copied unless aligned to 16 bytes */
     uint32_t grid[3], block[3];
     size_t dynamic_shared_bytes;
-    uint64_t schedule;    /* non-zero: a seed that perturbs the order of blocks and threads */
+    uint64_t schedule;    /* perturbed schedule: the seed of the order of blocks and threads; 0: the usual order */
     volatile int *cancel; /* may be NULL; once non-zero, blocks that have not started are skipped */
 } hdi_cpu_launch;
 
