@@ -54,7 +54,7 @@ typedef struct hd_error {
     int device;         /* device index in the runtime */
     int lane;           /* lane number on that device */
     uint64_t ticket;    /* sequence number of the failed operation in that lane */
-    char operation[64]; /* "launch", "copy", "fill", or the driver entry point that failed */
+    char operation[64]; /* "launch", "copy", "fill", "matrix product", or the driver entry point that failed */
     char kernel[128];   /* kernel name, for a launch */
     char message[512];  /* the line that hd_message() returns */
 } hd_error;

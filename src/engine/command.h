@@ -16,16 +16,27 @@
 #define HDI_SOURCES_MOST 13 /* in one command */
 #define HDI_COMMAND_SLOTS_MAX (1 + HDI_ARGUMENT_BYTES_MAX / HDI_SLOT_BYTES)
 
+/* The one table of operations, which a ticket of the application can stand for:
+ * X(op, its name in issue.c, name in messages, entries that it takes of the driver's queue, rank among the suspects of a loss: the likeliest first).
+ * The driver call of each is in issue.c. COPY_BOX copies rows at equal distances. MATMUL is a call of a library, which is few
+ * kernels; its command is a hdi_product (driver/product.h), whose first bytes are those of a command. */
+#define HDI_OP_MAP(X)                                                                                                  \
+    X(LAUNCH, launch, "launch", 1, 0)                                                                                  \
+    X(COPY, copy, "copy", 1, 2)                                                                                        \
+    X(FILL, fill, "fill", 1, 2)                                                                                        \
+    X(COPY_BOX, copy_box, "copy", 4, 2)                                                                                \
+    X(MATMUL, matmul, "matrix product", 8, 1)
+
 enum {
-    HDI_OP_SKIP = 1, /* nothing; fills the ring up to its end */
-    HDI_OP_WAIT,     /* the lane goes on when another lane has finished a position */
-    HDI_OP_LAUNCH,
-    HDI_OP_COPY,
-    HDI_OP_FILL,
-    HDI_OP_COPY_BOX, /* rows at equal distances */
-    HDI_OP_MATMUL, /* by a library that the engine has opened: a hdi_product (driver/product.h), whose first bytes are the command's */
-    HDI_OP_RESUME, /* a failed lane accepts work again */
-    HDI_OP_SOURCES /* the next operation reads results of another lane, for whose order a WAIT before has cared */
+    HDI_OP_NONE, /* no command has it */
+#define HDI_OP_OF_MAP(op, call, name, entries, rank) HDI_OP_##op,
+    HDI_OP_MAP(HDI_OP_OF_MAP)
+#undef HDI_OP_OF_MAP
+        HDI_OPS,           /* what follows is between a lane and its engine, and no operation */
+    HDI_OP_SKIP = HDI_OPS, /* nothing; fills the ring up to its end */
+    HDI_OP_WAIT,           /* the lane goes on when another lane has finished a position */
+    HDI_OP_RESUME,         /* a failed lane accepts work again */
+    HDI_OP_SOURCES         /* the next operation reads results of another lane; a WAIT before takes care of order */
 };
 
 enum {
@@ -95,10 +106,10 @@ typedef union hdi_command {
 
 #define HDI_MATMUL_SLOTS 2
 
-/* An operation that a ticket of the application can stand for. */
+/* Whether it is in the table. */
 static inline bool hdi_op_is_work(unsigned op)
 {
-    return op >= HDI_OP_LAUNCH && op <= HDI_OP_MATMUL;
+    return op - 1 < HDI_OPS - 1;
 }
 
 #define HDI_SHARED_UNIT 16

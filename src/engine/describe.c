@@ -16,19 +16,12 @@ enum { LIST_BYTES = 260 }; /* of the operations in a message */
 
 static const char *operation_name(uint8_t op)
 {
-    switch (op) {
-    case HDI_OP_LAUNCH:
-        return "launch";
-    case HDI_OP_COPY:
-    case HDI_OP_COPY_BOX:
-        return "copy";
-    case HDI_OP_MATMUL:
-        return "matrix product";
-    case HDI_OP_FILL:
-        return "fill";
-    default:
-        return "";
-    }
+    static const char *const names[HDI_OPS] = {
+#define NAME(op, call, name, entries, rank) [HDI_OP_##op] = name,
+        HDI_OP_MAP(NAME)
+#undef NAME
+    };
+    return hdi_op_is_work(op) ? names[op] : "";
 }
 
 void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes)

@@ -1,4 +1,4 @@
-/* issue.c - the driver call that an operation's command stands for.
+/* issue.c - the driver call of each operation in the table of command.h.
  *
  * Threads: whoever runs the device's engine; the device's context is current. Locks: none.
  * Always: one driver call (or library call) per command, which does not wait for the device.
@@ -67,7 +67,7 @@ static hdcu_result issue_copy(const hdi_engine *engine, const hdi_stream *stream
     }
 }
 
-static hdcu_result issue_box(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+static hdcu_result issue_copy_box(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     int kind = c->kind & HDI_COPY_KIND;
     bool from_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
@@ -91,8 +91,9 @@ static hdcu_result issue_box(const hdi_engine *engine, const hdi_stream *stream,
 
 _Static_assert(sizeof(hdi_product) == HDI_MATMUL_SLOTS * HDI_SLOT_BYTES, "the command is the product");
 
-static hdcu_result issue_matmul(const hdi_stream *stream, const hdi_command *c)
+static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
+    (void)engine;
     /* pairs with the release store of the port. NULL where the device came back after the operation had been checked. */
     hdi_blas *blas = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (!blas) {
@@ -103,21 +104,19 @@ static hdcu_result issue_matmul(const hdi_stream *stream, const hdi_command *c)
     return hdi_blas_product(blas, &product);
 }
 
+static hdcu_result issue_fill(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
+{
+    return engine->device->runtime->driver->cuMemsetD32Async(c->fill.dst, c->fill.pattern, c->fill.words,
+                                                             stream->handle);
+}
+
 hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
-    const hdi_driver *driver = engine->device->runtime->driver;
-    switch (c->op) {
-    case HDI_OP_LAUNCH:
-        return issue_launch(engine, stream, c);
-    case HDI_OP_COPY:
-        return issue_copy(engine, stream, c);
-    case HDI_OP_COPY_BOX:
-        return issue_box(engine, stream, c);
-    case HDI_OP_FILL:
-        return driver->cuMemsetD32Async(c->fill.dst, c->fill.pattern, c->fill.words, stream->handle);
-    case HDI_OP_MATMUL:
-        return issue_matmul(stream, c);
-    default:
-        return HDCU_ERROR_NOT_SUPPORTED;
-    }
+    static hdcu_result (*const calls[HDI_OPS])(const hdi_engine *, const hdi_stream *, const hdi_command *) = {
+#define CALL(op, call, name, entries, rank) [HDI_OP_##op] = issue_##call,
+        HDI_OP_MAP(CALL)
+#undef CALL
+    };
+    uint8_t op = *(const volatile uint8_t *)&c->op; /* another process may write over the ring */
+    return hdi_op_is_work(op) ? calls[op](engine, stream, c) : HDCU_ERROR_NOT_SUPPORTED;
 }

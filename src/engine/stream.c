@@ -156,10 +156,16 @@ static uint8_t tail_of(const hdi_command *c)
     return HDI_TAIL_COPY;
 }
 
-/* How many entries of the driver's queue an operation takes. What a library for products does is its own business, but these are few kernels. */
+/* How many entries of the driver's queue an operation takes. */
 static uint64_t entries_of(const hdi_command *c)
 {
-    return c->op == HDI_OP_MATMUL ? 8 : c->op == HDI_OP_COPY_BOX ? 4 : 1;
+    static const uint8_t entries_of_op[HDI_OPS] = {
+#define ENTRIES(op, call, name, entries, rank) [HDI_OP_##op] = (entries),
+        HDI_OP_MAP(ENTRIES)
+#undef ENTRIES
+    };
+    uint8_t op = *(const volatile uint8_t *)&c->op; /* looked at twice */
+    return hdi_op_is_work(op) ? entries_of_op[op] : 1;
 }
 
 /* One command. False: the lane cannot go on yet. */

@@ -8,17 +8,24 @@
 #include <string.h>
 #include "engine/engine.h"
 
-/* Sorts of operations, the likeliest to go wrong first. */
-enum { LAUNCHES, PRODUCTS, OTHERS, SORTS };
+enum { RANKS = 3 };
 
-static int sort_of(uint8_t op)
+static int rank_of(uint8_t op)
 {
-    return op == HDI_OP_LAUNCH ? LAUNCHES : op == HDI_OP_MATMUL ? PRODUCTS : OTHERS;
+    static const uint8_t ranks[HDI_OPS] = {
+#define RANK(op, call, name, entries, rank) [HDI_OP_##op] = (rank),
+        HDI_OP_MAP(RANK)
+#undef RANK
+    };
+    return hdi_op_is_work(op) ? ranks[op] : RANKS - 1;
 }
+#define RANK_IS_THERE(op, call, name, entries, rank) _Static_assert((rank) < RANKS, "a rank is looked for");
+HDI_OP_MAP(RANK_IS_THERE)
+#undef RANK_IS_THERE
 
 typedef struct walk {
     const hdi_device *device;
-    int sort;  /* what is looked for */
+    int rank;  /* what is looked for */
     bool next; /* it is the first operation that was not given to the driver; else all that were */
     bool one;  /* the first one is enough */
     hdi_suspects *out;
@@ -128,7 +135,7 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
             if (enough) {
                 return true;
             }
-        } else if (hdi_op_is_work(c->op) && sort_of(c->op) == w->sort && w->next == (end > s.begun)) {
+        } else if (hdi_op_is_work(c->op) && rank_of(c->op) == w->rank && w->next == (end > s.begun)) {
             hdi_suspect found = suspect_of(w->device, number, c, end);
             add(w->out, &found);
             if (w->one) {
@@ -176,11 +183,11 @@ void hdi_suspects_collect(const hdi_device *device, int code, hdi_suspects *out)
         return;
     }
     walk w = {.device = device, .out = out};
-    for (w.sort = 0; w.sort < SORTS && !out->count; w.sort++) {
+    for (w.rank = 0; w.rank < RANKS && !out->count; w.rank++) {
         go_through_all(&w);
     }
     w.next = true;
-    for (w.sort = 0; w.sort < SORTS && !out->count; w.sort++) {
+    for (w.rank = 0; w.rank < RANKS && !out->count; w.rank++) {
         out->begun = false;
         go_through_all(&w);
     }
@@ -191,8 +198,8 @@ bool hdi_suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_s
     hdi_suspects found = {.count = 0};
     walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
     if (all->count && !all->certain) {
-        /* Of the sort that the device's suspects are of: a copy here is none while another lane has a kernel under way. */
-        w.sort = sort_of(all->named[0].op);
+        /* Of the rank that the device's suspects are of: a copy here is none while another lane has a kernel under way. */
+        w.rank = rank_of(all->named[0].op);
         go_through(&w, number, UINT64_MAX);
     }
     *out = found.count ? found.named[0] : all->named[0];
@@ -216,13 +223,13 @@ static hdi_point look_for_awaited(const hdi_device *device, hdi_point point, hdi
     walk w = {.device = device, .out = out, .across = true};
     out->begun = true;
     if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may have to wait for others */
-        w.sort = SORTS;
+        w.rank = RANKS;
         go_through(&w, point.lane % HDI_LANES_MAX, point.position);
         return w.elsewhere;
     }
     for (int round = 0; round < 2 && !out->count && !w.elsewhere.position; round++) {
         w.next = round == 1;
-        for (w.sort = 0; w.sort < SORTS && !out->count && !w.elsewhere.position; w.sort++) {
+        for (w.rank = 0; w.rank < RANKS && !out->count && !w.elsewhere.position; w.rank++) {
             memset(w.walked, 0, sizeof w.walked);
             go_through(&w, point.lane % HDI_LANES_MAX, point.position);
         }
