@@ -23,7 +23,8 @@ typedef struct entry {
     int64_t low, high;
 } entry;
 
-#define LIMITS_CHOICE(low_, high_) .row.choices = (low_)
+#define WORD(option, name, text) "|" text
+#define LIMITS_CHOICE(low_, high_) .row.choices = &(low_(WORD))[1]
 #define LIMITS_INTEGER(low_, high_) .low = (low_), .high = (high_)
 #define LIMITS_BYTES(low_, high_) .low = (low_), .high = (high_)
 #define LIMITS_AMOUNT(low_, high_) .low = (low_), .high = (high_)
@@ -78,17 +79,18 @@ static hd_status fail_unknown(const char *name)
                     "hd_open: there is no option \"%.64s\"; `heddle info` and hd_option_get_info list all", name);
 }
 
-/* Whether `value` is one of the words in "a|b|c". */
-static bool is_choice(const char *choices, const char *value)
+/* The number of `value` among the words in "a|b|c"; -1: it is none of them. */
+static int choice_of(const char *choices, const char *value)
 {
     size_t length = strlen(value);
-    for (const char *word = choices;;) {
+    const char *word = choices;
+    for (int i = 0;; i++) {
         size_t word_length = strcspn(word, "|");
         if (word_length == length && memcmp(word, value, length) == 0) {
-            return true;
+            return i;
         }
         if (word[word_length] == '\0') {
-            return false;
+            return -1;
         }
         word += word_length + 1;
     }
@@ -173,13 +175,14 @@ static hd_status set(hdi_options *out, int index, const char *value, hd_option_s
     bool from_environment = source == HD_OPTION_FROM_ENVIRONMENT;
     void *field = (char *)out + e->offset;
     int64_t number = 0;
+    int choice = e->kind == CHOICE ? choice_of(e->row.choices, value) : 0;
     hdi_option_AMOUNT amount = {0};
     hd_status status = HD_OK;
     if (e->kind == INTEGER || e->kind == BYTES) {
         status = parse_number(e, value, from_environment, &number);
     } else if (e->kind == AMOUNT) {
         status = parse_amount(e, value, from_environment, &amount);
-    } else if (e->kind == CHOICE && !is_choice(e->row.choices, value)) {
+    } else if (choice < 0) {
         return hdi_fail(HD_ERROR_OPTION, SETTING_FORMAT ": must be one of %s",
                         SETTING_ARGUMENTS(e, value, from_environment), e->row.choices);
     }
@@ -199,6 +202,8 @@ static hd_status set(hdi_options *out, int index, const char *value, hd_option_s
         *(int64_t *)field = number;
     } else if (e->kind == AMOUNT) {
         *(hdi_option_AMOUNT *)field = amount;
+    } else if (e->kind == CHOICE) {
+        *(int *)field = choice;
     } else {
         *(const char **)field = text;
     }

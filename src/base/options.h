@@ -9,14 +9,35 @@
 #include <stdint.h>
 #include <heddle/runtime.h>
 
+/* The words of options with a choice: X(OPTION, WORD, "word"). HDI_OPTION_WORD is its number in the list, which a parsed option holds. */
+#define HDI_CHOICES_DRIVER(X) X(DRIVER, AUTO, "auto") X(DRIVER, NVIDIA, "nvidia") X(DRIVER, HOST, "host")
+#define HDI_CHOICES_PLACEMENT(X)                                                                                       \
+    X(PLACEMENT, INLINE, "inline") X(PLACEMENT, THREAD, "thread") X(PLACEMENT, PROCESS, "process")
+#define HDI_CHOICES_SWITCH(X) X(SWITCH, OFF, "off") X(SWITCH, ON, "on")
+#define HDI_CHOICES_MEMORY_DEBUG(X)                                                                                    \
+    X(MEMORY_DEBUG, OFF, "off") X(MEMORY_DEBUG, ON, "on") X(MEMORY_DEBUG, REPORT, "report")
+#define HDI_CHOICES_MODULES(X) X(MODULES, USED, "used") X(MODULES, ALL, "all")
+#define HDI_CHOICES_PEERS(X) X(PEERS, VERIFY, "verify") X(PEERS, TRUST, "trust") X(PEERS, OFF, "off")
+#define HDI_CHOICES_HOST_PEERS(X) X(HOST_PEERS, ALL, "all") X(HOST_PEERS, NONE, "none") X(HOST_PEERS, RING, "ring")
+
+#define HDI_CHOICE_NUMBER(option, word, text) HDI_##option##_##word,
+enum { HDI_CHOICES_DRIVER(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_PLACEMENT(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_SWITCH(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_MEMORY_DEBUG(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_MODULES(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_PEERS(HDI_CHOICE_NUMBER) };
+enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
+#undef HDI_CHOICE_NUMBER
+
 /* X(field, ENVIRONMENT, kind, default, low, high, help)
- * kinds: CHOICE (low is the list "a|b|c"), INTEGER (low..high), BYTES (as hdi_bytes_parse reads them, low..high), AMOUNT (BYTES, or a share of
+ * kinds: CHOICE (low is its list of words), INTEGER (low..high), BYTES (as hdi_bytes_parse reads them, low..high), AMOUNT (BYTES, or a share of
  * something in percent: "80%"), TEXT.
  * The setting's name is the field's name. */
 #define HDI_OPTION_MAP(X)                                                                                              \
-    X(driver, "HEDDLE_DRIVER", CHOICE, "auto", "auto|nvidia|host", 0,                                                  \
+    X(driver, "HEDDLE_DRIVER", CHOICE, "auto", HDI_CHOICES_DRIVER, 0,                                                  \
       "provider of the driver entry points; auto: nvidia where it works, else host")                                   \
-    X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", "inline|thread|process", 0,                                     \
+    X(placement, "HEDDLE_PLACEMENT", CHOICE, "thread", HDI_CHOICES_PLACEMENT, 0,                                       \
       "where the engines run: on the caller, on a thread per device, or in a worker process per device")               \
     X(devices, "HEDDLE_DEVICES", TEXT, "all", 0, 0, "devices to open: all, or a list such as 0,2,3")                   \
     X(lane_slots, "HEDDLE_LANE_SLOTS", INTEGER, "1024", 64, 65536,                                                     \
@@ -36,7 +57,7 @@
     X(watchdog, "HEDDLE_WATCHDOG", INTEGER, "0", 0, 86400000,                                                          \
       "milliseconds that an operation at the front of its lane may take before its device counts as lost; 0: no "      \
       "limit")                                                                                                         \
-    X(launch_wait, "HEDDLE_LAUNCH_WAIT", CHOICE, "off", "off|on", 0,                                                   \
+    X(launch_wait, "HEDDLE_LAUNCH_WAIT", CHOICE, "off", HDI_CHOICES_SWITCH, 0,                                         \
       "for debugging: hd_launch waits until its kernel has ended, and returns its failure; slow")                      \
     X(worker, "HEDDLE_WORKER", TEXT, "", 0, 0,                                                                         \
       "path of the worker program for placement=process; empty: heddle-worker beside the library")                     \
@@ -54,7 +75,7 @@
       "no other thread uses the library")                                                                              \
     X(memory_idle, "HEDDLE_MEMORY_IDLE", INTEGER, "10000", 0, 86400000,                                                \
       "milliseconds without growth after which idle granules are given back; 0: never, as with placement=inline")      \
-    X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", "off|on|report", 0,                                          \
+    X(memory_debug, "HEDDLE_MEMORY_DEBUG", CHOICE, "off", HDI_CHOICES_MEMORY_DEBUG, 0,                                 \
       "guard bytes around device buffers, poison on free, leaks and double frees found; report: and written, a line "  \
       "each; slow")                                                                                                    \
     X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
@@ -63,12 +84,12 @@
       "hardware queues that NVIDIA's driver is asked for on each device, unless CUDA_DEVICE_MAX_CONNECTIONS says; "    \
       "more "                                                                                                          \
       "lanes than queues hold each other up, more queues make hd_open and hd_close slower")                            \
-    X(modules, "HEDDLE_MODULES", CHOICE, "used", "used|all", 0,                                                        \
+    X(modules, "HEDDLE_MODULES", CHOICE, "used", HDI_CHOICES_MODULES, 0,                                               \
       "when a device gets a module's code: with the first launch of one of its kernels there, or with hd_module_load") \
     X(spare_workers, "HEDDLE_SPARE_WORKERS", INTEGER, "0", 0, 8,                                                       \
       "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
       "memory, and none of a device's")                                                                                \
-    X(peers, "HEDDLE_PEERS", CHOICE, "verify", "verify|trust|off", 0,                                                  \
+    X(peers, "HEDDLE_PEERS", CHOICE, "verify", HDI_CHOICES_PEERS, 0,                                                   \
       "access to other devices' memory: where a test moved bytes there and back, where the driver says so, or never")  \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \
       "milliseconds that the test of a pair of devices may take without a sign of progress")                           \
@@ -85,7 +106,7 @@
       "report on memory at hd_close: 0, 1 (to stderr), or a file to append to (JSON if it ends in .json)")             \
     X(host_devices, "HEDDLE_HOST_DEVICES", INTEGER, "4", 1, 64, "number of host devices")                              \
     X(host_memory, "HEDDLE_HOST_MEMORY", BYTES, "1G", 1 << 21, (int64_t)1 << 46, "memory of each host device")         \
-    X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", "all|none|ring", 0,                                              \
+    X(host_peers, "HEDDLE_HOST_PEERS", CHOICE, "all", HDI_CHOICES_HOST_PEERS, 0,                                       \
       "which host devices can access each other's memory")                                                             \
     X(host_corrupt, "HEDDLE_HOST_CORRUPT", TEXT, "", 0, 0,                                                             \
       "pairs of host devices such as 0>1 2>0: what the first one writes to the second one's memory is lost; or "       \
@@ -98,11 +119,11 @@
       "without a pattern) of ENTRY or of all")                                                                         \
     X(delay, "HEDDLE_DELAY", TEXT, "", 0, 0,                                                                           \
       "delays driver calls on purpose: [ENTRY:]N[+]=MICROSECONDS, counted as in HEDDLE_FAULT")                         \
-    X(environment_check, "HEDDLE_ENVIRONMENT_CHECK", CHOICE, "on", "off|on", 0,                                        \
+    X(environment_check, "HEDDLE_ENVIRONMENT_CHECK", CHOICE, "on", HDI_CHOICES_SWITCH, 0,                              \
       "hd_open says on stderr, in one line and once, which variables HEDDLE_... are no options")
 
-/* The parsed settings. CHOICE and TEXT are strings owned by the table (CHOICE one of the listed words). */
-typedef const char *hdi_option_CHOICE;
+/* The parsed settings. CHOICE is the number of the word in its list; TEXT is a string owned by the table. */
+typedef int hdi_option_CHOICE;
 typedef const char *hdi_option_TEXT;
 typedef int64_t hdi_option_INTEGER;
 typedef int64_t hdi_option_BYTES;
@@ -110,6 +131,16 @@ typedef struct hdi_option_AMOUNT {
     int64_t bytes; /* if share is 0 */
     double share;  /* 0 < share <= 1, of whatever it is a share of */
 } hdi_option_AMOUNT;
+
+/* HDI_OPTION_AT_field: an option's place in the table. */
+enum {
+#define HDI_OPTION_AT(field, env, kind, def, low, high, help) HDI_OPTION_AT_##field,
+    HDI_OPTION_MAP(HDI_OPTION_AT)
+#undef HDI_OPTION_AT
+};
+
+/* The value of an option as text, also of a choice. */
+#define HDI_OPTION_TEXT(options, field) ((options)->text[HDI_OPTION_AT_##field])
 
 typedef struct hdi_options {
 #define HDI_OPTION_FIELD(field, env, kind, def, low, high, help) hdi_option_##kind field;

@@ -52,7 +52,7 @@ static int open_lines(const char *path)
 hd_status hdi_findings_create(hd_runtime *rt)
 {
     int descriptor = -1;
-    if (strcmp(rt->options.memory_debug, "report") == 0) {
+    if (rt->options.memory_debug == HDI_MEMORY_DEBUG_REPORT) {
         descriptor = open_lines(rt->options.memory_debug_file);
         if (descriptor < 0) {
             return HD_ERROR_SYSTEM;

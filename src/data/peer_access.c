@@ -52,7 +52,7 @@ static uint8_t decide(hd_runtime *rt, int from, int owner, bool for_copies)
     }
     hd_peer_info info = {.verdict = HD_PEER_USABLE};
     /* now: a test may have been asked for again meanwhile */
-    if (rt->options.peers[0] == 'v' && !hdi_peers_known(rt, from, owner, &info)) {
+    if (rt->options.peers == HDI_PEERS_VERIFY && !hdi_peers_known(rt, from, owner, &info)) {
         return HDI_PEERS_UNKNOWN; /* or this thread is in the middle of finding out */
     }
     switch (info.verdict) {
@@ -99,7 +99,7 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
         return HDI_PEERS_NO;
     }
     _Atomic uint8_t *known = &rt->devices[from]->peer_access[owner];
-    bool verify = rt->options.peers[0] == 'v', off = rt->options.peers[0] == 'o';
+    bool verify = rt->options.peers == HDI_PEERS_VERIFY, off = rt->options.peers == HDI_PEERS_OFF;
     if (off || !hdi_peers_offered(rt, from, owner)) {
         atomic_store_explicit(known, HDI_PEERS_NO, memory_order_release);
         return HDI_PEERS_NO;
@@ -178,7 +178,7 @@ static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes
 {
     hd_peer_info info;
     hdi_peers_known(rt, from, owner, &info);
-    if (rt->options.peers[0] == 'o') {
+    if (rt->options.peers == HDI_PEERS_OFF) {
         snprintf(out, bytes, "the option peers=off rules peer access out");
     } else if (info.verdict == HD_PEER_CORRUPT) {
         snprintf(out, bytes, "a test found peer access corrupt: %s", info.reason);
@@ -186,7 +186,7 @@ static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes
         snprintf(out, bytes, "peer access could not be tested: %s", info.reason);
     } else if (info.verdict == HD_PEER_REFUSED) {
         snprintf(out, bytes, "%s", info.reason);
-    } else if (info.verdict == HD_PEER_UNKNOWN && rt->options.peers[0] == 'v') {
+    } else if (info.verdict == HD_PEER_UNKNOWN && rt->options.peers == HDI_PEERS_VERIFY) {
         snprintf(out, bytes, "peer access between them is being tested, and this call comes from the test's progress");
     } else {
         char why[HD_PEER_REASON_BYTES];

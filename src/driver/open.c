@@ -72,10 +72,10 @@ static hd_status open_host(const hdi_options *options, const hdi_driver **out)
 
 static hd_status choose(const hdi_options *options, const hdi_driver **out)
 {
-    if (strcmp(options->driver, "host") == 0) {
+    if (options->driver == HDI_DRIVER_HOST) {
         return open_host(options, out);
     }
-    if (strcmp(options->driver, "nvidia") == 0) {
+    if (options->driver == HDI_DRIVER_NVIDIA) {
         return hdi_driver_nvidia(out);
     }
     /* A GPU that is not there is no failure of hd_open: this thread's last failure stays what it was, unless the host
@@ -103,7 +103,7 @@ static hd_status choose(const hdi_options *options, const hdi_driver **out)
 static hd_status open_and_start(const hdi_options *options, const hdi_driver **out)
 {
     const hdi_driver *d;
-    if (strcmp(options->driver, "host") != 0) {
+    if (options->driver != HDI_DRIVER_HOST) {
         hdi_driver_ask_for_queues((int)options->queues);
     }
     hd_status status = choose(options, &d);
@@ -131,12 +131,12 @@ hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
         return hdi_fail(HD_ERROR_UNSUPPORTED,
                         "driver=%s: this process was forked from one that uses the driver, and the driver does not "
                         "survive fork; use placement=process, or start the program anew with exec",
-                        options->driver);
+                        HDI_OPTION_TEXT(options, driver));
     }
     pthread_once(&once, watch_forks);
     if (watch_result != 0) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "driver=%s: no host memory to note that forks have to be watched",
-                        options->driver);
+                        HDI_OPTION_TEXT(options, driver));
     }
     atomic_fetch_add_explicit(&starts, 1, memory_order_relaxed);
     hd_status status = open_and_start(options, out);

@@ -58,7 +58,7 @@ void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k);
 /* loading.c. Whether devices get code before they use it. */
 static inline bool hdi_modules_everywhere(const hd_runtime *rt)
 {
-    return rt->options.modules[0] == 'a';
+    return rt->options.modules == HDI_MODULES_ALL;
 }
 /* Loads a module that nobody else knows yet, or with the device's `loading`. Errors: as hd_module_load. */
 hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char *who);

@@ -171,7 +171,7 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 /* Who is in use, and who is to be asked for again at the next use, follows the result. */
 static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
 {
-    if (strcmp(rt->options.peers, "verify") != 0) {
+    if (rt->options.peers != HDI_PEERS_VERIFY) {
         return; /* then results are for those who ask only */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
@@ -355,7 +355,7 @@ static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
                      "driver=%s placement=%s peers=trust cache=none worker=\"%s\" worker_timeout=%lld "
                      "host_devices=%lld host_memory=" HOST_MEMORY " host_peers=%s host_corrupt=\"%s\"",
                      rt->provider, rt->is_process ? "process" : "thread", worker, (long long)o->peer_timeout,
-                     (long long)o->host_devices, o->host_peers, is_host ? o->host_corrupt : "");
+                     (long long)o->host_devices, HDI_OPTION_TEXT(o, host_peers), is_host ? o->host_corrupt : "");
     return n > 0 && (size_t)n < bytes;
 }
 

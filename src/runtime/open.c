@@ -102,13 +102,13 @@ static int count_parts(const char *list)
 /* How many devices there will be, as far as can be seen without the driver: 1 at least. Being wrong costs time, or processes that are ended. */
 static int expected_devices(const hd_runtime *rt)
 {
-    bool host = strcmp(rt->options.driver, "host") == 0;
+    bool host = rt->options.driver == HDI_DRIVER_HOST;
     int n = host ? 0 : count_entries("/proc/driver/nvidia/gpus");
     const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
     if (n > 0 && visible && count_parts(visible) < n) {
         n = count_parts(visible);
     }
-    if (n == 0 && strcmp(rt->options.driver, "nvidia") != 0) {
+    if (n == 0 && rt->options.driver != HDI_DRIVER_NVIDIA) {
         n = (int)rt->options.host_devices;
     }
     if (strcmp(rt->options.devices, "all") != 0 && count_parts(rt->options.devices) < n) {
@@ -231,9 +231,9 @@ static hdi_port *usable_port(void *context, int index)
 
 static hd_status build(hd_runtime *rt)
 {
-    rt->is_inline = strcmp(rt->options.placement, "inline") == 0;
-    rt->on_launched = strcmp(rt->options.launch_wait, "on") == 0 ? hdi_launch_await : NULL;
-    rt->is_process = strcmp(rt->options.placement, "process") == 0;
+    rt->is_inline = rt->options.placement == HDI_PLACEMENT_INLINE;
+    rt->on_launched = rt->options.launch_wait == HDI_SWITCH_ON ? hdi_launch_await : NULL;
+    rt->is_process = rt->options.placement == HDI_PLACEMENT_PROCESS;
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     rt->on_loss = hdi_buffers_lose;
     rt->on_closing = hdi_staging_wake;
@@ -253,7 +253,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_maintenance_create(rt);
     status = status ? status : hdi_holds_create(rt);
     status = status ? status : hdi_holders_create(rt);
-    if (!status && strcmp(rt->options.memory_debug, "off") != 0) {
+    if (!status && rt->options.memory_debug != HDI_MEMORY_DEBUG_OFF) {
         status = hdi_findings_create(rt);
     }
     if (!status) {
@@ -305,7 +305,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         return status;
     }
     hdi_keep_loaded(); /* with the first runtime, which may outlive the program's interest in this library */
-    if (strcmp(rt->options.environment_check, "on") == 0) {
+    if (rt->options.environment_check == HDI_SWITCH_ON) {
         hdi_option_check_environment();
     }
     hdi_handle_guard_forks();

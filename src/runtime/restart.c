@@ -193,7 +193,7 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
             what, sizeof what,
             "with placement=%s the driver is in this process, and what it has lost it does not give back: open the "
             "runtime with placement=process",
-            rt->options.placement);
+            HDI_OPTION_TEXT(&rt->options, placement));
         return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, "hd_device_restart", what);
     }
     pthread_mutex_lock(&rt->restarting);

@@ -133,7 +133,7 @@ hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const ch
 hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
 {
     hdi_message *m = NULL;
-    hd_status status = hdi_worker_make_request(rt, rt->options.driver, who, &m);
+    hd_status status = hdi_worker_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), who, &m);
     status = status ? status : say(rt, index, m, NULL, 0, who);
     rt->workers->of[index].asked = !status;
     free(m);

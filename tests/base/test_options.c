@@ -17,8 +17,8 @@ static void defaults_are_valid(void **unused)
     (void)unused;
     hdi_options o;
     assert_ok(hdi_options_parse(NULL, &o));
-    assert_string_equal(o.driver, "auto");
-    assert_string_equal(o.placement, "thread");
+    assert_int_equal(o.driver, HDI_DRIVER_AUTO);
+    assert_int_equal(o.placement, HDI_PLACEMENT_THREAD);
     assert_string_equal(o.devices, "all");
     assert_string_equal(o.fault, "");
     assert_int_equal(o.lane_slots, 1024);
@@ -26,7 +26,7 @@ static void defaults_are_valid(void **unused)
     assert_int_equal(o.host_memory, (int64_t)1 << 30);
     assert_true(o.memory_limit.share == 1 && o.memory_limit.bytes == 0);
     assert_true(o.pinned_limit.share == 0.5);
-    assert_string_equal(o.memory_debug, "off");
+    assert_int_equal(o.memory_debug, HDI_MEMORY_DEBUG_OFF);
     assert_string_equal(o.stats, "0");
     int rows = 0;
     for (; hdi_option_row_at(rows) != NULL; rows++) {
@@ -52,10 +52,10 @@ static void settings_win_over_the_environment(void **unused)
     setenv("HEDDLE_DEVICES", "0,1", 1);
     setenv("HEDDLE_PLACEMENT", "", 1);
     assert_ok(hdi_options_parse("driver=host", &o));
-    assert_string_equal(o.driver, "host");
+    assert_int_equal(o.driver, HDI_DRIVER_HOST);
     assert_int_equal(o.host_devices, 2);
     assert_string_equal(o.devices, "0,1");
-    assert_string_equal(o.placement, "thread");
+    assert_int_equal(o.placement, HDI_PLACEMENT_THREAD);
     assert_false(o.is_default[0]);
     assert_true(o.is_default[1]);
     hdi_options_release(&o);
@@ -68,7 +68,7 @@ static void settings_are_separated_and_quoted(void **unused)
     assert_ok(
         hdi_options_parse("  host_memory=64M,placement=inline\thost_devices=8 ,, devices=\"0, 2,3\" fault=\"\"", &o));
     assert_int_equal(o.host_memory, 64 << 20);
-    assert_string_equal(o.placement, "inline");
+    assert_int_equal(o.placement, HDI_PLACEMENT_INLINE);
     assert_int_equal(o.host_devices, 8);
     assert_string_equal(o.devices, "0, 2,3");
     assert_string_equal(o.fault, "");

@@ -27,8 +27,6 @@
 #define HDI_HOST_GRANULE ((size_t)2 << 20)
 #define HDI_HOST_PITCH_MAX INT32_MAX /* bytes from row to row of a copy */
 
-typedef enum hdi_host_peers { HDI_HOST_PEERS_ALL, HDI_HOST_PEERS_NONE, HDI_HOST_PEERS_RING } hdi_host_peers;
-
 /* So many other devices' memory a device may access at a time, as with GPUs that no switch connects. */
 #define HDI_HOST_PEERS_MAX 8
 
@@ -63,8 +61,8 @@ typedef struct hdi_host_device {
 typedef struct hdi_host_state {
     bool initialised;
     int device_count;
-    uint64_t memory; /* bytes of each device */
-    hdi_host_peers peers;
+    uint64_t memory;                                             /* bytes of each device */
+    int peers;                                                   /* HDI_HOST_PEERS_* of the option */
     uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_corrupt, by writer and owner */
     uint64_t schedule;
     int contexts; /* live primary contexts */

@@ -113,17 +113,8 @@ bool hdi_host_peer_possible(int device, int peer)
     return hdi_host.peers == HDI_HOST_PEERS_ALL || (device + 1) % n == peer || (peer + 1) % n == device;
 }
 
-static hdi_host_peers peers_of(const char *word)
-{
-    if (strcmp(word, "none") == 0) {
-        return HDI_HOST_PEERS_NONE;
-    }
-    return strcmp(word, "ring") == 0 ? HDI_HOST_PEERS_RING : HDI_HOST_PEERS_ALL;
-}
-
 hd_status hdi_host_configure(const hdi_options *options)
 {
-    hdi_host_peers peers = peers_of(options->host_peers);
     uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
     hd_status status = hdi_host_corrupt_parse(options->host_corrupt, (int)options->host_devices, corrupt);
     if (status != HD_OK) {
@@ -131,7 +122,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     }
     hdi_host_lock();
     bool same = hdi_host.device_count == options->host_devices && hdi_host.memory == (uint64_t)options->host_memory &&
-                hdi_host.peers == peers && memcmp(hdi_host.corrupt, corrupt, sizeof corrupt) == 0 &&
+                hdi_host.peers == options->host_peers && memcmp(hdi_host.corrupt, corrupt, sizeof corrupt) == 0 &&
                 hdi_host.schedule == (uint64_t)options->host_schedule;
     bool busy = hdi_host.contexts > 0;
     int devices = hdi_host.device_count;
@@ -142,7 +133,7 @@ hd_status hdi_host_configure(const hdi_options *options)
         hdi_host_graphs_release();
         hdi_host.device_count = (int)options->host_devices;
         hdi_host.memory = (uint64_t)options->host_memory;
-        hdi_host.peers = peers;
+        hdi_host.peers = options->host_peers;
         memcpy(hdi_host.corrupt, corrupt, sizeof corrupt);
         hdi_host.schedule = (uint64_t)options->host_schedule;
         hdi_host.streams_made = 0;
