@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # test_record.sh - the binary interface is what was recorded of it, and the check notices when a function, a field or a constant goes,
 # changes or comes.
+#
+# Promise: The public headers agree with the recorded interface, and the check reports every removal, change and
+# addition.
 set -u
 source=$1
 build=$2

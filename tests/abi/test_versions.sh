@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # test_versions.sh - a program works with a library that is older or newer than its headers.
 #
+# Promise: A program works with a library older or newer than its headers; a field that the library lacks is refused
+# when set.
+#
 # The later release is this one with more fields at the end of every structure that may grow (grow.awk): build/tests/later has its headers
 # and library. What a later program sets in fields that the library does not have is refused; everything else is the same.
 set -u

@@ -1,6 +1,8 @@
 /* test_biased_lock.c - the biased lock: its owner and its visitors exclude each other, with the processor's help and with a
  * fence, also in a forked child.
  *
+ * Promise: At most one thread is inside the biased lock, also in a forked child.
+ *
  * Threads: an owner and three visitors. The data that the lock guards is plain memory, so the thread sanitizer says
  * when the lock does not order it.
  */

@@ -1,4 +1,8 @@
-/* test_cpus.c - sets of processors: reading the system's lists, what two have in common, staying on some. One thread, no locks. */
+/* test_cpus.c - sets of processors: reading the system's lists, what two have in common, staying on some.
+ *
+ * Promise: Processor lists of the system are read exactly, and a thread stays on the processors it was given.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <sched.h>

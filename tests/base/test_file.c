@@ -1,4 +1,7 @@
-/* test_file.c - files replaced as a whole: content, mode, failures, what a kill leaves, and what is swept away. */
+/* test_file.c - files replaced as a whole: content, mode, failures, what a kill leaves, and what is swept away.
+ *
+ * Promise: A replaced file is always whole: the old content or the new, also after a kill.
+ */
 #include "support/check.h"
 
 #include <dirent.h>

@@ -1,4 +1,8 @@
-/* test_json.c - the JSON writer: layout, escapes, numbers, and locales with another decimal point. */
+/* test_json.c - the JSON writer: layout, escapes, numbers, and locales with another decimal point.
+ *
+ * Promise: The JSON written is valid in every locale and reads back as the values given.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <locale.h>

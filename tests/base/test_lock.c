@@ -1,4 +1,7 @@
-/* test_lock.c - the short lock: exclusion under contention, a holder that keeps it for long, and one that takes it again and again. */
+/* test_lock.c - the short lock: exclusion under contention, a holder that keeps it for long, and one that takes it again and again.
+ *
+ * Promise: At most one thread holds the lock, and every waiting thread gets it in the end.
+ */
 #include "support/check.h"
 
 #include <pthread.h>

@@ -1,6 +1,8 @@
 /* test_option_names.c - what is said about names that are no options, in settings and in the environment, and that it is said once.
  *
- * Threads: one. Locks: none.
+ * Promise: A name that is no option is reported once, with the option that it resembles.
+ *
+ * Threads: the main one. Locks: none.
  */
 #include "support/check.h"
 

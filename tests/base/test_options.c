@@ -1,4 +1,9 @@
-/* test_options.c - the table of options: defaults, environment, settings, and what is said about bad ones. */
+/* test_options.c - the table of options: defaults, environment, settings, and what is said about bad ones.
+ *
+ * Promise: Settings override the environment, which overrides defaults; a bad value is refused with a message that
+ * names it.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include "base/options.h"

@@ -1,4 +1,8 @@
-/* test_shm.c - shared memory: zero, shared through the descriptor, sealed, named, at an address, buried, and failures. */
+/* test_shm.c - shared memory: zero, shared through the descriptor, sealed, named, at an address, buried, and failures.
+ *
+ * Promise: Shared memory begins as zeros, is the same through its descriptor, and a failure leaves nothing behind.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <errno.h>

@@ -1,6 +1,10 @@
 /* test_sized.c - structures of programs that are older or newer than the library: what is read, written and refused.
  *
- * The structures stand for a library's; the memory around them is watched. Threads: one. Locks: none.
+ * Promise: Structures of older and newer programs are read and written within their size, and unknown fields are
+ * refused when set.
+ * Threads: one. Locks: none.
+ *
+ * The structures stand for a library's; the memory around them is watched.
  */
 #include <setjmp.h>
 #include <stdarg.h>

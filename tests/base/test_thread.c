@@ -1,5 +1,8 @@
 /* test_thread.c - which threads are the library's own, which are known to use it, and which are inside a call. Threads: the main one, and a
- * few that stay. */
+ * few that stay.
+ *
+ * Promise: The library's threads, the threads that use it, and the threads inside a call are told apart correctly.
+ */
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/wait.h>

@@ -1,4 +1,7 @@
-/* test_wait.c - futexes: values, deadlines, wake-ups, also from another process; condition variables with deadlines. */
+/* test_wait.c - futexes: values, deadlines, wake-ups, also from another process; condition variables with deadlines.
+ *
+ * Promise: A wait returns on its wake-up or after its deadline, never before, also between processes.
+ */
 #include "support/check.h"
 
 #include <pthread.h>

@@ -1,5 +1,7 @@
 /* test_blame.c - a failure names the kernel that failed, whichever call tells it: kinds of failure, calls that tell, and one lane or two.
  *
+ * Promise: A failure names the kernel that failed, in whichever call it is reported.
+ *
  * Threads: the main one. Locks: none.
  * Always: a kernel that had finished before is not named. Where several were under way the one that failed is told first, since the others
  * come behind it.

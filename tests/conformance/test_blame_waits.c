@@ -1,6 +1,8 @@
 /* test_blame_waits.c - a wait inside a call that comes to nothing names what holds it up, and since when: for room in a lane, for a save, for pinned
  * chunks of all three kinds, for other devices when one comes back.
  *
+ * Promise: A wait that reaches its limit names the operation that holds it up, and since when.
+ *
  * Threads: the main one. Locks: none. Processes: in the placement process the workers, of which one is killed.
  * Always: one kernel holds everything up until it is told to end, so the limits pass however busy the machine is.
  */

@@ -1,6 +1,9 @@
 /* test_buffer.c - tracked memory: allocation, sizes and offsets of every kind, ranges, handles, mapping. Memory that work still uses is in
  * test_buffer_in_use.c.
  *
+ * Promise: Bytes written to a buffer are the bytes read, for every size, offset and kind; bad ranges and handles are
+ * refused.
+ *
  * Threads: the main one. Locks: none.
  * Always: what was written is what is read.
  */

@@ -1,5 +1,7 @@
 /* test_buffer_in_use.c - tracked memory that work still uses: freeing it, waiting for it, and transfers that do not wait for ever.
  *
+ * Promise: Work that uses freed memory never changes a later allocation, and a wait for such work ends at its limit.
+ *
  * Threads: the main one. Locks: none.
  * Always: memory that was freed while in use never shows up in what is allocated later; work that is too fast to be seen running is made
  * longer.

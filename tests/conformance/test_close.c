@@ -1,6 +1,8 @@
 /* test_close.c - closing at any moment: with work in flight, copies pending, things alive, threads that go on living;
  * and opening and closing many times.
  *
+ * Promise: hd_close returns at any moment, uses nothing afterwards, and the next runtime works.
+ *
  * Threads: some that have default lanes and outlive the runtime. Locks: none; they wait at barriers.
  * Always: hd_close comes back, nothing of the runtime is touched afterwards, and the next runtime works.
  */

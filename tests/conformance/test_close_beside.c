@@ -1,6 +1,8 @@
 /* test_close_beside.c - hd_close while other threads are inside calls: these come back with a status, nothing that they use is freed before,
  * and what comes later is refused.
  *
+ * Promise: A call that crosses hd_close returns a status, and nothing it uses is freed before.
+ *
  * Threads: up to 6 that call, and the main one, which closes. Locks: none; each says when it is about to call.
  * Always: a call says HD_OK, HANDLE, or that its work failed; hd_close is within its limit.
  */

@@ -1,5 +1,7 @@
 /* test_close_limit.c - hd_close comes back within its limit, and says what it had to leave behind.
  *
+ * Promise: hd_close returns within its limit and lists what it left behind.
+ *
  * Threads: one that closes beside the main one. Locks: none.
  * Always: a case that hangs is ended by the watchdog; a kernel that was left behind is let go at the end, in memory that was left, too.
  */

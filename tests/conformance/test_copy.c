@@ -2,6 +2,8 @@
  * peers, without, and with some; that it never blocks, what it does not wait for, many threads at once, and what is refused. How copies
  * fail: test_copy_trouble.c.
  *
+ * Promise: hd_copy moves exactly the bytes asked for between any two places, and never blocks the caller.
+ *
  * Threads: up to 6 that copy. Locks: none.
  */
 #include "places.h"

@@ -1,6 +1,8 @@
 /* test_copy_box.c - hd_copy_box, hd_write_box and hd_read_box against a model in the program's memory: random boxes and large ones between
  * all places, bytes between the rows, threads that share a buffer's columns. What fails and what is refused: test_copy_box_trouble.c.
  *
+ * Promise: Box transfers move exactly the rows asked for and leave the bytes between them alone.
+ *
  * Threads: up to 6. Locks: none.
  */
 #include "boxes.h"

@@ -1,6 +1,8 @@
 /* test_copy_box_trouble.c - boxes that fail, and boxes that are refused: whatever fails is said by the ticket, the buffer or the call, and what
  * is refused moves nothing.
  *
+ * Promise: A box transfer that fails is reported by ticket, buffer or call; one that is refused moves nothing.
+ *
  * Threads: the main one. Locks: none.
  */
 #include "boxes.h"

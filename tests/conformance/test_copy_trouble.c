@@ -1,6 +1,8 @@
 /* test_copy_trouble.c - copies when something is wrong: driver calls that fail, what a failure leaves in order, little pinned memory, buffers
  * that are freed and devices that are lost meanwhile, and chunks that many threads want.
  *
+ * Promise: A copy that fails is reported, and everything that does not depend on it works as before.
+ *
  * Threads: those of a case. Locks: none.
  * Always: after any failure everything that it does not concern works as before.
  */

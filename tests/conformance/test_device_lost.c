@@ -1,6 +1,8 @@
 /* test_device_lost.c - operations that cost their device: illegal addresses, stray writes, fatal codes; and everything else, which must go
  * on.
  *
+ * Promise: A fault costs its own device and no other, and names kernel, lane, ticket and driver code.
+ *
  * Threads: the main one, one that works on another device meanwhile, and some that read. Locks: none.
  * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and costs that device and no other.
  * The cases that kill a device run on host devices and with workers, and otherwise on GPUs only with HEDDLE_TEST_FAULTS=1,

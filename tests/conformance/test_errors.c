@@ -1,6 +1,8 @@
 /* test_errors.c - what happens after an operation fails: its ticket, its lane, its buffers, what depends on them, and everything else, which
  * must go on. What costs a device is in test_device_lost.c.
  *
+ * Promise: A failed operation fails its lane and what reads its result, and nothing else.
+ *
  * Threads: the main one. Locks: none.
  * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and spoils only what depends on
  * it.

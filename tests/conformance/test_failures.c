@@ -1,6 +1,8 @@
 /* test_failures.c - a failed operation fails everything that reads its result, however late that is noticed, and disturbs the order of
  * nothing else. Also what hangs or breaks when several things go wrong at once.
  *
+ * Promise: Whatever reads a failed operation's result fails, however late, and the order of everything else stands.
+ *
  * One thread, but for the case of many readers. No locks. Failures come from the options `fault` and `delay`.
  */
 #include "conformance.h"

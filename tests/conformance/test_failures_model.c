@@ -1,5 +1,7 @@
 /* test_failures_model.c - no operation that depends on a failed one ever succeeds, and nothing that does not depend on one ever fails.
  *
+ * Promise: In random traffic an operation fails exactly when it, or one that it depends on, was made to fail.
+ *
  * One launch in fifty fails, in random traffic of launches, copies, fills and reads on parts of buffers, in several lanes of up to two devices. A
  * model knows what each operation reads. Which launches fail by themselves it learns from them: such a failure names the launch itself.
  * Everything else follows. Tickets of long ago still say the same at the end.

@@ -1,6 +1,9 @@
 /* test_fault_sweep.c - the Nth driver call fails, for every N of a scenario, once or from then on, with codes of
  * several kinds.
  *
+ * Promise: Whichever driver call fails, calls report it, successful reads are right, and the next runtime works.
+ * Tier: stress.
+ *
  * Threads: the main one. Locks: none.
  * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right
  * bytes; closing is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.

@@ -1,6 +1,9 @@
 /* test_fork.c - fork in an application with an open runtime: every call of the child on what is the parent's fails with HANDLE and
  * changes nothing, the child can have a runtime of its own, and the parent goes on exactly.
  *
+ * Promise: A forked child is refused the parent's handles, can open its own runtime, and changes nothing of the
+ * parent's.
+ *
  * Threads: some that submit while the main thread forks, so that locks are held at that moment; and one that opens and
  * closes. Locks: none. Processes: the children of the forks.
  * Always: a child says how it went with its exit status; a child that hangs is ended by its own watchdog.

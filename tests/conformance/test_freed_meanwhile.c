@@ -1,5 +1,7 @@
 /* test_freed_meanwhile.c - calls on a buffer that is freed, or used, or on a kernel that is unloaded, while they are at it: at the very moments when they wait, copy or submit.
  *
+ * Promise: A call whose buffer or kernel is given back meanwhile is done, or refused with HANDLE.
+ *
  * The library's own functions for that are wrapped; what is to happen meanwhile happens there, on the calling thread, which stands for another
  * one.
  *

@@ -1,5 +1,7 @@
 /* test_full_queue.c - a lane that stands still, with more behind it than the driver takes ahead, holds up no other lane of its device.
  *
+ * Promise: A lane that stands still with a full queue holds up no other lane of its device.
+ *
  * Threads: the main one. Locks: none.
  * Always: other lanes are waited for while the kernel in front of the full lane is known to run.
  */

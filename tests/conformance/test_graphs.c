@@ -1,6 +1,9 @@
 /* test_graphs.c - random work over random lanes, devices and buffers, compared byte for byte with a model that does
  * the same operations one after the other.
  *
+ * Promise: Random work over lanes, devices and buffers gives the bytes of the same operations made one after the other.
+ * Tier: stress.
+ *
  * Threads: one to three submit to the same lanes and buffers. Locks: `world.lock` is held around each submission
  * together with the same operation on the model, so it defines the order of submission; waiting happens outside it.
  * Always: the model holds what the buffers hold once all submitted work is done. Values of `floats` buffers are whole

@@ -1,5 +1,8 @@
 /* test_lane.c - lanes and tickets: default lanes, making and giving back, limits, waiting, full rings, many threads.
  *
+ * Promise: A ticket reports its work truthfully, also after its lane was given back and reused; lanes keep their
+ * limits.
+ *
  * Threads: up to 8 at once that submit to one lane or to their own. Locks: none; what they share is atomic or joined.
  * Always: a ticket tells the truth about its work, also after its lane was given back and the place was used again.
  */

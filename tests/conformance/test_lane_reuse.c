@@ -1,6 +1,8 @@
 /* test_lane_reuse.c - lanes that are given back and given out again: what their former owner left in them is no concern of the next one, and
  * threads beyond the number of lanes share default lanes.
  *
+ * Promise: A lane that was just made accepts work, whatever its former owner left in it.
+ *
  * Threads: up to 300 that have default lanes at once. Locks: none; they meet at a barrier.
  * Always: a lane that was just made accepts work.
  */

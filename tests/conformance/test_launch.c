@@ -1,6 +1,8 @@
 /* test_launch.c - kernels by name and launches: what is checked before a launch, and the built-in kernels against references in
  * double precision. Modules of a program's own are in test_module.c.
  *
+ * Promise: A launch that is refused submits nothing, and the built-in kernels agree with their references.
+ *
  * Threads: the main one. Locks: none.
  * Always: a launch that is refused has submitted nothing.
  */

@@ -1,6 +1,8 @@
 /* test_matmul.c - matrix products: all types, layouts, batches and sizes against a product made in double precision, by the library that is found,
  * by one that is named, and by the built-in kernel.
  *
+ * Promise: Matrix products of every type, layout and size are within rounding of a double precision product.
+ *
  * Threads: the main one. Locks: none.
  */
 #include "matmul.h"

@@ -1,6 +1,9 @@
 /* test_matmul_use.c - matrix products: what is refused; which library makes them, and why; order, failures, threads, and a program that is asked for
  * memory meanwhile.
  *
+ * Promise: Bad matrix products are refused, the library named is the one used, and products keep the order of other
+ * work.
+ *
  * Threads: the main one, and several that make products at once. Locks: none.
  */
 #include "matmul.h"

@@ -1,5 +1,7 @@
 /* test_memory_close.c - the option stats: the report on memory at hd_close, where it goes, and that nothing is printed otherwise.
  *
+ * Promise: The option stats writes its report at hd_close where it is told to; without it nothing is printed.
+ *
  * The main thread alone, apart from the library's. Locks: none.
  */
 #include <fcntl.h>

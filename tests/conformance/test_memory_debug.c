@@ -1,6 +1,8 @@
 /* test_memory_debug.c - the option memory_debug: content of fresh and freed memory, and overruns. Handles and leaks are in
  * test_memory_handles.c.
  *
+ * Promise: The option memory_debug reports overruns and uses of freed memory, and nothing in a correct program.
+ *
  * Threads: the main one. Locks: none. Processes: in the placement process the workers, which are lost.
  * Always: a program without mistakes is told of none.
  */

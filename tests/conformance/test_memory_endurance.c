@@ -2,6 +2,9 @@
  * memory grows and is given back, and after the first rounds nothing gets more: not the process, nor what its
  * workers hold.
  *
+ * Promise: After any number of rounds of allocation neither the process nor its workers hold more than after the first.
+ * Tier: stress.
+ *
  * Threads: four at a time, which end after each round. Locks: none.
  * Always: HEDDLE_ENDURANCE_ROUNDS rounds (40; fewer under a sanitizer); what is compared are the rounds behind the
  * first quarter.

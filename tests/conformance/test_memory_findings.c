@@ -1,5 +1,7 @@
 /* test_memory_findings.c - what the option memory_debug finds reaches a person: by a callback, or as lines in a file.
  *
+ * Promise: What memory_debug finds reaches the program's callback or its file.
+ *
  * The main thread, and one that holds a callback up. Locks: none.
  */
 #include <fcntl.h>

@@ -1,6 +1,8 @@
 /* test_memory_fragments.c - under a limit of physical memory what is free in pieces can be had as one block: the pieces move together, also while
  * work still uses what was freed.
  *
+ * Promise: Memory that is free in pieces can be allocated as one block, up to the limit.
+ *
  * Threads: the main one. Locks: none.
  * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog.
  */

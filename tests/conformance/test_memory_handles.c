@@ -1,5 +1,7 @@
 /* test_memory_handles.c - the option memory_debug: double frees, use after free, and leaks that are listed at the end.
  *
+ * Promise: The option memory_debug reports double frees, uses after free and leaks, and nothing in a correct program.
+ *
  * Threads: two that free the same handles. Locks: none.
  * Always: a program without mistakes is told of none.
  */

@@ -2,6 +2,8 @@
  * hold is destroyed, whatever becomes of the handle; also when threads free, hold and let go at the same time, and
  * when the device is lost.
  *
+ * Promise: Held memory is not given out, moved or given back until the hold ends, whatever becomes of its buffer.
+ *
  * Threads: two that race. Locks: none.
  * Always: that memory is kept is seen by its addresses, by the limit, and, where the driver is in this process, by
  * its content.

@@ -2,6 +2,9 @@
  * has it cached, whatever work still uses it. Where it does not fit, the failure says who holds what. What is free in
  * pieces: test_memory_fragments.c.
  *
+ * Promise: Physical memory never exceeds the limit, all that fits under it can be allocated, and a refusal lists the
+ * holders.
+ *
  * Threads: up to 16 that allocate, and one that looks at the figures meanwhile. Locks: those of a queue.
  * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog,
  * except where giving up is what the case is about.

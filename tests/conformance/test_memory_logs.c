@@ -1,5 +1,8 @@
 /* test_memory_logs.c - what the recorded programs in bench/logs cost in calls of the driver, and how much more memory than they need is held.
  *
+ * Promise: Recorded programs run with no more driver calls and no more memory than the bounds in this file.
+ * Placements: inline.
+ *
  * The two are traded for each other (arena_grow.c, mappings.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
  * cannot move adds up. With placement=inline there is no thread that maps ahead, so a replay always does the same.
  * Threads: the main one. Locks: none.

@@ -1,6 +1,8 @@
 /* test_memory_model.c - random allocations, uses and frees in lanes, threads and devices, against a model of what
  * lives where.
  *
+ * Promise: Live blocks never overlap and keep their content, also while late work still uses freed ones.
+ *
  * What the model knows: the addresses of every block that is not freed, so that an overlap is seen at once; and the
  * content of each, one repeated word. A freed block has often been given to work that is late: a long kernel is in
  * front of it. Had the memory a next owner before that work is finished, the late writes would be in the next

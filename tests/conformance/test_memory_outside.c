@@ -1,5 +1,7 @@
 /* test_memory_outside.c - what other processes see of a runtime's memory: hd_memory_report_of and `heddle info --memory`.
  *
+ * Promise: Another process sees a runtime's memory as that runtime reports it.
+ *
  * The main thread alone, apart from the library's. Locks: none. Processes: programs that are looked at: this one again, with an argument.
  */
 #include <fcntl.h>

@@ -1,5 +1,8 @@
 /* test_memory_patience.c - what an allocation at the limit waits for, for how long, and what it says when it gives up.
  *
+ * Promise: An allocation at the limit waits at least memory_patience for memory that will be free, then says what it
+ * waited for.
+ *
  * Always: an upper bound is never tested. How long something has waited at least is a fact however busy the machine is.
  */
 #include "pool.h"

@@ -1,6 +1,8 @@
 /* test_memory_reclaim.c - the program's reclaim callback: at the limit, early, in many threads, while it is replaced. What is given back
  * without one is in test_memory_trim.c.
  *
+ * Promise: The reclaim callback is called before an allocation fails, and what it frees serves that allocation.
+ *
  * Threads: up to 8 that allocate. Locks: that of what the callback frees.
  * Always: how often early calls come is compared with how long they took by the library's own rule, generously, and
  * never with an expected speed.

@@ -1,5 +1,7 @@
 /* test_memory_report.c - statistics, labels, lists of buffers, and reports on a runtime's own memory.
  *
+ * Promise: Statistics, labels and lists of buffers agree with what the program has allocated.
+ *
  * Threads: some that allocate while others look. Locks: none.
  * Always: what is said of the figures holds for every placement and driver.
  */

@@ -1,6 +1,10 @@
 /* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned and shared: for
  * every N of a scenario, and for each entry point that memory needs by itself; once, or from then on.
  *
+ * Promise: Whichever driver call fails while memory moves, content survives, nothing leaks, and all of the limit stays
+ * available.
+ * Tier: stress.
+ *
  * Threads: the main one. Locks: none.
  * Always: each run ends, without a crash; what fails says what; what succeeded has its content; nothing is leaked
  * (the address sanitizer looks, and the runtime's own figures when it is closed). Where only one call fails, the

@@ -2,6 +2,9 @@
  * magazines, and threads that outlive their runtime, a device, or their process. Those that work against each other are in
  * test_memory_stale.c.
  *
+ * Promise: Blocks that threads allocate and free for each other keep their content; a thread that ends leaves its
+ * memory to others.
+ *
  * Threads: up to 16. Locks: those of queues and barriers.
  * Always: whoever owns a buffer knows its content and its address and finds both as they were.
  */

@@ -1,6 +1,9 @@
 /* test_memory_trim.c - memory that is given back on request and when idle; and what the statistics say of each way an allocation was
  * served.
  *
+ * Promise: hd_memory_trim and idle time give unused memory back and keep what is live; statistics count each way of
+ * allocating.
+ *
  * Threads: the main one. Locks: none.
  * Always: what is live stays; no check looks at how long giving back took.
  */

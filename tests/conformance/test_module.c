@@ -1,6 +1,8 @@
 /* test_module.c - modules that a program loads: images of every kind, kernel files, how arguments arrive in their kernels, loading and
  * unloading while work is in flight.
  *
+ * Promise: Arguments arrive in kernels as passed, for images of every kind; unloading lets submitted work finish.
+ *
  * Threads: the main one. Locks: none.
  * Always: kernels of a module that was unloaded have run when submitted before. Kernel files are made by the tool that HEDDLE_TOOL names;
  * without it those cases are skipped.

@@ -1,6 +1,8 @@
 /* test_module_used.c - code comes to a device when it is first used there: which devices have been asked to load, to look up, and when; with
  * modules=all, when a device comes back, and where loading there fails.
  *
+ * Promise: A module is loaded on a device with the first launch there, or on all devices with modules=all.
+ *
  * Loads and look-ups are counted at the ports, by device. Threads: the main one, and some that launch at the same time.
  */
 #include "workers.h"

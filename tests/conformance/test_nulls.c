@@ -1,5 +1,8 @@
 /* test_nulls.c - every function with null pointers, and with numbers that name nothing.
  *
+ * Promise: No call crashes on a null pointer or a number that names nothing; it fails and changes none of its outputs.
+ * Placements: thread.
+ *
  * Threads: the main one. Locks: none.
  * Always: a failed call changes none of its outputs and leaves a message; no call crashes on a null pointer.
  */

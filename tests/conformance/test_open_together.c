@@ -1,6 +1,8 @@
 /* test_open_together.c - hd_open and hd_close have all devices' contexts made and given back at the same time, and one that fails leaves nothing
  * behind.
  *
+ * Promise: hd_open and hd_close work on all devices at the same time, and a device that fails leaves nothing behind.
+ *
  * The steps of the devices meet here: none goes on before all have begun. Threads: the library's, in the wrapped functions.
  */
 #include "workers.h"

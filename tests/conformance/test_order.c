@@ -2,6 +2,9 @@
  * readers do not wait for readers, disjoint bytes do not wait for each other; across lanes, devices, copies and pinned
  * memory.
  *
+ * Promise: A use waits for the last writer, a write for the readers; readers and disjoint bytes never wait for each
+ * other.
+ *
  * Threads: the main one. Locks: none.
  * Always: order is made visible by a long kernel in front of what must wait, and by what is finished before what;
  * never by times.

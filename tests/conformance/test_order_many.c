@@ -1,5 +1,7 @@
 /* test_order_many.c - many unfinished uses of one buffer: submitting never waits for them, results of all of them count, and nobody else is held up.
  *
+ * Promise: Any number of unfinished uses of one buffer is submitted without waiting, and all their results count.
+ *
  * Threads: some cases have more. Locks: none.
  * Always: what is late is behind a long kernel; what has happened is seen by tickets, never by times.
  */

@@ -1,6 +1,8 @@
 /* test_pageable.c - hd_write and hd_read of all sizes: around every edge of chunks and parts, from odd places, by many threads at once, with
  * little pinned memory, with none, with time limits, and beside kernels. While something is wrong: test_pageable_trouble.c.
  *
+ * Promise: hd_write and hd_read move exactly the bytes asked for, for every size, with little pinned memory or none.
+ *
  * Threads: the main one, and those of a case. Locks: none.
  * Always: what was written is what is read, nothing beside it changes, and after any failure everything works as before.
  */

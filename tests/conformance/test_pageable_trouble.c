@@ -1,5 +1,7 @@
 /* test_pageable_trouble.c - hd_write and hd_read while buffers go, while a device is lost, in a child process, and while driver calls fail.
  *
+ * Promise: A read without an error has the right bytes while buffers go, devices are lost and driver calls fail.
+ *
  * Threads: the main one, and those of a case. Locks: none.
  * Always: what is read without an error is what was written, and after any failure everything works as before.
  */

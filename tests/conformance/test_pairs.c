@@ -1,5 +1,8 @@
 /* test_pairs.c - every pair of public calls on one object by two threads, of which one ends the object: refused or done, never undefined.
  *
+ * Promise: Any call that crosses the end of its object is refused or done, never undefined.
+ * Tier: stress.
+ *
  * The list of calls, and of the handles that each is given, is made from the public headers when this is compiled (make_pairs). How a call
  * is made stands in pairs_calls.h: without that for every public function this does not compile. A function that looks as if it ended an object, and
  * is neither in `ends` nor in `no_ends`, fails the first case by name.

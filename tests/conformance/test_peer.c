@@ -1,4 +1,7 @@
-/* test_peer.c - verified peer access: who is found usable, and who is found out and avoided. */
+/* test_peer.c - verified peer access: who is found usable, and who is found out and avoided.
+ *
+ * Promise: A pair of devices uses each other's memory only where a test has shown that the bytes arrive.
+ */
 #include "peers.h"
 
 /* -------------------------------------------------------------------------------------------------- all is well -- */

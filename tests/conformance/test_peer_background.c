@@ -1,6 +1,8 @@
 /* test_peer_background.c - copies between two devices whose pair is being tested: they go through pinned memory until there is a verdict, and
  * by the peers' way then. Kernels wait for it, and hd_close ends it.
  *
+ * Promise: While a pair is tested its copies go through pinned memory, and kernels wait for the verdict.
+ *
  * Which way a copy goes is told by who worked on it: a peer's copy is one device's operation, one through pinned memory is both devices'.
  */
 #include "workers.h"

@@ -1,4 +1,7 @@
-/* test_peer_meanwhile.c - verified peer access: what goes on while pairs are tested, and what changes later. */
+/* test_peer_meanwhile.c - verified peer access: what goes on while pairs are tested, and what changes later.
+ *
+ * Promise: Peer tests hold up no other work, and a later verdict applies to new operations alone.
+ */
 #include "peers.h"
 
 /* --------------------------------------------------------------------------------------------- several at a time -- */

@@ -1,4 +1,7 @@
-/* test_peer_options.c - verified peer access: what the options say, what is remembered, and what goes wrong around it. */
+/* test_peer_options.c - verified peer access: what the options say, what is remembered, and what goes wrong around it.
+ *
+ * Promise: The peer options mean what the manual says, results are reused, and a failing test leaves the pair unused.
+ */
 #include "peers.h"
 
 /* --------------------------------------------------------------------------------------------------- the options -- */

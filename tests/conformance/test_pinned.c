@@ -1,6 +1,8 @@
 /* test_pinned.c - pinned host memory: reuse without pinning again, the limit, memory that work still uses, and what
  * Heddle needs for itself.
  *
+ * Promise: Pinned memory is reused within its limit, and never changed by a next owner while a copy uses it.
+ *
  * Threads: the main one, and those of the storm. Locks: none.
  * Always: memory that a copy still uses is not changed by its next owner, whichever way that one begins.
  */

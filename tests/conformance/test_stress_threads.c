@@ -1,5 +1,8 @@
 /* test_stress_threads.c - many threads submit launches and copies, allocate and free, on all devices at once.
  *
+ * Promise: Eight threads that use all devices at once find every byte as written.
+ * Tier: stress.
+ *
  * Threads: 8, for HEDDLE_STRESS_SECONDS (3). Locks: none of the test's own, so that the library sees all of it at once.
  * Always: each thread knows the content of its own buffers and of its own part of the shared ones (each is one
  * repeated word), and looks at it; what all threads add to is right in the end.

@@ -1,5 +1,8 @@
 /* test_tensor.c - tensors without moving an element: types, making them, and views, in tables and against a model.
  *
+ * Promise: A view addresses exactly the elements that its shape and strides say, or is refused.
+ * Placements: thread.
+ *
  * Threads: the main one. Locks: none.
  */
 #include "tensors.h"

@@ -1,5 +1,7 @@
 /* test_tensor_array.c - hd_tensor_write and hd_tensor_read for any layout and place, and copies of so many bytes that they go in parts.
  *
+ * Promise: hd_tensor_write and hd_tensor_read move every element of any layout, also in parts.
+ *
  * Threads: the main one. Locks: none.
  */
 #include "tensors.h"

@@ -1,6 +1,8 @@
 /* test_tensor_copy.c - hd_tensor_copy between any layouts and places: every element arrives, no other byte changes, order holds, and what is
  * wrong is refused before anything moves.
  *
+ * Promise: hd_tensor_copy moves every element between any two layouts and changes no other byte.
+ *
  * Threads: the main one. Locks: none.
  */
 #include "tensors.h"

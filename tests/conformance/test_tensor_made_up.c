@@ -1,5 +1,8 @@
 /* test_tensor_made_up.c - tensors are values that a program may make up: every public function that takes one, with each field wrong.
  *
+ * Promise: Every function refuses a tensor with a wrong field, names it, and changes nothing.
+ * Placements: thread.
+ *
  * Threads: the main one. Locks: none.
  * Always: what is wrong is refused by a status and a message that names the function and the operand; bytes and results stay as they were.
  */

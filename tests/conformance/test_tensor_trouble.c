@@ -1,6 +1,8 @@
 /* test_tensor_trouble.c - copies of elements when something else goes wrong, or goes on: sources that were never made, driver calls that fail,
  * buffers that are freed, lanes that have failed, many threads.
  *
+ * Promise: A copy of elements that succeeds is right while driver calls fail, buffers go and lanes fail; nothing leaks.
+ *
  * Threads: as many as a case needs; a failed check in one of them ends the program. Locks: none.
  * Always: what succeeds has the right content; what fails says what; nothing is leaked (the address sanitizer looks).
  */

@@ -2,6 +2,8 @@
  * buffers are left alone; what they count for; and several threads with one of them. Failures are in test_unified_trouble.c, the random run in
  * test_unified_model.c.
  *
+ * Promise: Any reader of a unified buffer gets the bytes written last, on the CPU or a GPU.
+ *
  * Threads: the main one, and those of the last case, each with a part of one buffer. Locks: none.
  * Always: whoever asks for bytes gets those that were written last.
  */

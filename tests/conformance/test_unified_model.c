@@ -1,6 +1,8 @@
 /* test_unified_model.c - a random run with buffers that the CPU and the GPU both use, with plain ones and with pinned memory, against
  * plain arrays. HEDDLE_SEED=N: the seed.
  *
+ * Promise: Random use of unified buffers gives the bytes of the same operations on plain arrays.
+ *
  * Threads: a few, each with buffers and lanes of its own. Locks: none.
  * Always: a buffer holds what its array holds, by whatever way it is read.
  */

@@ -1,6 +1,9 @@
 /* test_worker_endurance.c - very many faults and restarts in a row: descriptors, mappings, memory and processes do not pile up, and
  * the last restart is as good as the first.
  *
+ * Promise: A thousand losses and restarts leave no descriptor, mapping, memory or process behind.
+ * Tier: stress.
+ *
  * Threads: one that works on the other device all the time. Locks: none.
  * Always: HEDDLE_FAULT_ROUNDS rounds (1000 on host devices, fewer under a sanitizer; 50 on GPUs), each with work before the fault,
  * in flight during it, and after the restart.

@@ -1,6 +1,9 @@
 /* test_worker_faults.c - a device is lost in every way there is, with work, peer copies and staged copies under way on all
  * devices; the loss is told once, with its cause and what was under way.
  *
+ * Promise: Whatever ends a worker, only its device is lost; the loss is reported once, with its cause.
+ * Tier: full.
+ *
  * Threads: those of traffic.h. Locks: none.
  * Always: only the device that was hit is lost; the others' results are exact, and they miss no ticket; no call hangs.
  */

@@ -1,6 +1,8 @@
 /* test_worker_hostile.c - what a worker process writes over in the memory that it shares with the application costs its device, and
  * nothing else: no hang, no crash, no work that counts as done and was not.
  *
+ * Promise: A worker that overwrites shared memory costs its own device: no hang, no crash, no false success.
+ *
  * The test writes into the application's mapping of that memory, which is the worker's, too. Where the worker must not see it first, it is
  * stopped meanwhile.
  *

@@ -1,5 +1,7 @@
 /* test_worker_keep.c - buffers that keep a copy: hd_alloc_with, hd_buffer_save, and what a restart gives back.
  *
+ * Promise: After a restart a checkpointed buffer has the bytes of its last finished save; any other stays failed.
+ *
  * Threads: the main one, and some that save at the same time. Locks: none.
  * Always: after a restart a buffer has exactly the bytes of the last save that was finished before the loss; one that was
  * never saved, or keeps no copy, stays failed.

@@ -1,6 +1,8 @@
 /* test_worker_lifetime.c - workers end with the application, however that ends, and with nothing else: not with the thread that
  * opened the runtime, not with another runtime or another program.
  *
+ * Promise: Workers end with their application, however that ends, and with nothing else.
+ *
  * Threads: short ones. Locks: none. The applications that die are this program again, in a process of its own, which tells the
  * numbers of its workers over a pipe.
  * Always: within a second of the application's end (more under a sanitizer) its workers are gone.

@@ -1,6 +1,8 @@
 /* test_worker_order.c - what healthy devices still have to do for a dead one keeps its place: nobody waits for the dead, and everybody for
  * the living.
  *
+ * Promise: Waits for a dead device end, and waits for healthy devices stand.
+ *
  * Threads: the main one. Locks: none. Kernels that run until they are told to end hold the healthy device's work back.
  * Always: memory that a healthy device still writes is not overtaken, not given away, and not unmapped.
  */

@@ -1,6 +1,8 @@
 /* test_worker_races.c - a device is lost while something else is half-way: an operation that was checked and waits for room, a copy, a lane
  * that is being given out, a free. What is half-way while a device comes back is in test_worker_returns.c.
  *
+ * Promise: An operation checked before a loss and submitted after it fails.
+ *
  * Threads: the main one, and those of side.h. Locks: none.
  * Always: what was checked before a loss does not count after it.
  */

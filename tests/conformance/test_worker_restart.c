@@ -1,6 +1,8 @@
 /* test_worker_restart.c - hd_device_restart: what works again by itself (lanes, modules, kernels, pinned memory, peers), and what stays
  * failed (tickets, buffers).
  *
+ * Promise: After hd_device_restart lanes, modules, kernels and peers work; tickets and buffers of before stay failed.
+ *
  * Threads: the main one, and some with default lanes. Locks: none.
  * Always: after HD_OK the device works, in every way.
  */

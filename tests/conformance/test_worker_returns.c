@@ -1,6 +1,8 @@
 /* test_worker_returns.c - a device comes back while something else is half-way: a lane that waits for another device, an owner that grows, a
  * module that is being unloaded, questions; and what a restart says of itself.
  *
+ * Promise: A restart restores everything, whatever is half-way on other threads.
+ *
  * Threads: the main one, and those of side.h. Locks: none.
  * Always: a restart that succeeds has restored everything, and what came in between is as if it had come before or after.
  */

@@ -1,6 +1,9 @@
 /* test_worker_scribbles.c - a worker that writes bytes all over the memory that it shares, while it works, costs its device and
  * nothing else.
  *
+ * Promise: A worker that writes at random into the memory it shares costs its own device alone.
+ * Tier: stress.
+ *
  * This program is also the worker: the real one, with one more thread, which writes wherever the worker can.
  *
  * Threads: one; of the worker its own, and that one. Locks: none.

@@ -1,6 +1,8 @@
 /* test_worker_security.c - what the application and its workers hold: no names in /dev/shm, sealed shared memory, descriptors that
  * stay in the process, nothing of the driver in the application, and nothing of the application in the workers.
  *
+ * Promise: Applications and workers share only sealed memory and private descriptors, and leave no names behind.
+ *
  * Threads: one that opens and closes runtimes while others start programs. Locks: none. The programs that are started are this one
  * again: they tell which descriptors they have.
  * Always: read from /proc, of this process and of the workers.

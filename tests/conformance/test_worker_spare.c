@@ -1,6 +1,8 @@
 /* test_worker_spare.c - workers in reserve (option spare_workers): a restart takes one, another one takes its place, and one that is of no use
  * is no failure.
  *
+ * Promise: A restart takes a worker in reserve, which is replaced; a reserve that fails is no failure.
+ *
  * A spare is told by its process: a child that drives no device. Threads: the main one.
  */
 #include "workers.h"

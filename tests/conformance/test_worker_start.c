@@ -1,6 +1,9 @@
 /* test_worker_start.c - starting workers: where the program is found, programs that are no worker, and applications in odd
  * states: closed standard descriptors, an empty environment, blocked signals, few descriptors, a folder that is gone.
  *
+ * Promise: Workers start in applications of any state; where one cannot, hd_open names the program tried and leaves
+ * nothing.
+ *
  * Threads: the main one. Locks: none. The odd applications are this program again, in a process of its own.
  * Always: where a worker cannot start, hd_open says in time which program was tried, and leaves nothing behind.
  */

@@ -1,6 +1,8 @@
 /* test_worker_surroundings.c - what surrounds a program with workers: descriptors that run out for a moment or are few, another working
  * directory, an environment that has changed.
  *
+ * Promise: A passing lack of descriptors, another folder or another environment has no lasting effect.
+ *
  * Threads: the main one. Locks: none.
  * Always: the surroundings are as before when a case ends; nothing that was had for a moment is remembered.
  */

@@ -1,6 +1,8 @@
 /* test_worker_tensor.c - copies of elements when a device is lost before, in the middle, and comes back: what is lost says so, what is not goes
  * on and is right, and nobody hangs.
  *
+ * Promise: Copies of elements on a lost device fail, and those on healthy devices are right.
+ *
  * Threads: the main one. Locks: none.
  */
 #include "tensors.h"

@@ -1,5 +1,7 @@
 /* test_worker_together.c - the workers of all devices start at the same time, and one that fails leaves nothing behind.
  *
+ * Promise: The workers of all devices start at the same time, and one that fails leaves nothing behind.
+ *
  * The worker program is a script in front of the real one, which says that it has started and waits for the others. Threads: the main one.
  */
 #include "workers.h"

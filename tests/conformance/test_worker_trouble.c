@@ -1,6 +1,8 @@
 /* test_worker_trouble.c - restarts that fail, meet each other, are hit by the next loss, or happen while the others work; and how
  * losses are told meanwhile.
  *
+ * Promise: A restart that fails leaves the device lost and can be repeated until it succeeds.
+ *
  * Threads: those of traffic.h, some that restart at the same time, and one that kills workers. Locks: none.
  * Always: after a failure the device stays lost, and the call can be repeated until it says HD_OK.
  */

@@ -1,5 +1,9 @@
 /* test_box.c - boxes: what they are reduced to, what is refused, how they are cut into copies of rows, when source and destination meet. Tables, and
- * random boxes against models of bytes. One thread, no locks. */
+ * random boxes against models of bytes.
+ *
+ * Promise: A box is reduced and cut into copies of exactly its rows; overlap is found, and bad boxes are refused.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include "data/box.h"

@@ -1,6 +1,8 @@
 /* test_copy_pool.c - the pool of copying threads: every item once, whoever and how many they are; workers that are sent away, shared out, cannot
  * be started, and end with the pool; copies past the caches.
  *
+ * Promise: Every item given to the copying threads is done once, however many threads there are.
+ *
  * Threads: the pool's, and those that share work at once. Locks: none. There is no driver: the runtime is what the pool looks at.
  */
 #include "support/check.h"

@@ -1,5 +1,7 @@
 /* test_report.c - figures about memory as text and JSON, the grouping of holders, and pages of other processes that hold anything at all.
  *
+ * Promise: Reports are valid text and JSON, and a damaged page of another process is refused.
+ *
  * One thread, and one that publishes while the main thread reads. Locks: none.
  */
 #include "support/check.h"

@@ -1,4 +1,8 @@
-/* test_route.c - the routes of copies, and the pieces they are cut into, as tables of facts. One thread, no locks. */
+/* test_route.c - the routes of copies, and the pieces they are cut into, as tables of facts.
+ *
+ * Promise: Each pair of places has the route documented, and its parts cover every byte once.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include "data/route.h"

@@ -1,4 +1,8 @@
-/* test_uses.c - use records against a model that keeps a record for every byte. One thread, no locks. */
+/* test_uses.c - use records against a model that keeps a record for every byte.
+ *
+ * Promise: Use records find exactly the dependencies of a model that tracks every byte.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <stdlib.h>

@@ -2,6 +2,8 @@
 # test_examples.sh - the blocks of C in README.md and docs/using.md compile without a warning, and run on host devices without a failing
 # call. A block that includes heddle/kernel.h is kernel source, one with main is a program, one that begins with "static" is a function for
 # the next blocks; the others are fragments, which find in prelude.h what they do not declare. A line of dots stands for code left out.
+#
+# Promise: Every C example in README.md and docs/using.md compiles without a warning and runs.
 set -u
 source=$1
 build=$2

@@ -1,5 +1,8 @@
 /* test_blas.c - libraries for matrix products: cuBLAS, as far as a library that only looks like it can show; which one the option blas takes; and
- * why not. One thread.
+ * why not.
+ *
+ * Promise: The library for products is the one that the option selects, and its failures become statuses.
+ * Threads: one. Locks: none.
  */
 #include "support/check.h"
 

@@ -1,5 +1,8 @@
 /* test_faults.c - the wrapper that fails and delays driver calls: grammar, counts, several users, a sweep without
- * leaks; codes. */
+ * leaks; codes.
+ *
+ * Promise: The wrapper fails and delays exactly the driver calls that its setting names.
+ */
 #include "host_support.h"
 #include <heddle/status.h>
 #include "base/clock.h"

@@ -1,6 +1,8 @@
 /* test_host_containment.c - what kernels and copies of host devices can do wrong: what stays in their device, and what
  * ends the process.
  *
+ * Promise: A faulting kernel ends its host device alone; signals from outside still end the process.
+ *
  * Contained: the faults that a processor reports (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in kernels, copies and fills. Not
  * contained: signals that are sent, abort and exit; a second process, this program started again, shows that these end
  * it at once.

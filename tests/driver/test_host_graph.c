@@ -1,4 +1,7 @@
-/* test_host_graph.c - stream capture and graphs of the host provider: fork and join, replay, order, misuse. */
+/* test_host_graph.c - stream capture and graphs of the host provider: fork and join, replay, order, misuse.
+ *
+ * Promise: Captured graphs of host devices run their nodes in the captured order.
+ */
 #include "host_support.h"
 #include <pthread.h>
 

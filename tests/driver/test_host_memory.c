@@ -1,5 +1,8 @@
 /* test_host_memory.c - memory of the host provider: accounting, mappings, access, pinned memory, export, release with
- * the context. */
+ * the context.
+ *
+ * Promise: Host devices count memory exactly, and mappings grant exactly the access asked for.
+ */
 #include "host_support.h"
 #include <unistd.h>
 

@@ -1,4 +1,7 @@
-/* test_host_misuse.c - wrong calls and device faults on the host provider: the driver's codes, no crash, no leak. */
+/* test_host_misuse.c - wrong calls and device faults on the host provider: the driver's codes, no crash, no leak.
+ *
+ * Promise: Wrong calls on host devices return the driver's codes, without a crash or a leak.
+ */
 #include "host_support.h"
 #include <pthread.h>
 

@@ -1,6 +1,8 @@
 /* test_host_sharing.c - memory of the host provider shared between processes: reserved addresses, exported and imported
  * memory, registered memory.
  *
+ * Promise: Memory that a process exports is the same memory in the process that imports it.
+ *
  * The maker is a second process, this program started again, with a host provider of its own; it does what it is asked
  * over a socket. It ends when its socket does, or after a minute.
  */

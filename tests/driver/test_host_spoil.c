@@ -1,4 +1,7 @@
-/* test_host_spoil.c - peers that do not deliver, on purpose, and the limit of eight peers. */
+/* test_host_spoil.c - peers that do not deliver, on purpose, and the limit of eight peers.
+ *
+ * Promise: Each fault of a link that a setting asks for happens, and only between the devices named.
+ */
 #include "host_support.h"
 
 #define BYTES ((size_t)2 << 20)

@@ -1,5 +1,8 @@
 /* test_host_stream.c - streams and events of the host provider: order, overlap, the NULL stream, kernels, host
- * functions, life. */
+ * functions, life.
+ *
+ * Promise: Work in one stream of a host device runs in order, and events order streams.
+ */
 #include "host_support.h"
 #include <link.h>
 #include <pthread.h>

@@ -1,5 +1,8 @@
 /* test_nvidia_loader.c - the loader of NVIDIA's driver: complete where libcuda is, a clear failure where it is not, and
- * in a forked child. */
+ * in a forked child.
+ *
+ * Promise: The loader finds every entry point of libcuda, or fails with a message.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

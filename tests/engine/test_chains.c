@@ -1,6 +1,8 @@
 /* test_chains.c - launches that are given to the driver together: how many, where chains end, what happens to those that the driver refuses, and that
  * executables stay within their bound and go when nobody needs them.
  *
+ * Promise: Chained launches run in order and once each, end where a ticket is awaited, and stay within their bound.
+ *
  * Threads: the main one, the device's engine. Locks: `gate`, which the engine is held up at inside the driver, so that there is a backlog.
  * Always: what is looked at is what the driver was asked for.
  */

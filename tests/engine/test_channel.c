@@ -1,4 +1,8 @@
-/* test_channel.c - the shared mapping of a device is the same for all who map it. One thread. */
+/* test_channel.c - the shared mapping of a device is the same for all who map it.
+ *
+ * Promise: All mappings of a channel show the same content.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <fcntl.h>

@@ -1,5 +1,7 @@
 /* test_failures.c - a lane's failures are found by position, however many there are, and are never joined over what succeeded: in the log, in the
  * archive, while one becomes the other. Two threads in one case.
+ *
+ * Promise: A lane's failures are found by position, however many, and never cover an operation that succeeded.
  */
 #include "support/check.h"
 

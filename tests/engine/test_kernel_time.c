@@ -1,6 +1,8 @@
 /* test_kernel_time.c - how long kernels take, as seen from an engine that has other lanes to visit: against a device and an engine that are played here.
  *
- * Threads: the main one. Locks: none. Always: clocks are numbers; nothing is timed.
+ * Promise: The estimate of a kernel's time follows the device, whatever else the engine visits.
+ *
+ * Threads: one. Locks: none. Always: clocks are numbers; nothing is timed.
  */
 #include "support/check.h"
 

@@ -1,6 +1,8 @@
 /* test_loss.c - what a loss leaves in a device's channel: a half-written failure record holds nobody up, a lane with nothing
  * unfinished keeps no record, what was unfinished stays lost, and a reactivated lane has waited for nobody. There is no engine: the
  * cases write what one would have written. One case has a second thread, which reads records under the order lock.
+ *
+ * Promise: After a loss unfinished operations stay lost, and half-written records hold up no reader.
  */
 #include "lost_device.h"
 

@@ -1,5 +1,7 @@
 /* test_port.c - the local port over the host provider: facts, memory, sharing it, pinning, modules and kernels.
  *
+ * Promise: The local port does each request with its device's context current.
+ *
  * Threads: the main one, and those that make one table. Locks: none.
  * Always: each driver call is made with the device's context current.
  */

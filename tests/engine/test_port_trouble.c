@@ -1,6 +1,8 @@
 /* test_port_trouble.c - the local port when the driver fails: each call in turn, and what then cannot be undone; and threads that share
  * a port.
  *
+ * Promise: A failed port request leaves nothing behind, and the next request works.
+ *
  * Threads: the main one, and those of the last case. Locks: none.
  * Always: a failed call leaves nothing behind that is not kept in mind, and the next one works.
  */

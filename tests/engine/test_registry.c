@@ -1,4 +1,7 @@
-/* test_registry.c - who visits a runtime holds nobody up that has to do with another one, and hd_close waits for it. Two threads. */
+/* test_registry.c - who visits a runtime holds nobody up that has to do with another one, and hd_close waits for it. Two threads.
+ *
+ * Promise: Visiting a runtime delays no other runtime, and hd_close waits for the visitor.
+ */
 #include "support/check.h"
 
 #include <pthread.h>

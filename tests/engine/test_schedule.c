@@ -1,6 +1,8 @@
 /* test_schedule.c - lanes with little to do come before lanes with much: how many launches of flooding lanes are given to the driver between a launch
  * of another lane and its own turn; and no lane starves.
  *
+ * Promise: A lane with little to do waits for a bounded number of other launches, and no lane starves.
+ *
  * Threads: the main one, the device's engine, one that always waits. Locks: `gate`, which the engine is held up at inside the driver.
  * Always: nothing is timed; what is counted is what the engine does while it is known to be busy.
  */

@@ -1,6 +1,9 @@
 /* test_suspects.c - which operations a loss is told to be due to: those that may have been under way, kernels first, through waits; and what
  * becomes of each unfinished operation's ticket.
  *
+ * Promise: A loss names exactly the operations that may have been under way.
+ * Threads: one. Locks: none.
+ *
  * Always: there is no engine, so the cases say exactly how far each lane was.
  */
 #include "lost_device.h"

@@ -1,6 +1,8 @@
 /* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted: it is done all the same, without anybody who waits
  * for it and so asks the engine again.
  *
+ * Promise: Work submitted while its engine falls asleep is done without a further call.
+ *
  * A processor that keeps a store to itself for long is played here: what a submitter stored into `head` is there when the engine's barrier is over.
  *
  * Threads: the main one, a submitter, the device's engine. Locks: order locks.

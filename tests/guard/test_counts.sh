@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_counts.sh - tools/count-instructions lets through what is within 3 %, and names every row that is not, that is gone, or that is new.
 # Counting itself is a step of .ci/run, for a release build.
+#
+# Promise: The guard of instruction counts reports every row that differs by more than 3 %, is missing or is new.
 set -u
 source=$1
 tool=$source/tools/count-instructions

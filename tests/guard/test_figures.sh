@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_figures.sh - README's figures name the commit and the log that they are from, and hold as long as no hot path has changed since.
 # tools/count-instructions sees in made-up trees where that is not so, and nothing in this one.
+#
+# Promise: Published figures name their commit, and a changed hot path makes them invalid.
 set -u
 source=$1
 tool=$source/tools/count-instructions

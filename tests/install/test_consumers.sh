@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_consumers.sh - what is installed can be used: from C11 through pkg-config, shared and static, and from C and C++17 through
 # CMake; the tool, its manual page and its completion are there and work.
+#
+# Promise: An installed library builds into C and C++ programs with pkg-config and CMake, and the tool works.
 set -eu
 source=$1
 build=$2

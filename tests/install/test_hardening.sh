@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_hardening.sh - what is built and what is installed has the protections that it is meant to have, and the check notices where it has not.
 # Continuous integration does the same with the optimised build.
+#
+# Promise: Everything built and installed has its protections, and the check reports what has not.
 set -u
 source=$1
 build=$2

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_headers.sh - each public header compiles alone, as C99, C11, C++11 and C++17, without a warning.
+#
+# Promise: Each public header compiles alone, in every supported language version, without a warning.
 set -u
 include=$1/include
 work=$(mktemp -d) || exit 1

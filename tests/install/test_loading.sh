@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_loading.sh - the library in programs that load it while they run: beside others that use static thread-local storage, several
 # times, as part of a plugin that is closed while threads have used it, and with a runtime that is still open.
+#
+# Promise: A program can load, use and unload the library while it runs, any number of times.
 set -eu
 source=$1
 build=$2

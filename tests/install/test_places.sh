@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_places.sh - where the library and the tool look for programs and files of their own: where the installation has them, in any prefix,
 # also after it was moved, and from programs with the library inside; and nowhere that somebody else decides.
+#
+# Promise: Library and tool find their programs in the installation, also after a move, and nowhere untrusted.
 set -eu
 source=$1
 build=$2

@@ -1,6 +1,8 @@
 #!/bin/sh
 # test_cc.sh - `heddle cc`: compiles, packs, runs on a host device; says what is wrong; leaves nothing behind.
 # The GPU's part is tested where a clang that can make it is found.
+#
+# Promise: `heddle cc` makes kernel files that run, explains every error, and leaves no temporary file.
 set -u
 source=$1
 build=$2

@@ -1,5 +1,8 @@
 /* test_cpu_run.c - the CPU's block scheduler: barriers, shared memory, atomics, faults, perturbed order, several
- * launches. */
+ * launches.
+ *
+ * Promise: Kernels on the CPU keep barriers, shared memory and atomics under every schedule.
+ */
 #include "support/check.h"
 
 #include <pthread.h>

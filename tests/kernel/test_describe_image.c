@@ -1,4 +1,8 @@
-/* test_describe_image.c - parameters that PTX or a driver tell of a kernel fit into a launch, or the kernel is refused. */
+/* test_describe_image.c - parameters that PTX or a driver tell of a kernel fit into a launch, or the kernel is refused.
+ *
+ * Promise: Kernel parameters found in an image fit into a launch, or the kernel is refused.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <stdlib.h>

@@ -1,5 +1,9 @@
 /* test_kernel_file.c - kernel files: what is written is read back, what is damaged is refused, and nothing is read out
- * of bounds. */
+ * of bounds.
+ *
+ * Promise: A kernel file reads back as written, and a damaged one is refused without a read out of bounds.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <heddle/kernel.h>

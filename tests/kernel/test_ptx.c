@@ -1,4 +1,8 @@
-/* test_ptx.c - the PTX scanner: what compilers write, by-hand text, and damaged text. */
+/* test_ptx.c - the PTX scanner: what compilers write, by-hand text, and damaged text.
+ *
+ * Promise: The PTX scanner finds every kernel's parameters in valid text and refuses damaged text.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include "kernel/file.h"

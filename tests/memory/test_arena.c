@@ -1,5 +1,9 @@
 /* test_arena.c - the arena over a local port to the fake driver: growth and its limits, addresses, every failing
- * call. Peers, moves, threads and restarts have files of their own. */
+ * call. Peers, moves, threads and restarts have files of their own.
+ *
+ * Promise: The arena serves all that fits under its limit, and a failing driver call changes nothing.
+ * Threads: one. Locks: none.
+ */
 #include "arena_tools.h"
 
 #include "memory/addresses.h"

@@ -1,5 +1,9 @@
 /* test_arena_moves.c - physical memory that moves, comes ahead of need and goes back: stitching, the rungs of an
- * allocation, spans of small blocks, and what a failing call leaves behind. */
+ * allocation, spans of small blocks, and what a failing call leaves behind.
+ *
+ * Promise: Idle memory is moved to serve an allocation, live memory stays, and a failing call loses nothing.
+ * Threads: one. Locks: none.
+ */
 #include "arena_tools.h"
 
 #include "memory/arena_internal.h"

@@ -1,4 +1,8 @@
-/* test_arena_peers.c - peers of an arena: they have exactly the mappings that are mapped. */
+/* test_arena_peers.c - peers of an arena: they have exactly the mappings that are mapped.
+ *
+ * Promise: A peer of an arena has exactly the mappings that are mapped.
+ * Threads: one. Locks: none.
+ */
 #include "arena_tools.h"
 
 #include "memory/mappings.h"

@@ -1,4 +1,7 @@
-/* test_arena_threads.c - an arena that many threads use, over the fake driver and the host provider. */
+/* test_arena_threads.c - an arena that many threads use, over the fake driver and the host provider.
+ *
+ * Promise: Threads that share an arena never get overlapping blocks.
+ */
 #include "arena_tools.h"
 
 #include <pthread.h>

@@ -1,5 +1,9 @@
 /* test_blocks.c - the allocator over offsets: directed cases, and a random run against a model. Gaps, and host memory
- * that runs out, have files of their own. */
+ * that runs out, have files of their own.
+ *
+ * Promise: The allocator never gives out bytes twice, and joins what is freed.
+ * Threads: one. Locks: none.
+ */
 #include "blocks_tools.h"
 
 enum { LANES = 6, UNITS = 4096 };

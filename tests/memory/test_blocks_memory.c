@@ -1,4 +1,8 @@
-/* test_blocks_memory.c - the allocator over offsets where host memory runs out. */
+/* test_blocks_memory.c - the allocator over offsets where host memory runs out.
+ *
+ * Promise: An allocator that lacks host memory refuses, and loses no block.
+ * Threads: one. Locks: none.
+ */
 #include "blocks_tools.h"
 
 static void creation_fails_cleanly(void **unused)

@@ -1,5 +1,9 @@
 /* test_classes.c - size classes: every size from 1 byte to 1 MiB has the smallest class that fits, and wastes no
- * more than is promised. */
+ * more than is promised.
+ *
+ * Promise: Every size has the smallest size class that fits, and waste stays within its bound.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <stdbool.h>

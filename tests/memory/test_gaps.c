@@ -1,6 +1,10 @@
 /* test_gaps.c - the allocator over offsets where parts of its range have no memory: directed cases, and a random run
  * against a model that knows of every granule whether there is memory behind it, who has it and who may still be
- * using it. */
+ * using it.
+ *
+ * Promise: The allocator gives out only bytes with memory behind them, and each byte to one owner.
+ * Threads: one. Locks: none.
+ */
 #include "blocks_tools.h"
 
 enum { UNIT = 8, UNITS = 2048, LANES = 5 }; /* memory comes in 8 granules; the range has so many granules */

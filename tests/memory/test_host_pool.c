@@ -1,6 +1,8 @@
 /* test_host_pool.c - blocks of pinned memory: reuse without pinning, the limit, memory that work still uses, lost devices, failures.
  *
- * Threads: the main one. Locks: none.
+ * Promise: Pinned blocks are reused after their work, and pinned bytes never exceed the limit.
+ *
+ * Threads: one. Locks: none.
  * Always: what is pinned never exceeds the limit.
  */
 #include "host_pool_tools.h"

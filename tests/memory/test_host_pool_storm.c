@@ -1,5 +1,8 @@
 /* test_host_pool_storm.c - a random run of many threads with blocks of pinned memory, against a model.
  *
+ * Promise: Under many threads every pinned page has one owner, and the limit holds.
+ * Tier: stress.
+ *
  * Threads: those that take and give, and the main one, which looks at the figures meanwhile. Locks: none.
  * Always: every page has one owner, who was told of the work that still uses it; no byte is pinned above the limit.
  */

@@ -1,5 +1,8 @@
 /* test_pinned.c - pinned host memory through one local port to the fake driver: what comes back, every failure undone, and lost
- * devices. Memory that every port registers is in test_pinned_window.c. */
+ * devices. Memory that every port registers is in test_pinned_window.c.
+ *
+ * Promise: Pinned memory comes back when given back, and every failure is undone.
+ */
 #include "support/check.h"
 
 #include <sys/mman.h>

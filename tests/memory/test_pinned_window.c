@@ -1,5 +1,7 @@
 /* test_pinned_window.c - pinned memory that every device's port registers at the same address: the window, failures of each
  * port, lost devices and restarted ones. The ports are made up and keep books.
+ *
+ * Promise: Pinned memory has one address in every device's port, and a failing port undoes all.
  */
 #include "support/check.h"
 

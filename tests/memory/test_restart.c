@@ -1,5 +1,8 @@
 /* test_restart.c - an arena whose device is lost and comes back: what is forgotten, what is refused, and threads that
- * go on allocating meanwhile. The port is made up: it knows which granules it has mapped, and by which request. */
+ * go on allocating meanwhile. The port is made up: it knows which granules it has mapped, and by which request.
+ *
+ * Promise: An arena forgets its mappings with its device, and serves again after a restart.
+ */
 #include "support/check.h"
 
 #include <pthread.h>

@@ -1,5 +1,7 @@
 /* test_thread_cache.c - the magazines of one thread: what they hold and how much, what comes out, what draining takes, and what is counted.
  *
+ * Promise: A block put into a thread's cache comes out once, for its own size class, and within the bounds.
+ *
  * Threads: one. Locks: none.
  * Always: every item is somewhere, once.
  */

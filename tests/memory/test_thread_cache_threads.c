@@ -1,6 +1,8 @@
 /* test_thread_cache_threads.c - magazines of many threads: what others drain from them, and where it goes when a thread or a runtime ends; and
  * threads with several runtimes.
  *
+ * Promise: Blocks in threads' caches are never lost: other threads can drain them, and a thread's end returns them.
+ *
  * Threads: owners that take and put, others that drain. Locks: the store's.
  * Always: every item is somewhere, once, and what a thread had is back when it has ended.
  */

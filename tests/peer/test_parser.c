@@ -1,4 +1,8 @@
-/* test_parser.c - verdicts from what heddle-probe says and how it ends, also from what it should never say. */
+/* test_parser.c - verdicts from what heddle-probe says and how it ends, also from what it should never say.
+ *
+ * Promise: Any output and any end of heddle-probe gives the documented verdict.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <signal.h>

@@ -1,6 +1,8 @@
 /* test_results.c - result files: what is kept comes back, and nothing that is not exactly that. Several programs at once are in
  * test_results_lock.c.
  *
+ * Promise: A kept result is read back; a result that is damaged, old or writable by others is ignored.
+ *
  * Threads: the main one. Locks: none.
  * Always: what cannot be trusted, or kept, is as if it were not there.
  */

@@ -1,5 +1,7 @@
 /* test_results_lock.c - result files and several at once: results stay whole, one tests at a time, and who comes on is waited for.
  *
+ * Promise: Result files stay whole with several writers, one process tests at a time, and every wait ends.
+ *
  * Threads: those that write, and one that has the lock. Locks: that of the folder.
  * Always: a wait ends, however the other one goes on.
  */

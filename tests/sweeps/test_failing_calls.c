@@ -1,6 +1,9 @@
 /* test_failing_calls.c - the Nth call for memory, a mapping, a descriptor, a thread or a process fails, for every N of a program that uses
  * most of the library; once, or from then on for good.
  *
+ * Promise: Whichever system call fails, the program ends in order, reads are right, and nothing is left over.
+ * Tier: stress.
+ *
  * Threads: the main one starts a process for each N, which runs the scenario. Any thread there, or in its workers, makes the calls
  * (worker/failing.c). Locks: none.
  * Always: each run ends in order. Calls succeed, or fail with a message; bytes that were read are right; nothing is left open, running or

@@ -1,5 +1,8 @@
 /* test_worker_dies.c - a worker dies at its Nth driver call or message, for every N of a program that uses most of the library.
  *
+ * Promise: Wherever a worker dies, it is a loss and nothing else, and a restart brings the device back.
+ * Tier: stress.
+ *
  * Threads: the main one starts a process for each N, which runs the scenario; its workers are tests/sweeps/worker/dying.c. Locks: none.
  * Always: it is a loss and nothing else. Calls succeed or say that a device was lost, bytes that were read are right, the device comes back
  * by hd_device_restart with what was kept, and nothing is left. While hd_open runs, it is hd_open that fails, and the next one works.

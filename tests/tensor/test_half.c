@@ -1,5 +1,9 @@
 /* test_half.c - f16 and bf16 in kernels, the CPU's form: every number there and back, and rounding at, just below and just above every middle
- * between two numbers. */
+ * between two numbers.
+ *
+ * Promise: f16 and bf16 conversions are exact where possible and round to nearest even.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <math.h>

@@ -1,4 +1,8 @@
-/* test_matmul_plan.c - how matrix products are planned, as a table: which call of a library, how many, or the built-in kernel. */
+/* test_matmul_plan.c - how matrix products are planned, as a table: which call of a library, how many, or the built-in kernel.
+ *
+ * Promise: Each product is planned as the calls that the table lists.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include <string.h>

@@ -1,4 +1,8 @@
-/* test_overlap.c - whether elements share bytes: against a look at every byte, for many small tensors. One thread, no locks. */
+/* test_overlap.c - whether elements share bytes: against a look at every byte, for many small tensors.
+ *
+ * Promise: Elements of a tensor are said to share bytes exactly when they do.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include "tensor/layouts.h"

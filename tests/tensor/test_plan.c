@@ -1,6 +1,9 @@
 /* test_plan.c - the planner's choices, as a table: which kernel, how wide, how many blocks; and the parts it is made of.
  *
- * One thread, no locks. That plans do what they should is tested by running them: test_plan_runs.c.
+ * Promise: The planner chooses a valid kernel for every layout, and the listed one for the layouts of the table.
+ * Threads: one. Locks: none.
+ *
+ * That plans do what they should is tested by running them: test_plan_runs.c.
  */
 #include "support/check.h"
 

@@ -1,5 +1,9 @@
 /* test_plan_runs.c - plans for random layouts do what a simple loop does, with the kernels for CPUs and those for GPUs, and touch nothing else;
- * blocks of launches too large to run go where they should. One thread calls; blocks run on several. */
+ * blocks of launches too large to run go where they should. One thread calls; blocks run on several.
+ *
+ * Promise: A plan moves the same elements as a plain loop, and touches nothing else.
+ * Tier: full.
+ */
 #include "support/check.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # test_bench_alloc.sh - `heddle bench alloc` on host devices: a quick run measures every part, verifies, and writes a record that
 # parses; wrong command lines, damaged recordings and files that cannot be written are refused with a message.
+#
+# Promise: `heddle bench alloc` measures and verifies every part, and refuses bad command lines and files.
+# Tier: full.
 set -u
 source=$1
 tool=$2/heddle

@@ -2,6 +2,10 @@
 # test_bench_copy.sh - `heddle bench copy` on host devices: a quick run measures every part, verifies what arrived, and writes a record
 # that parses; parts that need two devices, or peers, are left out with a note where there are none; wrong command lines and files
 # that cannot be written are refused with a message.
+#
+# Promise: `heddle bench copy` measures and verifies every part that the machine has devices for, and refuses bad
+# command lines.
+# Tier: full.
 set -u
 tool=$2/heddle
 [ -x "$tool" ] || exit 77

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # test_bench_start.sh - `heddle bench start` on host devices: every way to begin is sampled, and the record parses; with one device there
 # are no copies; a sample that fails is named, and wrong command lines are refused.
+#
+# Promise: `heddle bench start` samples every way to begin, and names a sample that fails.
+# Tier: full.
 set -u
 tool=$2/heddle
 [ -x "$tool" ] || exit 77

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # test_bench_submit.sh - `heddle bench submit` on host devices: every row is measured on both sides, and the record parses; with one device there
 # are no rows of all devices; parts can be left out, and wrong command lines are refused.
+#
+# Promise: `heddle bench submit` measures every row on both sides, and refuses bad command lines.
+# Tier: full.
 set -u
 tool=$2/heddle
 [ -x "$tool" ] || exit 77

@@ -2,6 +2,9 @@
 # test_bench_tensor.sh - `heddle bench tensor` on host devices: a quick run measures every part, compares every element, and writes a record that
 # parses; so does --variants; sizes are cut where memory is too small; wrong command lines, failing calls and files that cannot be written end
 # with a message. The scripts for PyTorch and CuPy understand their rows.
+#
+# Promise: `heddle bench tensor` measures every part and compares every element; failures end with a message.
+# Tier: full.
 set -u
 source=$1
 tool=$2/heddle

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_compare_results.sh - tools/compare-results names what a new build is slower in, whichever way a figure goes, and nothing else.
+#
+# Promise: The comparison of results names every figure that got slower, and no other.
 set -u
 source=$1
 command -v python3 >/dev/null || {

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_info.sh - `heddle info`: every option in its columns, with where its value came from.
+#
+# Promise: `heddle info` shows every option with its value and the source of that value.
 set -u
 tool=$2/heddle
 [ -x "$tool" ] || {

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_layers.sh - the tree keeps to its layers and exports its API; and the check notices when a tree does not.
+#
+# Promise: The tree keeps to its layers and exports its API alone, and the check reports violations.
 set -u
 source=$1
 build=$2

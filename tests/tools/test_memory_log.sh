@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # test_memory_log.sh - tools/memory-log reads the logs of RMM and PyTorch and its own, writes them back, and refuses the rest.
+#
+# Promise: The logs of RMM, PyTorch and Heddle are read and written without loss; any other file is refused.
+# Tier: full.
 set -u
 source=$1
 command -v python3 >/dev/null || {

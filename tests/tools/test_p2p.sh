@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # test_p2p.sh - `heddle p2p` on host devices: verdicts with all, no and some peers and with a corrupt pair, the exit status, that what the
 # verdicts forbid is not measured directly, the record and nvbandwidth's schema; wrong command lines are refused with a message.
+#
+# Promise: `heddle p2p` reports the verdict of every pair and measures only what the verdicts allow.
+# Tier: full.
 set -u
 tool=$2/heddle
 [ -x "$tool" ] || exit 77

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_scripts.sh - the scripts of the tree at least parse, can be run, and refuse what they do not know.
+#
+# Promise: Every script of the tree parses, can be run, and refuses what it does not support.
 set -u
 cd "$1" || exit 1
 status=0

@@ -1,5 +1,8 @@
 /* test_connection.c - how the remote port behaves when its worker is slow, ends, is disconnected, and is replaced, at every point of a
- * request and with many threads inside. */
+ * request and with many threads inside.
+ *
+ * Promise: A request to a worker that is slow, dead or replaced ends within its limit.
+ */
 #include "connected.h"
 
 #include <malloc.h>

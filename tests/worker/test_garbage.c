@@ -1,5 +1,8 @@
 /* test_garbage.c - what is not in order, sent to both sides: messages of the wrong shape, and a loop of good ones with wrong bytes
- * (the same in every run). Nobody may fault, wait forever or keep a descriptor. */
+ * (the same in every run). Nobody may fault, wait forever or keep a descriptor.
+ *
+ * Promise: Neither side crashes, hangs or keeps a descriptor when it receives garbage.
+ */
 #include "connected.h"
 
 #include <pthread.h>

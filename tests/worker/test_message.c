@@ -1,4 +1,8 @@
-/* test_message.c - the shape of messages: sizes, counts of descriptors, ends of strings, counts inside, and what is none of ours. */
+/* test_message.c - the shape of messages: sizes, counts of descriptors, ends of strings, counts inside, and what is none of ours.
+ *
+ * Promise: A message of a wrong shape is refused.
+ * Threads: one. Locks: none.
+ */
 #include "support/check.h"
 
 #include "worker/message.h"

@@ -1,5 +1,8 @@
 /* test_remote.c - the remote port and hdi_serve together: every request there and back with all that goes with it, from many
- * threads, and into another process. */
+ * threads, and into another process.
+ *
+ * Promise: Every request of the remote port returns what the local port returns.
+ */
 #include "connected.h"
 
 #include <fcntl.h>

@@ -1,5 +1,8 @@
 /* test_wire.c - messages over a socket pair: whole, with descriptors, with deadlines, and what goes wrong. Two threads in some
- * cases. */
+ * cases.
+ *
+ * Promise: A message arrives whole, with its descriptors, or the call fails by its deadline.
+ */
 #include "support/check.h"
 
 #include <errno.h>
