@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all deps release debug demo test install ci format tidy clean
+.PHONY: all deps release debug demo test test-all install ci format tidy clean
 
 all: release
 
@@ -18,9 +18,15 @@ demo: deps
 	@$(MAKE) --no-print-directory release
 	build/release/heddle bench lanes --quick
 
+# The tier `quick`: every behaviour once. Twice as many tests as processors, since most of a test's time is waiting.
 test: deps
 	@$(MAKE) --no-print-directory debug
-	ctest --preset debug -j $(JOBS)
+	ctest --preset debug -L '^quick$$' -j $$((2 * $(JOBS)))
+
+# All tiers: quick, full (the other placements) and stress.
+test-all: deps
+	@$(MAKE) --no-print-directory debug
+	ctest --preset debug -j $$((2 * $(JOBS)))
 
 install:
 	@cmake --preset release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
