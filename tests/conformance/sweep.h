@@ -1,4 +1,4 @@
-/* sweep.h - what the sweeps of failing driver calls share: noting what was wrong in a pass, without saying the same for every N.
+/* sweep.h - what the sweeps of failing driver calls share: what a failed call has to say, and what was wrong in a pass, once for all N.
  *
  * Threads: the main one. Locks: none.
  */
@@ -36,6 +36,35 @@ CONF_UNUSED __attribute__((format(printf, 2, 3))) static void violation(const ch
         }
     }
     fprintf(stderr, "  WRONG, %s: %s\n", settings, text);
+}
+
+#define SWEEP_STATUS(name) (UINT32_C(1) << -HD_ERROR_##name)
+
+/* What a driver call that fails may lead to in any scenario. */
+#define SWEEP_DRIVER_FAILS                                                                                             \
+    (SWEEP_STATUS(MEMORY) | SWEEP_STATUS(HOST_MEMORY) | SWEEP_STATUS(DRIVER) | SWEEP_STATUS(DEVICE_LOST) |             \
+     SWEEP_STATUS(FAILED) | SWEEP_STATUS(SYSTEM) | SWEEP_STATUS(IMAGE) | SWEEP_STATUS(NO_DRIVER) |                     \
+     SWEEP_STATUS(NO_DEVICE) | SWEEP_STATUS(UNSUPPORTED))
+
+/* Counts a failed call. Its status has to be one of `expected`, its message one line that names a call. True for success. */
+CONF_UNUSED static bool sweep_step(const char *settings, int *failures, uint32_t expected, hd_status status,
+                                   const char *call)
+{
+    if (status == HD_OK) {
+        return true;
+    }
+    ++*failures;
+    hd_error error = {.size = sizeof error};
+    hd_last_error(&error);
+    const char *message = hd_message();
+    bool names = strstr(message, "hd_") != NULL || strstr(message, "cu") != NULL ||
+                 (error.operation[0] != '\0' && strstr(message, error.operation) != NULL);
+    bool known = status < 0 && status > -32 && (expected >> -status & 1);
+    if (!known || error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names) {
+        violation(settings, "%s: %s, %d (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
+                  status, hd_status_name(error.status), error.operation, message);
+    }
+    return false;
 }
 
 #endif

@@ -24,29 +24,9 @@ typedef struct outcome {
     int failures;
 } outcome;
 
-/* Counts a failure and looks at what it says. True for success. */
-static bool step(outcome *o, hd_status status, const char *call)
-{
-    if (status == HD_OK) {
-        return true;
-    }
-    o->failures++;
-    hd_error error = {.size = sizeof error};
-    hd_last_error(&error);
-    const char *message = hd_message();
-    bool names = strstr(message, "hd_") != NULL || strstr(message, "cu") != NULL ||
-                 (error.operation[0] != '\0' && strstr(message, error.operation) != NULL);
-    bool expected = status == HD_ERROR_MEMORY || status == HD_ERROR_HOST_MEMORY || status == HD_ERROR_DRIVER ||
-                    status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_FAILED || status == HD_ERROR_LANE_FAILED ||
-                    status == HD_ERROR_SYSTEM || status == HD_ERROR_UNREACHABLE || status == HD_ERROR_UNSUPPORTED ||
-                    status == HD_ERROR_NO_DRIVER || status == HD_ERROR_NO_DEVICE || status == HD_ERROR_IMAGE;
-    if (!expected || error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL || !names) {
-        violation(o->settings, "%s: %s (hd_last_error: %s, operation '%s'): '%s'", call, hd_status_name(status),
-                  hd_status_name(error.status), error.operation, message);
-    }
-    return false;
-}
-#define STEP(call) step(o, (call), #call)
+#define STEP(call)                                                                                                     \
+    sweep_step(o->settings, &o->failures, SWEEP_DRIVER_FAILS | SWEEP_STATUS(LANE_FAILED) | SWEEP_STATUS(UNREACHABLE),  \
+               (call), #call)
 
 /* Fills both ends of a buffer (touching all of it would take most of the time) with a word; whether it will have it. */
 static bool fill(outcome *o, hd_buffer *x, uint32_t word)

@@ -167,26 +167,7 @@ typedef struct outcome {
     int failures;
 } outcome;
 
-static bool step(outcome *o, hd_status status, const char *call)
-{
-    if (status == HD_OK) {
-        return true;
-    }
-    o->failures++;
-    hd_error error = {.size = sizeof error};
-    hd_last_error(&error);
-    const char *message = hd_message();
-    bool expected = status == HD_ERROR_MEMORY || status == HD_ERROR_HOST_MEMORY || status == HD_ERROR_DRIVER ||
-                    status == HD_ERROR_DEVICE_LOST || status == HD_ERROR_FAILED || status == HD_ERROR_SYSTEM ||
-                    status == HD_ERROR_IMAGE || status == HD_ERROR_NO_DRIVER || status == HD_ERROR_NO_DEVICE ||
-                    status == HD_ERROR_UNSUPPORTED;
-    if (!expected || error.status != status || message[0] == '\0' || strchr(message, '\n') != NULL) {
-        violation(o->settings, "%s: %s (hd_last_error: %s): '%s'", call, hd_status_name(status),
-                  hd_status_name(error.status), message);
-    }
-    return false;
-}
-#define STEP(call) step(o, (call), #call)
+#define STEP(call) sweep_step(o->settings, &o->failures, SWEEP_DRIVER_FAILS, (call), #call)
 
 /* Writes, turns around on the device, turns back on another one, reads in part. What was done without a failure has to be right. */
 static void scenario(outcome *o)
