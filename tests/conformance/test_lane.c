@@ -12,6 +12,16 @@
 #include <sys/resource.h>
 #include <stdatomic.h>
 
+/* A runtime with kernels that take long, and a lane that nothing else uses. */
+static hd_runtime *open_with_lane(conf_slow *slow, hd_lane **lane)
+{
+    hd_runtime *runtime = conf_open(NULL);
+    conf_slow_make(slow, runtime, 0);
+    *lane = NULL;
+    CONF_OK(hd_lane_create(runtime, 0, lane));
+    return runtime;
+}
+
 static void facts_of_lanes(void **state)
 {
     (void)state;
@@ -267,11 +277,9 @@ static void there_is_a_limit_of_lanes(void **state)
 static void waits_end_in_time(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
-    conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = NULL;
-    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    hd_lane *lane;
+    hd_runtime *runtime = open_with_lane(&slow, &lane);
     bool seen = false;
     for (double ms = 100; !seen && ms <= 25600; ms *= 2) {
         hd_ticket ticket = {NULL, 0};
@@ -305,11 +313,9 @@ static void waits_end_in_time(void **state)
 static void tickets_are_done_in_order(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
-    conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = NULL;
-    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    hd_lane *lane;
+    hd_runtime *runtime = open_with_lane(&slow, &lane);
     hd_ticket tickets[40];
     for (int i = 0; i < 40; i++) {
         conf_slow_run(&slow, lane, NULL, 0, 1, &tickets[i]);
@@ -535,11 +541,9 @@ static void full_rings_that_depend_on_each_other(void **state)
 static void a_lane_wait_covers_what_was_submitted(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
     conf_slow slow;
-    conf_slow_make(&slow, runtime, 0);
-    hd_lane *lane = NULL;
-    CONF_OK(hd_lane_create(runtime, 0, &lane));
+    hd_lane *lane;
+    hd_runtime *runtime = open_with_lane(&slow, &lane);
     for (int i = 0; i < 20; i++) {
         hd_ticket tickets[4];
         for (int j = 0; j < 4; j++) {

@@ -9,6 +9,14 @@
 
 #define HUGE_SIZE ((uint64_t)1 << 63)
 
+static hd_runtime *open_with_buffer(size_t size, hd_buffer **buffer)
+{
+    hd_runtime *runtime = conf_open(NULL);
+    *buffer = NULL;
+    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), size, buffer));
+    return runtime;
+}
+
 static void types_have_sizes_and_names(void **state)
 {
     (void)state;
@@ -35,9 +43,8 @@ static void types_have_sizes_and_names(void **state)
 static void makes_row_major_tensors(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
-    hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 1000, &b));
+    hd_buffer *b;
+    hd_runtime *runtime = open_with_buffer(1000, &b);
     const uint64_t shape[] = {2, 3, 5};
     hd_tensor t;
     CONF_OK(hd_tensor_make(b, 8, HD_TYPE_F64, 3, shape, &t));
@@ -138,9 +145,8 @@ static void refuses_what_is_no_tensor(void **state)
 static void nothing_wraps(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
-    hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
+    hd_buffer *b;
+    hd_runtime *runtime = open_with_buffer(4096, &b);
     static const struct {
         int dims;
         uint64_t shape[3];
@@ -219,9 +225,8 @@ static void nothing_wraps(void **state)
 static void slices(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
-    hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
+    hd_buffer *b;
+    hd_runtime *runtime = open_with_buffer(4096, &b);
     const uint64_t shape[] = {10, 20};
     hd_tensor t, v;
     CONF_OK(hd_tensor_make(b, 0, HD_TYPE_F32, 2, shape, &t));
@@ -283,9 +288,8 @@ static void slices(void **state)
 static void permutes_and_broadcasts(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
-    hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
+    hd_buffer *b;
+    hd_runtime *runtime = open_with_buffer(4096, &b);
     const uint64_t shape[] = {2, 3, 5};
     hd_tensor t, v;
     CONF_OK(hd_tensor_make(b, 4, HD_TYPE_F32, 3, shape, &t));
@@ -345,9 +349,8 @@ static void permutes_and_broadcasts(void **state)
 static void reshapes(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open(NULL);
-    hd_buffer *b = NULL;
-    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), 4096, &b));
+    hd_buffer *b;
+    hd_runtime *runtime = open_with_buffer(4096, &b);
     static const struct {
         int dims;
         uint64_t shape[4];
