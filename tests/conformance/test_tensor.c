@@ -13,7 +13,7 @@ static hd_runtime *open_with_buffer(size_t size, hd_buffer **buffer)
 {
     hd_runtime *runtime = conf_open(NULL);
     *buffer = NULL;
-    CONF_OK(hd_alloc(hd_default_lane(runtime, 0), size, buffer));
+    CONF_OK(hd_alloc(conf_default_lane(runtime, 0), size, buffer));
     return runtime;
 }
 
