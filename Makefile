@@ -3,6 +3,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
+# ON: heddle-bench, too, behind `heddle bench`
+BENCH ?= OFF
+
 .PHONY: all deps release debug demo test test-all install ci format tidy clean
 
 all: release
@@ -10,12 +13,16 @@ all: release
 deps:
 	@tools/install-deps
 
-release debug:
+release:
+	@cmake --preset $@ -DHEDDLE_BENCH=$(BENCH) >/dev/null
+	@cmake --build --preset $@ -j $(JOBS)
+
+debug:
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j $(JOBS)
 
 demo: deps
-	@$(MAKE) --no-print-directory release
+	@$(MAKE) --no-print-directory release BENCH=ON
 	build/release/heddle bench lanes --quick
 
 # The tier `quick`: every behaviour once. Twice as many tests as processors, since most of a test's time is waiting.
@@ -29,7 +36,7 @@ test-all: deps
 	ctest --preset debug -j $$((2 * $(JOBS)))
 
 install:
-	@cmake --preset release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
+	@cmake --preset release -DHEDDLE_BENCH=$(BENCH) -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	DESTDIR="$(DESTDIR)" cmake --install build/release
 

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 #include "bench/alloc_parts.h"
-#include "bench/machine.h"
-#include "bench/place.h"
+#include "cli/common/machine.h"
+#include "cli/common/place.h"
 
-#ifndef HEDDLE_DATA_FROM_TOOL
-#define HEDDLE_DATA_FROM_TOOL "../share"
+#ifndef HEDDLE_DATA_FROM_BENCH
+#define HEDDLE_DATA_FROM_BENCH "../share"
 #define HEDDLE_DATA_INSTALLED "/usr/local/share"
 #endif
 
@@ -109,7 +109,7 @@ static bool find_logs(alloc_experiment *x, char *error)
         ok = add_log(x, o->replays[i], error);
     }
     if (ok && x->n_logs == 0 &&
-        place_find("bench/logs", HEDDLE_DATA_FROM_TOOL[0] ? HEDDLE_DATA_FROM_TOOL "/heddle/logs" : NULL,
+        place_find("bench/logs", HEDDLE_DATA_FROM_BENCH[0] ? HEDDLE_DATA_FROM_BENCH "/heddle/logs" : NULL,
                    HEDDLE_DATA_INSTALLED "/heddle/logs", folder, sizeof(folder))) {
         ok = add_directory(x, folder, error);
     }

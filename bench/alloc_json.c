@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "bench/alloc_figures.h"
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 
 static void put_side(hdi_json *j, const alloc_case *c, alloc_kind kind)
 {

@@ -24,8 +24,8 @@
 #include <heddle.h>
 #include <stdatomic.h>
 #include "bench/bench.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 #include "driver/driver.h"
 
 enum { ALLOC_LANES_MAX = 64, ALLOC_THREADS_MAX = 16, ALLOC_STEPS_MAX = 128, ALLOC_NOTE = 64 };

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "bench/alloc_figures.h"
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 
 enum { TEXT = REPORT_TEXT };
 

@@ -7,7 +7,7 @@
 #define BENCH_BENCH_H
 
 #include <stdbool.h>
-#include "bench/report.h"
+#include "cli/common/report.h"
 
 enum {
     LANES_ROUNDS_MAX = 100,
@@ -45,7 +45,7 @@ typedef struct bench_options {
 int lanes_run(const bench_options *options);
 extern const char lanes_help[];
 
-/* A worker process's side: its command line is "heddle bench lanes", this word, and `arguments`. */
+/* A worker process's side: its command line is "heddle-bench lanes", this word, and `arguments`. */
 #define LANES_WORKER "--worker"
 int lanes_worker(int count, char *const *arguments);
 
@@ -86,7 +86,7 @@ extern const char start_help[];
 int submit_run(const bench_options *options);
 extern const char submit_help[], submit_parts[];
 
-/* A sample's side, in a process of its own: its command line is "heddle bench start", this word, and `arguments`. */
+/* A sample's side, in a process of its own: its command line is "heddle-bench start", this word, and `arguments`. */
 #define START_SAMPLE "--sample"
 int start_sample(int count, char *const *arguments);
 

@@ -15,8 +15,8 @@
 
 #include <heddle.h>
 #include "bench/bench.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 #include "driver/driver.h"
 
 enum { COPY_ROWS_MAX = 64, COPY_NOTE = 160, COPY_DEVICES = 2 };

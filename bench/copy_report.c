@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include "bench/copy_parts.h"
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 
 enum { GOALS = 7 };
 

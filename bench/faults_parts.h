@@ -16,8 +16,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "bench/bench.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 
 enum {
     FAULTS_DEVICES_MAX = 32,

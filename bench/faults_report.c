@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "bench/faults_parts.h"
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 
 enum { TEXT = REPORT_TEXT, GOALS = 5 };
 

@@ -20,8 +20,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 #include "bench/bench.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 
 enum {
     LANES_M = 320, /* a is m x k, b is k x n, c is m x n */

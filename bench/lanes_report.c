@@ -5,7 +5,7 @@
  */
 #include <string.h>
 #include "bench/lanes_parts.h"
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 
 enum { TEXT = REPORT_TEXT, GOALS = 7 };
 

@@ -108,7 +108,7 @@ static bool spawn_one(lanes_workers *w, int index, char *error)
     char number[16], parent[16];
     snprintf(number, sizeof(number), "%d", index);
     snprintf(parent, sizeof(parent), "%d", (int)getpid());
-    char *arguments[] = {"heddle", "bench", "lanes", LANES_WORKER, number, parent, NULL};
+    char *arguments[] = {"heddle-bench", "lanes", LANES_WORKER, number, parent, NULL};
     posix_spawn_file_actions_t actions;
     int failed = pair[0] < 0 || pair[1] < 0 ? EMFILE : posix_spawn_file_actions_init(&actions);
     if (!failed) {

@@ -73,10 +73,10 @@ static bool take_sample(start_way way, int devices, start_result *out, char *err
         snprintf(error, PLAIN_ERROR, "pipe: %s", strerror(errno));
         return false;
     }
-    char program[] = "heddle", bench[] = "bench", start[] = "start", sample[] = START_SAMPLE, name[16], count[16];
+    char program[] = "heddle-bench", start[] = "start", sample[] = START_SAMPLE, name[16], count[16];
     snprintf(name, sizeof(name), "%s", start_ways[way]);
     snprintf(count, sizeof(count), "%d", devices);
-    char *arguments[] = {program, bench, start, sample, name, count, NULL};
+    char *arguments[] = {program, start, sample, name, count, NULL};
     pid_t pid = 0;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);

@@ -10,8 +10,8 @@
 
 #include <heddle.h>
 #include "bench/bench.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 
 typedef enum start_way {
     START_BARE,    /* a program that opens one device and runs one kernel, by plain driver calls */

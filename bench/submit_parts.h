@@ -13,8 +13,8 @@
 
 #include <heddle.h>
 #include "bench/bench.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 
 enum {
     SUBMIT_BURST = 256,

@@ -19,8 +19,8 @@
 #include <heddle.h>
 #include <heddle/tensor.h>
 #include "bench/kernels/layouts.h"
-#include "bench/plain.h"
-#include "bench/stats.h"
+#include "cli/common/plain.h"
+#include "cli/common/stats.h"
 #include "bench/bench.h"
 #include "driver/driver.h"
 

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "bench/machine.h"
-#include "bench/place.h"
+#include "cli/common/machine.h"
+#include "cli/common/place.h"
 #include "bench/tensor_parts.h"
 
 enum { ARGUMENTS_MAX = TENSOR_ROWS_MAX + TENSOR_PRODUCTS + 4, OUTPUT_MAX = 1 << 16, ROW_TEXT = 160, SKIPPED = 77 };

@@ -5,7 +5,7 @@
  */
 #include <math.h>
 #include <string.h>
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 #include "bench/tensor_parts.h"
 
 enum { TEXT = REPORT_TEXT };

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 #include "bench/tensor_parts.h"
 #include "tensor/plan.h"
 

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <heddle/kernel_file.h>
-#include "bench/output.h"
-#include "bench/place.h"
+#include "cli/common/output.h"
+#include "cli/common/place.h"
 #include "cli/cc_messages.h"
 #include "cli/cli.h"
 #include "cli/process.h"

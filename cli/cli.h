@@ -1,21 +1,14 @@
-/* cli.h - what the files of the `heddle` tool share: the commands, their exit statuses, messages, and progress.
+/* cli.h - the commands of the `heddle` tool.
  *
- * Every command is one file with one function. It gets the command line from its own name on (argv[0] is "info"),
- * understands --help, and returns the exit status. Output goes to stdout, messages and progress to stderr.
+ * A command is one file with one function. It gets the command line from its own name on (argv[0] is "info"),
+ * understands --help, and returns the exit status.
  * Threads: commands run on the program's first thread. Locks: none.
  */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
 #include <stdbool.h>
-#include <stdio.h>
-
-enum {
-    CLI_OK = 0,
-    CLI_FAILED = 1, /* something did not work, or a check found an error */
-    CLI_USAGE = 2,  /* the command line cannot be understood */
-    CLI_CORRUPT = 3 /* `heddle p2p`: bytes do not arrive as they were sent */
-};
+#include "cli/common/command.h"
 
 int cli_info(int argc, char **argv);
 int cli_bench(int argc, char **argv);
@@ -24,37 +17,5 @@ int cli_p2p(int argc, char **argv);
 
 /* `heddle info --memory`: of one process, or, pid 0, of all of this user. The exit status. */
 int cli_memory(int pid, bool json);
-
-/* Prints "heddle COMMAND: MESSAGE" and where help is, to stderr; returns CLI_USAGE. `command` may be "". */
-int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* The value of `--name VALUE` or `--name=VALUE` at argv[*i]; moves *i. NULL: this is another option. "": no value. A value of its own
- * word does not begin with '-', but may be "-" alone. */
-const char *cli_option_value(const char *name, int argc, char **argv, int *i);
-
-/* A whole number from 1 to `most`. */
-bool cli_parse_count(const char *text, int most, int *out);
-
-/* The command line for the record: "heddle", the command, then its words; it names no directories. `words` has CLI_WORDS; how many are
- * used. */
-enum { CLI_WORDS = 32 };
-int cli_record(const char *command, int argc, char **argv, char **words);
-
-/* Flushes stdout; CLI_FAILED with a message when something could not be written (a full disk, a closed pipe). */
-int cli_finish(const char *command, int status);
-
-/* Progress: on a terminal one line that is redrawn in place and erased at the end, in a pipe a plain line per stage. */
-typedef struct cli_progress {
-    FILE *out;
-    bool terminal; /* `out` is one that can redraw a line */
-    bool drawn;    /* a line stands there */
-    char stage[96];
-} cli_progress;
-
-void cli_progress_start(cli_progress *p, FILE *out);
-
-/* `context` is the cli_progress. `done` goes from 0 to 1; `item` ("": none) is what is being done within the stage.
- * Stage NULL ends it. */
-void cli_progress_step(void *context, const char *stage, const char *item, double done);
 
 #endif

@@ -6,7 +6,7 @@
 #include <heddle.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bench/machine.h"
+#include "cli/common/machine.h"
 #include "cli/cli.h"
 
 static int print_help(void)

@@ -4,8 +4,8 @@
  * and status CLI_USAGE before anything is done.
  */
 #include <heddle.h>
-#include <stdarg.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include "cli/cli.h"
 
@@ -34,27 +34,6 @@ static const command *find_command(const char *name)
         }
     }
     return NULL;
-}
-
-int cli_usage(const char *command_name, const char *format, ...)
-{
-    va_list arguments;
-    const char *space = command_name[0] ? " " : "";
-    va_start(arguments, format);
-    fprintf(stderr, "heddle%s%s: ", space, command_name);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\nTry: heddle%s%s --help\n", space, command_name);
-    va_end(arguments);
-    return CLI_USAGE;
-}
-
-int cli_finish(const char *command_name, int status)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout)) {
-        return status;
-    }
-    fprintf(stderr, "heddle%s%s: the output could not be written\n", command_name[0] ? " " : "", command_name);
-    return CLI_FAILED;
 }
 
 static int print_help(void)

@@ -1,9 +1,9 @@
-/* p2p.c - `heddle p2p`: reads the command line and runs bench/p2p.h.
+/* p2p.c - `heddle p2p`: reads the command line and runs cli/p2p/p2p.h.
  *
  * The program's first thread; no locks.
  */
 #include <string.h>
-#include "bench/p2p.h"
+#include "cli/p2p/p2p.h"
 #include "cli/cli.h"
 
 static int print_help(void)

@@ -1,6 +1,7 @@
 # The built-in kernels: each NAME.c for the CPU and the committed NAME.ptx, packed into NAME.hdk and embedded in the
 # library by the object library heddle_builtin. Needs no compiler for GPUs; tools/make-builtin-ptx makes the PTX.
-# The kernels that only the tool has (bench/kernels) are made alike and embedded by the object library heddle_tool_kernels.
+# The kernels that only the tool has (cli/p2p/kernels) are made alike and embedded by the object library heddle_tool_kernels.
+# Those of the benchmarks (bench/kernels) are in heddle_bench_kernels.
 enable_language(ASM)
 set(builtin_source ${PROJECT_SOURCE_DIR}/src/kernel/builtin)
 set(builtin_build ${PROJECT_BINARY_DIR}/builtin)
@@ -66,7 +67,10 @@ endforeach()
 heddle_embed(heddle_builtin ${builtin_source}/embed.S ${builtin_files})
 
 set(tool_kernels)
-foreach(name p2p layouts) # as embed.S has them
-    heddle_kernel_file(${name} ${PROJECT_SOURCE_DIR}/bench/kernels tool_kernels)
-endforeach()
-heddle_embed(heddle_tool_kernels ${PROJECT_SOURCE_DIR}/bench/kernels/embed.S ${tool_kernels})
+heddle_kernel_file(p2p ${PROJECT_SOURCE_DIR}/cli/p2p/kernels tool_kernels)
+heddle_embed(heddle_tool_kernels ${PROJECT_SOURCE_DIR}/cli/p2p/kernels/embed.S ${tool_kernels})
+if(HEDDLE_BENCH)
+    set(bench_kernels)
+    heddle_kernel_file(layouts ${PROJECT_SOURCE_DIR}/bench/kernels bench_kernels)
+    heddle_embed(heddle_bench_kernels ${PROJECT_SOURCE_DIR}/bench/kernels/embed.S ${bench_kernels})
+endif()

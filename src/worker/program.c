@@ -125,6 +125,16 @@ static bool find(search *s)
     return is_at(s, s->own, ".") || is_at(s, s->own, from_here) || is_with_libraries(s) || is_in(s, hdi_programs_place);
 }
 
+bool hdi_program_beside(const char *name, char *out, size_t bytes, char *where, size_t where_bytes)
+{
+    search s = {.name = name, .out = out, .bytes = bytes};
+    if (find(&s)) {
+        return true;
+    }
+    snprintf(where, where_bytes, "%s%s", s.looked[0] ? s.looked : "any folder that is there", s.refused);
+    return false;
+}
+
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes)
 {
@@ -137,10 +147,10 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
         snprintf(out, bytes, "%s", path);
         return HD_OK;
     }
-    search s = {.name = name, .out = out, .bytes = bytes};
-    if (find(&s)) {
+    char where[512];
+    if (hdi_program_beside(name, out, bytes, where, sizeof where)) {
         return HD_OK;
     }
-    return hdi_fail(HD_ERROR_SYSTEM, "hd_open: %s needs the program %s (option %s), which is not in %s%s", need, name,
-                    option, s.looked[0] ? s.looked : "any folder that is there", s.refused);
+    return hdi_fail(HD_ERROR_SYSTEM, "hd_open: %s needs the program %s (option %s), which is not in %s", need, name,
+                    option, where);
 }

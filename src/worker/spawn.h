@@ -22,6 +22,9 @@
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes);
 
+/* The same without an option. False, with the folders that were searched in `where`: no program to be trusted is there. No error is set. */
+bool hdi_program_beside(const char *name, char *out, size_t bytes, char *where, size_t where_bytes);
+
 typedef struct hdi_process {
     pid_t pid; /* 0: none */
     int pidfd; /* -1: none, also on kernels that have no such thing; readable when the process ended */

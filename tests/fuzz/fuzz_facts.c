@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "bench/p2p_facts.h"
+#include "cli/p2p/facts.h"
 
 #define PCI "sys/bus/pci/devices/"
 #define REAL "sys/devices/pci0000:17/"

@@ -14,9 +14,10 @@ debug=--debug
 grep -q 'CMAKE_BUILD_TYPE:STRING=Release' "$build/CMakeCache.txt" && debug=
 failed=0
 
+bench=$([ ! -e "$build/heddle-bench" ] || echo heddle-bench)
 files() { # BIN LIBEXEC LIB
     # shellcheck disable=SC2086
-    "$check" $debug "$3/libheddle.so" "$3/libheddle.a" "$1/heddle" "$2/heddle-worker" "$2/heddle-probe" || failed=1
+    "$check" $debug "$3/libheddle.so" "$3/libheddle.a" "$1/heddle" "$2/heddle-worker" "$2/heddle-probe" ${bench:+"$2/$bench"} || failed=1
 }
 files "$build" "$build" "$build"
 cmake --install "$build" --prefix "$work/prefix" >/dev/null || exit 1

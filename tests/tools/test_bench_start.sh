@@ -6,7 +6,7 @@
 # Tier: full.
 set -u
 tool=$2/heddle
-[ -x "$tool" ] || exit 77
+[ -x "$tool-bench" ] || exit 77
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host

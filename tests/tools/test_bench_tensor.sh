@@ -8,7 +8,7 @@
 set -u
 source=$1
 tool=$2/heddle
-[ -x "$tool" ] || exit 77
+[ -x "$tool-bench" ] || exit 77
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export HEDDLE_DRIVER=host

@@ -10,7 +10,7 @@ build=$2
 
 copy=$(mktemp -d) || exit 1
 trap 'rm -rf "$copy"' EXIT
-mkdir -p "$copy/src/base" "$copy/src/engine" "$copy/cli" "$copy/include/heddle"
+mkdir -p "$copy/src/base" "$copy/src/engine" "$copy/cli/common" "$copy/cli/p2p" "$copy/bench" "$copy/include/heddle"
 echo '/* fine */' >"$copy/src/engine/fine.h"
 
 # expect TEXT FILE LINES: a tree whose FILE holds LINES must be refused with TEXT
@@ -29,6 +29,15 @@ expect 'which is in no layer' src/base/a.c '/* a */
 expect 'does not open with a comment' src/base/a.c 'int a;'
 expect 'the tool includes' cli/a.c '/* a */
 #include "engine/fine.h"'
+expect 'the tool includes' cli/a.c '/* a */
+#include "bench/fine.h"'
+expect 'it may include nothing else of cli/' cli/common/a.c '/* a */
+#include "cli/cli.h"'
+expect 'of the tool it may include cli/common only' bench/a.c '/* a */
+#include "cli/cli.h"'
+for file in cli/common/fine.h cli/p2p/fine.h bench/fine.h; do
+    printf '/* fine */\n#include "engine/fine.h"\n#include "cli/common/other.h"\n' >"$copy/$file"
+done
 expect 'public header includes' include/heddle/a.h '/* a */
 #include "engine/fine.h"'
 expect 'calls getenv' src/base/a.c '/* a */

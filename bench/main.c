@@ -1,0 +1,326 @@
+/* main.c - the program heddle-bench, which `heddle bench` becomes: reads the command line of a benchmark and runs it.
+ *
+ * The program's first thread, which the benchmark's worker processes watch; no locks.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench/bench.h"
+#include "cli/common/command.h"
+#include "cli/common/plain.h"
+
+enum { DEVICES_MOST = 64, SECONDS_MOST = 3600 };
+
+/* What only some benchmarks take. */
+enum { TAKES_DEVICES = 1, TAKES_DEVICE = 2, TAKES_SECONDS = 4, TAKES_REPLAY = 8, TAKES_VARIANTS = 16 };
+
+typedef struct benchmark {
+    const char *name, *command, *summary; /* "lanes", "bench lanes", and what it measures */
+    int (*run)(const bench_options *options);
+    int takes, rounds_most;
+    bool as_it_is;                               /* the driver is not asked for more than a program has */
+    const char *parts;                           /* for --only; NULL: it has none */
+    const char *about, *usage, *options, *notes; /* of its help */
+} benchmark;
+
+static const benchmark benchmarks[] = {
+    {
+        .name = "lanes",
+        .command = "bench lanes",
+        .summary = "every device driven at once: plain driver calls from threads and from processes, and Heddle",
+        .run = lanes_run,
+        .takes = TAKES_DEVICES | TAKES_SECONDS,
+        .rounds_most = LANES_ROUNDS_MAX,
+        .about = lanes_help,
+        .usage = "[--devices N] [--seconds S] [--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --devices N    use the first N devices (default: all)\n"
+                   "  --seconds S    measuring time in all (default: 92 with GPUs, 48 with host devices)\n"
+                   "  --rounds R     rounds (default: 7 with GPUs, at most 3 with host devices)\n"
+                   "  --quick        at most 3 rounds, in a quarter of the time\n",
+        .notes =
+            "Without a GPU the devices are host devices, on which kernels run on the CPU and are slow; the same rows\n"
+            "are measured, with fewer kernels. HEDDLE_DRIVER and HEDDLE_DEVICES are heeded; with HEDDLE_PLACEMENT "
+            "only\n"
+            "that placement is measured, in less time.\n",
+    },
+    {
+        .name = "faults",
+        .command = "bench faults",
+        .summary = "a device that faults in placement process: how soon it works again, and what the others notice",
+        .run = faults_run,
+        .rounds_most = FAULTS_ROUNDS_MAX,
+        .about = faults_help,
+        .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --rounds R     rounds, each with every kind of fault (default: one per device, at least 4)\n"
+                   "  --quick        2 rounds\n",
+        .notes = "Whether goals are reached does not change the exit status. With one device only its fault and its "
+                 "restart are\n"
+                 "measured. HEDDLE_DRIVER and HEDDLE_DEVICES are heeded; the placement is always process.\n",
+    },
+    {
+        .name = "alloc",
+        .command = "bench alloc",
+        .summary = "allocating and freeing memory: Heddle and the driver's own calls, in the same run",
+        .run = alloc_run,
+        .takes = TAKES_DEVICE | TAKES_REPLAY,
+        .rounds_most = ALLOC_ROUNDS_MAX,
+        .parts = alloc_parts,
+        .about = alloc_help,
+        .usage = "[--device N] [--only PART[,PART]...] [--replay FILE]... [--rounds R] [--quick]\n"
+                 "                          [--json [FILE]]\n",
+        .options = "  --device N     the device to use (default: the first one)\n"
+                   "  --only PARTS   only these parts, separated by commas\n"
+                   "  --replay FILE  only replay this recorded program (without --only); may be given again\n"
+                   "  --rounds R     rounds (default: 5 with a GPU, 3 with host devices)\n"
+                   "  --quick        2 rounds, fewer cases, less time for each\n",
+        .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT, HEDDLE_DEVICES and HEDDLE_MEMORY_LIMIT are heeded. Host devices get "
+                 "16 GiB\n"
+                 "of memory each where HEDDLE_HOST_MEMORY does not say how much.\n",
+    },
+    {
+        .name = "copy",
+        .command = "bench copy",
+        .summary = "transfers between the program, devices and devices: Heddle and the driver's own calls",
+        .run = copy_run,
+        .takes = TAKES_SECONDS,
+        .rounds_most = COPY_ROUNDS_MAX,
+        .parts = copy_parts,
+        .about = copy_help,
+        .usage = "[--only PART[,PART]...] [--seconds S] [--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --only PARTS   only these parts, separated by commas\n"
+                   "  --seconds S    measuring time in all (default: by the parts and the kind of device)\n"
+                   "  --rounds R     rounds (default: 9 with GPUs, 5 with host devices)\n"
+                   "  --quick        3 rounds in a quarter of the time; smaller sizes with host devices\n",
+        .notes = "The first two devices are used. HEDDLE_DRIVER, HEDDLE_PLACEMENT, HEDDLE_DEVICES and "
+                 "HEDDLE_COPY_THREADS are\n"
+                 "heeded.\n",
+    },
+    {
+        .name = "tensor",
+        .command = "bench tensor",
+        .summary = "moving tensors between layouts, and products: beside the device copy, plain kernels and cuBLAS",
+        .run = tensor_run,
+        .takes = TAKES_DEVICE | TAKES_VARIANTS,
+        .rounds_most = TENSOR_ROUNDS_MAX,
+        .parts = tensor_parts,
+        .about = tensor_help,
+        .usage = "[--device N] [--only PART[,PART]...] [--rounds R] [--quick] [--variants]\n"
+                 "                           [--json [FILE]]\n",
+        .options = "  --device N     the device to use (default: the first one)\n"
+                   "  --only PARTS   only these parts, separated by commas\n"
+                   "  --rounds R     rounds (default: 7 with a GPU, 3 with host devices)\n"
+                   "  --quick        fewer rounds and rows, less time for each\n"
+                   "  --variants     every kernel that can do the transposes and permutes, in several orders of tiles, "
+                   "and nothing\n"
+                   "                 else: what the planner's choices are made from\n",
+        .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT, HEDDLE_DEVICES and HEDDLE_BLAS are heeded. On host devices, and "
+                 "where memory is\n"
+                 "too small, sizes are cut.\n",
+    },
+    {
+        .name = "start",
+        .command = "bench start",
+        .summary = "until work can begin: hd_open, a restart, the first copy, beside a bare program of the driver",
+        .run = start_run,
+        .as_it_is = true,
+        .rounds_most = START_ROUNDS_MAX,
+        .about = start_help,
+        .usage = "[--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --rounds R     rounds (default: 5 with GPUs, 3 with host devices)\n"
+                   "  --quick        2 rounds\n",
+        .notes = "HEDDLE_DRIVER and HEDDLE_DEVICES are heeded.\n",
+    },
+    {
+        .name = "submit",
+        .command = "bench submit",
+        .summary =
+            "what a submit costs, from one to sixteen threads, and whom it holds up, beside the driver's own calls",
+        .run = submit_run,
+        .rounds_most = SUBMIT_ROUNDS_MAX,
+        .parts = submit_parts,
+        .about = submit_help,
+        .usage = "[--only PART[,PART]...] [--rounds R] [--quick] [--json [FILE]]\n",
+        .options = "  --only PARTS   only these parts, separated by commas\n"
+                   "  --rounds R     rounds (default: 5 with GPUs, 3 with host devices)\n"
+                   "  --quick        2 rounds, less time for each sample\n",
+        .notes =
+            "HEDDLE_DRIVER, HEDDLE_PLACEMENT and HEDDLE_DEVICES are heeded. On host devices, whose kernels run on the "
+            "CPU, the\n"
+            "figures say little.\n",
+    },
+};
+enum { BENCHMARKS = sizeof(benchmarks) / sizeof(benchmarks[0]) };
+
+/* -------------------------------------------------------------------------------------------------------- help -- */
+
+static int print_help(void)
+{
+    for (int i = 0; i < BENCHMARKS; i++) {
+        printf("%s heddle bench %s [OPTION]...\n", i ? "      " : "usage:", benchmarks[i].name);
+    }
+    printf("\nbenchmarks:\n");
+    for (int i = 0; i < BENCHMARKS; i++) {
+        printf("  %-6s  %s\n", benchmarks[i].name, benchmarks[i].summary);
+    }
+    printf("\n`heddle bench lanes --help` and the like say more.\n");
+    return cli_finish("bench", CLI_OK);
+}
+
+static int print_help_of(const benchmark *b)
+{
+    printf("usage: heddle %s %s"
+           "\n"
+           "%s"
+           "\n"
+           "options:\n"
+           "%s"
+           "  --json [FILE]  print JSON instead of the table; with FILE, write it there and print the table\n"
+           "  --help, -h     this text\n"
+           "\n"
+           "%s",
+           b->command, b->usage, b->about, b->options, b->notes);
+    return cli_finish(b->command, CLI_OK);
+}
+
+/* ----------------------------------------------------------------------------------------------------- options -- */
+
+static bool parse_seconds(const char *text, double *out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value) || value <= 0 || value > SECONDS_MOST) {
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+/* --only: every name is that of a part. */
+static bool are_parts(const char *text, const char *parts)
+{
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        if (!report_has_name(parts, at, length)) {
+            return false;
+        }
+        at += length;
+        if (!*at) {
+            return true;
+        }
+    }
+}
+
+/* --device: a number from 0 on. */
+static bool parse_device(const char *text, int *out)
+{
+    *out = 0;
+    return strcmp(text, "0") == 0 || cli_parse_count(text, DEVICES_MOST - 1, out);
+}
+
+/* An option with a value; CLI_OK: taken, -1: it is another option. */
+static int parse_value(const benchmark *b, int argc, char **argv, int *i, bench_options *out)
+{
+    const char *value;
+    if ((value = cli_option_value("--rounds", argc, argv, i))) {
+        if (!cli_parse_count(value, b->rounds_most, &out->rounds)) {
+            return cli_usage(b->command, "--rounds wants a number from 1 to %d, not '%s'", b->rounds_most, value);
+        }
+    } else if ((b->takes & TAKES_DEVICES) && (value = cli_option_value("--devices", argc, argv, i))) {
+        if (!cli_parse_count(value, DEVICES_MOST, &out->devices)) {
+            return cli_usage(b->command, "--devices wants a number from 1 to %d, not '%s'", DEVICES_MOST, value);
+        }
+    } else if ((b->takes & TAKES_DEVICE) && (value = cli_option_value("--device", argc, argv, i))) {
+        if (!parse_device(value, &out->device)) {
+            return cli_usage(b->command, "--device wants a number from 0 to %d, not '%s'", DEVICES_MOST - 1, value);
+        }
+    } else if ((b->takes & TAKES_SECONDS) && (value = cli_option_value("--seconds", argc, argv, i))) {
+        if (!parse_seconds(value, &out->seconds)) {
+            return cli_usage(b->command, "--seconds wants a time up to %d, not '%s'", SECONDS_MOST, value);
+        }
+    } else if ((b->takes & TAKES_REPLAY) && (value = cli_option_value("--replay", argc, argv, i))) {
+        if (!value[0] || out->n_replays == ALLOC_REPLAYS_MAX) {
+            return cli_usage(b->command, "--replay wants a file, %d at most", ALLOC_REPLAYS_MAX);
+        }
+        out->replays[out->n_replays++] = value;
+    } else if (b->parts && (value = cli_option_value("--only", argc, argv, i))) {
+        if (!are_parts(value, b->parts)) {
+            return cli_usage(b->command, "--only wants names of parts, separated by commas, not '%s'; there are: %s",
+                             value, b->parts);
+        }
+        out->only = value;
+    } else if ((value = cli_option_value("--json", argc, argv, i))) {
+        out->run.json_on_output = value[0] == 0 || strcmp(value, "-") == 0;
+        out->run.json_file = out->run.json_on_output ? NULL : value;
+    } else {
+        return -1;
+    }
+    return CLI_OK;
+}
+
+static int parse(const benchmark *b, int argc, char **argv, bench_options *out, bool *help)
+{
+    int status = CLI_OK;
+    for (int i = 1; i < argc && status == CLI_OK && !*help; i++) {
+        const char *argument = argv[i];
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+            *help = true;
+        } else if (strcmp(argument, "--quick") == 0) {
+            out->quick = true;
+        } else if ((b->takes & TAKES_VARIANTS) && strcmp(argument, "--variants") == 0) {
+            out->variants = true;
+        } else if ((status = parse_value(b, argc, argv, &i, out)) < 0) {
+            status = cli_usage(b->command, argument[0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argument);
+        }
+    }
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------------- run -- */
+
+static int run(const benchmark *b, int argc, char **argv)
+{
+    cli_progress progress;
+    bench_options options = {.device = -1,
+                             .run = {.output = stdout, .progress = cli_progress_step, .context = &progress}};
+    bool help = false;
+    int status = parse(b, argc, argv, &options, &help);
+    if (status != CLI_OK || help) {
+        return help ? print_help_of(b) : status;
+    }
+    if (options.n_replays > 0 && !options.only) {
+        options.only = "replay";
+    }
+    if (!b->as_it_is) {
+        plain_begin();
+    }
+    char *words[CLI_WORDS];
+    options.run.command = words;
+    options.run.command_count = cli_record("bench", argc, argv, words);
+    cli_progress_start(&progress, stderr);
+    return cli_finish(b->command, b->run(&options));
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is a failure to write it, which is said */
+    const char *what = argc > 1 ? argv[1] : "";
+    if (argc > 2 && strcmp(what, "lanes") == 0 && strcmp(argv[2], LANES_WORKER) == 0) {
+        return lanes_worker(argc - 3, argv + 3); /* the benchmark starts its worker processes so */
+    }
+    if (argc > 2 && strcmp(what, "start") == 0 && strcmp(argv[2], START_SAMPLE) == 0) {
+        return start_sample(argc - 3, argv + 3); /* likewise */
+    }
+    for (int i = 0; i < BENCHMARKS; i++) {
+        if (strcmp(what, benchmarks[i].name) == 0) {
+            return run(&benchmarks[i], argc - 1, argv + 1);
+        }
+    }
+    if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) {
+        return print_help();
+    }
+    if (argc < 2) {
+        return cli_usage("bench", "the name of a benchmark is missing");
+    }
+    return cli_usage("bench", what[0] == '-' ? "unknown option '%s'" : "unknown benchmark '%s'", what);
+}

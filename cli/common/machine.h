@@ -1,0 +1,42 @@
+/* machine.h - facts about the machine, for `heddle info` and for the record that goes with every measurement.
+ *
+ * Any thread; no locks. Facts that the system does not give are 0 or ""; nothing here fails. Nothing that identifies
+ * the machine's owner is read: no host name, no user, no paths.
+ */
+#ifndef CLI_COMMON_MACHINE_H
+#define CLI_COMMON_MACHINE_H
+
+#include <heddle.h>
+#include <stdio.h>
+#include "base/json.h"
+
+typedef struct machine_facts {
+    char cpu[128];  /* model name */
+    int processors; /* that this process may use */
+    uint64_t memory_bytes;
+    int numa_nodes;
+    char system[256]; /* "Linux 6.1.0 x86_64" */
+} machine_facts;
+
+void machine_read(machine_facts *out);
+
+/* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
+void machine_uuid_text(const uint8_t uuid[16], char out[48]);
+
+/* "13.0" for 13000 */
+void machine_driver_version_text(int version, char out[24]);
+
+/* "2026-01-31T12:00:00Z", from seconds since 1970 */
+void machine_date_text(double seconds, char out[32]);
+
+/* Each writes one object as the value of the key just written: the facts; driver, placement and devices. */
+void machine_json(hdi_json *j);
+void machine_runtime_json(hdi_json *j, hd_runtime *runtime);
+
+/* An array with all options: in force in the runtime, or the defaults for NULL. */
+void machine_options_json(hdi_json *j, const hd_runtime *runtime);
+
+/* The whole of `heddle info --json`. `runtime` NULL: it could not be opened, and `failure` says why. */
+void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
+
+#endif

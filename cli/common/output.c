@@ -1,0 +1,58 @@
+/* output.c - writing the tool's result files. See output.h. */
+#include "cli/common/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/file.h"
+
+bool output_may(const char *path)
+{
+    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (descriptor >= 0) {
+        close(descriptor);
+        return unlink(path) == 0;
+    }
+    return errno == EEXIST && access(path, W_OK) == 0;
+}
+
+/* Into what is there. */
+static bool write_into(const char *path, const char *from, size_t bytes)
+{
+    int descriptor = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    bool ok = descriptor >= 0;
+    while (ok && bytes > 0) {
+        ssize_t n = write(descriptor, from, bytes);
+        ok = n > 0 || (n < 0 && errno == EINTR);
+        from += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    int code = errno;
+    if (descriptor >= 0 && close(descriptor) != 0 && ok) {
+        ok = false;
+        code = errno;
+    }
+    errno = code;
+    return ok;
+}
+
+bool output_write(const char *path, const void *content, size_t bytes)
+{
+    struct stat there;
+    char real[PATH_MAX];
+    bool exists = stat(path, &there) == 0;
+    if (exists && !S_ISREG(there.st_mode)) {
+        return write_into(path, content, bytes);
+    }
+    mode_t mask = umask(0);
+    umask(mask);
+    const char *target = exists && realpath(path, real) ? real : path; /* a link stays one */
+    if (hdi_file_replace(target, content, bytes, exists ? there.st_mode & 0777 : 0666 & ~mask)) {
+        return true;
+    }
+    bool folder_is_closed = errno == EACCES || errno == EPERM || errno == EROFS;
+    return exists && folder_is_closed && write_into(path, content, bytes);
+}

@@ -1,0 +1,18 @@
+/* output.h - writing the tool's result files: as a whole, or not at all.
+ *
+ * The tool's first thread; no locks.
+ */
+#ifndef CLI_COMMON_OUTPUT_H
+#define CLI_COMMON_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether such a file can be written; leaves nothing behind. False with errno. */
+bool output_may(const char *path);
+
+/* Replaces a file, or writes into what is none, such as /dev/stdout. False with errno: a file is as it was, unless only it itself, and not its
+ * folder, can be written. */
+bool output_write(const char *path, const void *content, size_t bytes);
+
+#endif

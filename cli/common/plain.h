@@ -1,0 +1,137 @@
+/* plain.h - the plain driver calls that benchmarks compare Heddle with, done as well as one can do them.
+ *
+ * Best practice is: the context made current once per thread, a non-blocking stream of one's own, modules loaded up
+ * front, events without timing, argument arrays made once outside the loop. Nothing here goes through a Heddle
+ * runtime; the entry points come from hd_driver_entry, or from the provider's table (hdi_driver) where a benchmark
+ * needs more of them, so they are exactly the ones that Heddle's engines call.
+ * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time. Locks: none.
+ * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ */
+#ifndef CLI_COMMON_PLAIN_H
+#define CLI_COMMON_PLAIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "driver/driver.h"
+
+enum { PLAIN_ERROR = 512 };
+
+/* X(name, parameters) */
+#define PLAIN_ENTRY_MAP(X)                                                                                             \
+    X(cuInit, (unsigned flags))                                                                                        \
+    X(cuGetErrorName, (hdcu_result error, const char **name))                                                          \
+    X(cuDeviceGetCount, (int *count))                                                                                  \
+    X(cuDeviceGet, (hdcu_device * device, int ordinal))                                                                \
+    X(cuDeviceGetUuid, (hdcu_uuid * uuid, hdcu_device device))                                                         \
+    X(cuDevicePrimaryCtxRetain, (hdcu_context * context, hdcu_device device))                                          \
+    X(cuDevicePrimaryCtxRelease, (hdcu_device device))                                                                 \
+    X(cuCtxSetCurrent, (hdcu_context context))                                                                         \
+    X(cuMemAlloc, (hdcu_deviceptr * pointer, size_t bytes))                                                            \
+    X(cuMemFree, (hdcu_deviceptr pointer))                                                                             \
+    X(cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags))                                                  \
+    X(cuMemFreeHost, (void *pointer))                                                                                  \
+    X(cuMemcpyHtoD, (hdcu_deviceptr dst, const void *src, size_t bytes))                                               \
+    X(cuMemcpyDtoH, (void *dst, hdcu_deviceptr src, size_t bytes))                                                     \
+    X(cuMemsetD32Async, (hdcu_deviceptr dst, unsigned value, size_t count, hdcu_stream stream))                        \
+    X(cuStreamCreate, (hdcu_stream * stream, unsigned flags))                                                          \
+    X(cuStreamDestroy, (hdcu_stream stream))                                                                           \
+    X(cuStreamSynchronize, (hdcu_stream stream))                                                                       \
+    X(cuEventCreate, (hdcu_event * event, unsigned flags))                                                             \
+    X(cuEventDestroy, (hdcu_event event))                                                                              \
+    X(cuEventRecord, (hdcu_event event, hdcu_stream stream))                                                           \
+    X(cuEventSynchronize, (hdcu_event event))                                                                          \
+    X(cuModuleLoadDataEx, (hdcu_module * module, const void *image, unsigned count, int *options, void **values))      \
+    X(cuModuleUnload, (hdcu_module module))                                                                            \
+    X(cuModuleGetFunction, (hdcu_function * function, hdcu_module module, const char *name))                           \
+    X(cuLaunchKernel,                                                                                                  \
+      (hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
+       unsigned block_z, unsigned shared_bytes, hdcu_stream stream, void **parameters, void **extra))
+
+typedef struct plain_driver {
+    char provider[16]; /* "nvidia" or "host" */
+#define PLAIN_MEMBER(name, parameters) hdcu_result(*name) parameters;
+    PLAIN_ENTRY_MAP(PLAIN_MEMBER)
+#undef PLAIN_MEMBER
+} plain_driver;
+
+/* For the beginning of a benchmark, before the driver is started: as many hardware queues as the driver has, for the plain side and Heddle alike (driver/driver.h). */
+void plain_begin(void);
+
+/* Finds the entry points of a provider and calls cuInit. */
+bool plain_open(const char *provider, plain_driver *out, char *error);
+
+/* False, with "ENTRY: CODE_NAME (NUMBER)" in `error`, unless the result is success. */
+bool plain_check(const plain_driver *d, hdcu_result result, const char *entry, char *error);
+#define PLAIN_TRY(d, error, entry, arguments) plain_check(d, (d)->entry arguments, #entry, error)
+
+/* A call through the provider's own table that must succeed: false, with "ENTRY: CODE_NAME (NUMBER)" in `error`, when it does not. */
+bool plain_try(hdcu_result result, const char *entry, char *error);
+#define DRIVER_TRY(d, error, entry, arguments) plain_try((d)->entry arguments, #entry, error)
+
+/* The provider's table in this process, initialised. Settings: those of the runtime, which matter where Heddle's engines are elsewhere. */
+bool plain_provider(bool on_host, const char *settings, const hdi_driver **out, char *error);
+
+/* The driver's number of the device with this UUID. */
+bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
+
+/* The same of the plain table. */
+bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
+
+/* The number of the only device to open: the one asked for, or for -1 the first one that HEDDLE_DEVICES allows. */
+int plain_device_number(int asked);
+
+/* An image that holds Heddle's built-in kernels, for Heddle (a kernel file) and in the form that the provider's
+ * cuModuleLoadDataEx takes. Both live as long as the process. */
+typedef struct plain_image {
+    const void *file; /* for hd_module_load */
+    size_t file_bytes;
+    const void *driver; /* for cuModuleLoadDataEx */
+    size_t driver_bytes;
+} plain_image;
+
+bool plain_builtin(const char *provider, plain_image *out, char *error);
+
+/* The same of any kernel file that stays; `what` is what messages call it. */
+bool plain_kernels(const char *provider, const void *file, size_t bytes, const char *what, plain_image *out,
+                   char *error);
+
+/* One device, ready to run the matrix product c[m x n] = a[m x k] b[k x n] and a fill of one word. */
+typedef struct plain_device {
+    hdcu_device ordinal;
+    hdcu_context context;
+    hdcu_stream stream;
+    hdcu_event event[2];
+    hdcu_module module;
+    hdcu_function matmul, fill;
+    hdcu_deviceptr a, b, c, word;
+    uint32_t m, n, k;
+    uint64_t fill_count;
+    uint32_t fill_value;
+    void *matmul_parameters[6], *fill_parameters[3];
+} plain_device;
+
+/* Finds the device by its UUID and prepares it, with a and b copied there. The context is the device's primary one.
+ * The structure must not be moved afterwards. On failure what was made is released. */
+bool plain_device_open(const plain_driver *d, const uint8_t uuid[16], const plain_image *image, uint32_t m, uint32_t n,
+                       uint32_t k, const float *a, const float *b, plain_device *out, char *error);
+void plain_device_close(const plain_driver *d, plain_device *p); /* zeroed: ignored */
+
+static inline hdcu_result plain_launch_matmul(const plain_driver *d, plain_device *p)
+{
+    return d->cuLaunchKernel(p->matmul, (p->n + 31) / 32, (p->m + 31) / 32, 1, 32, 32, 1, 0, p->stream,
+                             p->matmul_parameters, NULL);
+}
+
+static inline hdcu_result plain_launch_fill(const plain_driver *d, plain_device *p)
+{
+    return d->cuLaunchKernel(p->fill, 1, 1, 1, 32, 1, 1, 0, p->stream, p->fill_parameters, NULL);
+}
+
+/* Overwrites c with the pattern 0xffffffff (a NaN), and waits. The device's context must be current. */
+bool plain_poison(const plain_driver *d, plain_device *p, char *error);
+
+/* Copies c to the host. The device's context must be current. */
+bool plain_result(const plain_driver *d, plain_device *p, float *c, char *error);
+
+#endif

@@ -1,0 +1,290 @@
+/* report.c - progress, texts, goals and JSON that the benchmarks share (report.h).
+ *
+ * The conductor's thread; no locks. What always holds: a goal whose figure could not be measured is neither reached
+ * nor missed.
+ */
+#include "cli/common/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/text.h"
+#include "cli/common/machine.h"
+#include "cli/common/output.h"
+#include "cli/common/plain.h"
+
+void report_progress(const report_run *run, const char *stage, const char *item, double done)
+{
+    if (run->progress) {
+        run->progress(run->context, stage, item, done);
+    }
+}
+
+bool report_check(hd_status status, const char *what, char *error)
+{
+    if (status == HD_OK) {
+        return true;
+    }
+    const char *message = hd_message();
+    bool named = strncmp(message, what, strlen(what)) == 0;
+    snprintf(error, PLAIN_ERROR, "%s%s%.400s", named ? "" : what, named ? "" : ": ", message);
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------ files -- */
+
+static bool refused(const char *path, char *error)
+{
+    snprintf(error, PLAIN_ERROR, "%.400s cannot be written: %s", path, strerror(errno));
+    return false;
+}
+
+bool report_try_json(const report_run *run, char *error)
+{
+    return !run->json_file || output_may(run->json_file) || refused(run->json_file, error);
+}
+
+bool report_write_file(const char *path, report_printer printer, const void *results, char *error)
+{
+    hdi_text text;
+    char *content = NULL;
+    size_t bytes = 0;
+    FILE *file = hdi_text_open(&text);
+    if (file) {
+        printer(results, file);
+    }
+    if (!hdi_text_close(&text, &content, &bytes)) {
+        snprintf(error, PLAIN_ERROR, "%.400s cannot be written: out of memory", path);
+        return false;
+    }
+    bool written = output_write(path, content, bytes) || refused(path, error);
+    free(content);
+    return written;
+}
+
+bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error)
+{
+    (run->json_on_output ? json : table)(results, run->output);
+    bool ok = fflush(run->output) == 0 && !ferror(run->output);
+    if (!ok) {
+        snprintf(error, PLAIN_ERROR, "the results could not be written");
+    }
+    return (!run->json_file || report_write_file(run->json_file, json, results, error)) && ok;
+}
+
+/* -------------------------------------------------------------------------------------------------- benchmarks -- */
+
+int report_conduct(const report_benchmark *benchmark, void *experiment, const report_run *run)
+{
+    char error[PLAIN_ERROR] = "out of memory";
+    report_record *record = experiment;
+    bool ok = false;
+    if (record) {
+        *record = (report_record){.run = run, .started = report_wall_clock()};
+        ok = report_try_json(run, error) && benchmark->measure(experiment, error);
+        record->took_s = report_wall_clock() - record->started;
+        report_progress(run, NULL, "", 1);
+        ok = ok && report_write(run, benchmark->table, benchmark->json, experiment, error);
+        benchmark->close(experiment);
+        free(experiment);
+    }
+    if (!ok) {
+        fprintf(stderr, "heddle %s: %s\n", benchmark->command, error);
+    }
+    return ok ? 0 : 1;
+}
+
+bool report_has_name(const char *list, const char *name, size_t length)
+{
+    for (const char *at = list; *at; at += strspn(at, ",")) {
+        size_t here = strcspn(at, ",");
+        if (here == length && memcmp(at, name, length) == 0) {
+            return true;
+        }
+        at += here;
+    }
+    return false;
+}
+
+bool report_is_wanted(const char *only, const char *part)
+{
+    return !only || report_has_name(only, part, strlen(part));
+}
+
+double report_wall_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+const char *report_duration(double ns, char out[REPORT_TEXT])
+{
+    double value = ns < 1e3 ? ns : ns < 1e6 ? ns / 1e3 : ns < 1e9 ? ns / 1e6 : ns / 1e9;
+    const char *unit = ns < 1e3 ? "ns" : ns < 1e6 ? "us" : ns < 1e9 ? "ms" : "s";
+    snprintf(out, REPORT_TEXT, "%.*f %s", ns < 1e3 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0, value, unit);
+    return out;
+}
+
+/* ------------------------------------------------------------------------------------------------------ goals -- */
+
+static bool goal_reached(const report_goal *g)
+{
+    return g->at_least ? g->value >= g->limit : g->value <= g->limit;
+}
+
+static void value_text(const report_goal *g, double value, int digits, char out[REPORT_TEXT])
+{
+    /* Counts; a ratio is not, though its limit is a whole number. */
+    bool whole = !isnan(g->value) && g->limit == (double)(int64_t)g->limit && g->value == (double)(int64_t)g->value &&
+                 !g->at_least;
+    if (isnan(value)) { /* not measured */
+        snprintf(out, REPORT_TEXT, "-");
+    } else if (g->unit[0]) {
+        report_duration(value, out);
+    } else {
+        snprintf(out, REPORT_TEXT, "%.*f", whole ? 0 : digits, value);
+    }
+}
+
+void report_print_goals(const report_goal *goals, int count, const char *of, bool apply, FILE *out)
+{
+    fprintf(out, apply ? "goals%s\n" : "figures that have goals on GPUs%s\n", of);
+    for (int i = 0; i < count; i++) {
+        const report_goal *g = &goals[i];
+        char value[REPORT_TEXT], limit[REPORT_TEXT];
+        if (isnan(g->value) && !apply) {
+            continue;
+        }
+        value_text(g, g->value, 3, value);
+        value_text(g, g->limit, 2, limit);
+        const char *verdict = isnan(g->value) ? "not measured" : goal_reached(g) ? "reached" : "not reached";
+        fprintf(out, apply ? "  %-12s %-58s %9s  (%s %s)\n" : "  %.0s%-58s %9s\n", verdict, g->text, value,
+                g->at_least ? "at least" : "at most", limit);
+    }
+}
+
+void report_put_goals(hdi_json *j, const report_goal *goals, int count, bool apply)
+{
+    hdi_json_key(j, "goals");
+    hdi_json_array(j);
+    for (int i = 0; i < count; i++) {
+        hdi_json_object(j);
+        report_put_string(j, "id", goals[i].id);
+        report_put_string(j, "text", goals[i].text);
+        report_put_string(j, "relation", goals[i].at_least ? ">=" : "<=");
+        report_put_number(j, "limit", goals[i].limit);
+        report_put_number(j, "value", goals[i].value);
+        report_put_string(j, "unit", goals[i].unit);
+        if (!isnan(goals[i].value)) {
+            report_put_bool(j, "reached", goal_reached(&goals[i]));
+        }
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+    report_put_bool(j, "goals_apply", apply);
+}
+
+/* ------------------------------------------------------------------------------------------------------- JSON -- */
+
+void report_put_string(hdi_json *j, const char *key, const char *value)
+{
+    hdi_json_key(j, key);
+    hdi_json_string(j, value);
+}
+
+void report_put_integer(hdi_json *j, const char *key, uint64_t value)
+{
+    hdi_json_key(j, key);
+    hdi_json_integer(j, (int64_t)value);
+}
+
+void report_put_number(hdi_json *j, const char *key, double value)
+{
+    hdi_json_key(j, key);
+    hdi_json_number(j, value);
+}
+
+void report_put_bool(hdi_json *j, const char *key, bool value)
+{
+    hdi_json_key(j, key);
+    hdi_json_bool(j, value);
+}
+
+void report_put_spread_begin(hdi_json *j, const char *key, stats_spread s)
+{
+    hdi_json_key(j, key);
+    hdi_json_object(j);
+    report_put_number(j, "median", s.median);
+    report_put_number(j, "min", s.min);
+    report_put_number(j, "max", s.max);
+}
+
+void report_put_spread(hdi_json *j, const char *key, stats_spread s)
+{
+    report_put_spread_begin(j, key, s);
+    hdi_json_object_end(j);
+}
+
+void report_put_values(hdi_json *j, const char *key, const double *values, int n)
+{
+    report_put_spread_begin(j, key, stats_spread_of(values, n));
+    hdi_json_key(j, "rounds");
+    hdi_json_array(j);
+    for (int i = 0; i < n; i++) {
+        hdi_json_number(j, values[i]);
+    }
+    hdi_json_array_end(j);
+    hdi_json_object_end(j);
+}
+
+void report_put_calls(hdi_json *j, const char *key, stats_calls c)
+{
+    hdi_json_key(j, key);
+    hdi_json_object(j);
+    report_put_integer(j, "calls", c.count);
+    report_put_number(j, "median_ns", c.median_ns);
+    report_put_number(j, "p99_ns", c.p99_ns);
+    report_put_number(j, "max_ns", c.max_ns);
+    hdi_json_object_end(j);
+}
+
+void report_begin(hdi_json *j, FILE *out, const char *benchmark, const report_record *record, hd_runtime *runtime)
+{
+    const report_run *run = record->run;
+    char date[32];
+    machine_date_text(record->started, date);
+    hdi_json_begin(j, out);
+    hdi_json_object(j);
+    report_put_string(j, "benchmark", benchmark);
+    report_put_string(j, "heddle", hd_version());
+    report_put_string(j, "date", date);
+    report_put_number(j, "took_s", record->took_s);
+    hdi_json_key(j, "command");
+    hdi_json_array(j);
+    for (int i = 0; i < run->command_count; i++) {
+        hdi_json_string(j, run->command[i]);
+    }
+    hdi_json_array_end(j);
+    hdi_json_key(j, "machine");
+    machine_json(j);
+    hdi_json_key(j, "runtime");
+    machine_runtime_json(j, runtime);
+    hdi_json_key(j, "options");
+    machine_options_json(j, runtime);
+}
+
+void report_end(hdi_json *j)
+{
+    hdi_json_object_end(j);
+    hdi_json_end(j);
+}
+
+void report_put_clock(hdi_json *j)
+{
+    report_put_string(j, "clock", stats_the_clock.tsc ? "tsc" : "monotonic");
+    report_put_number(j, "clock_ns_per_tick", stats_the_clock.ns_per_tick);
+    report_put_number(j, "clock_empty_pair_ns", stats_the_clock.empty_ns);
+}

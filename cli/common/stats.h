@@ -1,0 +1,107 @@
+/* stats.h - measuring and summing up: a tick counter for single calls, a histogram of fixed size, medians.
+ *
+ * Ticks are the processor's time-stamp counter where it is invariant (x86-64), else nanoseconds of CLOCK_MONOTONIC. A
+ * pair of readings has a cost of its own; stats_clock_start measures it, and who reports a duration subtracts it.
+ * Threads: stats_clock_start once, before any other thread measures; afterwards everything is read-only. A histogram
+ * belongs to one thread at a time and needs no initialisation but zeroes, so it may live in shared memory. Locks:
+ * none.
+ */
+#ifndef CLI_COMMON_STATS_H
+#define CLI_COMMON_STATS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+typedef struct stats_clock {
+    bool tsc; /* ticks are the time-stamp counter's */
+    double ns_per_tick;
+    double empty_ns; /* median cost of an empty pair of readings */
+} stats_clock;
+
+extern stats_clock stats_the_clock;
+
+/* Decides what a tick is, calibrates it for about 50 ms, and measures an empty pair. */
+void stats_clock_start(void);
+
+static inline uint64_t stats_monotonic(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The fences keep what is measured between the two readings. */
+static inline uint64_t stats_tick_begin(void)
+{
+#if defined(__x86_64__)
+    if (stats_the_clock.tsc) {
+        _mm_lfence();
+        uint64_t ticks = __rdtsc();
+        _mm_lfence();
+        return ticks;
+    }
+#endif
+    return stats_monotonic();
+}
+
+static inline uint64_t stats_tick_end(void)
+{
+#if defined(__x86_64__)
+    if (stats_the_clock.tsc) {
+        unsigned processor;
+        uint64_t ticks = __rdtscp(&processor);
+        _mm_lfence();
+        return ticks;
+    }
+#endif
+    return stats_monotonic();
+}
+
+/* A log-linear histogram of tick counts: exact below 128, then 64 steps for every doubling (within 1.6 %). */
+enum { STATS_STEP_BITS = 6, STATS_OCTAVES = 42, STATS_BUCKETS = (STATS_OCTAVES + 1) << STATS_STEP_BITS };
+
+typedef struct stats_histogram {
+    uint64_t count;
+    uint64_t max;
+    uint64_t buckets[STATS_BUCKETS];
+} stats_histogram;
+
+static inline void stats_record(stats_histogram *h, uint64_t ticks)
+{
+    unsigned index = (unsigned)ticks;
+    if (ticks >= (2u << STATS_STEP_BITS)) {
+        unsigned shift = 63u - STATS_STEP_BITS - (unsigned)__builtin_clzll(ticks);
+        index = shift < STATS_OCTAVES ? (shift << STATS_STEP_BITS) + (unsigned)(ticks >> shift) : STATS_BUCKETS - 1;
+    }
+    h->buckets[index]++;
+    h->count++;
+    if (ticks > h->max) {
+        h->max = ticks;
+    }
+}
+
+void stats_merge(stats_histogram *into, const stats_histogram *from);
+
+/* The value below or at which the share `q` of the recorded durations lies, in ticks; 0 for an empty histogram. */
+double stats_quantile(const stats_histogram *h, double q);
+
+/* Durations of calls in nanoseconds, the empty pair subtracted, never negative. */
+typedef struct stats_calls {
+    uint64_t count;
+    double median_ns, p99_ns, max_ns;
+} stats_calls;
+
+stats_calls stats_summarise(const stats_histogram *h);
+
+/* Median, smallest and largest of n values; zeroes for n == 0. */
+typedef struct stats_spread {
+    double median, min, max;
+} stats_spread;
+
+stats_spread stats_spread_of(const double *values, int n);
+
+#endif

@@ -1,0 +1,16 @@
+/* embed.S - the kernel file of `heddle p2p` as bytes of the tool. The build makes the .hdk file and says where it is with -I. */
+#ifdef __CET__
+#include <cet.h> /* that nothing here breaks the protection of jumps and returns */
+#endif
+    .section .rodata.tool_images, "a"
+    .macro image name
+    .globl \name\()_image_bytes
+    .globl \name\()_image_bytes_end
+    .balign 64
+\name\()_image_bytes:
+    .incbin "\name\().hdk"
+\name\()_image_bytes_end:
+    .byte 0
+    .endm
+    image p2p
+    .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# test_bench.sh - `heddle bench` becomes heddle-bench: its messages, its help and its exit status are passed on. Without that program
+# the tool says what is missing, and where it looked.
+set -u
+tool=$2/heddle
+[ -x "$tool-bench" ] || exit 77
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+command=(bench)
+. "$(dirname "$0")/support.sh"
+
+refused 2 'heddle bench: the name of a benchmark is missing'
+refused 2 'Try: heddle bench --help'
+refused 2 "heddle bench: unknown benchmark 'lane'" lane
+refused 2 "heddle bench: unknown option '--quick'" --quick
+refused 2 "heddle bench lanes: unknown option '--quik'" lanes --quik
+"$tool" bench --help >"$work/help" || fail "--help: status $?"
+"$tool" help bench | cmp -s "$work/help" - || fail "heddle help bench is not heddle bench --help"
+for name in lanes faults alloc copy tensor start submit; do
+    grep -qE "^ *(usage:)? heddle bench $name \[OPTION\]" "$work/help" || fail "--help does not name $name"
+    "$tool" bench $name --help >"$work/one" || fail "$name --help: status $?"
+    head -n 1 "$work/one" | grep -q "^usage: heddle bench $name " || fail "$name --help: $(head -n 1 "$work/one")"
+    "$tool" help bench $name | cmp -s "$work/one" - || fail "heddle help bench $name is not heddle bench $name --help"
+done
+
+# the output goes where the tool's goes, and what cannot be written is a failure
+"$tool" bench --help >/dev/full 2>"$work/err" && fail "a full disk is no failure"
+grep -q '^heddle bench: the output could not be written$' "$work/err" || fail "a full disk: $(cat "$work/err")"
+
+# an installation without the benchmarks
+if cmake --install "$2" --prefix "$work/installed" >/dev/null; then
+    tool=$work/installed/bin/heddle
+    "$tool" bench --help | cmp -s "$work/help" - || fail "the installed tool has no benchmarks"
+    rm "$work/installed/libexec/heddle-bench"
+    refused 1 "heddle bench: heddle-bench is not in $work/installed/bin, $work/installed/libexec" lanes --quick
+    refused 1 'build it with -DHEDDLE_BENCH=ON' --help
+    printf '#!/bin/sh\nexit 0\n' >"$work/installed/libexec/heddle-bench"
+    chmod 777 "$work/installed/libexec/heddle-bench"
+    refused 1 "$work/installed/libexec/heddle-bench was not taken: others can write it" lanes
+else
+    fail "the build could not be installed"
+fi
+exit $failed
