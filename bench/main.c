@@ -13,14 +13,21 @@
 enum { DEVICES_MOST = 64, SECONDS_MOST = 3600 };
 
 /* What only some benchmarks take. */
-enum { TAKES_DEVICES = 1, TAKES_DEVICE = 2, TAKES_SECONDS = 4, TAKES_REPLAY = 8, TAKES_VARIANTS = 16 };
+enum {
+    TAKES_DEVICES = 1,
+    TAKES_DEVICE = 2,
+    TAKES_SECONDS = 4,
+    TAKES_REPLAY = 8,
+    TAKES_VARIANTS = 16,
+    TAKES_PARTS = 32
+};
 
 typedef struct benchmark {
     const char *name, *command, *summary; /* "lanes", "bench lanes", and what it measures */
     int (*run)(const bench_options *options);
     int takes, rounds_most;
     bool as_it_is;                               /* the driver is not asked for more than a program has */
-    const char *parts;                           /* for --only; NULL: it has none */
+    const char *parts;                           /* for --only */
     const char *about, *usage, *options, *notes; /* of its help */
 } benchmark;
 
@@ -63,7 +70,7 @@ static const benchmark benchmarks[] = {
         .command = "bench alloc",
         .summary = "allocating and freeing memory: Heddle and the driver's own calls, in the same run",
         .run = alloc_run,
-        .takes = TAKES_DEVICE | TAKES_REPLAY,
+        .takes = TAKES_DEVICE | TAKES_REPLAY | TAKES_PARTS,
         .rounds_most = ALLOC_ROUNDS_MAX,
         .parts = alloc_parts,
         .about = alloc_help,
@@ -83,7 +90,7 @@ static const benchmark benchmarks[] = {
         .command = "bench copy",
         .summary = "transfers between the program, devices and devices: Heddle and the driver's own calls",
         .run = copy_run,
-        .takes = TAKES_SECONDS,
+        .takes = TAKES_SECONDS | TAKES_PARTS,
         .rounds_most = COPY_ROUNDS_MAX,
         .parts = copy_parts,
         .about = copy_help,
@@ -101,7 +108,7 @@ static const benchmark benchmarks[] = {
         .command = "bench tensor",
         .summary = "moving tensors between layouts, and products: beside the device copy, plain kernels and cuBLAS",
         .run = tensor_run,
-        .takes = TAKES_DEVICE | TAKES_VARIANTS,
+        .takes = TAKES_DEVICE | TAKES_VARIANTS | TAKES_PARTS,
         .rounds_most = TENSOR_ROUNDS_MAX,
         .parts = tensor_parts,
         .about = tensor_help,
@@ -137,6 +144,7 @@ static const benchmark benchmarks[] = {
         .summary =
             "what a submit costs, from one to sixteen threads, and whom it holds up, beside the driver's own calls",
         .run = submit_run,
+        .takes = TAKES_PARTS,
         .rounds_most = SUBMIT_ROUNDS_MAX,
         .parts = submit_parts,
         .about = submit_help,
@@ -218,59 +226,107 @@ static bool parse_device(const char *text, int *out)
     return strcmp(text, "0") == 0 || cli_parse_count(text, DEVICES_MOST - 1, out);
 }
 
-/* An option with a value; CLI_OK: taken, -1: it is another option. */
-static int parse_value(const benchmark *b, int argc, char **argv, int *i, bench_options *out)
+enum {
+    ROUNDS = 'r',
+    DEVICES = 'D',
+    DEVICE = 'd',
+    SECONDS = 's',
+    REPLAY = 'R',
+    ONLY = 'o',
+    JSON = 'j',
+    QUICK = 'q',
+    VARIANTS = 'v'
+};
+
+/* The options, and which benchmarks take them (0: all). */
+static const struct {
+    struct option option;
+    int taken;
+} all_options[] = {{{"rounds", required_argument, NULL, ROUNDS}, 0},
+                   {{"devices", required_argument, NULL, DEVICES}, TAKES_DEVICES},
+                   {{"device", required_argument, NULL, DEVICE}, TAKES_DEVICE},
+                   {{"seconds", required_argument, NULL, SECONDS}, TAKES_SECONDS},
+                   {{"replay", required_argument, NULL, REPLAY}, TAKES_REPLAY},
+                   {{"only", required_argument, NULL, ONLY}, TAKES_PARTS},
+                   {{"json", optional_argument, NULL, JSON}, 0},
+                   {{"quick", no_argument, NULL, QUICK}, 0},
+                   {{"variants", no_argument, NULL, VARIANTS}, TAKES_VARIANTS},
+                   {CLI_HELP, 0}};
+enum { OPTIONS = sizeof(all_options) / sizeof(all_options[0]) };
+
+static int parse_number(int option, const benchmark *b, const char *value, bench_options *out)
 {
-    const char *value;
-    if ((value = cli_option_value("--rounds", argc, argv, i))) {
-        if (!cli_parse_count(value, b->rounds_most, &out->rounds)) {
-            return cli_usage(b->command, "--rounds wants a number from 1 to %d, not '%s'", b->rounds_most, value);
-        }
-    } else if ((b->takes & TAKES_DEVICES) && (value = cli_option_value("--devices", argc, argv, i))) {
-        if (!cli_parse_count(value, DEVICES_MOST, &out->devices)) {
-            return cli_usage(b->command, "--devices wants a number from 1 to %d, not '%s'", DEVICES_MOST, value);
-        }
-    } else if ((b->takes & TAKES_DEVICE) && (value = cli_option_value("--device", argc, argv, i))) {
-        if (!parse_device(value, &out->device)) {
-            return cli_usage(b->command, "--device wants a number from 0 to %d, not '%s'", DEVICES_MOST - 1, value);
-        }
-    } else if ((b->takes & TAKES_SECONDS) && (value = cli_option_value("--seconds", argc, argv, i))) {
-        if (!parse_seconds(value, &out->seconds)) {
-            return cli_usage(b->command, "--seconds wants a time up to %d, not '%s'", SECONDS_MOST, value);
-        }
-    } else if ((b->takes & TAKES_REPLAY) && (value = cli_option_value("--replay", argc, argv, i))) {
+    switch (option) {
+    case ROUNDS:
+        return cli_parse_count(value, b->rounds_most, &out->rounds)
+                   ? CLI_OK
+                   : cli_usage(b->command, "--rounds wants a number from 1 to %d, not '%s'", b->rounds_most, value);
+    case DEVICES:
+        return cli_parse_count(value, DEVICES_MOST, &out->devices)
+                   ? CLI_OK
+                   : cli_usage(b->command, "--devices wants a number from 1 to %d, not '%s'", DEVICES_MOST, value);
+    case DEVICE:
+        return parse_device(value, &out->device)
+                   ? CLI_OK
+                   : cli_usage(b->command, "--device wants a number from 0 to %d, not '%s'", DEVICES_MOST - 1, value);
+    default:
+        return parse_seconds(value, &out->seconds)
+                   ? CLI_OK
+                   : cli_usage(b->command, "--seconds wants a time up to %d, not '%s'", SECONDS_MOST, value);
+    }
+}
+
+static int parse_option(int option, const benchmark *b, const char *value, bench_options *out)
+{
+    switch (option) {
+    case REPLAY:
         if (!value[0] || out->n_replays == ALLOC_REPLAYS_MAX) {
             return cli_usage(b->command, "--replay wants a file, %d at most", ALLOC_REPLAYS_MAX);
         }
         out->replays[out->n_replays++] = value;
-    } else if (b->parts && (value = cli_option_value("--only", argc, argv, i))) {
-        if (!are_parts(value, b->parts)) {
-            return cli_usage(b->command, "--only wants names of parts, separated by commas, not '%s'; there are: %s",
-                             value, b->parts);
-        }
+        return CLI_OK;
+    case ONLY:
         out->only = value;
-    } else if ((value = cli_option_value("--json", argc, argv, i))) {
+        return are_parts(value, b->parts)
+                   ? CLI_OK
+                   : cli_usage(b->command, "--only wants names of parts, separated by commas, not '%s'; there are: %s",
+                               value, b->parts);
+    case JSON:
         out->run.json_on_output = value[0] == 0 || strcmp(value, "-") == 0;
         out->run.json_file = out->run.json_on_output ? NULL : value;
-    } else {
-        return -1;
+        return CLI_OK;
+    case QUICK:
+        out->quick = true;
+        return CLI_OK;
+    case VARIANTS:
+        out->variants = true;
+        return CLI_OK;
+    default:
+        return parse_number(option, b, value, out);
     }
-    return CLI_OK;
 }
 
 static int parse(const benchmark *b, int argc, char **argv, bench_options *out, bool *help)
 {
-    int status = CLI_OK;
-    for (int i = 1; i < argc && status == CLI_OK && !*help; i++) {
-        const char *argument = argv[i];
-        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+    struct option options[OPTIONS + 1];
+    int count = 0, status = CLI_OK, option;
+    for (int i = 0; i < OPTIONS; i++) {
+        if ((all_options[i].taken & b->takes) == all_options[i].taken) {
+            options[count++] = all_options[i].option;
+        }
+    }
+    options[count] = (struct option){NULL, 0, NULL, 0};
+    cli_words words = {
+        .command = b->command, .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER};
+    while (status == CLI_OK && !*help && (option = cli_next(&words)) != CLI_END) {
+        if (option == CLI_WRONG) {
+            status = CLI_USAGE;
+        } else if (option == CLI_WORD) {
+            status = cli_usage(b->command, "unexpected '%s'", words.word);
+        } else if (option == 'h') {
             *help = true;
-        } else if (strcmp(argument, "--quick") == 0) {
-            out->quick = true;
-        } else if ((b->takes & TAKES_VARIANTS) && strcmp(argument, "--variants") == 0) {
-            out->variants = true;
-        } else if ((status = parse_value(b, argc, argv, &i, out)) < 0) {
-            status = cli_usage(b->command, argument[0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argument);
+        } else {
+            status = parse_option(option, b, words.value, out);
         }
     }
     return status;
@@ -311,16 +367,23 @@ int main(int argc, char **argv)
     if (argc > 2 && strcmp(what, "start") == 0 && strcmp(argv[2], START_SAMPLE) == 0) {
         return start_sample(argc - 3, argv + 3); /* likewise */
     }
+    static const struct option options[] = {CLI_HELP, {NULL, 0, NULL, 0}};
+    cli_words words = {.command = "bench", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER};
+    switch (cli_next(&words)) {
+    case 'h':
+        return print_help();
+    case CLI_END:
+        return cli_usage("bench", "the name of a benchmark is missing");
+    case CLI_WRONG:
+        return CLI_USAGE;
+    default:
+        break;
+    }
     for (int i = 0; i < BENCHMARKS; i++) {
-        if (strcmp(what, benchmarks[i].name) == 0) {
-            return run(&benchmarks[i], argc - 1, argv + 1);
+        if (strcmp(words.word, benchmarks[i].name) == 0) {
+            int before = words.next - 1;
+            return run(&benchmarks[i], argc - before, argv + before);
         }
     }
-    if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) {
-        return print_help();
-    }
-    if (argc < 2) {
-        return cli_usage("bench", "the name of a benchmark is missing");
-    }
-    return cli_usage("bench", what[0] == '-' ? "unknown option '%s'" : "unknown benchmark '%s'", what);
+    return cli_usage("bench", "unknown benchmark '%s'", words.word);
 }

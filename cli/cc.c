@@ -22,7 +22,7 @@
 #endif
 
 typedef struct settings {
-    const char *source, *output, *given_ptx, *emit_ptx, *gpu_arch;
+    const char *source, *output, *given_ptx, *emit_ptx, *gpu_arch, *level;
     bool no_gpu, no_cpu, verbose;
     cli_command both; /* for both compilers */
     cli_command cpu_only;
@@ -49,7 +49,7 @@ static int print_help(void)
            "  --ptx FILE         take this PTX for the GPU's part instead of compiling it\n"
            "  --emit-ptx FILE    write the PTX to a file, too\n"
            "  --verbose          print the commands that are run\n"
-           "  --help             print this\n"
+           "  --help, -h         print this\n"
            "\n"
            "environment:\n"
            "  CC                 the C compiler (default: cc, gcc or clang)\n"
@@ -71,92 +71,84 @@ static int failed(const char *format, ...)
     return CLI_FAILED;
 }
 
-/* An option with a value, in the next argument or behind `=`. 1: it was that; 0: not; -1: it was, and the value is
- * missing. */
-static int long_option(int argc, char **argv, int *i, const char *name, const char **value)
+enum { GPU_ARCH = 256, PTX, EMIT_PTX, NO_GPU, NO_CPU, VERBOSE }; /* what has a letter is that */
+
+static const struct option options_of_cc[] = {{"gpu-arch", required_argument, NULL, GPU_ARCH},
+                                              {"ptx", required_argument, NULL, PTX},
+                                              {"emit-ptx", required_argument, NULL, EMIT_PTX},
+                                              {"no-gpu", no_argument, NULL, NO_GPU},
+                                              {"no-cpu", no_argument, NULL, NO_CPU},
+                                              {"verbose", no_argument, NULL, VERBOSE},
+                                              CLI_HELP,
+                                              {NULL, 0, NULL, 0}};
+
+/* The compilers' own options that are understood: some with a value, some with the rest of their word. */
+static int parse_compiler_option(int option, const cli_words *words, settings *s)
 {
-    size_t n = strlen(name);
-    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != 0 && argv[*i][n] != '=')) {
-        return 0;
+    if (option == 'I' || option == 'D' || option == 'U') {
+        char *argument = cli_format("-%c%s", option, words->value);
+        cli_command_add(&s->both, argument);
+        free(argument);
+    } else if (option == 'W' && strchr(words->word, ',') != NULL) { /* with a comma it goes to another program */
+        return cli_usage("cc", "unknown option '%s'", words->word);
+    } else {
+        cli_command_add(option == 'W' ? &s->both : &s->cpu_only, words->word);
     }
-    if (argv[*i][n] == '=') {
-        *value = argv[*i] + n + 1;
-        return 1;
-    }
-    if (*i + 1 >= argc) {
-        return -1;
-    }
-    *value = argv[++*i];
-    return 1;
+    return CLI_OK;
 }
 
-/* One of -o -O -I -D -U, with its value in the same or the next argument. As long_option. */
-static int short_option(int argc, char **argv, int *i, char letter, const char **value)
+static int parse_option(int option, const cli_words *words, settings *s)
 {
-    if (argv[*i][0] != '-' || argv[*i][1] != letter) {
-        return 0;
+    switch (option) {
+    case NO_GPU:
+        s->no_gpu = true;
+        return CLI_OK;
+    case NO_CPU:
+        s->no_cpu = true;
+        return CLI_OK;
+    case VERBOSE:
+        s->verbose = true;
+        return CLI_OK;
+    case 'W':
+    case 'm':
+    case 'g':
+    case 'f':
+        return parse_compiler_option(option, words, s);
+    default:
+        break;
     }
-    if (argv[*i][2] != 0) {
-        *value = argv[*i] + 2;
-        return 1;
+    if (words->value[0] == 0) {
+        return cli_usage("cc", "%s needs a value", words->word);
     }
-    if (*i + 1 >= argc) {
-        return -1;
+    switch (option) {
+    case GPU_ARCH:
+        s->gpu_arch = words->value;
+        return CLI_OK;
+    case PTX:
+        s->given_ptx = words->value;
+        return CLI_OK;
+    case EMIT_PTX:
+        s->emit_ptx = words->value;
+        return CLI_OK;
+    case 'o':
+        s->output = words->value;
+        return CLI_OK;
+    case 'O':
+        s->level = words->value;
+        return CLI_OK;
+    default:
+        return parse_compiler_option(option, words, s);
     }
-    *value = argv[++*i];
-    return 1;
 }
 
-static int parse(int argc, char **argv, settings *s)
+/* Whether the settings agree with each other. */
+static int check_settings(const settings *s)
 {
-    const char *level = "3";
-    bool only_source = false;
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *value = NULL;
-        int found = 0;
-        if (only_source || a[0] != '-' || a[1] == 0) {
-            if (s->source != NULL) {
-                return cli_usage("cc", "more than one source: %s and %s", s->source, a);
-            }
-            s->source = a;
-        } else if (strcmp(a, "--") == 0) {
-            only_source = true;
-        } else if (strcmp(a, "--no-gpu") == 0) {
-            s->no_gpu = true;
-        } else if (strcmp(a, "--no-cpu") == 0) {
-            s->no_cpu = true;
-        } else if (strcmp(a, "--verbose") == 0) {
-            s->verbose = true;
-        } else if ((found = long_option(argc, argv, &i, "--gpu-arch", &s->gpu_arch)) != 0 ||
-                   (found = long_option(argc, argv, &i, "--ptx", &s->given_ptx)) != 0 ||
-                   (found = long_option(argc, argv, &i, "--emit-ptx", &s->emit_ptx)) != 0 ||
-                   (found = short_option(argc, argv, &i, 'o', &s->output)) != 0 ||
-                   (found = short_option(argc, argv, &i, 'O', &level)) != 0) {
-            if (found < 0) {
-                return cli_usage("cc", "%s needs a value", a);
-            }
-        } else if ((found = short_option(argc, argv, &i, 'I', &value)) != 0 ||
-                   (found = short_option(argc, argv, &i, 'D', &value)) != 0 ||
-                   (found = short_option(argc, argv, &i, 'U', &value)) != 0) {
-            if (found < 0) {
-                return cli_usage("cc", "%s needs a value", a);
-            }
-            char *argument = cli_format("-%c%s", a[1], value);
-            cli_command_add(&s->both, argument);
-            free(argument);
-        } else if (a[1] == 'W' && strchr(a, ',') == NULL) { /* with a comma it goes to another program */
-            cli_command_add(&s->both, a);
-        } else if (a[1] == 'm' || a[1] == 'g' || a[1] == 'f') {
-            cli_command_add(&s->cpu_only, a);
-        } else {
-            return cli_usage("cc", "unknown option %s", a);
-        }
-    }
     if (s->source == NULL) {
         return cli_usage("cc", "no source file");
     }
-    if (strlen(level) != 1 || strchr("0123s", level[0]) == NULL) {
-        return cli_usage("cc", "-O%s: the levels are 0 to 3 and s", level);
+    if (strlen(s->level) != 1 || strchr("0123s", s->level[0]) == NULL) {
+        return cli_usage("cc", "-O%s: the levels are 0 to 3 and s", s->level);
     }
     if (strncmp(s->gpu_arch, "sm_", 3) != 0) {
         return cli_usage("cc", "--gpu-arch %s: architectures are named sm_70, sm_80 and so on", s->gpu_arch);
@@ -167,10 +159,40 @@ static int parse(int argc, char **argv, settings *s)
                          : s->given_ptx ? "--ptx"
                                         : "--emit-ptx");
     }
-    char *optimise = cli_format("-O%s", level);
-    cli_command_add(&s->both, optimise);
-    free(optimise);
     return CLI_OK;
+}
+
+static int parse(int argc, char **argv, settings *s, bool *help)
+{
+    cli_words words = {.command = "cc",
+                       .argc = argc,
+                       .argv = argv,
+                       .options = options_of_cc,
+                       .letters = CLI_HELP_LETTER "o:O:I:D:U:W::m::g::f::"};
+    int status = CLI_OK, option;
+    while (status == CLI_OK && (option = cli_next(&words)) != CLI_END) {
+        if (option == CLI_WRONG) {
+            status = CLI_USAGE;
+        } else if (option == 'h') {
+            *help = true;
+            return CLI_OK;
+        } else if (option != CLI_WORD) {
+            status = parse_option(option, &words, s);
+        } else if (s->source != NULL) {
+            status = cli_usage("cc", "more than one source: %s and %s", s->source, words.word);
+        } else {
+            s->source = words.word;
+        }
+    }
+    if (status == CLI_OK) {
+        status = check_settings(s);
+    }
+    if (status == CLI_OK) {
+        char *optimise = cli_format("-O%s", s->level);
+        cli_command_add(&s->both, optimise);
+        free(optimise);
+    }
+    return status;
 }
 
 static bool has_header(const char *directory)
@@ -447,18 +469,20 @@ static void remove_directory(settings *s)
 
 int cli_cc(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            return print_help();
-        }
-    }
     settings s;
     memset(&s, 0, sizeof s);
     s.gpu_arch = "sm_70";
+    s.level = "3";
     void *ptx = NULL, *cpu = NULL;
     size_t ptx_bytes = 0, cpu_bytes = 0;
     char *output = NULL;
-    int status = parse(argc, argv, &s);
+    bool help = false;
+    int status = parse(argc, argv, &s, &help);
+    if (help) {
+        cli_command_release(&s.both);
+        cli_command_release(&s.cpu_only);
+        return print_help();
+    }
     if (status == CLI_OK && access(s.source, R_OK) != 0) {
         status = failed("%s: %s", s.source, strerror(errno));
     }

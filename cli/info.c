@@ -192,31 +192,40 @@ static int parse_pid(const char *text)
     return pid <= INT32_MAX ? (int)pid : 0;
 }
 
-int cli_info(int argc, char **argv)
+/* The exit status; CLI_OK: it is to run. */
+static int parse(int argc, char **argv, bool *json, bool *memory, int *pid, bool *help)
 {
-    bool json = false, memory = false;
-    int pid = 0;
-    const char *unexpected = NULL;
-    for (int i = 1; i < argc; i++) {
-        int number = parse_pid(argv[i]);
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            return print_help();
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"memory", no_argument, NULL, 'm'}, CLI_HELP, {NULL, 0, NULL, 0}};
+    cli_words words = {.command = "info", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER};
+    int option;
+    while (!*help && (option = cli_next(&words)) != CLI_END) {
+        if (option == CLI_WRONG) {
+            return CLI_USAGE;
         }
-        if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-        } else if (strcmp(argv[i], "--memory") == 0) {
-            memory = true;
-        } else if (memory && number && !pid) {
-            pid = number;
-        } else if (!unexpected) {
-            unexpected = argv[i];
+        *help |= option == 'h';
+        *json |= option == 'j';
+        *memory |= option == 'm';
+        if (option == CLI_WORD) {
+            if (!*memory || *pid) {
+                return cli_usage("info", "unexpected '%s'", words.word);
+            }
+            *pid = parse_pid(words.word);
+            if (!*pid) {
+                return cli_usage("info", "'%s' is no process id", words.word);
+            }
         }
     }
-    if (unexpected) {
-        const char *format = unexpected[0] == '-' ? "unknown option '%s'"
-                             : memory && !pid     ? "'%s' is no process id"
-                                                  : "unexpected '%s'";
-        return cli_usage("info", format, unexpected);
+    return CLI_OK;
+}
+
+int cli_info(int argc, char **argv)
+{
+    bool json = false, memory = false, help = false;
+    int pid = 0;
+    int status = parse(argc, argv, &json, &memory, &pid, &help);
+    if (status != CLI_OK || help) {
+        return help ? print_help() : status;
     }
     if (memory) {
         return cli_memory(pid, json);

@@ -88,23 +88,28 @@ static int run_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    const char *first = argc > 1 ? argv[1] : "";
     signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is a failure to write it, which is said */
-    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
+    static const struct option options[] = {CLI_HELP, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
+    cli_words words = {.command = "", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER "V"};
+    switch (cli_next(&words)) {
+    case 'h':
         return print_help();
-    }
-    if (strcmp(first, "--version") == 0 || strcmp(first, "-V") == 0) {
+    case 'V':
         return print_version();
-    }
-    if (strcmp(first, "help") == 0) {
-        return run_help(argc - 1, argv + 1);
-    }
-    if (argc < 2) {
+    case CLI_END:
         return cli_usage("", "a command is missing");
+    case CLI_WRONG:
+        return CLI_USAGE;
+    default:
+        break;
     }
-    const command *c = find_command(first);
+    int before = words.next - 1; /* the command's own words begin with its name */
+    if (strcmp(words.word, "help") == 0) {
+        return run_help(argc - before, argv + before);
+    }
+    const command *c = find_command(words.word);
     if (!c) {
-        return cli_usage("", first[0] == '-' ? "unknown option '%s'" : "unknown command '%s'", first);
+        return cli_usage("", "unknown command '%s'", words.word);
     }
-    return c->run(argc - 1, argv + 1);
+    return c->run(argc - before, argv + before);
 }

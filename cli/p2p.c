@@ -43,71 +43,102 @@ static bool is_list(const char *text)
                                         !strstr(text, ",,") && text[strlen(text) - 1] != ',' && strlen(text) < 200);
 }
 
-/* An option with a value; CLI_OK: taken, -1: it is another option. */
-static int parse_value(int argc, char **argv, int *i, p2p_options *out)
+enum {
+    DEVICES = 'd',
+    SIZE = 's',
+    SAMPLES = 'n',
+    JSON = 'j',
+    NVBANDWIDTH = 'b',
+    VERDICTS = 'v',
+    AGAIN = 'a',
+    QUICK = 'q',
+    PROGRESS = 'p'
+};
+
+static const struct option options_of_p2p[] = {{"devices", required_argument, NULL, DEVICES},
+                                               {"size", required_argument, NULL, SIZE},
+                                               {"samples", required_argument, NULL, SAMPLES},
+                                               {"json", optional_argument, NULL, JSON},
+                                               {"nvbandwidth", optional_argument, NULL, NVBANDWIDTH},
+                                               {"verdicts", no_argument, NULL, VERDICTS},
+                                               {"again", no_argument, NULL, AGAIN},
+                                               {"quick", no_argument, NULL, QUICK},
+                                               {"progress", no_argument, NULL, PROGRESS},
+                                               CLI_HELP,
+                                               {NULL, 0, NULL, 0}};
+
+/* Where JSON goes: to the output, or into a file. */
+static void parse_file(const char *value, bool *on_output, const char **file)
 {
-    const char *value;
-    if ((value = cli_option_value("--devices", argc, argv, i))) {
-        if (!is_list(value)) {
-            return cli_usage("p2p", "--devices wants a list of numbers such as 0,2,3, not '%s'", value);
-        }
+    *on_output = value[0] == 0 || strcmp(value, "-") == 0;
+    *file = *on_output ? NULL : value;
+}
+
+static int parse_option(int option, const char *value, p2p_options *out, bool *progress)
+{
+    switch (option) {
+    case DEVICES:
         out->devices = value;
-    } else if ((value = cli_option_value("--size", argc, argv, i))) {
-        if (!cli_parse_count(value, P2P_SIZE_MAX, &out->size_mib)) {
-            return cli_usage("p2p", "--size wants a number of MiB from 1 to %d, not '%s'", P2P_SIZE_MAX, value);
-        }
-    } else if ((value = cli_option_value("--samples", argc, argv, i))) {
-        if (!cli_parse_count(value, P2P_SAMPLES_MAX, &out->samples)) {
-            return cli_usage("p2p", "--samples wants a number from 1 to %d, not '%s'", P2P_SAMPLES_MAX, value);
-        }
-    } else if ((value = cli_option_value("--json", argc, argv, i))) {
-        bool output = value[0] == 0 || strcmp(value, "-") == 0;
-        out->run.json_on_output = output;
-        out->run.json_file = output ? NULL : value;
-    } else if ((value = cli_option_value("--nvbandwidth", argc, argv, i))) {
-        bool output = value[0] == 0 || strcmp(value, "-") == 0;
-        out->nvbandwidth_on_output = output;
-        out->nvbandwidth_file = output ? NULL : value;
-    } else {
-        return -1;
+        return is_list(value) ? CLI_OK
+                              : cli_usage("p2p", "--devices wants a list of numbers such as 0,2,3, not '%s'", value);
+    case SIZE:
+        return cli_parse_count(value, P2P_SIZE_MAX, &out->size_mib)
+                   ? CLI_OK
+                   : cli_usage("p2p", "--size wants a number of MiB from 1 to %d, not '%s'", P2P_SIZE_MAX, value);
+    case SAMPLES:
+        return cli_parse_count(value, P2P_SAMPLES_MAX, &out->samples)
+                   ? CLI_OK
+                   : cli_usage("p2p", "--samples wants a number from 1 to %d, not '%s'", P2P_SAMPLES_MAX, value);
+    case JSON:
+        parse_file(value, &out->run.json_on_output, &out->run.json_file);
+        break;
+    case NVBANDWIDTH:
+        parse_file(value, &out->nvbandwidth_on_output, &out->nvbandwidth_file);
+        break;
+    case VERDICTS:
+        out->verdicts_only = true;
+        break;
+    case AGAIN:
+        out->again = true;
+        break;
+    case QUICK:
+        out->quick = true;
+        break;
+    default:
+        *progress = true;
+        break;
     }
     return CLI_OK;
 }
 
-/* An option without one. */
-static bool parse_flag(const char *argument, p2p_options *out, bool *progress)
+/* The exit status; CLI_OK: it is to run. */
+static int parse(int argc, char **argv, p2p_options *out, bool *progress, bool *help)
 {
-    if (strcmp(argument, "--verdicts") == 0) {
-        out->verdicts_only = true;
-    } else if (strcmp(argument, "--again") == 0) {
-        out->again = true;
-    } else if (strcmp(argument, "--quick") == 0) {
-        out->quick = true;
-    } else if (strcmp(argument, "--progress") == 0) {
-        *progress = true;
-    } else {
-        return false;
+    cli_words words = {
+        .command = "p2p", .argc = argc, .argv = argv, .options = options_of_p2p, .letters = CLI_HELP_LETTER};
+    int status = CLI_OK, option;
+    while (status == CLI_OK && !*help && (option = cli_next(&words)) != CLI_END) {
+        if (option == CLI_WRONG) {
+            status = CLI_USAGE;
+        } else if (option == CLI_WORD) {
+            status = cli_usage("p2p", "unexpected '%s'", words.word);
+        } else if (option == 'h') {
+            *help = true;
+        } else {
+            status = parse_option(option, words.value, out, progress);
+        }
     }
-    return true;
+    return status;
 }
 
 int cli_p2p(int argc, char **argv)
 {
     cli_progress progress;
     p2p_options options = {.run = {.output = stdout, .context = &progress}};
-    bool show = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            return print_help();
-        }
-        const char *argument = argv[i];
-        int status = parse_flag(argument, &options, &show) ? CLI_OK : parse_value(argc, argv, &i, &options);
-        if (status < 0) {
-            status = cli_usage("p2p", argument[0] == '-' ? "unknown option '%s'" : "unexpected '%s'", argument);
-        }
-        if (status != CLI_OK) {
-            return status;
-        }
+    bool show = false, help = false;
+    int status = parse(argc, argv, &options, &show, &help);
+    if (status != CLI_OK || help) {
+        return help ? print_help() : status;
     }
     if (options.run.json_on_output && options.nvbandwidth_on_output) {
         return cli_usage("p2p", "--json and --nvbandwidth cannot both go to the output; the JSON has both");
@@ -120,6 +151,6 @@ int cli_p2p(int argc, char **argv)
     options.run.command = words;
     cli_progress_start(&progress, stderr);
     options.run.progress = show || progress.terminal ? cli_progress_step : NULL;
-    int status = p2p_run(&options);
+    status = p2p_run(&options);
     return cli_finish("p2p", status == P2P_CORRUPT ? CLI_CORRUPT : status);
 }

@@ -27,22 +27,65 @@ int cli_finish(const char *command_name, int status)
     return CLI_FAILED;
 }
 
-const char *cli_option_value(const char *name, int argc, char **argv, int *i)
+/* The option whose whole name begins this text, before a '='. */
+static const struct option *find_option(const cli_words *words, const char *text)
 {
-    size_t length = strlen(name);
-    if (strncmp(argv[*i], name, length) != 0) {
-        return NULL;
+    size_t length = strcspn(text, "=");
+    for (const struct option *o = words->options; o->name; o++) {
+        if (strlen(o->name) == length && strncmp(o->name, text, length) == 0) {
+            return o;
+        }
     }
-    if (argv[*i][length] == '=') {
-        return argv[*i] + length + 1;
+    return NULL;
+}
+
+/* The next word by getopt_long; `o` is its option where that has a name. */
+static int read_word(cli_words *words, const struct option *o, bool first)
+{
+    char letters[64];
+    snprintf(letters, sizeof(letters), "-:%s", words->letters); /* in the order given; a missing value is ':' */
+    optind = first ? 0 : words->next;                           /* 0: nothing is left of an earlier command line */
+    opterr = 0;
+    int found = getopt_long(words->argc, words->argv, letters, words->options, NULL);
+    if (found == '?') {
+        cli_usage(words->command, o ? "%s: the option takes no value" : "unknown option '%s'", words->word);
+        return CLI_WRONG;
     }
-    if (argv[*i][length]) {
-        return NULL;
+    if (found == ':') {
+        found = optopt;
+    } else if (optarg) {
+        words->value = optarg;
+    } else if (o && o->has_arg == optional_argument && optind < words->argc &&
+               (words->argv[optind][0] != '-' || words->argv[optind][1] == 0)) {
+        words->value = words->argv[optind++];
     }
-    if (*i + 1 < argc && (argv[*i + 1][0] != '-' || argv[*i + 1][1] == 0)) {
-        return argv[++*i];
+    words->next = optind;
+    return found;
+}
+
+int cli_next(cli_words *words)
+{
+    bool first = words->next == 0;
+    words->next = first ? 1 : words->next;
+    words->value = "";
+    if (!words->rest && words->next < words->argc && strcmp(words->argv[words->next], "--") == 0) {
+        words->rest = true;
+        words->next++;
     }
-    return "";
+    if (words->next >= words->argc) {
+        return CLI_END;
+    }
+    words->word = words->argv[words->next];
+    if (words->rest) {
+        words->next++;
+        return CLI_WORD;
+    }
+    const struct option *o = NULL;
+    if (strncmp(words->word, "--", 2) == 0 && !(o = find_option(words, words->word + 2))) {
+        cli_usage(words->command, "unknown option '%s'", words->word);
+        return CLI_WRONG;
+    }
+    return read_word(words, o, first);
 }
 
 bool cli_parse_count(const char *text, int most, int *out)

@@ -6,6 +6,7 @@
 #ifndef CLI_COMMON_COMMAND_H
 #define CLI_COMMON_COMMAND_H
 
+#include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -19,9 +20,28 @@ enum {
 /* Prints "heddle COMMAND: MESSAGE" and where help is, to stderr; returns CLI_USAGE. `command` may be "". */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The value of `--name VALUE` or `--name=VALUE` at argv[*i]; moves *i. NULL: this is another option. "": no value. A value of its own
- * word does not begin with '-', but may be "-" alone. */
-const char *cli_option_value(const char *name, int argc, char **argv, int *i);
+/* A command line, word by word, as getopt_long reads it. The command sets the first members; the rest is zero at first. */
+typedef struct cli_words {
+    const char *command; /* for messages */
+    int argc;
+    char **argv;                  /* argv[0] is no word */
+    const struct option *options; /* getopt_long's, with flag NULL */
+    const char *letters;          /* the options of one letter, as getopt has them */
+    const char *word, *value;     /* what came last; the value is "" where there is none */
+    int next;                     /* the word that follows; 0: nothing was read */
+    bool rest;                    /* "--" was read: no further word is an option */
+} cli_words;
+
+/* What comes next: an option's `val`, CLI_WORD for a word that is no option, CLI_END, or CLI_WRONG after a message.
+ * The name of an option is whole. A value that may be missing is a word of its own if that does not begin with '-', or is "-". */
+enum { CLI_END = -1, CLI_WORD = 1, CLI_WRONG = '?' };
+int cli_next(cli_words *words);
+
+#define CLI_HELP                                                                                                       \
+    {                                                                                                                  \
+        "help", no_argument, NULL, 'h'                                                                                 \
+    }
+#define CLI_HELP_LETTER "h"
 
 /* A whole number from 1 to `most`. */
 bool cli_parse_count(const char *text, int most, int *out);

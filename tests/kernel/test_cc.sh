@@ -127,6 +127,8 @@ expect 2 "no source file" "$heddle" cc
 expect 2 "more than one source" "$heddle" cc a.c b.c
 expect 2 "unknown option" "$heddle" cc --no-such-option scale.c
 expect 2 "needs a value" "$heddle" cc scale.c -o
+expect 2 "--ptx needs a value" "$heddle" cc scale.c --ptx
+expect 2 "unknown option '-Wl,-x'" "$heddle" cc -Wl,-x scale.c
 expect 2 "leaves nothing" "$heddle" cc --no-gpu --no-cpu scale.c
 expect 2 "the levels are" "$heddle" cc -O9 scale.c
 

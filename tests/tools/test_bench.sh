@@ -14,6 +14,14 @@ refused 2 'Try: heddle bench --help'
 refused 2 "heddle bench: unknown benchmark 'lane'" lane
 refused 2 "heddle bench: unknown option '--quick'" --quick
 refused 2 "heddle bench lanes: unknown option '--quik'" lanes --quik
+refused 2 "heddle bench lanes: unknown option '--device'" lanes --device 1
+refused 2 "heddle bench lanes: unknown option '--qui'" lanes --qui
+refused 2 "heddle bench lanes: --quick=1: the option takes no value" lanes --quick=1
+refused 2 "heddle bench lanes: unknown option '-q'" lanes -q
+refused 2 "--rounds wants a number from 1 to 100, not ''" lanes --rounds
+refused 2 "--rounds wants a number from 1 to 100, not 'x'" lanes --rounds=x
+refused 2 "heddle bench lanes: unexpected '--quick'" lanes -- --quick
+refused 2 "heddle bench lanes: unexpected 'x'" lanes --json - x
 "$tool" bench --help >"$work/help" || fail "--help: status $?"
 "$tool" help bench | cmp -s "$work/help" - || fail "heddle help bench is not heddle bench --help"
 for name in lanes faults alloc copy tensor start submit; do
@@ -22,6 +30,8 @@ for name in lanes faults alloc copy tensor start submit; do
     head -n 1 "$work/one" | grep -q "^usage: heddle bench $name " || fail "$name --help: $(head -n 1 "$work/one")"
     "$tool" help bench $name | cmp -s "$work/one" - || fail "heddle help bench $name is not heddle bench $name --help"
 done
+
+"$tool" bench -- lanes -h | cmp -s - <("$tool" bench lanes --help) || fail "-- before the name is not left out"
 
 # the output goes where the tool's goes, and what cannot be written is a failure
 "$tool" bench --help >/dev/full 2>"$work/err" && fail "a full disk is no failure"

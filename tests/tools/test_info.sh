@@ -39,5 +39,14 @@ HEDDLE_MEMORY_LIMT=1G "$tool" info >"$work/again" 2>"$work/err" || fail "info fa
     fail "info does not tell of HEDDLE_MEMORY_LIMT: $(cat "$work/err")"
 HEDDLE_MEMORY_LIMT=1G HEDDLE_PLACEMENT=process "$tool" info 2>"$work/err" >/dev/null || fail "info fails with workers"
 [ "$(wc -l <"$work/err")" -eq 1 ] || fail "worker processes tell it again: $(cat "$work/err")"
-refused 2 "unknown option" --nonsense
+refused 2 "unknown option '--nonsense'" --nonsense
+refused 2 "unexpected '12'" 12
+refused 2 "'x' is no process id" --memory x
+refused 2 "unexpected '2'" --memory 1 2
+command=()
+refused 2 "heddle: unknown option '--nonsense'" --nonsense
+refused 2 "heddle: unknown command 'inf'" inf
+refused 2 'heddle: a command is missing'
+[ "$("$tool" -V)" = "$("$tool" --version)" ] || fail "-V is not --version"
+"$tool" -h | cmp -s - <("$tool" help) || fail "-h is not help"
 exit $failed
