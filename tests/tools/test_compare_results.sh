@@ -90,8 +90,8 @@ finds 0 '0 faster'
 result new-2.json submit 60
 finds 1 'rows one submit median_ns: 46, 46 -> 460, 60'
 
-for benchmark in lanes faults transfers-copy transfers-p2p transfers-tensor; do # what was really written has figures
-    file=$results/$(cd "$results" && ls -- *"2xH200-$benchmark.json" | tail -n 1)
+for benchmark in lanes faults alloc copy p2p tensor; do # what was really written has figures
+    file=$results/$(cd "$results" && ls -- *"2xH200-"*"$benchmark.json" | tail -n 1)
     "$tool" --old "$file" --new "$file" >"$work/out" 2>&1 || fail "$file: $(cat "$work/out")"
     grep -qE ' of [0-9]{2,} figures 0 are slower' "$work/out" || fail "$file: $(cat "$work/out")"
 done
