@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# test_prose.sh - tools/check-prose finds each kind of violation in made-up files, and none in this tree.
+set -u
+command -v python3 >/dev/null || {
+    echo "there is no python3 here"
+    exit 77
+}
+source=$1
+tool=$source/tools/check-prose
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+
+# reports STATUS TEXT: of the tree $work/tree
+reports() {
+    "$tool" "$work/tree" >"$work/out" 2>"$work/err"
+    local status=$?
+    [ $status -eq "$1" ] || fail "status $status, not $1: $(cat "$work/out" "$work/err")"
+    grep -qF -- "$2" "$work/out" || fail "lacks \"$2\": $(cat "$work/out")"
+}
+
+long='one two three four five six seven eight nine ten eleven twelve thirteen'
+mkdir -p "$work/tree/src/base" "$work/tree/tools"
+touch "$work/tree/tools/prose-words.txt"
+page=$work/tree/README.md
+code=$work/tree/src/base/some.c
+
+printf '# Title\n\nA sentence of `some code that has who in it`.\nAnother one.\n\n```c\n/* %s %s */\n```\n' "$long" "$long" >"$page"
+printf '/* Returns a copy. A user who wants more asks again. */\nchar text[] = "copy: no room; free some";\n' >"$code"
+reports 0 '2 files pass'
+
+printf 'It has %s, and %s.\n' "$long" "$long" >"$page"
+reports 1 'README.md:1: a sentence of 29 words'
+printf 'It ends.\n\n- An entry.\n- One; two; three.\n' >"$page"
+reports 1 'README.md:4: a sentence with 2 semicolons'
+printf 'It ends. And begins again.\n' >"$page"
+reports 1 'README.md:1: more than one sentence in a line'
+printf '| a | b |\n|---|---|\n| x | nobody |\n' >"$page"
+reports 1 'README.md:3: "nobody"; write:'
+
+printf 'It ends.\n' >"$page"
+printf '\n/* The lock.\n * Whoever holds it waits.\n */\n' >"$code"
+reports 1 'src/base/some.c:2: "Whoever"; write:'
+printf '// a count %s\n// and %s\nint x;\n' "$long" "$long" >"$code"
+reports 1 'src/base/some.c:1: a sentence of 29 words'
+printf 'char text[] = "copy: the device "\n              "forgets what it has";\n' >"$code"
+reports 1 'src/base/some.c:1: "forgets"; write:'
+
+echo 'src/base/' >"$work/tree/tools/prose-todo.txt"
+reports 0 '1 files pass, 1 still to be done'
+printf 'README.md\nsrc/none.c\nsrc/base/\n' >"$work/tree/tools/prose-todo.txt"
+reports 1 'README.md passes; take it off the list'
+reports 1 'there is no src/none.c'
+
+[ $failed -eq 0 ] || exit 1
+exec "$tool" "$source"
