@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_figures.sh - README's figures name the commit and the log that they are from, and hold as long as no hot path has changed since.
-# tools/count-instructions sees in made-up trees where that is not so, and nothing in this one.
+# test_figures.sh - the figures of README and docs/benchmarks.md name their commit and log, and hold while no hot path has changed since.
+# tools/count-instructions finds in made-up trees where that is not so, and nothing in this one.
 #
 # Promise: Published figures name their commit, and a changed hot path makes them invalid.
 set -u
@@ -61,12 +61,12 @@ says() {
 make_tree
 says 0 ''
 sed -i 's/^launch .*/launch 207.0/' "$tree/tests/guard/instructions.txt" # 4 % more than at the first commit, 1.5 % more than at the second
-says 1 "README's figures of aaaaaa1"
+says 1 "the figures of aaaaaa1"
 grep -q 'bbbbbb2' "$work/out" && fail "figures that hold are complained about: $(cat "$work/out")"
 make_tree
 sed -i 's/^launch .*/launch 211.0/' "$tree/tests/guard/instructions.txt" # 3.4 % more than at the second, of which memory does not depend
 sed -i 's/^Measured at `bbbbbb2` (\(.*\))\.$/Measured at `bbbbbb2` (\1); not counted in instructions./; s/, `bbbbbb2` (\[second\].*/./' "$tree/README.md"
-says 1 "README's figures of aaaaaa1"
+says 1 "the figures of aaaaaa1"
 grep -q 'bbbbbb2' "$work/out" && fail "figures that are not counted are complained about: $(cat "$work/out")"
 make_tree
 echo 'copy 100.0' >>"$tree/tests/guard/instructions.txt"
@@ -76,16 +76,28 @@ sed -i 's/^row .*/row aaaaaa1 ccccccc/' "$tree/tests/guard/measured.txt"
 says 1 'has no counts'
 make_tree
 sed -i 's/^Measured at `bbbbbb2`.*/Measured once./' "$tree/README.md"
-says 1 'does not say at which commit'
+says 1 'does not name the commit'
 make_tree
 echo 'commit ddddddd' >"$tree/bench/results/second.txt"
-says 1 'bench/results/second.txt does not say so'
+says 1 'bench/results/second.txt does not'
 make_tree
 rm "$tree/tests/guard/measured.txt"
 says 77 'not recorded yet'
+make_tree
+mkdir "$tree/docs"
+printf '## Memory\n\n| all | 5 ns |\n\n## Runs\n\n| one | two |\n' >"$tree/docs/benchmarks.md"
+says 1 'does not name the commit'
+printf '## Memory\n\nMeasured at `bbbbbb2` ([second](../bench/results/second.txt)).\n\n| all | 5 ns |\n\n## Runs\n\n| one | two |\n' \
+    >"$tree/docs/benchmarks.md"
+says 0 ''
+sed -i 's/bbbbbb2/aaaaaa1/' "$tree/docs/benchmarks.md"
+says 1 'bench/results/second.txt does not'
 make_tree
 sed -i '/^## Measured/d' "$tree/README.md"
 says 2 'no figures'
 
 [ $failed -eq 0 ] || exit 1
+if command -v python3 >/dev/null; then
+    "$source/tools/make-benchmarks" --check "$source" || exit 1
+fi
 "$tool" --figures "$source"
