@@ -1,17 +1,18 @@
 /* heddle/buffer.h - tracked memory.
  *
- * A buffer knows its owner, its size, its last writer and the readers since, for each range of bytes apart. Every
- * operation that names a buffer says how it uses which bytes, and is ordered against earlier operations by these rules:
+ * A buffer records its owner, its size, and for each range of bytes its last writer and the readers since.
+ * Every operation that names a buffer declares how it uses which bytes.
+ * It is ordered against earlier operations by these rules:
  *   - a use waits for the last writer of the same bytes;
  *   - a write waits for the readers since, too;
  *   - readers never wait for readers, and disjoint bytes never wait for each other.
  * Waits are put into lanes; the host never blocks to order device work.
  *
- * A buffer on one device may be used in lanes of another device that can reach it (peer access); where it cannot, a
- * launch fails before it starts, with UNREACHABLE, and hd_copy moves the bytes another way.
+ * A buffer on one device may be used in lanes of another device that can reach it (peer access).
+ * Where that device cannot, a launch fails before it starts, with UNREACHABLE, and hd_copy moves the bytes another way.
  *
- * Reading a buffer whose last write failed fails with the failure of that write, until it is written again. A buffer of a
- * device that was lost fails with DEVICE_LOST whatever is done with it, except hd_free, also after hd_device_restart.
+ * Reading a buffer whose last write failed fails with the failure of that write, until it is written again.
+ * Every call on a buffer of a lost device but hd_free fails with DEVICE_LOST, also after hd_device_restart.
  */
 #ifndef HEDDLE_BUFFER_H
 #define HEDDLE_BUFFER_H
@@ -26,10 +27,10 @@ typedef struct hd_buffer hd_buffer;
 
 typedef enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3 } hd_access;
 
-/* Allocates device memory on the lane's device, owned by the caller: hd_free. The content is undefined. The lane says
- * where the memory will be used first: memory freed by the same lane is reused without any wait. The memory is aligned
- * to 256 bytes. Calls the driver only when the mapped memory has to grow or to move; waits for running work only at the limit, before it
- * would fail (heddle/memory.h).
+/* Allocates device memory on the lane's device, owned by the caller: hd_free. The content is undefined.
+ * The memory is aligned to 256 bytes. `lane` is where it will be used first: memory freed by the same lane is reused without any wait.
+ * Calls the driver only when the mapped memory has to grow or to move.
+ * Waits for running work only at the limit, before it would fail (heddle/memory.h).
  * Errors: ARGUMENT (zero bytes, out is null), HANDLE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER. */
 HD_API hd_status hd_alloc(hd_lane *lane, size_t bytes, hd_buffer **out);
 
@@ -47,30 +48,32 @@ typedef struct hd_alloc_options {
  * DRIVER, SYSTEM for the pinned memory. */
 HD_API hd_status hd_alloc_with(hd_lane *lane, size_t bytes, const hd_alloc_options *options, hd_buffer **out);
 
-/* Writes the content of a buffer that keeps a copy (HD_ALLOC_KEEP) back to that copy: one copy of the whole buffer, behind all
- * writes submitted before, in the device's outward lane. Asynchronous, except that it waits (option transfer_timeout)
- * for an earlier save of the same buffer to finish. *out (may be NULL) is its ticket.
+/* Copies the whole content of a buffer that keeps a copy (HD_ALLOC_KEEP) to that copy.
+ * Ordered behind all writes submitted before, in the device's outward lane.
+ * Asynchronous, except that it waits (option transfer_timeout) for an earlier save of the same buffer to finish.
+ * *out (may be NULL) is its ticket.
  *
- * What is guaranteed: when hd_device_restart returns HD_OK, the buffer has exactly the content that the last save *finished
- * before the loss* has written: a save counts from the moment in which hd_done says true for its ticket and hd_wait HD_OK. A
- * save under way during the loss does not count and damages nothing, since saves alternate between two copies. Writes
- * after that save are lost. A buffer never saved stays failed like any other. The buffer's device address may be another one
- * after a restart. The copies live in this process: they do not survive it.
+ * Guarantee: when hd_device_restart returns HD_OK, the buffer has exactly the content of the last save *finished before the loss*.
+ * A save counts from the moment in which hd_done returns true for its ticket and hd_wait HD_OK.
+ * A save under way during the loss does not count and damages nothing, since saves alternate between two copies.
+ * Writes after that save are lost. A buffer never saved stays failed like any other.
+ * The buffer's device address may be another one after a restart. The copies live in this process: they do not survive it.
  * Errors: ARGUMENT (the buffer keeps no copy), HANDLE, TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY. */
 HD_API hd_status hd_buffer_save(hd_buffer *buffer, hd_ticket *out);
 
-/* Allocates pinned host memory that every device of the runtime can use directly and the program can map, owned by the
- * caller: hd_free. The content is undefined. Aligned to the page size. It comes from a pool, which pins more (0.3 ms per
- * MiB) only where nothing fits, and keeps what is freed: hd_memory_trim gives that back. Work that used the memory before
- * may not be finished: whatever the buffer is used for first waits for it. At most the option pinned_limit is pinned, what
- * Heddle needs for itself included.
+/* Allocates pinned host memory that every device of the runtime can use directly and the program can map.
+ * Owned by the caller: hd_free. The content is undefined. Aligned to the page size.
+ * It comes from a pool, which pins more (0.3 ms per MiB) only where nothing fits.
+ * The pool keeps what is freed: hd_memory_trim gives that back.
+ * Work that used the memory before may not be finished: the buffer's first use waits for it.
+ * The option pinned_limit bounds pinned memory, Heddle's own included.
  * Errors: ARGUMENT, HANDLE, HOST_MEMORY (also: the limit), DRIVER, SYSTEM, DEVICE_LOST (no device is left), UNSUPPORTED
  * (placement process: a device has pinned memory at another address than the program). */
 HD_API hd_status hd_alloc_host(hd_runtime *runtime, size_t bytes, hd_buffer **out);
 
-/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished. Does not
- * block, except while hd_device_restart restores this very buffer, and with the option memory_debug (heddle/memory.h). NULL: nothing
- * happens. Errors: HANDLE (it was freed before, or its runtime closed); nothing happens then. */
+/* Frees a buffer at once, also while submitted work uses it: that work keeps the memory until it is finished.
+ * Does not block, except while hd_device_restart restores this very buffer, and with the option memory_debug (heddle/memory.h).
+ * NULL: nothing happens. Errors: HANDLE (it was freed before, or its runtime closed); nothing happens then. */
 HD_API hd_status hd_free(hd_buffer *buffer);
 
 /* Size in bytes as asked for; 0 for a bad handle. */
@@ -83,8 +86,8 @@ HD_API int hd_buffer_device(const hd_buffer *buffer);
 HD_API uint64_t hd_buffer_address(const hd_buffer *buffer);
 
 /* A host pointer to the content of pinned or unified memory (heddle/unified.h). Waits (option transfer_timeout) for
- * submitted writers, and for readers too when access includes HD_WRITE. The pointer stays valid until hd_unmap or hd_free;
- * work on pinned memory that is submitted later is not ordered against the program's own accesses: map again to wait again.
+ * submitted writers, and for readers too when access includes HD_WRITE. The pointer stays valid until hd_unmap or hd_free.
+ * Work on pinned memory that is submitted later is not ordered against the program's own accesses: map again to wait again.
  * Errors: ARGUMENT, HANDLE, ACCESS (device memory: use hd_read, hd_write, hd_copy, or hd_alloc_unified), TIMEOUT, FAILED,
  * DEVICE_LOST. */
 HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
@@ -92,8 +95,8 @@ HD_API hd_status hd_map(hd_buffer *buffer, hd_access access, void **out);
 /* Ends one hd_map. Errors: HANDLE. */
 HD_API hd_status hd_unmap(hd_buffer *buffer);
 
-/* Blocks until the program could use the content: until submitted writers are finished, and readers too when access
- * includes HD_WRITE; at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit).
+/* Blocks until submitted writers are finished, and readers too when access includes HD_WRITE: then the program could use the content.
+ * Blocks at most timeout_ns nanoseconds (0: only checks, HD_FOREVER: no limit).
  * Errors: ARGUMENT, HANDLE, TIMEOUT, FAILED, DEVICE_LOST. */
 HD_API hd_status hd_buffer_wait(hd_buffer *buffer, hd_access access, int64_t timeout_ns);
 

@@ -4,11 +4,11 @@
  * the work to the driver. Work in one lane runs in submission order. Work in different lanes is ordered exactly where
  * their uses of buffers overlap (see heddle/buffer.h) and runs concurrently otherwise.
  *
- * With the option placement=inline there is no engine thread: work advances only inside calls that submit or wait, so polling
- * with hd_done alone never ends there.
+ * With the option placement=inline there is no engine thread: work advances only inside calls that submit or wait.
+ * So polling with hd_done alone never ends there.
  *
  * A lane holds a bounded number of commands (option `lane_slots`). Submitting to a full lane blocks until the device
- * has finished enough of it; hd_device_stats counts how often.
+ * has finished enough of it. hd_device_get_stats counts how often.
  */
 #ifndef HEDDLE_LANE_H
 #define HEDDLE_LANE_H
@@ -31,20 +31,21 @@ typedef struct hd_ticket {
 #define HD_FOREVER (-1) /* a time limit that never passes */
 
 /* The calling thread's own lane on a device, made on first use and returned to the runtime when the thread ends (its
- * work still runs). Threads that come when all lanes of the device are in use share default lanes, each the one that the fewest threads have,
- * until the last of these ends: then work of one waits behind work of another, and a failure stops all of them until
- * hd_lane_reset. LIMIT only where no thread has a default lane, since hd_lane_create took all. 
+ * work still runs). Threads that come when all lanes of the device are in use share default lanes, until the last of these threads ends.
+ * Each gets the lane that the fewest threads have. Then work of one waits behind work of another.
+ * A failure stops all of them until hd_lane_reset.
+ * LIMIT only where no thread has a default lane, since hd_lane_create took all.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_get_default(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver unless a lane that was given back is there; may
- * take some tens of microseconds. Some of the 256 lanes of a device are the library's own, for copies: three
- * from the start, more when copies would wait for each other, at most 28 and two for each other device.
+/* Makes a lane, owned by the caller: hd_lane_destroy. Calls the driver unless a lane that was given back is there,
+ * and may take some tens of microseconds. Some of the 256 lanes of a device are the library's own, for copies: three from the start.
+ * There are more when copies would wait for each other, at most 28 and two for each other device.
  * Errors: ARGUMENT, HANDLE, NO_DEVICE, LIMIT (all lanes are in use), MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST. */
 HD_API hd_status hd_lane_create(hd_runtime *runtime, int device, hd_lane **out);
 
-/* Gives a lane back. Its submitted work still runs, its tickets stay valid; failures of it do not concern the lane's next owner. Does not block. The lane must
- * not be used for new work afterwards: HANDLE. NULL: nothing happens.
+/* Gives a lane back. Its submitted work still runs, its tickets stay valid, and its failures do not
+ * concern the lane's next owner. Does not block. The lane must not be used for new work afterwards: HANDLE. NULL: nothing happens.
  * Errors: HANDLE (it was destroyed before), ARGUMENT (a default lane, which ends with its thread). */
 HD_API hd_status hd_lane_destroy(hd_lane *lane);
 
@@ -64,13 +65,12 @@ HD_API hd_status hd_lane_wait(hd_lane *lane, int64_t timeout_ns);
  * failed. Errors: HANDLE, TIMEOUT, DEVICE_LOST. */
 HD_API hd_status hd_lane_reset(hd_lane *lane, int64_t timeout_ns);
 
-/* Whether the operation is finished, with or without success. One load; never calls the driver, never blocks. An
- * operation whose result another one has read is finished when that other one is; beyond that, what is finished may become
- * known a moment later in one lane than in another. */
+/* Whether the operation is finished, with or without success. One load; never calls the driver, never blocks.
+ * If B read A's result and B is done, A is done. Otherwise completion may become visible at different times in different lanes. */
 HD_API bool hd_done(hd_ticket ticket);
 
-/* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only looks; HD_FOREVER: no limit), and
- * says how it went. Spins for a moment, then sleeps. May be called for one ticket from many threads.
+/* Blocks until the operation is finished, at most timeout_ns nanoseconds (0: only checks, HD_FOREVER: no limit), and
+ * returns its outcome. Spins for a moment, then sleeps. May be called for one ticket from many threads.
  * Errors: HANDLE (not a ticket of this process); TIMEOUT (unless timeout_ns is 0, hd_last_error has what is unfinished that this waits for);
  * FAILED or DEVICE_LOST (hd_last_error has kernel, lane, ticket, device and the driver's code). */
 HD_API hd_status hd_wait(hd_ticket ticket, int64_t timeout_ns);

@@ -1,16 +1,17 @@
 /* heddle/unified.h - buffers that the CPU and the GPU both use.
  *
- * A unified buffer has memory on its device and pinned memory in the program, and Heddle moves what is newer to where it is
- * needed: ahead of an operation that uses it on a device, in that operation's lane; at hd_map and at element access, on the
- * host. So kernels run at the speed of device memory, the CPU reads at the speed of its own, and it works in every placement.
- * What is moved are chunks, of which the buffer has at most 64, of 64 KiB or a larger power of two: only those that are used and
- * are newer elsewhere. What an operation overwrites completely is not moved for it.
+ * A unified buffer has memory on its device and pinned memory in the program, and Heddle moves what is newer to where it is needed.
+ * For a device that is ahead of the operation that uses it, in that operation's lane. For the host it is at hd_map and element access.
+ * So kernels run at the speed of device memory, the CPU reads at the speed of its own, and it works in every placement.
+ * Heddle moves chunks, and only those that are used and are newer elsewhere.
+ * A buffer has at most 64 of them, of 64 KiB or a larger power of two. What an operation overwrites completely is not moved for it.
  *
  * hd_map brings all of the buffer, whatever the access: HD_WRITE keeps what the program does not overwrite. From a hd_map for
  * writing until the last hd_unmap no operation may use the buffer: ACCESS. Mapped for reading, operations may read it.
  *
- * A copy that fails is made again by the next who needs it. Bytes that a failed operation should have written are bad for
- * the host as they are for devices, with the rest of their chunk, until hd_write, hd_fill, hd_copy or a kernel writes them.
+ * A copy that fails is made again at the next use that needs it.
+ * Bytes that a failed operation should have written are bad for the host as they are for devices, with the rest of their chunk.
+ * They are good again once hd_write, hd_fill, hd_copy or a kernel writes them.
  * hd_buffer_address is that of the device memory; work outside Heddle that uses it does not see what is newer on the host.
  * A unified buffer of a lost device is lost, as any.
  */
@@ -28,8 +29,8 @@ HD_BEGIN_DECLS
  * undefined. Everything that takes a buffer takes it. Errors: as hd_alloc, and those of hd_alloc_host. */
 HD_API hd_status hd_alloc_unified(hd_lane *lane, size_t bytes, hd_buffer **out);
 
-/* A host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access by this thread, now: for reading
- * after submitted writers are finished and their bytes are here (access HD_READ); for writing after readers, too. Costs a few
+/* A host pointer to `bytes` bytes at `offset` of a unified or pinned buffer, for one access by this thread, now.
+ * For reading (HD_READ), submitted writers are finished then and their bytes are here. For writing, readers are finished, too. Costs a few
  * loads once nothing is pending; else waits (option transfer_timeout). NULL on failure, with hd_message set: ARGUMENT,
  * HANDLE, RANGE, ACCESS (device memory: use hd_read or hd_alloc_unified), TIMEOUT, FAILED, DEVICE_LOST, HOST_MEMORY.
  * The pointer is good until the next operation that uses the buffer is submitted. */
