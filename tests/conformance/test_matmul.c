@@ -2,6 +2,7 @@
  * by one that is named, and by the built-in kernel.
  *
  * Promise: Matrix products of every type, layout and size are within rounding of a double precision product.
+ * Placements: thread.
  *
  * Threads: the main one. Locks: none.
  */
