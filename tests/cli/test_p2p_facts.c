@@ -1,4 +1,4 @@
-/* test_p2p_facts.c - what `heddle p2p` says of a machine's /sys and /proc, tried with trees that are made up.
+/* test_p2p_facts.c - what `heddle p2p` reports of a machine's /sys and /proc, tried with trees that are made up.
  *
  * Promise: Facts about a machine are what its /sys and /proc contain, and a missing or damaged file only loses its own
  * fact.

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_glossary.sh - docs/glossary.md: each word has one meaning, and the file that defines it is there and has the word.
+#
+# Promise: Each word of the glossary has one meaning and is in the file that defines it.
 set -u
 source=$1
 failed=0

@@ -103,15 +103,21 @@ static void run(const char *settings, bool engine_fences)
     hd_close(rt);
 }
 
-/* A command in the lane's ring, of which others do not see that it is there. */
+/* A command in the lane's ring, of which others do not see that it is there. A lane that was taken off before, since this thread had no processor
+ * for long, is made active again, as every submitter does. */
 static void submit_unseen(hd_lane *lane)
 {
+    hdi_engine_shared *engine = lane->device->channel.engine;
+    uint64_t bit = (uint64_t)1 << (lane->number % 64);
     hdi_lock_take(&lane->device->order);
     lane->ring[lane->head & lane->mask] = (hdi_command){.op = HDI_OP_SKIP, .slots = 1};
     lane->head++;
     atomic_store(&lane->submitted, lane->head);
     atomic_store(&unseen_head, lane->head);
     atomic_store(&unseen, lane); /* from here on it may be seen */
+    if (!(atomic_load(&engine->active[lane->number / 64]) & bit)) {
+        hdi_engine_notify(engine, lane->number);
+    }
     hdi_lock_release(&lane->device->order);
 }
 

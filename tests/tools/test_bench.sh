@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # test_bench.sh - `heddle bench` becomes heddle-bench: its messages, its help and its exit status are passed on. Without that program
-# the tool says what is missing, and where it looked.
+# the tool reports what is missing, and where it looked.
+#
+# Promise: The command bench of the tool starts heddle-bench, and its absence is reported with the folders that were searched.
 set -u
 tool=$2/heddle
 [ -x "$tool-bench" ] || exit 77

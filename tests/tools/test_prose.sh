@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # test_prose.sh - tools/check-prose finds each kind of violation in made-up files, and none in this tree.
+#
+# Promise: The prose check finds long sentences, banned words and misspellings, and this tree has none where it is checked.
 set -u
 command -v python3 >/dev/null || {
     echo "there is no python3 here"
@@ -26,7 +28,7 @@ reports() {
 
 long='one two three four five six seven eight nine ten eleven twelve thirteen'
 mkdir -p "$work/tree/src/base" "$work/tree/tools"
-touch "$work/tree/tools/prose-words.txt"
+touch "$work/tree/tools/prose/words.txt"
 page=$work/tree/README.md
 code=$work/tree/src/base/some.c
 
@@ -51,9 +53,9 @@ reports 1 'src/base/some.c:1: a sentence of 29 words'
 printf 'char text[] = "copy: the device "\n              "forgets what it has";\n' >"$code"
 reports 1 'src/base/some.c:1: "forgets"; write:'
 
-echo 'src/base/' >"$work/tree/tools/prose-todo.txt"
+echo 'src/base/' >"$work/tree/tools/prose/todo.txt"
 reports 0 '1 files pass, 1 still to be done'
-printf 'README.md\nsrc/none.c\nsrc/base/\n' >"$work/tree/tools/prose-todo.txt"
+printf 'README.md\nsrc/none.c\nsrc/base/\n' >"$work/tree/tools/prose/todo.txt"
 reports 1 'README.md passes; take it off the list'
 reports 1 'there is no src/none.c'
 
