@@ -297,11 +297,15 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     CONF_OK(hd_lane_wait(base->lane, 60 * CONF_SECOND));
     hd_hold_destroy(base->hold); /* what calls have added to it */
     CONF_OK(hd_hold_create(base->runtime, &base->hold));
-    if (pool_stats(base->runtime, 0).live_count != live ||
-        pool_stats(base->runtime, HD_DEVICE_HOST).live_count != pinned ||
-        pool_stats(base->runtime, 0).held_bytes != 0) {
-        conf_fail_at(__FILE__, __LINE__, "%s crossing %s (%s): not everything was given back", call->name, end->name,
-                     end->object);
+    uint64_t live_now = pool_stats(base->runtime, 0).live_count,
+             pinned_now = pool_stats(base->runtime, HD_DEVICE_HOST).live_count,
+             held = pool_stats(base->runtime, 0).held_bytes;
+    if (live_now != live || pinned_now != pinned || held != 0) {
+        conf_fail_at(__FILE__, __LINE__,
+                     "%s crossing %s (%s): not everything was given back: buffers %llu, were %llu; pinned %llu, were "
+                     "%llu; held %llu bytes",
+                     call->name, end->name, end->object, (unsigned long long)live_now, (unsigned long long)live,
+                     (unsigned long long)pinned_now, (unsigned long long)pinned, (unsigned long long)held);
     }
 }
 
@@ -320,20 +324,19 @@ static void equip(things *t, hd_runtime *runtime)
     make_module(t, 0);
 }
 
-/* More lanes than a pair has at once, those included that are destroyed and not idle yet. A library of matrix products keeps a workspace for each:
- * those are no leak. */
+/* On GPUs a library of matrix products keeps a workspace for each lane of the device that has made one: those are no leak. So all lanes have theirs
+ * before anything is counted. */
 static void open_libraries(hd_runtime *runtime)
 {
-    enum { MOST = 64 };
-    hd_lane *lanes[MOST];
+    hd_lane *lanes[256];
     char name[32];
-    int n = conf_on_gpus ? MOST : 8; /* host devices have no workspaces */
-    for (int i = 0; i < n; i++) {
-        CONF_OK(hd_lane_create(runtime, 0, &lanes[i]));
-        CONF_OK(conf_matmul_library(lanes[i], name, sizeof name, NULL, 0));
+    int n = 0;
+    while (n < (conf_on_gpus ? 256 : 1) && hd_lane_create(runtime, 0, &lanes[n]) == HD_OK) {
+        CONF_OK(conf_matmul_library(lanes[n], name, sizeof name, NULL, 0));
+        n++;
     }
-    for (int i = 0; i < n; i++) {
-        hd_lane_destroy(lanes[i]);
+    while (n > 0) {
+        CONF_OK(hd_lane_destroy(lanes[--n]));
     }
 }
 
