@@ -27,7 +27,7 @@ reports() {
 }
 
 long='one two three four five six seven eight nine ten eleven twelve thirteen'
-mkdir -p "$work/tree/src/base" "$work/tree/tools"
+mkdir -p "$work/tree/src/base" "$work/tree/tools/prose"
 touch "$work/tree/tools/prose/words.txt"
 page=$work/tree/README.md
 code=$work/tree/src/base/some.c
