@@ -208,11 +208,11 @@ CONF_UNUSED static int conf_children(void)
     return n;
 }
 
-/* Whether there are no child processes: one whose end nobody asks for may be there for a moment more. */
-CONF_UNUSED static bool conf_childless(void)
+/* Whether there are so many child processes, soon: one that has ended, or that tests a pair of devices, may be there for a moment more. */
+CONF_UNUSED static bool conf_children_become(int n)
 {
     for (int i = 0; i < 1000 * CONF_SLOWNESS; i++) {
-        if (conf_children() == 0) {
+        if (conf_children() == n) {
             return true;
         }
         conf_sleep_ms(5);
@@ -229,7 +229,7 @@ CONF_UNUSED static int conf_case_ends(void **state)
             conf_close(conf_opened[i]);
         }
     }
-    if (!conf_childless()) { /* hd_close leaves no worker behind */
+    if (!conf_children_become(0)) { /* hd_close leaves no worker behind */
         print_error("%d child processes are left when everything is closed\n", conf_children());
         return -1;
     }

@@ -283,7 +283,7 @@ static void hd_close_ends_a_test(void **state)
             CONF_EQUAL(pthread_join(askers[i].thread, NULL), 0);
             CONF_EQUAL(askers[i].status, HD_ERROR_HANDLE);
         }
-        CONF_TRUE(exists("wait") && conf_childless());
+        CONF_TRUE(exists("wait") && conf_children_become(0));
         while (count_tests() != 0) { /* the script sleeps */
             conf_sleep_ms(2);
         }

@@ -160,7 +160,7 @@ static int opens_and_works(const char *what)
     CONF_OK(hd_open(&options, &runtime));
     all_work(runtime);
     hd_close(runtime);
-    return conf_childless() ? 0 : 2;
+    return conf_children_become(0) ? 0 : 2;
 }
 
 static int odd_application(const char *what)
@@ -209,7 +209,7 @@ static int odd_application(const char *what)
                 fprintf(stderr, "with %d descriptors: %s: %s\n", i, hd_status_name(status), hd_message());
                 return 3;
             }
-            if (!conf_childless()) {
+            if (!conf_children_become(0)) {
                 fprintf(stderr, "with %d descriptors: %s, and a child is left\n", i, hd_status_name(status));
                 return 4;
             }
