@@ -1,6 +1,7 @@
-/* boxes.h - what the tests of boxes share: making them, and doing what they say in the program's memory.
+/* boxes.h - for the tests of boxes: makes boxes, and does in the program's memory what a box describes.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_BOXES_H
 #define CONFORMANCE_BOXES_H
@@ -46,7 +47,7 @@ CONF_UNUSED static void copy_row(void *context, size_t dst, size_t src)
     memcpy(m->dst + dst, m->src + src, m->row);
 }
 
-/* The box as the definition says. `src` must not change by it. */
+/* Copies the box as the definition has it. `src` must not change by it. */
 CONF_UNUSED static void model_copy(const hd_box *box, uint8_t *dst, const uint8_t *src)
 {
     model m = {.dst = dst, .src = src, .row = box->row};

@@ -1,9 +1,13 @@
-/* checks.h - what every conformance program checks with: statuses, messages and conditions; a watchdog; what is open, so that a failed case
- * leaves nothing behind; child processes.
+/* checks.h - what every conformance program checks with.
  *
- * Threads: the checks work in every thread; in the main thread a failed check ends the case, in another the program.
+ * - checks of statuses, messages and conditions
+ * - a watchdog
+ * - the list of what is open, so that a failed case leaves nothing behind
+ * - child processes
+ *
+ * Threads: the checks work in every thread. A failed check in the main thread ends the case, in another thread the program.
  * Locks: that of the list of what is open.
- * Always: a case that hangs is ended by a watchdog, which says which one it was.
+ * Always: a watchdog ends a case that hangs, and prints which one it was.
  */
 #ifndef CONFORMANCE_CHECKS_H
 #define CONFORMANCE_CHECKS_H
@@ -208,7 +212,7 @@ CONF_UNUSED static int conf_children(void)
     return n;
 }
 
-/* Whether there are so many child processes, soon: one that has ended, or that tests a pair of devices, may be there for a moment more. */
+/* Whether there are n child processes, soon. A child that has ended, or that tests a pair of devices, may be there for a moment more. */
 CONF_UNUSED static bool conf_children_become(int n)
 {
     for (int i = 0; i < 1000 * CONF_SLOWNESS; i++) {

@@ -4,8 +4,10 @@
  *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=thread ./test_order
  *     HEDDLE_DRIVER=nvidia HEDDLE_PLACEMENT=inline ./test_order         on a machine with GPUs, one or more
  *     HEDDLE_DRIVER=host HEDDLE_PLACEMENT=process HEDDLE_WORKER=.../heddle-worker ./test_order
- * or all of them with ctest under the same environment. A program exits with 77 (skipped) where the driver or a device
- * is missing; cases that need two devices are skipped where there is one. Other variables:
+ * or all of them with ctest under the same environment.
+ *
+ * A program exits with 77 (skipped) where the driver or a device is missing. Cases that need two devices are skipped where
+ * there is one. Other variables:
  *     HEDDLE_TEST_FILTER=PATTERN    only the cases whose name matches ("*" and "?")
  *     HEDDLE_TEST_FAULTS=1          on nvidia, also the cases that make a GPU fault for good (on host devices and with
  *                                   workers: always)
@@ -18,9 +20,10 @@
  *     HEDDLE_SWEEP_SECONDS=N        time for the sweep of failing driver calls; calls are left out to keep to it
  *     HEDDLE_FAULT_ROUNDS=N         how often in a row a device is lost and brought back
  *
- * Threads: the helpers work in every one, conf_begin in the main one. Locks: none.
- * Always: no check looks at how long something took, only at what was finished before what; a case that hangs is ended
- * by a watchdog, which says which one it was.
+ * Threads: the helpers work in every one, conf_begin in the main one.
+ * Locks: none.
+ * Always: no check looks at how long something took, only at what was finished before what.
+ * Always: a watchdog ends a case that hangs, and prints which one it was.
  */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
@@ -36,7 +39,7 @@ CONF_UNUSED static hd_status conf_try_open(const char *settings, hd_runtime **ou
     char text[8192];
     hd_options options = {.size = sizeof options, .settings = settings};
     if (settings != NULL && strstr(settings, "cuLaunchKernel:") != NULL) {
-        /* Who counts launches by that call means each of them. */
+        /* a test that counts launches by that call means each of them */
         snprintf(text, sizeof text, "%s chains=0", settings);
         options.settings = text;
     }
@@ -96,7 +99,7 @@ CONF_UNUSED static bool conf_isolates(hd_runtime *runtime)
     return conf_is_host(runtime) || conf_is_process(runtime);
 }
 
-/* Whether kernels on `device` reach the memory of `owner`, as the driver says. */
+/* Whether kernels on `device` reach the memory of `owner`, as the driver reports. */
 CONF_UNUSED static bool conf_reaches(hd_runtime *runtime, int device, int owner)
 {
     if (device == owner || owner < 0) {
@@ -124,7 +127,7 @@ CONF_UNUSED static uint64_t conf_number_from(const char *environment, uint64_t o
 
 CONF_UNUSED static bool conf_on_gpus; /* what conf_begin has found */
 
-/* How often a case does what takes a runtime of its own: on GPUs a fifth of `rounds`, at least 3, since opening them takes a second. */
+/* How often a case does what takes a runtime of its own. On GPUs a fifth of `rounds`, at least 3: opening them takes a second. */
 CONF_UNUSED static int conf_rounds(int rounds)
 {
     if (!conf_on_gpus || rounds < 3) {
@@ -133,7 +136,7 @@ CONF_UNUSED static int conf_rounds(int rounds)
     return rounds < 15 ? 3 : rounds / 5;
 }
 
-/* cmocka ends a program whose second thread crashes, and says nothing. */
+/* cmocka ends a program whose second thread crashes, and prints nothing. */
 CONF_UNUSED static void conf_exits(void)
 {
     if (gettid() != getpid()) {

@@ -1,6 +1,7 @@
-/* matmul.h - what the tests of matrix products share: elements of all types, operands in all layouts, and a product made in double precision.
+/* matmul.h - for the tests of matrix products: elements of all types, operands in all layouts, a reference in double precision.
  *
- * Threads: any, each with operands of its own. Locks: none.
+ * Threads: any, each with operands of its own.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_MATMUL_H
 #define CONFORMANCE_MATMUL_H
@@ -173,8 +174,11 @@ CONF_UNUSED static size_t mm_at(const hd_tensor *t, int dims, const uint64_t *ba
     return (size_t)at;
 }
 
-/* How wrong an element may be: each of k products and sums is rounded once in the numbers that are calculated with, in whichever order, alpha,
- * beta and the last sum as well, and what is stored once more, there and in the reference. Complex products take four roundings for one. */
+/* How wrong an element may be.
+ *
+ * - Each of k products and sums is rounded once in the type of the calculation, in whichever order. So are alpha, beta and the last sum.
+ * - What is stored is rounded once more, in the result and in the reference.
+ * - Complex products take four roundings for one. */
 static inline double mm_tolerance(hd_type type, uint64_t k, double sum_of_sizes, double result)
 {
     double epsilon = type == HD_TYPE_F64 || type == HD_TYPE_C128 ? 0x1p-53 : 0x1p-24;
@@ -184,7 +188,8 @@ static inline double mm_tolerance(hd_type type, uint64_t k, double sum_of_sizes,
     return times * (double)(k + 4) * epsilon * sum_of_sizes + 2 * (stored * result + tiny);
 }
 
-/* c's data gets the product, as it should be; `allowed` (per byte offset / element size of c's data, may be NULL) how wrong it may be. */
+/* Writes the product into c's data, as it should be. `allowed` gets how wrong each element may be.
+ * Its index is the byte offset in c's data / element size. It may be NULL. */
 CONF_UNUSED static void mm_reference(mm_operand *c, const mm_operand *a, const mm_operand *b, double alpha, double beta,
                                      double *allowed)
 {

@@ -1,6 +1,7 @@
 /* memory_model.h - the model of test_memory_model.c: where blocks live, so that an overlap is seen at once, and the lanes that use them.
  *
- * Threads: any. Locks: the model's; one per lane, shared by those who use it, exclusive for its end.
+ * Threads: any.
+ * Locks: the model's, and one per lane. Threads that use a lane share its lock, and the lane's end takes it exclusively.
  */
 #ifndef CONFORMANCE_MEMORY_MODEL_H
 #define CONFORMANCE_MEMORY_MODEL_H
@@ -28,7 +29,7 @@ typedef struct block {
     uint32_t word;       /* all of its content */
 } block;
 
-CONF_UNUSED static block being_used; /* in a slot: somebody has taken its block */
+CONF_UNUSED static block being_used; /* in a slot: a thread has taken its block */
 
 /* Addresses of live blocks by rising address; no two overlap. */
 typedef struct space {

@@ -1,6 +1,7 @@
-/* owned.h - what the tests of memory in threads share: a buffer whose owner knows its content and its address.
+/* owned.h - for the tests of memory in threads: a buffer whose owner keeps its content and its address on record.
  *
- * Threads: one at a time owns a buffer. Locks: none.
+ * Threads: one at a time owns a buffer.
+ * Locks: none.
  * Always: content and address are as the owner left them, or a check fails.
  */
 #ifndef CONFORMANCE_OWNED_H

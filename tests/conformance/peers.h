@@ -1,5 +1,8 @@
-/* peers.h - what the tests of peer access share: a folder per case, checks of copies and kernels between two devices, progress, and a
- * script in front of the test program.
+/* peers.h - what the tests of peer access share.
+ *
+ * - a folder per case
+ * - checks of copies and kernels between two devices
+ * - a script in front of the test program, and waiting for its progress
  *
  * Peers that do not deliver are host devices (option host_corrupt), so most cases need those. Where a case counts tests, or changes what
  * they find, the test program is a script that stands in front of the real one.
@@ -53,7 +56,7 @@ CONF_UNUSED static void expect_good(hd_runtime *runtime, int device, int owner)
     }
 }
 
-/* A buffer on each device, full of a number that says where it is. */
+/* Makes a buffer on each device, full of a number that names the device. */
 CONF_UNUSED static void make_buffers(hd_runtime *runtime, hd_buffer **buffers, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -179,8 +182,11 @@ CONF_UNUSED static bool real_probe(char *out, size_t size)
     return access(out, X_OK) == 0;
 }
 
-/* A program that notes each run in "runs", waits while there is "wait" (after it has made "waiting"), adds the settings in "extra", and
- * becomes the real one. Skips the case where that is not known. */
+/* Makes a script that stands in front of the test program. It skips the case where the real program cannot be found. The script:
+ *
+ * - notes each run in "runs"
+ * - makes "waiting" and waits, while there is "wait"
+ * - adds the settings in "extra" and becomes the real program */
 CONF_UNUSED static void make_script(void)
 {
     char real[512], text[2048], path[128];
@@ -191,7 +197,9 @@ CONF_UNUSED static void make_script(void)
              "#!/bin/sh\n"
              "cd %s || exit 3\n"
              "echo \"$2\" >>runs\n"
-             "while [ -e wait ]; do : >waiting; sleep 0.02; done\n"
+             "while [ -e wait ]; do\n"
+             "    : >waiting; sleep 0.02\n"
+             "done\n"
              "exec '%s' \"$1 $(cat extra 2>/dev/null)\" \"$2\" \"$3\"\n",
              folder, real);
     write_text("probe", text);

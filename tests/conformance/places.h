@@ -20,7 +20,7 @@ typedef enum place {
 CONF_UNUSED static const char *const place_names[PLACES] = {"device", "other",   "third",
                                                             "pinned", "unified", "unified on the other"};
 
-/* What devices reach each other: host devices as the option says, GPUs as they are, but for the last one. */
+/* Which devices reach each other: host devices as the option sets it, GPUs as they are. With the last setting none does. */
 CONF_UNUSED static const char *const place_settings[] = {"host_peers=all", "host_peers=none", "host_peers=ring",
                                                          "peers=off"};
 enum { PLACE_SETTINGS = CONF_SLOWNESS > 1 ? 3 : 4 }; /* without peers is without peers, so the last can be left out */

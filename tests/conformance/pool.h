@@ -1,7 +1,7 @@
-/* pool.h - what the tests of memory share: looking at the statistics, threads, and the check that everything was
- * given back.
+/* pool.h - for the tests of memory: a look at the statistics, threads, and the check that everything was given back.
  *
- * Threads: the helpers work in every one. Locks: none.
+ * Threads: the helpers work in every one.
+ * Locks: none.
  * Always: no check depends on how long something took. Limits come from the option memory_limit, so that the tests
  * fit on a GPU that others use, too.
  */
@@ -24,7 +24,7 @@ CONF_UNUSED static hd_memory_stats pool_stats(hd_runtime *runtime, int device)
     return stats;
 }
 
-/* Physical memory of a host device that is in use, as its driver says; 0 for a GPU, whose memory others use, too. */
+/* Physical memory of a host device that is in use, as its driver reports. 0 for a GPU, whose memory others use, too. */
 CONF_UNUSED static uint64_t pool_driver_holds(hd_runtime *runtime, int device)
 {
     hd_device_info info = {.size = sizeof info};
@@ -32,7 +32,7 @@ CONF_UNUSED static uint64_t pool_driver_holds(hd_runtime *runtime, int device)
     return info.is_host ? info.memory_bytes - info.memory_free_bytes : 0;
 }
 
-/* What holds for the figures when nobody allocates; NULL, or what does not. */
+/* Checks what holds for the figures when no thread allocates. Returns NULL, or a text for what does not hold. */
 CONF_UNUSED static const char *pool_odd(hd_runtime *runtime, int device)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -67,8 +67,8 @@ CONF_UNUSED static const char *pool_odd(hd_runtime *runtime, int device)
     return NULL;
 }
 
-/* What holds at every moment, and, when nobody allocates (`quiet`), what holds then: memory may still be mapped
- * ahead of need or be given back by itself, between two figures of one look. */
+/* Checks what holds at every moment, and, if `quiet`, what holds when no thread allocates. The latter is tried again: memory may still
+ * be mapped ahead of need or be given back by itself, between two figures of one look. */
 CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool quiet)
 {
     hd_memory_stats s = pool_stats(runtime, device);
@@ -85,9 +85,9 @@ CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool qu
         s = pool_stats(runtime, device);
         conf_fail_at(
             __FILE__, __LINE__,
-            "device %d: %s: reserved %llu (peak %llu), taken %llu (peak %llu), live %llu in %llu, cached %llu, "
-            "held %llu; %llu allocations, %llu frees; from magazine %llu, same lane %llu, finished %llu, waited "
-            "%llu, fresh %llu; mapped %llu, moved %llu, returned %llu, ahead %llu",
+            "device %d: %s. Reserved %llu (peak %llu), taken %llu (peak %llu), live %llu in %llu, cached %llu, "
+            "held %llu. %llu allocations, %llu frees. From magazine %llu, same lane %llu, finished %llu, waited "
+            "%llu, fresh %llu. Mapped %llu, moved %llu, returned %llu, ahead %llu",
             device, odd, (unsigned long long)s.reserved_bytes, (unsigned long long)s.reserved_peak_bytes,
             (unsigned long long)s.taken_bytes, (unsigned long long)s.taken_peak_bytes, (unsigned long long)s.live_bytes,
             (unsigned long long)s.live_count, (unsigned long long)s.cached_bytes, (unsigned long long)s.held_bytes,

@@ -1,8 +1,10 @@
-/* side.h - what the tests of workers that are lost, or come back, while something else is half-way share: a second thread, buffers to work
- * with, and a process that has no descriptors left.
+/* side.h - what the tests of workers share that are lost, or come back, while another operation is half-way.
  *
- * Threads: a case's second thread (side) is stopped where it has to be by a worker that is stopped. Locks: none.
- * Always: where a thread did not get as far as was hoped for, the case still holds, it only shows less.
+ * It has a second thread, buffers to work with, and a process that has no descriptors left.
+ *
+ * Threads: a case's second thread (side) is stopped at the right place by a worker that is stopped.
+ * Locks: none.
+ * Always: where a thread did not get as far as intended, the case still holds, and only shows less.
  */
 #ifndef CONFORMANCE_SIDE_H
 #define CONFORMANCE_SIDE_H
@@ -45,7 +47,7 @@ CONF_UNUSED static void side_start(side *s)
     CONF_EQUAL(pthread_create(&s->thread, NULL, side_runs, s), 0);
 }
 
-/* Waits until the thread has slept for a while over one operation, or has ended; on a busy machine it may take long to get there. */
+/* Waits until the thread has slept for a while over one operation, or has ended. On a busy machine it may take long to get there. */
 CONF_UNUSED static void side_settle(side *s)
 {
     int quiet = 0, begun = -1;

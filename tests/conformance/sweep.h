@@ -1,6 +1,7 @@
-/* sweep.h - what the sweeps of failing driver calls share: what a failed call has to say, and what was wrong in a pass, once for all N.
+/* sweep.h - for the sweeps of failing driver calls: what a failed call has to report, and a pass's violations, once for all N.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_SWEEP_H
 #define CONFORMANCE_SWEEP_H

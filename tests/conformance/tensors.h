@@ -1,6 +1,7 @@
-/* tensors.h - what the tests of tensors share: random layouts, and the same elements moved one by one in the program's memory.
+/* tensors.h - for the tests of tensors: random layouts, and the same elements moved one by one in the program's memory.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_TENSORS_H
 #define CONFORMANCE_TENSORS_H
@@ -37,7 +38,7 @@ CONF_UNUSED static void tensor_shape(conf_random *r, uint64_t elements, tensor_l
     }
 }
 
-/* Strides for the shape: the dimensions in any order, with gaps, backwards, from an odd byte on where `plain` does not say otherwise. */
+/* Makes strides for the shape: the dimensions in any order, with gaps, backwards, and from an odd byte on unless `plain` is set. */
 CONF_UNUSED static void tensor_strides(conf_random *r, bool plain, tensor_layout *l)
 {
     int order[HD_TENSOR_DIMS] = {0};

@@ -1,10 +1,13 @@
-/* test_blame.c - a failure names the kernel that failed, whichever call tells it: kinds of failure, calls that tell, and one lane or two.
+/* test_blame.c - a failure names the kernel that failed, in whichever call reports it.
  *
  * Promise: A failure names the kernel that failed, in whichever call it is reported.
  *
- * Threads: the main one. Locks: none.
- * Always: a kernel that had finished before is not named. Where several were under way the one that failed is told first, since the others
- * come behind it.
+ * The cases combine kinds of failure, calls that report, and one lane or two.
+ *
+ * Threads: the main one.
+ * Locks: none.
+ * Always: a kernel that had finished before is not named. Where several were under way the one that failed is reported first, since the
+ * others come behind it.
  */
 #include "workers.h"
 
@@ -17,7 +20,7 @@ enum { STRAY, TRAP, OVERDUE, CRASH, KILLED, KINDS };
 typedef struct kind {
     const char *name, *kernel;
     bool needs_worker;
-    bool is_slow; /* takes as long as the option watchdog says */
+    bool is_slow; /* takes as long as the option watchdog sets */
 } kind;
 
 static const kind kinds[KINDS] = {
@@ -86,13 +89,13 @@ static void check_blamed(const scene *s, const char *teller)
     if (strstr(e.message, name) == NULL || strstr(e.message, "hello") != NULL || strcmp(e.kernel, kernel) != 0 ||
         strcmp(e.operation, "launch") != 0 || e.device != 0 || e.lane != s->lane_number ||
         e.ticket != s->culprit.sequence) {
-        conf_fail_at(__FILE__, __LINE__, "%s, told by %s: kernel '%s' (%s, device %d, lane %d, ticket %llu): %s",
+        conf_fail_at(__FILE__, __LINE__, "%s, reported by %s: kernel '%s' (%s, device %d, lane %d, ticket %llu): %s",
                      kinds[s->kind].name, teller, e.kernel, e.operation, e.device, e.lane, (unsigned long long)e.ticket,
                      e.message);
     }
 }
 
-/* True when it was submitted; else the loss is known already, and the refusal must tell it as well. */
+/* Returns whether it was submitted. Otherwise the loss has been noticed already, and the refusal must report it as well. */
 static bool submitted(const scene *s, hd_status status)
 {
     if (status != HD_OK) {
@@ -102,7 +105,7 @@ static bool submitted(const scene *s, hd_status status)
     return status == HD_OK;
 }
 
-/* The culprit, and in another lane somebody who waits for what it should have made. False: the loss was told. */
+/* Launches the culprit, and in another lane work that waits for its result. Returns false if the loss was reported meanwhile. */
 static bool go_wrong(scene *s, bool two_lanes)
 {
     s->target = two_lanes ? s->z : s->y;
@@ -132,7 +135,7 @@ static void close_scene(scene *s)
     conf_close(s->runtime);
 }
 
-/* ---- calls that tell ---- */
+/* ---- calls that report ---- */
 
 static hd_status by_read(scene *s)
 {
@@ -214,7 +217,7 @@ static hd_status by_launch(scene *s)
 static hd_status by_restart(scene *s)
 {
     CONF_TRUE(by_wait(s) == HD_ERROR_DEVICE_LOST);
-    if (conf_is_process(s->runtime)) { /* it comes back: what was lost before is still told */
+    if (conf_is_process(s->runtime)) { /* it comes back: what was lost before is still reported */
         CONF_OK(hd_device_restart(s->runtime, 0));
         return by_wait(s);
     }
@@ -232,7 +235,7 @@ static hd_status by_loss_next(scene *s)
     hd_device_loss loss = {.size = sizeof loss};
     CONF_OK(hd_loss_next(s->runtime, &loss));
     if (strstr(loss.message, kinds[s->kind].kernel) == NULL || strstr(loss.message, "hello") != NULL) {
-        conf_fail_at(__FILE__, __LINE__, "%s, told by hd_loss_next: %s", kinds[s->kind].name, loss.message);
+        conf_fail_at(__FILE__, __LINE__, "%s, reported by hd_loss_next: %s", kinds[s->kind].name, loss.message);
     }
     return HD_ERROR_DEVICE_LOST;
 }
@@ -323,7 +326,7 @@ static void check_waited(const scene *s)
     CONF_FILLED(s->z, 0, 1, bytes);
 }
 
-/* Launches what goes wrong, and says how the call ended. */
+/* Launches what goes wrong, and returns how the call ended. */
 static hd_status launch_culprit(scene *s, hd_ticket *out)
 {
     void *flags = NULL;
@@ -433,7 +436,7 @@ static void a_limit_that_passes_names_what_is_under_way(void **state)
     check_named(hd_buffer_wait(s.z, HD_READ, CONF_MILLISECOND), &s, "hd_buffer_wait");
     check_named(hd_read(s.z, 0, got, bytes), &s, "hd_read");
     check_named(hd_read(s.gate.pinned, 0, got, bytes), &s, "hd_read of pinned memory");
-    CONF_FAILS(hd_wait(behind, 0), HD_ERROR_TIMEOUT); /* who only looks is told no more than that */
+    CONF_FAILS(hd_wait(behind, 0), HD_ERROR_TIMEOUT); /* a call that only looks reports no more than that */
     CONF_TRUE(strstr(hd_message(), "unfinished") == NULL);
     wk_gate_open(&s.gate);
     CONF_OK(hd_wait(across, 60 * CONF_SECOND));

@@ -1,10 +1,13 @@
-/* test_blame_waits.c - a wait inside a call that comes to nothing names what holds it up, and since when: for room in a lane, for a save, for pinned
- * chunks of all three kinds, for other devices when one comes back.
+/* test_blame_waits.c - a wait inside a call that reaches its limit names what holds it up, and since when.
  *
  * Promise: A wait that reaches its limit names the operation that holds it up, and since when.
  *
- * Threads: the main one. Locks: none. Processes: in the placement process the workers, of which one is killed.
- * Always: one kernel holds everything up until it is told to end, so the limits pass however busy the machine is.
+ * It waits for room in a lane, for a save, for pinned chunks of all three kinds, or for other devices when one comes back.
+ *
+ * Threads: the main one.
+ * Locks: none.
+ * Processes: in the placement process the workers, of which one is killed.
+ * Always: one kernel holds everything up until its flag ends it, so the limits pass however busy the machine is.
  */
 #include "workers.h"
 
@@ -63,7 +66,8 @@ static void close_scene(scene *s)
     conf_close(s->runtime);
 }
 
-/* "nothing has ended in lane 3 for 1.5 s": no less than since the kernel ran, no more than since it was submitted, as far as one decimal says. */
+/* Whether the time in "nothing has ended in lane 3 for 1.5 s" is right, as far as its one decimal goes.
+ * It is no less than since the kernel ran, and no more than since it was submitted. */
 static bool stands_as_long(const scene *s, const char *message, int64_t asked)
 {
     char start[64], unit[4];

@@ -2,13 +2,14 @@
  *
  * Promise: Work that uses freed memory never changes a later allocation, and a wait for such work ends at its limit.
  *
- * Threads: the main one. Locks: none.
- * Always: memory that was freed while in use never shows up in what is allocated later; work that is too fast to be seen running is made
- * longer.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: memory that was freed while in use never shows up in what is allocated later. Work that ends too fast to be seen running is
+ * made longer.
  */
 #include "conformance.h"
 
-/* A buffer is freed while a long kernel is in front of work that uses it; what is allocated then, in the same lane or
+/* A buffer is freed while a long kernel is in front of work that uses it. What is allocated then, in the same lane or
  * in others, with other sizes, must never be written by that work. */
 static void frees_while_in_use(void **state)
 {
@@ -162,7 +163,7 @@ static void transfers_time_out(void **state)
         CONF_OK(conf_fill(lane, k, pinned, 0, 1024, 8, &last));
         hd_status read = hd_read(x, 0, got, 4096), map = hd_map(pinned, HD_READ, &p);
         hd_status write = hd_write(pinned, 0, got, 16);
-        if (hd_done(first)) { /* too fast to tell */
+        if (hd_done(first)) { /* too fast to show it */
             if (map == HD_OK) {
                 hd_unmap(pinned);
                 p = NULL;

@@ -1,14 +1,14 @@
-/* test_capture_beside.c - the program captures streams of its own into graphs while it uses the runtime: the captures are not spoilt, and no device
- * is lost by them.
+/* test_capture_beside.c - the program captures streams of its own into graphs while it uses the runtime.
  *
  * Promise: Using the runtime never breaks a program's own stream capture, and a capture never costs a device.
  *
- * Captures are made in each mode of the driver. Beside them another thread launches, allocates memory that has to be mapped, reads, writes, pins
- * and loads modules; and so does the capturing thread itself, in the middle of its capture.
+ * Captures are made in each mode of the driver. Beside them another thread launches, allocates memory that has to be mapped, reads, writes,
+ * pins and loads modules. The capturing thread does the same itself, in the middle of its capture.
  *
  * Environment: HEDDLE_CAPTURES=N captures of each mode.
  *
- * Threads: the one that captures, and one beside it. Locks: none.
+ * Threads: the one that captures, and one beside it.
+ * Locks: none.
  */
 #include "conformance.h"
 

@@ -1,10 +1,10 @@
-/* test_close_beside.c - hd_close while other threads are inside calls: these come back with a status, nothing that they use is freed before,
- * and what comes later is refused.
+/* test_close_beside.c - hd_close while other threads are inside calls.
  *
  * Promise: A call that crosses hd_close returns a status, and nothing it uses is freed before.
  *
- * Threads: up to 6 that call, and the main one, which closes. Locks: none; each says when it is about to call.
- * Always: a call says HD_OK, HANDLE, or that its work failed; hd_close is within its limit.
+ * Threads: up to 6 that call, and the main one, which closes. Each caller publishes when it is about to call.
+ * Locks: none.
+ * Always: a call returns HD_OK, HANDLE, or that its work failed, and what comes later is refused. hd_close returns within its limit.
  */
 #include "workers.h"
 
@@ -153,7 +153,7 @@ static hd_status call_of_several(const shared *all, int way, uint32_t *mine, siz
     }
 }
 
-/* Calls until it is refused: what says HD_OK has done it. */
+/* Calls until it is refused: a call that returns HD_OK has done its work. */
 static void *does_it(void *argument)
 {
     const caller *me = argument;

@@ -1,9 +1,11 @@
-/* test_close_limit.c - hd_close comes back within its limit, and says what it had to leave behind.
+/* test_close_limit.c - hd_close returns within its limit, and lists what it had to leave behind.
  *
  * Promise: hd_close returns within its limit and lists what it left behind.
  *
- * Threads: one that closes beside the main one. Locks: none.
- * Always: a case that hangs is ended by the watchdog; a kernel that was left behind is let go at the end, in memory that was left, too.
+ * Threads: one that closes beside the main one.
+ * Locks: none.
+ * Always: the watchdog ends a case that hangs. A kernel that was left behind ends with its case.
+ * Its flag lies in memory that was left behind, too.
  */
 #include "workers.h"
 
@@ -26,7 +28,7 @@ const char *__asan_default_options(void)
 static void says(const char *word)
 {
     if (strstr(hd_message(), word) == NULL) {
-        conf_fail_at(__FILE__, __LINE__, "hd_close says \"%s\", not \"%s\"", hd_message(), word);
+        conf_fail_at(__FILE__, __LINE__, "hd_close reports \"%s\", not \"%s\"", hd_message(), word);
     }
 }
 

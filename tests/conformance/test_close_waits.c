@@ -1,10 +1,11 @@
-/* test_close_waits.c - hd_close while another thread waits for what nobody gives back: a pinned chunk, memory at its
+/* test_close_waits.c - hd_close while another thread waits for what is not given back: a pinned chunk, memory at its
  * limit, the end of another device's work. Both return.
  *
  * Promise: hd_close ends the waits of other threads, whatever they wait for.
  *
- * Threads: one that waits, and the main one, which has taken all there is and closes. Locks: none.
- * Always: the limits of the waits are longer than any test may take, so a call comes back because its runtime is closed, or not at all.
+ * Threads: one that waits, and the main one, which has taken all there is and closes.
+ * Locks: none.
+ * Always: the limits of the waits are longer than any test may take. So a call returns because its runtime is closed, or not at all.
  */
 #include "pool.h"
 #include "workers.h"

@@ -1,10 +1,14 @@
-/* test_copy.c - hd_copy between any two places, against a model in the program's memory: sizes at the edges of pieces and pinned chunks, with
- * peers, without, and with some; that it never blocks, what it does not wait for, many threads at once, and what is refused. How copies
- * fail: test_copy_trouble.c.
+/* test_copy.c - hd_copy between any two places, against a model in the program's memory.
  *
  * Promise: hd_copy moves exactly the bytes asked for between any two places, and never blocks the caller.
  *
- * Threads: up to 6 that copy. Locks: none.
+ * - sizes at the edges of pieces and pinned chunks, with peers, without, and with some
+ * - that a copy never blocks, what it does not wait for, many threads at once, and what is refused
+ *
+ * How copies fail: test_copy_trouble.c.
+ *
+ * Threads: up to 6 that copy.
+ * Locks: none.
  */
 #include "places.h"
 
@@ -317,7 +321,7 @@ static void copies_wait_for_their_own_buffers_alone(void **state)
     held_close(&h);
 }
 
-/* A copy of several pieces is one piece after the other: who needs the first bytes gets them while the last ones are still to be made. */
+/* A copy of several pieces is one piece after the other. A reader of the first bytes gets them before the last ones are copied. */
 static void a_reader_of_the_beginning_needs_not_the_end(void **state)
 {
     (void)state;

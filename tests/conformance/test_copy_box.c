@@ -1,9 +1,15 @@
-/* test_copy_box.c - hd_copy_box, hd_write_box and hd_read_box against a model in the program's memory: random boxes and large ones between
- * all places, bytes between the rows, threads that share a buffer's columns. What fails and what is refused: test_copy_box_trouble.c.
+/* test_copy_box.c - hd_copy_box, hd_write_box and hd_read_box against a model in the program's memory.
  *
  * Promise: Box transfers move exactly the rows asked for and leave the bytes between them alone.
  *
- * Threads: up to 6. Locks: none.
+ * - random boxes and large ones between all places
+ * - bytes between the rows
+ * - threads that share a buffer's columns
+ *
+ * What fails and what is refused: test_copy_box_trouble.c.
+ *
+ * Threads: up to 6.
+ * Locks: none.
  */
 #include "boxes.h"
 
@@ -302,7 +308,7 @@ static void threads_share_a_matrix(void **state)
             hd_free(of[i].own);
         }
         uint8_t gap[pitch];
-        hd_box rest = matrix(pitch - first, rows, pitch - first, pitch); /* nobody's columns */
+        hd_box rest = matrix(pitch - first, rows, pitch - first, pitch); /* columns of no thread */
         uint8_t *got = conf_memory(rows * pitch);
         CONF_OK(hd_read_box(all, first, got, &rest));
         memset(gap, 0, sizeof gap);

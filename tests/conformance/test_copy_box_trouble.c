@@ -1,9 +1,9 @@
-/* test_copy_box_trouble.c - boxes that fail, and boxes that are refused: whatever fails is said by the ticket, the buffer or the call, and what
- * is refused moves nothing.
+/* test_copy_box_trouble.c - boxes that fail, and boxes that are refused.
  *
  * Promise: A box transfer that fails is reported by ticket, buffer or call; one that is refused moves nothing.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "boxes.h"
 
@@ -37,7 +37,7 @@ static void a_failed_row_fails_the_box(void **state)
             CONF_OK(hd_fill(x, 0, 7, 6 * MIB, NULL));
             CONF_OK(hd_fill(y, 0, 9, 6 * MIB, NULL));
             hd_ticket ticket = {NULL, 0};
-            CONF_OK(hd_copy_box(y, 0, x, 0, &box, &ticket)); /* whatever fails, it is said by the ticket */
+            CONF_OK(hd_copy_box(y, 0, x, 0, &box, &ticket)); /* whatever fails, the ticket reports it */
             hd_status status = hd_wait(ticket, 60 * CONF_SECOND);
             bool two = table[i].dst != PLACE_OTHER || place_device(runtime, PLACE_OTHER) != 0;
             if (status == HD_OK && nth <= 3 && two && !conf_on_gpus) { /* it takes three operations at least */
@@ -75,7 +75,7 @@ static void failures_of_reads_and_writes_are_said(void **state)
         CONF_FAILS(hd_read_box(x, 0, data, &sparse), HD_ERROR_FAILED);
     }
     CONF_OK(hd_read_box(x, 0, data, &dense)); /* without that call */
-    CONF_OK(hd_write_box(x, 0, data, &in));   /* says so later */
+    CONF_OK(hd_write_box(x, 0, data, &in));   /* reports it later */
     CONF_FAILS(hd_read_box(x, 0, data, &dense), HD_ERROR_FAILED);
     free(data);
     conf_close(runtime);

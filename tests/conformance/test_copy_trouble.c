@@ -1,9 +1,13 @@
-/* test_copy_trouble.c - copies when something is wrong: driver calls that fail, what a failure leaves in order, little pinned memory, buffers
- * that are freed and devices that are lost meanwhile, and chunks that many threads want.
+/* test_copy_trouble.c - copies when something is wrong.
  *
  * Promise: A copy that fails is reported, and everything that does not depend on it works as before.
  *
- * Threads: those of a case. Locks: none.
+ * - driver calls that fail, and the order of work after a failure
+ * - little pinned memory, and chunks that many threads need
+ * - buffers that are freed and devices that are lost meanwhile
+ *
+ * Threads: those of a case.
+ * Locks: none.
  * Always: after any failure everything that it does not concern works as before.
  */
 #include "places.h"
@@ -97,7 +101,7 @@ static void failures_use_nothing_up(void **state)
             size_t bytes = j % 3 == 0 ? 100 : j % 3 == 1 ? 500 * KIB : 3 * MIB;
             hd_status status = hd_copy(y, 0, x, 0, bytes, &ticket);
             status = status ? status : hd_wait(ticket, 60 * CONF_SECOND);
-            if (i < 2) { /* every copy goes through pinned memory, also where the driver knows of peers */
+            if (i < 2) { /* every copy goes through pinned memory, also where the driver has peers */
                 CONF_FAILS(status, HD_ERROR_FAILED);
             } else {
                 CONF_OK(status); /* without events lanes wait another way */
@@ -141,8 +145,10 @@ static void chunks_make_way_for_the_program(void **state)
 
 /* ---- what happens meanwhile ---- */
 
-/* An operation that is given up since what it reads has failed was to come after another one that goes on: so do the next ones in its lane. The
- * failure has to become known after the operation was submitted and before it is issued, hence the delay of the call that fails. */
+/* An operation reads what has failed, so it is given up. It was to come after another one, which goes on. The next operations in its
+ * lane still have to come after that one.
+ *
+ * The failure has to be noticed after the operation was submitted and before it is issued, hence the delay of the call that fails. */
 static void *copies_behind_a_failure(void *argument)
 {
     hd_buffer *const *b = argument; /* y, x, w */
@@ -255,8 +261,8 @@ static void *copies_on(void *argument)
     return NULL;
 }
 
-/* Buffers go while they are copied, and their structures are those of pinned memory or of another device the next moment, in which nobody writes
- * by the old handle. */
+/* Buffers are freed while they are copied. The next moment their structures are those of pinned memory or of another device.
+ * No copy may write there by the old handle. */
 static void buffers_are_freed_meanwhile(void **state)
 {
     (void)state;
@@ -300,7 +306,7 @@ static void buffers_are_freed_meanwhile(void **state)
     }
 }
 
-/* Memory of the program that is there when it is told to be: who reads it before that, holding a pinned chunk, waits for it. */
+/* Memory of the program that can be read from a given moment on. A thread that reads it before that holds a pinned chunk, and waits. */
 enum {
     LATE_SMALL = 32,
     LATE_LARGE = 8,
@@ -347,7 +353,7 @@ static void *writes_late(void *argument)
     return NULL;
 }
 
-/* All chunks of both sizes are taken, and somebody waits for one of either: who of them is first must not matter. */
+/* All chunks of both sizes are taken, and one thread waits for each size. Which of them came first must not matter. */
 static void who_waits_for_a_chunk_gets_the_first(void **state)
 {
     (void)state;
@@ -563,7 +569,7 @@ static void a_device_is_lost_in_the_middle(void **state)
         return;
     }
     if (conf_on_gpus || CONF_TSAN) {
-        skip(); /* a device that is only said to be lost works on */
+        skip(); /* a device whose loss is made up works on */
     }
     static const char *const entries[] = {"cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamWaitEvent",
                                           "cuEventRecord"};

@@ -1,11 +1,14 @@
-/* test_device_lost.c - operations that cost their device: illegal addresses, stray writes, fatal codes; and everything else, which must go
- * on.
+/* test_device_lost.c - operations that cost their device, and everything else, which must go on.
  *
  * Promise: A fault costs its own device and no other, and names kernel, lane, ticket and driver code.
  *
- * Threads: the main one, one that works on another device meanwhile, and some that read. Locks: none.
+ * The operations have illegal addresses, stray writes, or fatal codes of the driver.
+ *
+ * Threads: the main one, one that works on another device meanwhile, and some that read.
+ * Locks: none.
  * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and costs that device and no other.
- * The cases that kill a device run on host devices and with workers, and otherwise on GPUs only with HEDDLE_TEST_FAULTS=1,
+ *
+ * The cases that kill a device run on host devices and with workers. Otherwise they run on GPUs only with HEDDLE_TEST_FAULTS=1,
  * since a GPU that faults takes the driver of the whole process with it.
  */
 #include "failed.h"
@@ -22,7 +25,7 @@
         }                                                                                                              \
     } while (0)
 
-/* Reads far past the end of everything that is mapped: an illegal address, and nobody's memory is changed. */
+/* Reads far past the end of everything that is mapped: an illegal address, which changes no memory. */
 static hd_status run_away(hd_lane *lane, conf_kernels k, hd_buffer *total, hd_buffer *x, hd_ticket *out)
 {
     hd_arg args[] = {hd_inout_range(total, 0, 4), hd_in(x), hd_u64(UINT64_C(1) << 38)};
@@ -214,7 +217,7 @@ static void all_devices_are_lost(void **state)
     conf_close(runtime);
 }
 
-/* A code that says that the device is gone, from a driver call. */
+/* A driver call returns a code which means that the device is gone. */
 static void a_fatal_code_is_a_lost_device(void **state)
 {
     (void)state;
@@ -234,7 +237,7 @@ static void a_fatal_code_is_a_lost_device(void **state)
         check_address(status, "hd_fill_u32", 0, hd_lane_number(lane), ticket, codes[i]);
         CONF_FAILS(conf_fill(lane, k, x, 0, words, 3, &ticket), HD_ERROR_DEVICE_LOST);
         CONF_FAILS(hd_read(x, 0, &(uint32_t){0}, 4), HD_ERROR_DEVICE_LOST);
-        /* and it is told, once */
+        /* and the loss is reported, once */
         int descriptor = -1;
         CONF_OK(hd_loss_descriptor(runtime, &descriptor));
         struct pollfd p = {.fd = descriptor, .events = POLLIN};
@@ -266,7 +269,7 @@ static void *reads(void *argument)
     return NULL;
 }
 
-/* A device counts as lost while its hardware still works: what it was told to write before must not end up in what the
+/* A device counts as lost while its hardware still works. What it was to write before must not end up in what the
  * others do now, through pinned memory that is taken for free. */
 static void late_work_of_a_lost_device_spoils_nothing(void **state)
 {

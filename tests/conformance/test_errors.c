@@ -3,7 +3,8 @@
  *
  * Promise: A failed operation fails its lane and what reads its result, and nothing else.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  * Always: a failure has an address (kernel, lane, ticket, device, the driver's code), and spoils only what depends on
  * it.
  */
@@ -49,7 +50,7 @@ static void a_failed_launch_has_an_address(void **state)
     failing f;
     make_failing(&f, "fault=cuLaunchKernel:3=1", 1);
     CONF_TRUE(hd_done(f.ticket)); /* finished, without success */
-    for (int i = 0; i < 3; i++) { /* it stays so, and says the same each time */
+    for (int i = 0; i < 3; i++) { /* it stays so, and reports the same each time */
         CONF_FAILS(hd_open(NULL, NULL), HD_ERROR_ARGUMENT);
         hd_status status = hd_wait(f.ticket, 0);
         CONF_EQUAL(status, HD_ERROR_FAILED);

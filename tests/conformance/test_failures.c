@@ -1,9 +1,11 @@
-/* test_failures.c - a failed operation fails everything that reads its result, however late that is noticed, and disturbs the order of
- * nothing else. Also what hangs or breaks when several things go wrong at once.
+/* test_failures.c - a failed operation fails everything that reads its result, however late the failure is noticed.
  *
  * Promise: Whatever reads a failed operation's result fails, however late, and the order of everything else stands.
  *
- * One thread, but for the case of many readers. No locks. Failures come from the options `fault` and `delay`.
+ * Also what hangs or breaks when several things go wrong at once. Failures come from the options `fault` and `delay`.
+ *
+ * Threads: the main one, and several in the case of many readers.
+ * Locks: none.
  */
 #include "conformance.h"
 
@@ -11,7 +13,7 @@
 
 enum { words = 4096, bytes = 4 * words };
 
-/* However many copies fail, none of them is forgotten. */
+/* However many copies fail, each of them is reported. */
 static void no_failure_is_forgotten(void **state)
 {
     (void)state;
@@ -124,7 +126,7 @@ static void a_copy_fails_by_what_it_reads(void **state)
     conf_close(runtime);
 }
 
-/* The completion word is refused by the driver: a waiter still hears when work on two devices is done. */
+/* The driver refuses to write completion flags: a waiter still wakes when work on two devices is done. */
 static void completion_without_words(void **state)
 {
     (void)state;

@@ -2,13 +2,14 @@
  *
  * Promise: In random traffic an operation fails exactly when it, or one that it depends on, was made to fail.
  *
- * One launch in fifty fails, in random traffic of launches, copies, fills and reads on parts of buffers, in several lanes of up to two devices. A
- * model knows what each operation reads. Which launches fail by themselves it learns from them: such a failure names the launch itself.
- * Everything else follows. Tickets of long ago still say the same at the end.
+ * The traffic has launches, copies, fills and reads on parts of buffers, in several lanes of up to two devices. One launch in fifty fails.
+ * A model has what each operation reads. It takes from the launches themselves which of them fail on their own: such a failure names the
+ * launch itself. Everything else follows. Tickets of long ago still report the same at the end.
  *
  * Environment: HEDDLE_FAILURE_OPERATIONS=N operations of each thread, HEDDLE_SEED=N.
  *
- * Threads: two, each with buffers and lanes of its own, so the model of one knows nothing of the other; they share the lanes for copies.
+ * Threads: two, each with buffers and lanes of its own, and a model that has nothing of the other's. They share the lanes for copies.
+ * Locks: none.
  */
 #include "conformance.h"
 
@@ -87,7 +88,7 @@ static bool reads_failure(traffic *t, const operation *o)
     return any;
 }
 
-/* A failure that nothing explains has to be the operation's own, and say so. */
+/* A failure that nothing explains has to be the operation's own, and name it. */
 static void is_own_failure(const operation *o, uint32_t number)
 {
     hd_error error = {.size = sizeof error};
@@ -299,7 +300,7 @@ static void allocate(traffic *t, int b)
 static void reset_some_lane(traffic *t)
 {
     int lane = (int)conf_below(&t->random, n_lanes);
-    hd_lane_wait(t->lanes[lane], 60 * CONF_SECOND); /* whatever it says */
+    hd_lane_wait(t->lanes[lane], 60 * CONF_SECOND); /* whatever it returns */
     CONF_OK(hd_lane_reset(t->lanes[lane], 60 * CONF_SECOND));
     operation *o = begin(t);
     o->kind = RESET;
@@ -404,7 +405,7 @@ static void what_depends_on_a_failure_fails_and_nothing_else(void **state)
     conf_close(runtime);
 }
 
-/* More failures than a lane's log holds, one after the other in one lane, each of which must be told, refused to readers, and over after a reset. */
+/* More failures than a lane's log holds, one after the other in one lane. Each must be reported, refused to readers, and over after a reset. */
 static void the_last_failure_counts_like_the_first(void **state)
 {
     (void)state;
@@ -437,8 +438,8 @@ static void the_last_failure_counts_like_the_first(void **state)
     conf_close(runtime);
 }
 
-/* A launch fails while others are being submitted behind it. Whatever of them was accepted and failed, nobody reads its result, also after the
- * lane has been reset. Each of the others uses a buffer in pieces, so that its submission takes a while. */
+/* A launch fails while others are being submitted behind it. No operation reads the result of one that was accepted and failed, also after
+ * the lane has been reset. Each of the others uses a buffer in pieces, so that its submission takes a while. */
 static void what_failed_during_a_submission_is_not_read(void **state)
 {
     (void)state;
@@ -470,7 +471,7 @@ static void what_failed_during_a_submission_is_not_read(void **state)
             accepted[i] =
                 hd_launch(lane, k.copy, conf_dims(1, 1, 1), conf_dims(words, 1, 1), 0, args, 3, &tickets[i]) == HD_OK;
         }
-        hd_lane_wait(lane, 60 * CONF_SECOND); /* whatever it says */
+        hd_lane_wait(lane, 60 * CONF_SECOND); /* whatever it returns */
         CONF_OK(hd_lane_reset(lane, 60 * CONF_SECOND));
         for (int i = 0; i < n; i++) {
             if (accepted[i] && hd_wait(tickets[i], 60 * CONF_SECOND) != HD_OK) {

@@ -1,11 +1,18 @@
 /* traffic.h - work on all devices from several threads, for tests in which one device is lost meanwhile.
  *
- * Threads: each healthy device has one that works there and copies to the next healthy one and to pinned memory ("apart"), one
- * that copies to and from the device that will be lost ("across"), and one whose kernels read that device's memory where
- * they reach it ("reader"); the device that will be lost has one of its own ("victim"). A failed check in one of
- * them ends the program. Locks: none; buffers belong to one thread each.
- * Always: "apart" sees no failure and exact bytes until it is told to end. The others end with the first failure, which
- * must be one that the loss explains, after they have seen that what is not the lost device's works at once again.
+ * Threads: each healthy device has three. The device that will be lost has one of its own. A failed check in one of them ends the
+ * program.
+ * - "apart" works on its device and copies to the next healthy one and to pinned memory
+ * - "across" copies to and from the device that will be lost
+ * - "reader" has kernels that read the lost device's memory, where they reach it
+ * - "victim" is the thread of the device that will be lost
+ *
+ * Locks: none. Buffers belong to one thread each.
+ *
+ * Always:
+ * - "apart" sees no failure and exact bytes until its flag ends it
+ * - the others end with the first failure, which must be one that the loss explains
+ * - before they end they check that what is not the lost device's works at once again
  */
 #ifndef CONFORMANCE_TRAFFIC_H
 #define CONFORMANCE_TRAFFIC_H

@@ -1,6 +1,7 @@
-/* transfers.h - what the tests of hd_write and hd_read share: buffers, and looking at what was read and what lies around it.
+/* transfers.h - for the tests of hd_write and hd_read: buffers, and a look at what was read and what lies around it.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_TRANSFERS_H
 #define CONFORMANCE_TRANSFERS_H

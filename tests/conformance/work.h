@@ -1,7 +1,11 @@
-/* work.h - what the conformance programs give a runtime to do: random numbers, data patterns and looking for them, the built-in kernels,
- * kernel files, and work that takes long.
+/* work.h - what the conformance programs give a runtime to do.
  *
- * Threads: the helpers work in every one. Locks: none.
+ * - random numbers, data patterns and checks for them
+ * - the built-in kernels and kernel files
+ * - work that takes long
+ *
+ * Threads: the helpers work in every one.
+ * Locks: none.
  * Always: no check looks at how long something took.
  */
 #ifndef CONFORMANCE_WORK_H
@@ -249,8 +253,8 @@ CONF_UNUSED static uint8_t *conf_kernel_file(const char *source, size_t *out_siz
 
 /* ------------------------------------------------------------------------------------------ work that takes long -- */
 
-/* Adds the sum of many zeros, with one block: as long as is asked for, and the total keeps its value (which must be a
- * number). Made for one device; the zeros are read by all that is submitted. */
+/* Adds the sum of many zeros, with one block. It takes as long as the caller needs, and the total keeps its value, which must be a number.
+ * Made for one device. All that is submitted reads the zeros. */
 typedef struct conf_slow {
     conf_kernels kernels;
     hd_buffer *zeros, *sink;
@@ -282,9 +286,10 @@ CONF_UNUSED static void conf_slow_make(conf_slow *slow, hd_runtime *runtime, int
     hd_lane_destroy(lane);
 }
 
-/* Submits about `ms` milliseconds of work to a lane of that device: it reads and writes the 4 bytes at `offset` (below
- * 4096) of `total` (NULL: a buffer of its own; different offsets there keep lanes independent of each other). *out
- * (may be NULL) is the ticket of the last launch. */
+/* Submits about `ms` milliseconds of work to a lane of that device. *out (may be NULL) gets the ticket of the last launch.
+ *
+ * The work reads and writes the 4 bytes at `offset` (below 4096) of `total`. NULL for `total` is a buffer of its own.
+ * Different offsets there keep lanes independent of each other. */
 CONF_UNUSED static void conf_slow_run(const conf_slow *slow, hd_lane *lane, hd_buffer *total, size_t offset, double ms,
                                       hd_ticket *out)
 {

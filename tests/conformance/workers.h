@@ -1,12 +1,14 @@
-/* workers.h - what the tests of worker processes share: looking at processes, kernels that go wrong, losing a device in
- * every way there is, and waiting until that is told.
+/* workers.h - what the tests of worker processes share.
  *
- * On host devices the kernels are compiled by the `heddle` tool (HEDDLE_TOOL); without it the ways that need them are
- * left out. GPUs get PTX.
+ * - a look at processes
+ * - kernels that go wrong
+ * - every way to lose a device, and the wait for the report of the loss
  *
- * Threads: the helpers work in every one. Locks: none.
- * Always: no check depends on how long something took, except that the limits named in the contract are waited for
- * generously.
+ * On host devices the `heddle` tool (HEDDLE_TOOL) compiles the kernels. Without it the ways that need them are left out. GPUs get PTX.
+ *
+ * Threads: the helpers work in every one.
+ * Locks: none.
+ * Always: no check depends on how long something took. The limits named in the contract are the exception: waits for them are generous.
  */
 #ifndef CONFORMANCE_WORKERS_H
 #define CONFORMANCE_WORKERS_H
@@ -172,7 +174,7 @@ CONF_UNUSED static bool wk_readable(int descriptor, int milliseconds)
     return n == 1 && (p.revents & POLLIN) != 0;
 }
 
-/* Nothing is told, and there is nothing to tell. */
+/* No loss is reported, and there is none to report. */
 CONF_UNUSED static void wk_no_loss(hd_runtime *runtime)
 {
     hd_device_loss loss = {.size = sizeof loss, .device = 4711};
@@ -192,7 +194,7 @@ CONF_UNUSED static hd_device_loss wk_next_loss(hd_runtime *runtime)
     return loss;
 }
 
-/* The one loss is of `device`, and all that is told of it fits. */
+/* The one loss is of `device`, and its report fits. */
 CONF_UNUSED static hd_device_loss wk_only_loss(hd_runtime *runtime, int device)
 {
     hd_device_loss loss = wk_next_loss(runtime);
@@ -262,7 +264,7 @@ static const char wk_source[] =
     "{\n"
     "    *(volatile uint32_t *)(uintptr_t)address = y[0];\n"
     "}\n"
-    "HD_KERNEL(spin, HD_INOUT(uint32_t, y))\n" /* says that it runs, until it is told to end */
+    "HD_KERNEL(spin, HD_INOUT(uint32_t, y))\n" /* reports that it runs, until its flag ends it */
     "{\n"
     "    volatile uint32_t *flags = y;\n"
     "    flags[0] = 1;\n"
@@ -444,7 +446,7 @@ CONF_UNUSED static hd_status wk_add_one(hd_lane *lane, wk_kernels k, hd_buffer *
     return hd_launch(lane, k.add_one, conf_grid(n, 128), conf_dims(128, 1, 1), 0, args, 2, out);
 }
 
-/* Has the kernels that are used behind one that does not end run once: on a GPU the first launch may have to load them, and that may
+/* Runs once the kernels that are used behind one that does not end. On a GPU the first launch may have to load them, and loading may
  * wait for what runs. */
 CONF_UNUSED static void wk_warm(hd_runtime *runtime, int device, wk_kernels k)
 {
@@ -462,7 +464,7 @@ CONF_UNUSED static void wk_warm(hd_runtime *runtime, int device, wk_kernels k)
     hd_free(y);
 }
 
-/* A kernel that runs until it is told to end: what is in flight behind it stays in flight. */
+/* A kernel that runs until its flag ends it: what is in flight behind it stays in flight. */
 typedef struct wk_gate {
     hd_buffer *pinned;
     uint32_t *flags; /* [0]: it runs; [1]: it may end */
@@ -495,7 +497,7 @@ enum { WK_KILL, WK_STOP, WK_STRAY, WK_CRASH, WK_LEAVE, WK_SPIN, WK_HANG, WK_WAYS
 typedef struct wk_way {
     const char *name;
     hd_loss_cause cause;
-    int signal;       /* that ended the worker, as it is told; -1: any */
+    int signal;       /* that ended the worker, as reported; -1: any */
     const char *word; /* of the loss, and of the message of every ticket that was in flight */
     bool needs_kernels;
     bool host_only;
@@ -579,7 +581,7 @@ CONF_UNUSED static void wk_lose(hd_runtime *runtime, int device, int way, wk_ker
     CONF_TRUE(hd_done(ticket));
 }
 
-/* What is told of the loss fits the way in which it came. */
+/* The report of the loss fits the way in which the device was lost. */
 CONF_UNUSED static hd_device_loss wk_told(hd_runtime *runtime, int device, int way, uint64_t losses)
 {
     const wk_way *w = &wk_ways[way];
