@@ -4,13 +4,17 @@
  * Promise: Whichever driver call fails, calls report it, successful reads are right, and the next runtime works.
  * Tier: stress.
  *
- * Threads: the main one. Locks: none.
- * Always: each run ends, without a crash; a call that fails says what failed; a read that succeeds has the right
- * bytes; closing is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works.
+ * Threads: the main one.
+ * Locks: none.
  *
- * The calls that chains of launches are made of are failed by their names, too: each has to be among those of the scenario, on host devices.
+ * Always:
+ * - each run ends, without a crash
+ * - a call that fails reports what failed, and a read that succeeds has the right bytes
+ * - closing is clean (the address sanitizer looks for leaks), and a clean runtime opened afterwards works
  *
- * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (12) depends on HEDDLE_SEED; with enough seconds, none are.
+ * The calls that chains of launches are made of are failed by their names, too. On host devices each has to be among those of the scenario.
+ *
+ * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (12) depends on HEDDLE_SEED. With enough seconds, none are.
  */
 #include "sweep.h"
 
@@ -102,7 +106,7 @@ static void scenario(outcome *o)
     STEP(hd_lane_create(runtime, 0, &b));
     STEP(hd_lane_create(runtime, last, &c));
 
-    /* memory that grows; pinned memory; code */
+    /* memory that grows, pinned memory, code */
     hd_buffer *x = NULL, *y = NULL, *z = NULL, *far = NULL, *pinned = NULL;
     if (a != NULL) {
         STEP(hd_alloc(a, bytes, &x));
@@ -125,7 +129,7 @@ static void scenario(outcome *o)
     hd_device_info info = {.size = sizeof info};
     STEP(hd_device_get_info(runtime, last, &info));
 
-    /* work: `x_ok` and the like say that all of what made the content was accepted */
+    /* work: `x_ok` and the like are true while all of what made the content was accepted */
     hd_dims grid = conf_grid(words, 128), block = {128, 1, 1};
     hd_ticket tickets[8] = {{NULL, 0}};
     int n = 0;
@@ -272,7 +276,7 @@ static void sweep(const char *peers, const char *plus, int code)
 #if CONF_TSAN
     const char *placement = getenv("HEDDLE_PLACEMENT");
     if (*plus && (placement == NULL || strcmp(placement, "process") != 0)) {
-        skip(); /* a device that is only said to be lost works on, and writes to memory that is given back meanwhile */
+        skip(); /* a device whose loss is made up works on, and writes to memory that is given back meanwhile */
     }
 #endif
     violations = 0;
@@ -393,7 +397,7 @@ static void refuse(int call, const char *when, int code)
     }
 }
 
-/* It says that the device is lost, which is what the program has to be told: so the call was made. */
+/* The driver call returns that the device is lost, and a call of the program has to report that. So the driver call was made. */
 static void lose_at(int call)
 {
     char fault[80];
@@ -401,7 +405,7 @@ static void lose_at(int call)
     snprintf(fault, sizeof fault, "%s:1=700", chain_calls[call]);
     outcome o = run_chains(fault, &chains);
     if (!gives_back(call) && o.by_status[-HD_ERROR_DEVICE_LOST] == 0) {
-        violation(fault, "the device is lost, and no call tells it");
+        violation(fault, "the device is lost, and no call reports it");
     }
 }
 

@@ -1,12 +1,15 @@
-/* test_fork.c - fork in an application with an open runtime: every call of the child on what is the parent's fails with HANDLE and
- * changes nothing, the child can have a runtime of its own, and the parent goes on exactly.
+/* test_fork.c - fork in an application with an open runtime.
  *
  * Promise: A forked child is refused the parent's handles, can open its own runtime, and changes nothing of the
  * parent's.
  *
- * Threads: some that submit while the main thread forks, so that locks are held at that moment; and one that opens and
- * closes. Locks: none. Processes: the children of the forks.
- * Always: a child says how it went with its exit status; a child that hangs is ended by its own watchdog.
+ * Every call of the child on what is the parent's fails with HANDLE. The parent goes on exactly.
+ *
+ * Threads: some that submit while the main thread forks, so that locks are held at that moment, and one that opens and
+ * closes.
+ * Locks: none.
+ * Processes: the children of the forks.
+ * Always: a child reports its result with its exit status. Its own watchdog ends a child that hangs.
  */
 #include "workers.h"
 
@@ -21,8 +24,8 @@ const char *__tsan_default_options(void)
     return "die_after_fork=0";
 }
 
-/* Whether a child may have threads and memory of its own: the thread sanitizer knows no threads in a child, and the address sanitizer
- * leaves its locks as they were, when `others` were busy. */
+/* Whether a child may have threads and memory of its own. The thread sanitizer has no threads in a child. The address sanitizer leaves its
+ * locks as they were, when `others` were busy. */
 static bool child_may_open(bool others)
 {
     return getenv("HEDDLE_WORKER") != NULL && !CONF_TSAN && !(CONF_ASAN && others);
@@ -102,7 +105,7 @@ static void all_is_refused(parent *p)
         CONF_FAILS(conf_fill(lanes[i], p->k, p->x, 0, words, 9, &ticket), HD_ERROR_HANDLE);
         hd_lane_destroy(lanes[i]);
     }
-    (void)hd_done(p->done); /* says something */
+    (void)hd_done(p->done); /* returns something */
     (void)hd_done(p->pending);
     CONF_FAILS(hd_wait(p->done, 0), HD_ERROR_HANDLE);
     CONF_FAILS(hd_wait(p->pending, HD_FOREVER), HD_ERROR_HANDLE);
@@ -252,7 +255,7 @@ static void however_the_child_ends(void **state)
     (void)state;
     parent p;
     make(&p, NULL);
-    if (conf_isolates(p.runtime)) { /* what a GPU's driver does at exit in a forked child is not ours to say */
+    if (conf_isolates(p.runtime)) { /* what a GPU's driver does at exit in a forked child is no part of the promise */
         ends_well(forks(leaves_by_exit, &p), "exit");
     }
     parent_goes_on(&p);
@@ -383,7 +386,7 @@ static void opens_in_process(void *argument)
     }
 }
 
-/* A driver in the parent's process is of no use to the child: it is told so. Without one the child may have its own. */
+/* A driver in the parent's process is of no use to the child, and hd_open refuses it. Without one the child may have its own. */
 static void a_child_has_a_driver_of_its_own(void **state)
 {
     (void)state;
@@ -428,7 +431,7 @@ static void *submits(void *argument)
     return NULL;
 }
 
-/* Locks are held by other threads at the moment of the fork: nobody lets go of them in the child. */
+/* Other threads hold locks at the moment of the fork, and no thread of the child releases them. */
 static void while_others_submit(void **state)
 {
     (void)state;

@@ -1,11 +1,13 @@
-/* test_freed_meanwhile.c - calls on a buffer that is freed, or used, or on a kernel that is unloaded, while they are at it: at the very moments when they wait, copy or submit.
+/* test_freed_meanwhile.c - calls on a buffer that is freed or used meanwhile, or on a kernel that is unloaded meanwhile.
  *
  * Promise: A call whose buffer or kernel is given back meanwhile is done, or refused with HANDLE.
  *
- * The library's own functions for that are wrapped; what is to happen meanwhile happens there, on the calling thread, which stands for another
- * one.
+ * That happens at the very moments when the calls wait, copy or submit. The library's own functions for these are wrapped.
+ * What is to happen meanwhile happens there, on the calling thread, which stands for another one.
  *
- * Threads: the main one. Locks: none. Always: a call is done, or refused with HANDLE; nothing that was submitted is forgotten.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: a call is done, or refused with HANDLE. All that was submitted stays on record.
  */
 #include "workers.h"
 #include "base/presence.h"
@@ -215,7 +217,7 @@ static void waiting_for_a_buffer_that_is_freed(void **state)
     end();
 }
 
-/* Pinned memory that the program's bytes are copied into, or out of, is nobody else's before that is over. */
+/* Pinned memory that the program's bytes are copied into, or out of, gets no other owner before that is over. */
 static void copying_to_and_from_what_is_freed(void **state)
 {
     CONF_BEGIN("copy_threads=0");
@@ -353,8 +355,8 @@ static void is_destroyed_and_somebody_elses(void)
     CONF_OK(hd_lane_create(now.runtime, 0, &elses));
 }
 
-/* A launch into a lane that is destroyed meanwhile does not land in the lane of who gets it next: neither the usual launch nor one that
- * waits for others. */
+/* A launch into a lane that is destroyed meanwhile does not land in the lane of the next owner. That holds for the usual launch and for one
+ * that waits for others. */
 static void launching_into_a_lane_that_is_destroyed(void **state)
 {
     CONF_BEGIN(NULL);

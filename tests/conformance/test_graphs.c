@@ -4,8 +4,9 @@
  * Promise: Random work over lanes, devices and buffers gives the bytes of the same operations made one after the other.
  * Tier: stress.
  *
- * Threads: one to three submit to the same lanes and buffers. Locks: `world.lock` is held around each submission
- * together with the same operation on the model, so it defines the order of submission; waiting happens outside it.
+ * Threads: one to three submit to the same lanes and buffers.
+ * Locks: `world.lock` is held around each submission together with the same operation on the model. So it defines the order of
+ * submission. Waiting happens outside it.
  * Always: the model holds what the buffers hold once all submitted work is done. Values of `floats` buffers are whole
  * numbers so small that every sum is exact in any order.
  *
@@ -13,7 +14,7 @@
  * operations that touched the byte are printed.
  *
  * Launches go in chains, of at most 32 or 4. That they do is asserted on host devices, where that does not depend on how long kernels take.
- * 10,000 graphs under perturbed schedules, in each placement (a quarter of all graphs has no perturbed one; the last line tells the numbers):
+ * 10,000 graphs under perturbed schedules, in each placement (a quarter of all graphs has no perturbed one; the last line prints the numbers):
  *     HEDDLE_GRAPHS=13300 HEDDLE_DRIVER=host HEDDLE_PLACEMENT=thread build/debug/tests/test_conformance_graphs
  */
 #include "graphs.h"
@@ -45,7 +46,7 @@ static bool do_kernel_fill(conf_random *r, hd_ticket *out)
         return false;
     }
     if (status == HD_ERROR_UNREACHABLE && !w.host) {
-        return false; /* the driver says yes, but the link did not deliver */
+        return false; /* the driver allows it, but the link did not deliver */
     }
     CONF_OK(status);
     note(at, a.offset, a.offset + a.bytes, "fill kernel, lane %d:%d, word %08x", device, hd_lane_number(lane), word);
@@ -159,7 +160,7 @@ static bool do_kernel_sum(conf_random *r, hd_ticket *out)
     return true;
 }
 
-/* Long work that adds zero to one number: holds up its lane, and whoever needs that number. */
+/* Long work that adds zero to one number: holds up its lane, and every operation that needs that number. */
 static bool do_slow(conf_random *r, hd_ticket *out)
 {
     hd_lane *lane = some_lane(r);
@@ -187,8 +188,8 @@ static void rest(void)
     conf_sleep_ms(12);
 }
 
-/* Launches that follow each other in a lane; now and then as many as the driver's queue does not take behind one that is slow, so that the engine
- * comes to have whole chains of 32. */
+/* Launches that follow each other in a lane. Now and then there are more behind a slow one than the driver's queue takes, so that the
+ * engine comes to have whole chains of 32. */
 static bool do_burst(conf_random *r, hd_ticket *out)
 {
     static bool (*const launches[])(conf_random *, hd_ticket *) = {do_kernel_fill, do_kernel_copy, do_kernel_axpy};

@@ -1,10 +1,12 @@
 /* test_handles.c - handles that are not good: of another kind, destroyed, of a runtime that was closed. Every call refuses them with HANDLE,
- * or, where it returns no status, with what its header says for a bad handle.
+ * or, where it returns no status, with what its header documents for a bad handle.
  *
  * Promise: Every call refuses a handle that is stale, of another kind or of a closed runtime.
  * Placements: thread.
  *
- * Threads: the main one. Locks: none. Always: nothing that was given back is looked at, which the address sanitizer would see.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: nothing that was given back is looked at, which the address sanitizer would see.
  */
 #include "conformance.h"
 

@@ -3,8 +3,9 @@
  * Promise: A ticket reports its work truthfully, also after its lane was given back and reused; lanes keep their
  * limits.
  *
- * Threads: up to 8 at once that submit to one lane or to their own. Locks: none; what they share is atomic or joined.
- * Always: a ticket tells the truth about its work, also after its lane was given back and the place was used again.
+ * Threads: up to 8 at once that submit to one lane or to their own. What they share is atomic or joined.
+ * Locks: none.
+ * Always: a ticket reports its work truthfully, also after its lane was given back and the place was used again.
  */
 #include "conformance.h"
 
@@ -404,13 +405,13 @@ static void *sleeps_for_one(void *argument)
     return NULL;
 }
 
-/* Whoever sleeps for the last of many operations is not woken for each of them. */
+/* A thread that sleeps for the last of many operations is not woken for each of them. */
 static void a_sleeper_is_woken_for_its_own_ticket(void **state)
 {
     (void)state;
     enum { operations = 600 };
     hd_runtime *runtime = conf_open("watchdog=100000"); /* which sees each operation end */
-    if (conf_is_inline(runtime)) {                      /* there whoever waits does the work */
+    if (conf_is_inline(runtime)) {                      /* there the thread that waits does the work */
         conf_close(runtime);
         skip();
     }
@@ -424,7 +425,7 @@ static void a_sleeper_is_woken_for_its_own_ticket(void **state)
     }
     sleeper s = {.ticket = tickets[operations - 1]};
     CONF_EQUAL(pthread_create(&s.thread, NULL, sleeps_for_one, &s), 0);
-    for (int i = 0; i < operations; i++) { /* each is told as soon as it is done */
+    for (int i = 0; i < operations; i++) { /* each is reported as soon as it is done */
         CONF_OK(hd_wait(tickets[i], 60 * CONF_SECOND));
     }
     pthread_join(s.thread, NULL);

@@ -1,9 +1,11 @@
-/* test_lane_reuse.c - lanes that are given back and given out again: what their former owner left in them is no concern of the next one, and
- * threads beyond the number of lanes share default lanes.
+/* test_lane_reuse.c - lanes that are given back and given out again.
  *
  * Promise: A lane that was just made accepts work, whatever its former owner left in it.
  *
- * Threads: up to 300 that have default lanes at once. Locks: none; they meet at a barrier.
+ * Threads beyond the number of lanes share default lanes.
+ *
+ * Threads: up to 300 that have default lanes at once.
+ * Locks: none. The threads meet at a barrier.
  * Always: a lane that was just made accepts work.
  */
 #include "conformance.h"
@@ -52,7 +54,7 @@ static void a_late_failure_is_the_former_owners(void **state)
     conf_close(runtime);
 }
 
-/* That the former owner has read a result which fails later tells the lane's next one nothing: it fails by that result, too. */
+/* The former owner has read, in its lane, a result which fails later. The lane's next owner reads it as well, and fails by it, too. */
 static void what_the_former_owner_read_still_fails(void **state)
 {
     (void)state;
@@ -80,7 +82,7 @@ static void what_the_former_owner_read_still_fails(void **state)
     conf_close(runtime);
 }
 
-/* A failed lane that nobody reset. */
+/* A failed lane that was not reset. */
 static void an_early_failure_is_the_former_owners(void **state)
 {
     (void)state;
@@ -105,7 +107,7 @@ static void an_early_failure_is_the_former_owners(void **state)
     conf_close(runtime);
 }
 
-/* Copies take lanes of their own, whose failures concern nobody else: never one that a program has had, which would refuse work. */
+/* Copies take lanes of their own, whose failures concern no other work. They never take one that a program has had, which would refuse work. */
 static void copies_do_not_take_lanes_of_the_program(void **state)
 {
     (void)state;
@@ -138,7 +140,7 @@ typedef struct crowd {
     hd_runtime *runtime;
     hd_buffer *buffer;
     conf_kernels kernels;
-    pthread_barrier_t start, middle; /* middle: of those who stay, and the main thread */
+    pthread_barrier_t start, middle; /* middle: of the threads that stay, and the main one */
     hd_lane *lanes[300];
 } crowd;
 
@@ -160,7 +162,7 @@ static void *is_one_of_many(void *argument)
     CONF_OK(conf_fill(lane, all->kernels, all->buffer, (size_t)me->number * 4, 1, (uint32_t)me->number, &ticket));
     CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     if (me->number % 2 == 0) {
-        pthread_barrier_wait(&all->middle); /* the others have ended; who shared a lane with them still has it */
+        pthread_barrier_wait(&all->middle); /* others have ended; a thread that shared their lane still has it */
         CONF_OK(conf_fill(lane, all->kernels, all->buffer, (size_t)me->number * 4, 1, (uint32_t)me->number, &ticket));
         CONF_OK(hd_wait(ticket, 60 * CONF_SECOND));
     }
@@ -178,7 +180,7 @@ static void threads_beyond_the_number_share(void **state)
     all.runtime = conf_open(NULL);
     all.kernels = conf_builtins(all.runtime);
     hd_lane *mine = NULL;
-    CONF_OK(hd_lane_create(all.runtime, 0, &mine)); /* nobody shares it */
+    CONF_OK(hd_lane_create(all.runtime, 0, &mine)); /* no thread shares it */
     CONF_OK(hd_alloc(mine, (size_t)n * 4, &all.buffer));
     CONF_EQUAL(pthread_barrier_init(&all.start, NULL, n), 0);
     CONF_EQUAL(pthread_barrier_init(&all.middle, NULL, n / 2 + 1), 0);
@@ -199,7 +201,7 @@ static void threads_beyond_the_number_share(void **state)
     for (int i = 0; i < n; i++) {
         CONF_TRUE(all.lanes[i] != mine);
         CONF_FILLED(all.buffer, (size_t)i * 4, (uint32_t)i, 4);
-        CONF_EQUAL(hd_lane_device(all.lanes[i]), -1); /* given back by the last of those who had it */
+        CONF_EQUAL(hd_lane_device(all.lanes[i]), -1); /* given back by the last of the threads that had it */
     }
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&all.start);

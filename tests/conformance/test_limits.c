@@ -1,9 +1,11 @@
-/* test_limits.c - programs whose files may not become large (ulimit -f), which holds for memory files, too: the runtime works, or fails with
- * a status and a message that names the limit, wherever it runs into it; the program is never ended by the signal.
+/* test_limits.c - programs whose files may not become large (ulimit -f), which holds for memory files, too.
  *
  * Promise: Under a limit of file size the runtime works or fails with a message; no signal ends the program.
  *
- * Threads: the main one. Each limit has a process of its own, this program again, since what a process has made stays made.
+ * Wherever the runtime meets the limit, it works, or fails with a status and a message that names the limit.
+ *
+ * Threads: the main one.
+ * Processes: each limit has one of its own, this program again, since what a process has made stays made.
  */
 #include "conformance.h"
 

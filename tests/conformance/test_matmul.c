@@ -1,10 +1,12 @@
-/* test_matmul.c - matrix products: all types, layouts, batches and sizes against a product made in double precision, by the library that is found,
- * by one that is named, and by the built-in kernel.
+/* test_matmul.c - matrix products of all types, layouts, batches and sizes against a product made in double precision.
  *
  * Promise: Matrix products of every type, layout and size are within rounding of a double precision product.
  * Placements: thread.
  *
- * Threads: the main one. Locks: none.
+ * They are made by the library that is found, by one that is named, and by the built-in kernel.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "matmul.h"
 

@@ -1,10 +1,14 @@
-/* test_matmul_use.c - matrix products: what is refused; which library makes them, and why; order, failures, threads, and a program that is asked for
- * memory meanwhile.
+/* test_matmul_use.c - the use of matrix products.
  *
  * Promise: Bad matrix products are refused, the library named is the one used, and products keep the order of other
  * work.
  *
- * Threads: the main one, and several that make products at once. Locks: none.
+ * - what is refused, and which library makes the products, and why
+ * - order, failures, threads
+ * - a library's need of memory, for which the program's reclaim callback is called meanwhile
+ *
+ * Threads: the main one, and several that make products at once.
+ * Locks: none.
  */
 #include "matmul.h"
 
@@ -160,7 +164,7 @@ static void libraries_are_named_or_their_lack_explained(void **state)
     conf_close(runtime);
 
     const char *const bad[] = {"/nonexistent/libblas.so", "/dev/null", "libc.so.6", "\"\""};
-    for (size_t i = 0; i < 4; i++) { /* not there; no library; a library of something else; nothing */
+    for (size_t i = 0; i < 4; i++) { /* not there, no library, a library of something else, nothing */
         runtime = conf_open_with("blas=%s", bad[i]);
         hd_lane *lane = conf_default_lane(runtime, 0);
         memset(name, 'x', sizeof name);
@@ -381,7 +385,7 @@ typedef struct saver {
     int calls, products;
 } saver;
 
-/* Gives memory back, and makes a product in the same lane meanwhile: whoever wants memory for a library must not stand in its way. */
+/* Gives memory back, and makes a product in the same lane meanwhile: a thread that gets memory for a library must not block it. */
 static bool multiplies(void *context, const hd_reclaim *what)
 {
     (void)what;

@@ -1,8 +1,9 @@
 /* test_memory_close.c - the option stats: the report on memory at hd_close, where it goes, and that nothing is printed otherwise.
  *
- * Promise: The option stats writes its report at hd_close where it is told to; without it nothing is printed.
+ * Promise: The option stats writes its report at hd_close to the place it names; without it nothing is printed.
  *
- * The main thread alone, apart from the library's. Locks: none.
+ * Threads: the main one, apart from the library's.
+ * Locks: none.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -59,7 +60,7 @@ static char *printed_by(const char *settings, char message[512])
     return text;
 }
 
-/* A message that hd_close leaves alone where it has nothing to say. */
+/* A message that hd_close leaves alone where it has nothing to report. */
 static void leave_message(void)
 {
     CONF_FAILS(hd_memory_report(NULL, HD_REPORT_TEXT, NULL, 0, NULL), HD_ERROR_HANDLE);
@@ -136,7 +137,7 @@ static void a_file_that_cannot_be_written_is_said(void **state)
     char folder[] = "/tmp/heddle-test-XXXXXX", path[64], settings[128], message[512];
     CONF_TRUE(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/pipe", folder);
-    CONF_EQUAL(mkfifo(path, 0600), 0); /* nobody reads it */
+    CONF_EQUAL(mkfifo(path, 0600), 0); /* no process reads it */
     const char *const bad[] = {folder, "/nowhere/at/all.json", path, "/dev/full"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         snprintf(settings, sizeof settings, "stats=%s close_timeout=2000", bad[i]);

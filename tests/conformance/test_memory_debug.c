@@ -3,8 +3,10 @@
  *
  * Promise: The option memory_debug reports overruns and uses of freed memory, and nothing in a correct program.
  *
- * Threads: the main one. Locks: none. Processes: in the placement process the workers, which are lost.
- * Always: a program without mistakes is told of none.
+ * Threads: the main one.
+ * Locks: none.
+ * Processes: in the placement process the workers, which are lost.
+ * Always: a program without mistakes gets no finding.
  */
 #include "debug.h"
 
@@ -226,7 +228,7 @@ static void an_overrun_is_found(void **state)
     int last = hd_device_count(runtime) - 1;
     hd_lane *lane = conf_default_lane(runtime, last);
     hd_buffer *good = labelled(lane, 400, "good"), *bad = labelled(lane, 400, "bad one");
-    hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* says 400 bytes, writes 412 */
+    hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* declares 400 bytes, writes 412 */
     CONF_OK(hd_launch(lane, k.fill, conf_grid(103, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
     leave_message();
     hd_free(good);

@@ -1,13 +1,15 @@
 /* test_memory_endurance.c - a day's worth of allocations in some seconds: threads, lanes and holds come and go,
- * memory grows and is given back, and after the first rounds nothing gets more: not the process, nor what its
- * workers hold.
+ * memory grows and is given back.
  *
  * Promise: After any number of rounds of allocation neither the process nor its workers hold more than after the first.
  * Tier: stress.
  *
- * Threads: four at a time, which end after each round. Locks: none.
- * Always: HEDDLE_ENDURANCE_ROUNDS rounds (40; fewer under a sanitizer); what is compared are the rounds behind the
+ * There are HEDDLE_ENDURANCE_ROUNDS rounds (40; fewer under a sanitizer). What is compared are the rounds behind the
  * first quarter.
+ *
+ * Threads: four at a time, which end after each round.
+ * Locks: none.
+ * Always: after the first rounds nothing gets more, in the process or in its workers.
  */
 #include "pool.h"
 #include "workers.h"
@@ -186,8 +188,8 @@ static void a_day(void **state)
         pairs += pool_stats(runtime, d).allocations;
     }
     fprintf(stderr,
-            "  %llu pairs; descriptors %d to %d, mappings %d to %d, threads %d to %d, resident %ld to %ld kB; "
-            "workers: descriptors %d to %d, mappings %d to %d; pinned %llu to %llu KiB\n",
+            "  %llu pairs. Descriptors %d to %d, mappings %d to %d, threads %d to %d, resident %ld to %ld kB. "
+            "Workers: descriptors %d to %d, mappings %d to %d. Pinned %llu to %llu KiB\n",
             (unsigned long long)pairs, early.process.descriptors, late.process.descriptors, early.process.mappings,
             late.process.mappings, early.process.threads, late.process.threads, early.process.resident_kb,
             late.process.resident_kb, early.worker_descriptors, late.worker_descriptors, early.worker_mappings,

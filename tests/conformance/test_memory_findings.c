@@ -2,7 +2,8 @@
  *
  * Promise: What memory_debug finds reaches the program's callback or its file.
  *
- * The main thread, and one that holds a callback up. Locks: none.
+ * Threads: the main one, and one that holds a callback up.
+ * Locks: none.
  */
 #include <fcntl.h>
 #include "debug.h"
@@ -91,7 +92,7 @@ static void what_is_found_is_told(void **state)
     CONF_TRUE(t.findings[3].number > numbers);
 }
 
-/* Bytes beside a buffer that a kernel wrote: told when the buffer is freed, with what it was and which bytes. */
+/* Bytes beside a buffer that a kernel wrote: reported when the buffer is freed, with what it was and which bytes. */
 static void an_overrun_is_told(void **state)
 {
     (void)state;
@@ -106,7 +107,7 @@ static void an_overrun_is_told(void **state)
     hd_free(stale);
     t.stale = stale;
     CONF_OK(hd_memory_on_finding(t.runtime, tells, &t));
-    hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* says 400 bytes, writes 412 */
+    hd_arg args[] = {hd_out(bad), hd_u64(103), hd_u32(9)}; /* declares 400 bytes, writes 412 */
     CONF_OK(hd_launch(lane, k.fill, conf_grid(103, 128), conf_dims(128, 1, 1), 0, args, 3, NULL));
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     CONF_EQUAL(t.count, 0);

@@ -1,10 +1,12 @@
-/* test_memory_fragments.c - under a limit of physical memory what is free in pieces can be had as one block: the pieces move together, also while
- * work still uses what was freed.
+/* test_memory_fragments.c - under a limit of physical memory what is free in pieces can be had as one block.
  *
  * Promise: Memory that is free in pieces can be allocated as one block, up to the limit.
  *
- * Threads: the main one. Locks: none.
- * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog.
+ * The pieces move together, also while work still uses what was freed.
+ *
+ * Threads: the main one.
+ * Locks: none.
+ * Always: the option memory_patience is so long that the watchdog would end a case which relied on it.
  */
 #include "pool.h"
 
@@ -34,8 +36,8 @@ static int fill_limit(hd_lane *const *lanes, int n_lanes, size_t each, size_t li
     return n;
 }
 
-/* Blocks of one size fill all there is; every other granule (or pair of them) is free again; then a block that is
- * larger than every hole is wanted, as large as all holes together, in the same lane or another. */
+/* Blocks of one size fill all there is. Every other granule (or pair of them) is free again. Then a block is allocated, in the same lane or
+ * another. It is larger than every hole, and as large as all holes together. */
 static void fragments_move_together(void **state)
 {
     (void)state;

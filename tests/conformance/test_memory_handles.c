@@ -2,8 +2,9 @@
  *
  * Promise: The option memory_debug reports double frees, uses after free and leaks, and nothing in a correct program.
  *
- * Threads: two that free the same handles. Locks: none.
- * Always: a program without mistakes is told of none.
+ * Threads: two that free the same handles.
+ * Locks: none.
+ * Always: a program without mistakes gets no finding.
  */
 #include "debug.h"
 

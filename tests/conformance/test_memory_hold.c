@@ -1,12 +1,12 @@
-/* test_memory_hold.c - memory that a hold keeps: it is not given to anybody, not moved and not given back until the
- * hold is destroyed, whatever becomes of the handle; also when threads free, hold and let go at the same time, and
- * when the device is lost.
+/* test_memory_hold.c - memory that a hold keeps, also when threads free, hold and let go at the same time, and when the
+ * device is lost.
  *
  * Promise: Held memory is not given out, moved or given back until the hold ends, whatever becomes of its buffer.
  *
- * Threads: two that race. Locks: none.
- * Always: that memory is kept is seen by its addresses, by the limit, and, where the driver is in this process, by
- * its content.
+ * Threads: two that race.
+ * Locks: none.
+ * Always: that memory is kept is seen by its addresses and by the limit. Where the driver is in this process, it is
+ * also seen by its content.
  */
 #include "pool.h"
 #include "workers.h"
@@ -236,7 +236,7 @@ static void is_not_moved(void **state)
     conf_close(runtime);
 }
 
-/* Pinned memory and unified buffers can be held, too, and the list of what there is says what is held. */
+/* Pinned memory and unified buffers can be held, too, and the list of all buffers shows what is held. */
 typedef struct listed {
     int blocks, held, unified, pinned;
     uint64_t bytes;

@@ -1,13 +1,15 @@
-/* test_memory_limit.c - the limit of physical memory is never exceeded, and what fits under it can be had: whoever
- * has it cached, whatever work still uses it. Where it does not fit, the failure says who holds what. What is free in
- * pieces: test_memory_fragments.c.
+/* test_memory_limit.c - the limit of physical memory is never exceeded, and what fits under it can be had.
  *
  * Promise: Physical memory never exceeds the limit, all that fits under it can be allocated, and a refusal lists the
  * holders.
  *
- * Threads: up to 16 that allocate, and one that looks at the figures meanwhile. Locks: those of a queue.
- * Always: the option memory_patience is so long that a case which relied on it would be ended by the watchdog,
- * except where giving up is what the case is about.
+ * It can be had whichever thread has it cached, and whatever work still uses it. What is free in pieces:
+ * test_memory_fragments.c.
+ *
+ * Threads: up to 16 that allocate, and one that looks at the figures meanwhile.
+ * Locks: those of a queue.
+ * Always: the option memory_patience is so long that the watchdog would end a case which relied on it. Cases about
+ * giving up are the exception.
  */
 #include "pool.h"
 
@@ -192,14 +194,14 @@ static void run_storm(const char *settings)
     pool_join(&looker, 1);
     pthread_barrier_destroy(&all.begin);
     hd_memory_stats s = pool_stats(runtime, 0);
-    fprintf(stderr, "  %s: %u served, %u refused; peak %llu of %llu KiB; %llu drains, %llu waits\n", settings,
+    fprintf(stderr, "  %s: %u served, %u refused, peak %llu of %llu KiB; %llu drains, %llu waits\n", settings,
             atomic_load(&all.served), atomic_load(&all.refused), (unsigned long long)s.reserved_peak_bytes >> 10,
             (unsigned long long)s.limit_bytes >> 10, (unsigned long long)s.drains, (unsigned long long)s.waits);
     CONF_TRUE(s.reserved_peak_bytes <= s.limit_bytes);
     CONF_EQUAL(s.failures, atomic_load(&all.refused));
     CONF_EQUAL(s.allocations, atomic_load(&all.served));
     CONF_TRUE(atomic_load(&all.refused) > 0 ||
-              s.drains > 0); /* the limit was met; how the threads take turns says what came of it */
+              s.drains > 0); /* the limit was met; which of the two depends on how the threads take turns */
     pool_gives_all_back(runtime, 0);
     CONF_TRUE(pool_driver_holds(runtime, 0) <= all.before);
     conf_close(runtime);
@@ -306,7 +308,7 @@ typedef struct waiting {
     atomic_bool free_it;
 } waiting;
 
-/* Holds memory, and frees it when it is told to. */
+/* Holds memory, and frees it when `free_it` is set. */
 static void *holds_memory(void *argument)
 {
     pool_thread *t = argument;
@@ -321,7 +323,7 @@ static void *holds_memory(void *argument)
     return NULL;
 }
 
-/* With another thread that might free something, an allocation is patient; for as long as it is told. */
+/* With another thread that might free something, an allocation is patient, for as long as the option sets. */
 static void waits_for_other_threads(void **state)
 {
     (void)state;

@@ -5,7 +5,9 @@
  *
  * The two are traded for each other (arena_grow.c, mappings.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
  * cannot move adds up. With placement=inline there is no thread that maps ahead, so a replay always does the same.
- * Threads: the main one. Locks: none.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include <inttypes.h>
 #include "pool.h"
@@ -13,13 +15,13 @@
 
 enum { BLOCKS = 32768, STREAMS = 8, TIMES = 6 };
 
-/* Calls for all six times. With pieces of 2 to 6 MiB for everybody they were 20698, 2026, 5085 and 4783. */
+/* Calls for all six times. With pieces of 2 to 6 MiB for all programs they were 20698, 2026, 5085 and 4783. */
 static const struct {
     const char *name;
     uint64_t calls;
 } programs[] = {{"convnet", 13000}, {"mlp", 2025}, {"server", 4200}, {"transformer", 4700}};
 
-/* A device that has little more than a program needs, and one of 139 GiB: the limit may change what is done near it, and nothing else.
+/* A device that has little more than a program needs, and one of 139 GiB. The limit may change what is done near it, and nothing else.
  * The thread sanitizer has no room for as many addresses. */
 static const char *const devices[] = {"host_devices=1 host_memory=4G",
                                       TEST_TSAN ? "host_devices=1 host_memory=16G" : "host_devices=1 host_memory=139G"};
@@ -68,7 +70,7 @@ static void run_once(replay *r, FILE *log)
     r->live = 0;
 }
 
-/* False: nothing can be said here. */
+/* Returns false when the case cannot be checked here. */
 static bool look_at(const char *device, size_t program, const char *folder)
 {
     static replay r;

@@ -3,17 +3,25 @@
  *
  * Promise: Live blocks never overlap and keep their content, also while late work still uses freed ones.
  *
- * What the model knows: the addresses of every block that is not freed, so that an overlap is seen at once; and the
- * content of each, one repeated word. A freed block has often been given to work that is late: a long kernel is in
- * front of it. Had the memory a next owner before that work is finished, the late writes would be in the next
- * owner's content, or late reads would find the next owner's words.
+ * The model has the addresses of every block that is not freed, so that an overlap is seen at once. It also has the
+ * content of each, one repeated word.
  *
- * Threads: four at a time, in several generations, and one that trims and looks at the statistics. Locks: the
- * model's; one per lane, shared by those who use it, exclusive for its end; a block belongs to the thread that has
- * taken it from its slot.
+ * A freed block has often been given to work that is late: a long kernel is in front of it. Were the memory given out
+ * before that work is finished, late writes would be in the next owner's content. Or late reads would find the next
+ * owner's words.
+ *
+ * Threads: four at a time, in several generations, and one that trims and looks at the statistics.
+ *
+ * Locks:
+ * - the model's
+ * - one per lane: threads that use the lane share it, and the lane's end takes it exclusively
+ * - a block has none: it belongs to the thread that has taken it from its slot
+ *
  * Always: with HEDDLE_SEED=N the random numbers of each thread are the same, though their order is not.
- * HEDDLE_MODEL_STEPS=N: steps of each thread (160 in each generation); HEDDLE_MODEL_SEEDS=N: that many seeds, one
- * after the other (1).
+ *
+ * Environment:
+ * - HEDDLE_MODEL_STEPS=N: steps of each thread (160 in each generation)
+ * - HEDDLE_MODEL_SEEDS=N: that many seeds, one after the other (1)
  */
 #include "memory_model.h"
 
@@ -246,13 +254,13 @@ static void drop_block(conf_random *r, block *b)
     leave_block(b);
     hd_free(b->buffer);
     if (conf_chance(r, 10)) {
-        hd_free(b->buffer); /* stale, whoever has the structure now */
+        hd_free(b->buffer); /* stale, whichever buffer has the structure now */
     }
     unreserve(b->device, b->bytes);
     free(b);
 }
 
-/* Freed, but held: nobody may get its memory. */
+/* Freed, but held: its memory may not be given out. */
 static void hold_block(block *b, held_block *place)
 {
     MODEL_OK(hd_hold_create(m.runtime, &place->hold));
@@ -435,8 +443,8 @@ static void run_seed(const char *settings, size_t limit, uint64_t seed)
     pool_join(&disturber, 1);
     hd_memory_stats s = pool_stats(m.runtime, 0);
     fprintf(stderr,
-            "  %s, limit %zu MiB, seed %llu: %u allocations, %u refused, %u freed with late work; device 0: %llu from "
-            "magazines, %llu same lane, %llu finished, %llu waited for, %llu fresh; %llu KiB moved\n",
+            "  %s, limit %zu MiB, seed %llu: %u allocations, %u refused, %u freed with late work. Device 0: %llu from "
+            "magazines, %llu same lane, %llu finished, %llu waited for, %llu fresh, %llu KiB moved\n",
             settings, limit, (unsigned long long)seed, atomic_load(&m.allocations), atomic_load(&m.refused),
             atomic_load(&m.late), (unsigned long long)s.from_magazine, (unsigned long long)s.from_same_lane,
             (unsigned long long)s.from_finished, (unsigned long long)s.from_waited, (unsigned long long)s.from_fresh,

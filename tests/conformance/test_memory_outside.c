@@ -2,7 +2,9 @@
  *
  * Promise: Another process sees a runtime's memory as that runtime reports it.
  *
- * The main thread alone, apart from the library's. Locks: none. Processes: programs that are looked at: this one again, with an argument.
+ * Threads: the main one, apart from the library's.
+ * Locks: none.
+ * Processes: programs that are looked at: this one again, with an argument.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -72,7 +74,7 @@ static int hold_memory(void)
     bool ok = write(1, &c, 1) == 1;
     struct pollfd end = {.fd = 0, .events = POLLIN};
     while (poll(&end, 1, 20) == 0) {
-        /* in placement inline figures are published by who takes memory that no magazine has */
+        /* in placement inline the thread that takes memory which no magazine has publishes the figures */
         hd_buffer *b = NULL;
         ok &= hd_memory_trim(runtime, 0, 0, NULL) == HD_OK;
         ok &= hd_alloc(conf_default_lane(runtime, 0), 2 << 20, &b) == HD_OK;

@@ -1,19 +1,21 @@
-/* test_memory_patience.c - what an allocation at the limit waits for, for how long, and what it says when it gives up.
+/* test_memory_patience.c - what an allocation at the limit waits for, for how long, and what it reports when it gives up.
  *
- * Promise: An allocation at the limit waits at least memory_patience for memory that will be free, then says what it
+ * Promise: An allocation at the limit waits at least memory_patience for memory that will be free, then reports what it
  * waited for.
  *
+ * Threads: the main one, and one that may free memory.
+ * Locks: none.
  * Always: an upper bound is never tested. How long something has waited at least is a fact however busy the machine is.
  */
 #include "pool.h"
 
 enum { PATIENCE_MS = 300 };
-#define LONG "memory_patience=600000 " /* whoever waits for this is ended by the watchdog */
+#define LONG "memory_patience=600000 " /* the watchdog ends a case that waits for this */
 
 static void says(const char *what)
 {
     if (strstr(hd_message(), what) == NULL) {
-        conf_fail_at(__FILE__, __LINE__, "the message does not say \"%s\": %s", what, hd_message());
+        conf_fail_at(__FILE__, __LINE__, "the message does not contain \"%s\": %s", what, hd_message());
     }
 }
 
@@ -56,7 +58,7 @@ static void ends(other *o, pthread_t thread)
     pthread_barrier_destroy(&o->barrier);
 }
 
-/* A thread that has made a call and frees nothing for now is waited for as long as the option says. */
+/* A thread that has made a call and frees nothing for now is waited for as long as the option sets. */
 static void who_uses_the_library_is_waited_for(void **state)
 {
     (void)state;
@@ -163,7 +165,7 @@ static void whatever_moves_begins_it_anew(void **state)
             hd_status status = pinned ? hd_alloc_host(runtime, 14 * POOL_MIB, &x) : hd_alloc(lane, 16 * POOL_MIB, &x);
             pthread_join(thread, NULL);
             conf_failure_ends_program = false;
-            /* A machine that keeps the thread from running for so long says nothing. */
+            /* A machine that keeps the thread from running for so long shows nothing. */
             done = status == HD_OK || s.longest < PATIENCE_MS * (CONF_SECOND / 1000);
             if (done) {
                 CONF_EQUAL(status, HD_OK);
@@ -176,7 +178,7 @@ static void whatever_moves_begins_it_anew(void **state)
     }
 }
 
-/* Nothing is in flight, and no other thread has made a call, though there is one: nobody is waited for. */
+/* Nothing is in flight, and the only other thread has made no call: no thread is waited for. */
 static void who_never_called_is_not_waited_for(void **state)
 {
     (void)state;
@@ -217,7 +219,7 @@ static void *frees_and_ends(void *argument)
     return NULL;
 }
 
-/* Who has ended is not waited for, either; what it freed is found. */
+/* A thread that has ended is not waited for, either. What it freed is found. */
 static void who_has_ended_is_not_waited_for(void **state)
 {
     (void)state;

@@ -3,7 +3,8 @@
  *
  * Promise: The reclaim callback is called before an allocation fails, and what it frees serves that allocation.
  *
- * Threads: up to 8 that allocate. Locks: that of what the callback frees.
+ * Threads: up to 8 that allocate.
+ * Locks: that of what the callback frees.
  * Always: how often early calls come is compared with how long they took by the library's own rule, generously, and
  * never with an expected speed.
  */
@@ -19,7 +20,7 @@ typedef struct spare {
     hd_buffer *buffers[SPARE];
     atomic_int n;
     int free_each;  /* buffers freed by each call */
-    bool always;    /* says that it freed something even if not */
+    bool always;    /* returns that it freed something even if not */
     bool allocates; /* itself, more than there is */
     pthread_t allocator;
     atomic_int depth, deepest, calls, early, limit;
@@ -45,7 +46,7 @@ static bool spares(void *context, const hd_reclaim *what)
     if (call < 16) {
         s->attempts[call] = what->attempt;
     }
-    if (s->allocates) { /* it is refused, and nobody is asked again */
+    if (s->allocates) { /* it is refused, and no callback is called again */
         hd_buffer *x = NULL;
         CONF_FAILS(hd_alloc(conf_default_lane(s->runtime, what->device), what->limit_bytes, &x), HD_ERROR_MEMORY);
     }
@@ -121,7 +122,7 @@ static void frees_what_an_allocation_lacks(void **state)
     conf_close(runtime);
 }
 
-/* What frees nothing ends the fallback; also one that always says that it did. */
+/* A callback that frees nothing ends the fallback, also one that always returns that it did. */
 static void may_free_nothing(void **state)
 {
     (void)state;
@@ -140,7 +141,7 @@ static void may_free_nothing(void **state)
     CONF_TRUE(atomic_load(&s.calls) > 2);
     s.always = false;
 
-    /* its own allocations do not call it, and their failures are not what this allocation says */
+    /* its own allocations do not call it, and their failures are not what this allocation reports */
     s.allocates = true;
     atomic_store(&s.calls, 0);
     CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
@@ -385,8 +386,8 @@ static void early_calls_need_pressure(void **state)
     }
 }
 
-/* Calls that take long and bring nothing get the share of time that the option says: between two of them there is so
- * much time for the program that they could have taken their share of it. */
+/* Calls that take long and bring nothing get the share of time that the option sets. Between two of them the program has so
+ * much time that they could have taken their share of it. */
 static void early_calls_are_bounded(void **state)
 {
     (void)state;
@@ -441,7 +442,7 @@ static void early_calls_while_a_thread_blocks(void **state)
     }
 }
 
-/* What is cached is not live: it does not make pressure for long, and the callback is told of what is live. */
+/* What is cached is not live: it does not make pressure for long, and the callback gets the figure of what is live. */
 static void what_is_cached_is_not_live(void **state)
 {
     (void)state;

@@ -2,8 +2,9 @@
  *
  * Promise: Statistics, labels and lists of buffers agree with what the program has allocated.
  *
- * Threads: some that allocate while others look. Locks: none.
- * Always: what is said of the figures holds for every placement and driver.
+ * Threads: some that allocate while others look.
+ * Locks: none.
+ * Always: what is asserted of the figures holds for every placement and driver.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -601,7 +602,7 @@ static void whole_report(const char *text, size_t needed, hd_report_format forma
     }
 }
 
-/* The N-th allocation of a report fails, alone or with all behind it: the call says so, or its report is whole. */
+/* The N-th allocation of a report fails, alone or with all behind it: the call returns the failure, or its report is whole. */
 static void reports_are_whole_or_fail(void **state)
 {
     (void)state;

@@ -1,11 +1,14 @@
-/* test_memory_stale.c - handles that somebody else frees: two frees, or a use and a free, at once; handles that are freed and used again
- * and again; and what never was one.
+/* test_memory_stale.c - handles that another thread frees: two frees, or a use and a free, at once.
  *
  * Promise: Of several frees of one handle one succeeds, and every call refuses a stale handle.
  *
- * Threads: up to three, which meet at barriers. Locks: none.
- * Always: one free wins, and nothing else happens; a stale handle is refused by every call. HEDDLE_REUSES=N: how often one structure is
- * used again (200000; 16777300 goes once around its generations).
+ * Also handles that are freed and used again and again, and what never was one.
+ *
+ * Environment: HEDDLE_REUSES=N: how often one structure is used again (200000; 16777300 goes once around its generations).
+ *
+ * Threads: up to three, which meet at barriers.
+ * Locks: none.
+ * Always: one free wins, and nothing else happens. Every call refuses a stale handle.
  */
 #include "owned.h"
 

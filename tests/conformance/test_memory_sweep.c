@@ -1,14 +1,19 @@
-/* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned and shared: for
- * every N of a scenario, and for each entry point that memory needs by itself; once, or from then on.
+/* test_memory_sweep.c - the Nth driver call fails while memory grows, moves, is given back, pinned and shared.
  *
  * Promise: Whichever driver call fails while memory moves, content survives, nothing leaks, and all of the limit stays
  * available.
  * Tier: stress.
  *
- * Threads: the main one. Locks: none.
- * Always: each run ends, without a crash; what fails says what; what succeeded has its content; nothing is leaked
- * (the address sanitizer looks, and the runtime's own figures when it is closed). Where only one call fails, the
- * pool works again: all of the limit can be had.
+ * That is for every N of a scenario, and for each entry point that memory needs by itself, once or from then on.
+ *
+ * Threads: the main one.
+ * Locks: none.
+ *
+ * Always:
+ * - each run ends, without a crash
+ * - what fails reports what failed, and what succeeded has its content
+ * - nothing is leaked: the address sanitizer looks, and the runtime's own figures when it is closed
+ * - where only one call fails, the pool works again: all of the limit can be had
  *
  * Which N are left out to keep to HEDDLE_SWEEP_SECONDS (8) depends on HEDDLE_SEED.
  */
@@ -20,7 +25,7 @@ enum { LIMIT = 24, n_small = 24 };
 typedef struct outcome {
     const char *settings;
     bool opened, single; /* single: one call fails, the next ones work */
-    bool fatal;          /* what fails is said to end the device */
+    bool fatal;          /* the code of the failure means that the device is gone */
     int failures;
 } outcome;
 
@@ -315,8 +320,8 @@ static void all_calls_for_memory_fail_from_one_on(void **state)
     }
 }
 
-/* Under the thread sanitizer not where the device is only said to be gone: it works on, and writes to memory that is
- * given back meanwhile. With workers it is gone. */
+/* Under the thread sanitizer the case is left out where the loss of the device is made up. Such a device works on, and writes to memory that
+ * is given back meanwhile. With workers it is gone. */
 static void any_call_fails(void **state)
 {
     (void)state;

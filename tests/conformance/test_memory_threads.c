@@ -1,12 +1,14 @@
-/* test_memory_threads.c - threads that allocate and free for themselves and for each other; threads that end with memory in their
- * magazines, and threads that outlive their runtime, a device, or their process. Those that work against each other are in
- * test_memory_stale.c.
+/* test_memory_threads.c - threads that allocate and free for themselves and for each other.
  *
  * Promise: Blocks that threads allocate and free for each other keep their content; a thread that ends leaves its
  * memory to others.
  *
- * Threads: up to 16. Locks: those of queues and barriers.
- * Always: whoever owns a buffer knows its content and its address and finds both as they were.
+ * Also threads that end with memory in their magazines, and threads that outlive their runtime, a device, or their process.
+ * Those that work against each other are in test_memory_stale.c.
+ *
+ * Threads: up to 16.
+ * Locks: those of queues and barriers.
+ * Always: the owner of a buffer finds its content and its address as they were.
  */
 #include "owned.h"
 
@@ -119,7 +121,7 @@ static void *frees_for_others(void *argument)
     return NULL;
 }
 
-/* Producers and consumers; those who free never allocate, so what they free must find its way back. */
+/* Producers and consumers. Threads that free never allocate, so what they free must find its way back. */
 static void across_threads(void **state)
 {
     (void)state;
@@ -382,7 +384,7 @@ static void *works_on_what_is_lost(void *argument)
     return NULL;
 }
 
-/* A device is lost and brought back, several times, while threads allocate and free there: nothing of before comes
+/* A device is lost and brought back, several times, while threads allocate and free there. Nothing of before comes
  * out of a magazine afterwards, and nothing is lost of what came after. */
 static void a_device_is_lost_meanwhile(void **state)
 {

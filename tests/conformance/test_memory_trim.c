@@ -1,11 +1,12 @@
-/* test_memory_trim.c - memory that is given back on request and when idle; and what the statistics say of each way an allocation was
+/* test_memory_trim.c - memory that is given back on request and when idle, and how the statistics count each way an allocation was
  * served.
  *
  * Promise: hd_memory_trim and idle time give unused memory back and keep what is live; statistics count each way of
  * allocating.
  *
- * Threads: the main one. Locks: none.
- * Always: what is live stays; no check looks at how long giving back took.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: what is live stays. No check looks at how long giving back took.
  */
 #include "pool.h"
 
@@ -154,7 +155,7 @@ static void every_way_is_counted(void **state)
         }
     }
 
-    s = pool_stats(runtime, 0); /* nobody used it */
+    s = pool_stats(runtime, 0); /* no lane used it */
     hd_free(x);
     CONF_OK(hd_alloc(b, 12 * POOL_MIB, &x));
     t = pool_stats(runtime, 0);
