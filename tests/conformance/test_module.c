@@ -1,10 +1,14 @@
-/* test_module.c - modules that a program loads: images of every kind, kernel files, how arguments arrive in their kernels, loading and
- * unloading while work is in flight.
+/* test_module.c - modules that a program loads.
  *
  * Promise: Arguments arrive in kernels as passed, for images of every kind; unloading lets submitted work finish.
  *
- * Threads: the main one. Locks: none.
- * Always: kernels of a module that was unloaded have run when submitted before. Kernel files are made by the tool that HEDDLE_TOOL names;
+ * - images of every kind, and kernel files
+ * - how arguments arrive in their kernels
+ * - loading and unloading while work is in flight
+ *
+ * Threads: the main one.
+ * Locks: none.
+ * Always: kernels of a module that was unloaded have run when submitted before. The tool that HEDDLE_TOOL names makes the kernel files;
  * without it those cases are skipped.
  */
 #include "conformance.h"
@@ -56,7 +60,7 @@ static void ptx_text(void **state)
     (void)state;
     hd_runtime *runtime = conf_open(NULL);
     hd_module *module = NULL;
-    if (conf_is_host(runtime)) { /* runs kernel files only, and says so */
+    if (conf_is_host(runtime)) { /* runs kernel files only, and reports that */
         CONF_FAILS(hd_module_load(runtime, ptx, sizeof ptx, &module), HD_ERROR_IMAGE);
         CONF_TRUE(module == NULL);
         conf_close(runtime);
@@ -96,9 +100,14 @@ static void ptx_text(void **state)
     conf_close(runtime);
 }
 
-static const char cuda_source[] = "struct four { unsigned v[4]; };\n"
+static const char cuda_source[] = "struct four {\n"
+                                  "    unsigned v[4];\n"
+                                  "};\n"
                                   "extern \"C\" __global__ void conf_store(unsigned *y, unsigned v, four s)\n"
-                                  "{ y[0] = v; y[1] = s.v[2]; }\n";
+                                  "{\n"
+                                  "    y[0] = v;\n"
+                                  "    y[1] = s.v[2];\n"
+                                  "}\n";
 
 static void run_stored(hd_runtime *runtime, const void *image, size_t size)
 {
@@ -162,7 +171,12 @@ static void cubin_and_fatbin(void **state)
 
 static const char source[] =
     "#include <heddle/kernel.h>\n"
-    "typedef struct mixed { float f; uint8_t b; double d; uint16_t h[3]; } mixed;\n"
+    "typedef struct mixed {\n"
+    "    float f;\n"
+    "    uint8_t b;\n"
+    "    double d;\n"
+    "    uint16_t h[3];\n"
+    "} mixed;\n"
     "HD_KERNEL(with_struct, HD_OUT(double, y), HD_VALUE(mixed, m), HD_VALUE(uint32_t, n))\n"
     "{\n"
     "    uint64_t i = hd_global_x();\n"
@@ -174,10 +188,20 @@ static const char source[] =
     "          HD_VALUE(uint16_t, d), HD_VALUE(int32_t, e), HD_VALUE(uint32_t, f), HD_VALUE(int64_t, g),\n"
     "          HD_VALUE(uint64_t, h), HD_VALUE(float, i), HD_VALUE(double, j))\n"
     "{\n"
-    "    y[0] = a; y[1] = b; y[2] = c; y[3] = d; y[4] = e; y[5] = f; y[6] = (double)g; y[7] = (double)h; y[8] = i;\n"
+    "    y[0] = a;\n"
+    "    y[1] = b;\n"
+    "    y[2] = c;\n"
+    "    y[3] = d;\n"
+    "    y[4] = e;\n"
+    "    y[5] = f;\n"
+    "    y[6] = (double)g;\n"
+    "    y[7] = (double)h;\n"
+    "    y[8] = i;\n"
     "    y[9] = j;\n"
     "}\n"
-    "typedef struct large { uint32_t v[1000]; } large;\n"
+    "typedef struct large {\n"
+    "    uint32_t v[1000];\n"
+    "} large;\n"
     "HD_KERNEL(with_large, HD_OUT(uint32_t, y), HD_VALUE(large, s))\n"
     "{\n"
     "    uint64_t i = hd_global_x();\n"

@@ -1,9 +1,12 @@
-/* test_module_used.c - code comes to a device when it is first used there: which devices have been asked to load, to look up, and when; with
- * modules=all, when a device comes back, and where loading there fails.
+/* test_module_used.c - code comes to a device when it is first used there.
  *
  * Promise: A module is loaded on a device with the first launch there, or on all devices with modules=all.
  *
- * Loads and look-ups are counted at the ports, by device. Threads: the main one, and some that launch at the same time.
+ * The cases count, at the ports and by device, the requests to load and to look up. They do so also with modules=all, when a device comes
+ * back, and where loading there fails.
+ *
+ * Threads: the main one, and some that launch at the same time.
+ * Locks: none.
  */
 #include "workers.h"
 
@@ -97,7 +100,7 @@ static void code_comes_with_the_first_launch(void **state)
     hd_module *module = NULL;
     hd_kernel *fill = NULL, *copy = NULL;
     CONF_OK(hd_module_get_builtin(runtime, &module));
-    COUNTS(NUMBERS(1, 0, 0), NUMBERS(0, 0, 0)); /* it says whether the image is any good */
+    COUNTS(NUMBERS(1, 0, 0), NUMBERS(0, 0, 0)); /* it shows whether the image is any good */
     CONF_OK(hd_kernel_get(module, "hd_fill_u32", &fill));
     COUNTS(NUMBERS(1, 0, 0), NUMBERS(1, 0, 0));
     fill_on(runtime, 2, fill, 1);
@@ -193,7 +196,7 @@ static void a_device_that_cannot_load_says_so(void **state)
     }
     fails_on = -1;
     fill_on(runtime, 1, fill, 7);
-    fails_on = 0; /* the first one says it for all */
+    fails_on = 0; /* the first one reports it for all */
     size_t size = 0;
     const void *image = wk_image(runtime, &size);
     hd_module *module = NULL;

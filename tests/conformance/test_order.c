@@ -1,13 +1,12 @@
-/* test_order.c - the ordering rules: a use waits for the last writer of the same bytes, a write for the readers too,
- * readers do not wait for readers, disjoint bytes do not wait for each other; across lanes, devices, copies and pinned
- * memory.
+/* test_order.c - the ordering rules, across lanes, devices, copies and pinned memory.
  *
  * Promise: A use waits for the last writer, a write for the readers; readers and disjoint bytes never wait for each
  * other.
  *
- * Threads: the main one. Locks: none.
- * Always: order is made visible by a long kernel in front of what must wait, and by what is finished before what;
- * never by times.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: order is made visible by a long kernel in front of what must wait, and by what is finished before what.
+ * Times never show it.
  */
 #include "conformance.h"
 
@@ -190,8 +189,8 @@ static void chains_over_everything(void **state)
     conf_close(w.runtime);
 }
 
-/* A small piece of work is done although long work on other bytes, submitted before it, is not, and will not be for a
- * while (that a lane's work is done is known a moment later, so it is not enough to look at once). */
+/* A small piece of work is done although long work on other bytes, submitted before it, is not. Nor is the long
+ * work done for a while after that. To look at once is not enough: the end of a lane's work is noticed a moment later. */
 static void disjoint_ranges_do_not_wait(void **state)
 {
     (void)state;
@@ -415,8 +414,8 @@ static void copies_between_devices_in_a_ring(void **state)
     copies_between_devices("host_peers=ring");
 }
 
-/* Kernels on one device with the memory of another: works, in order, where it reaches; else says so before anything
- * runs. */
+/* Kernels on one device with the memory of another: they work, in order, where they reach it. Elsewhere the launch is refused before
+ * anything runs. */
 static void kernels_with_memory_elsewhere(const char *settings, int *unreachable)
 {
     hd_runtime *runtime = conf_open(settings);

@@ -1,9 +1,10 @@
-/* test_order_many.c - many unfinished uses of one buffer: submitting never waits for them, results of all of them count, and nobody else is held up.
+/* test_order_many.c - many unfinished uses of one buffer: submitting never waits for them, and holds up no other work.
  *
  * Promise: Any number of unfinished uses of one buffer is submitted without waiting, and all their results count.
  *
- * Threads: some cases have more. Locks: none.
- * Always: what is late is behind a long kernel; what has happened is seen by tickets, never by times.
+ * Threads: the main one, and more in some cases.
+ * Locks: none.
+ * Always: what is late is behind a long kernel. What has happened is seen by tickets, never by times.
  */
 #include "conformance.h"
 
@@ -47,12 +48,12 @@ static void write_parts(world *w, hd_lane *lane, hd_buffer *x, int parts, double
     }
 }
 
-/* Calls `body` with longer and longer work, until it says that it came before the end of it: then nothing had waited. */
+/* Calls `body` with longer and longer work, until it returns that it came before the end of it: then nothing had waited. */
 static void before_the_end(bool (*body)(world *w, double ms), const char *settings)
 {
     world w;
     world_make(&w, settings);
-    bool before = conf_is_inline(w.runtime); /* there whoever submits also does the work */
+    bool before = conf_is_inline(w.runtime); /* there the thread that submits also does the work */
     for (double ms = 20; !before && ms < 20000; ms *= 2) {
         before = body(&w, ms);
     }
@@ -220,7 +221,7 @@ typedef struct user {
     pthread_t thread;
 } user;
 
-/* Writes all of x, reads all of x into a buffer of its own, waits for x now and then: what is read is of one piece. */
+/* Writes all of x, reads all of x into a buffer of its own, waits for x now and then. What is read is of one piece. */
 static void *uses_all(void *argument)
 {
     user *u = argument;
@@ -279,8 +280,8 @@ static void threads_share_a_long_record(void **state)
     conf_close(w.runtime);
 }
 
-/* Readers of many segments are noted once, beside them. Who writes some of the bytes, or all, waits for them all the same, and also for who has read only
- * those, whatever the writer's lane itself has read. */
+/* Readers of many segments are noted once, beside them. A writer of some of the bytes, or of all, waits for these readers all the same. It also
+ * waits for a reader of only those bytes, whatever the writer's lane itself has read. */
 static void write_behind_readers(bool of_all, bool writes_all)
 {
     enum { parts = 100 };

@@ -1,9 +1,15 @@
-/* test_pageable.c - hd_write and hd_read of all sizes: around every edge of chunks and parts, from odd places, by many threads at once, with
- * little pinned memory, with none, with time limits, and beside kernels. While something is wrong: test_pageable_trouble.c.
+/* test_pageable.c - hd_write and hd_read of all sizes.
  *
  * Promise: hd_write and hd_read move exactly the bytes asked for, for every size, with little pinned memory or none.
  *
- * Threads: the main one, and those of a case. Locks: none.
+ * - around every edge of chunks and parts, and from odd places
+ * - by many threads at once, and beside kernels
+ * - with little pinned memory, with none, and with time limits
+ *
+ * While something is wrong: test_pageable_trouble.c.
+ *
+ * Threads: the main one, and those of a case.
+ * Locks: none.
  * Always: what was written is what is read, nothing beside it changes, and after any failure everything works as before.
  */
 #include "transfers.h"
@@ -139,7 +145,7 @@ static void many_threads_at_once(void **state)
     }
 }
 
-/* Far more threads than there are chunks, which are small then; nobody may wait for somebody who waits for him. */
+/* Far more threads than there are chunks, which are small then. No two threads may wait for each other. */
 static void hundreds_of_threads_and_few_chunks(void **state)
 {
     (void)state;
@@ -212,7 +218,7 @@ static void without_pinned_memory(void **state)
     conf_close(runtime);
 }
 
-/* Who wants pinned memory waits for chunks that are under way. */
+/* A transfer that needs pinned memory waits for chunks that are under way. */
 static void chunks_under_way_are_waited_for(void **state)
 {
     (void)state;
@@ -276,8 +282,8 @@ static void move_in_steps(hd_buffer *buffer, uint8_t *memory, size_t bytes, bool
     }
 }
 
-/* Behind a kernel that runs until it is told to end, a read and a write that needs more chunks than there are give up; over and over, so that a
- * chunk that went missing each time would be missed. Then all is as before. */
+/* Behind a kernel that runs until its flag ends it, a read gives up. So does a write that needs more chunks than there are. This is repeated
+ * until a chunk lost each time would be missed. Then all is as before. */
 static void time_limits(void **state)
 {
     (void)state;
@@ -323,8 +329,8 @@ static void time_limits(void **state)
     }
 }
 
-/* Large transfers that are held up, with all their chunks waiting, hold up no other device's, nor small ones of the same device, nor the
- * copying threads. */
+/* Large transfers are held up, with all their chunks waiting. They hold up no other device's transfers, nor small ones of the same device, nor
+ * the copy threads. */
 typedef struct blocked {
     hd_buffer *buffer;
     uint8_t *data;

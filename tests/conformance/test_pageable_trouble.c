@@ -220,7 +220,7 @@ static void driver_calls_that_fail(void **state)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
 #if CONF_TSAN
         if (*ways[w].plus && !conf_on_gpus && strcmp(getenv("HEDDLE_PLACEMENT"), "process") != 0) {
-            continue; /* a device that is only said to be lost works on, and writes to memory that is given back meanwhile */
+            continue; /* a device whose loss is made up works on, and writes to memory that is given back meanwhile */
         }
 #endif
         conf_random r = {conf_number_from("HEDDLE_SEED", 1) + w};

@@ -3,15 +3,21 @@
  * Promise: Any call that crosses the end of its object is refused or done, never undefined.
  * Tier: stress.
  *
- * The list of calls, and of the handles that each is given, is made from the public headers when this is compiled (make_pairs). How a call
+ * make_pairs makes the list of calls, and of the handles that each is given, from the public headers when this is compiled. How a call
  * is made stands in pairs_calls.h: without that for every public function this does not compile. A function that looks as if it ended an object, and
  * is neither in `ends` nor in `no_ends`, fails the first case by name.
  *
- * One thread makes the call over and over, with the handle that is there. The other one, the main one, makes objects and ends them, each while a call
- * is at it or between two of them. A call may say what it says of good and of stale handles, and nothing else; afterwards nothing
- * that was ended is left. HEDDLE_PAIR_MS: how long each pair runs, at least LEAST_ENDS times. HEDDLE_ONLY_PAIR=NAME: only that function's.
+ * One thread makes the call over and over, with the handle that is there. The other one, the main one, makes objects and ends them. It ends each
+ * while a call is at it or between two of them. A call may return what is allowed for good and for stale handles, and nothing else. Afterwards
+ * nothing that was ended is left.
  *
- * Threads: the main one and one caller. Locks: none. Always: what is said once an end is over is HANDLE.
+ * Environment:
+ * - HEDDLE_PAIR_MS: how long each pair runs, at least LEAST_ENDS times
+ * - HEDDLE_ONLY_PAIR=NAME: only that function's pairs
+ *
+ * Threads: the main one and one caller.
+ * Locks: none.
+ * Always: a call that begins once an end is over returns HANDLE.
  */
 #include "pairs_calls.h"
 #include <sched.h>
@@ -61,8 +67,8 @@ static void end_hold(things *t)
     hd_hold_destroy(t->hold);
 }
 
-/* Bytes that nobody has written are undefined, so reading them waits for nobody: work of the memory's former owner may still be writing there.
- * The thread sanitizer reports that, and gets a buffer that was written. */
+/* Fills the buffer under the thread sanitizer. Reading bytes that were never written waits for no work, since they are undefined: work of the
+ * memory's former owner may still be writing there. The thread sanitizer reports that, and gets a buffer that was written. */
 static void begin_content(hd_buffer *buffer)
 {
     if (CONF_TSAN) {
@@ -176,7 +182,7 @@ static void every_end_is_known(void **state)
     }
 }
 
-/* ---- what a call may say ---- */
+/* ---- what a call may return ---- */
 
 static bool may_say(const char *name, hd_status status)
 {
@@ -206,7 +212,7 @@ typedef struct pair {
     things made[MOST_ENDS];
     _Atomic(things *) now; /* NULL: it is over */
     atomic_ullong made_calls;
-    uint64_t good; /* calls that did not say HANDLE */
+    uint64_t good; /* calls that did not return HANDLE */
 } pair;
 
 static void *caller(void *context)
@@ -242,7 +248,7 @@ static void a_moment(conf_random *r)
     }
 }
 
-/* False: the call says something else than HANDLE of what was ended. */
+/* Fails the case when the call returns something else than HANDLE for what was ended. */
 static void check_stale(const pair *p, const things *t)
 {
     static const char *const values[] = {"hd_buffer_", "hd_lane_",
@@ -302,7 +308,7 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
              held = pool_stats(base->runtime, 0).held_bytes;
     if (live_now != live || pinned_now != pinned || held != 0) {
         conf_fail_at(__FILE__, __LINE__,
-                     "%s crossing %s (%s): not everything was given back: buffers %llu, were %llu; pinned %llu, were "
+                     "%s crossing %s (%s): not everything was given back: buffers %llu, were %llu, pinned %llu, were "
                      "%llu; held %llu bytes",
                      call->name, end->name, end->object, (unsigned long long)live_now, (unsigned long long)live,
                      (unsigned long long)pinned_now, (unsigned long long)pinned, (unsigned long long)held);
@@ -374,7 +380,7 @@ static void calls_cross_ends(void **state)
     run_pairs("", ~0u);
 }
 
-/* hd_free looks at guards, and stale handles are told about. */
+/* hd_free looks at guards, and stale handles are reported. */
 static void calls_cross_ends_with_guards(void **state)
 {
     (void)state;

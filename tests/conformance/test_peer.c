@@ -1,6 +1,9 @@
-/* test_peer.c - verified peer access: who is found usable, and who is found out and avoided.
+/* test_peer.c - verified peer access: which pairs are found usable, and which are found faulty and avoided.
  *
  * Promise: A pair of devices uses each other's memory only where a test has shown that the bytes arrive.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "peers.h"
 
@@ -61,7 +64,7 @@ static void devices_may_be_chosen(void **state)
     CONF_TRUE(strstr(info.reason, "by device 0 into memory of device 1") != NULL);
     expect_good(runtime, 1, 0);
     conf_close(runtime);
-    /* remembered under other numbers, and said with them */
+    /* remembered under other numbers, and reported with them */
     runtime = conf_open_with("host_devices=4 devices=1:3 host_corrupt=3>1 cache=%s/cache", folder);
     info = ask(runtime, 1, 0);
     CONF_EQUAL(info.verdict, HD_PEER_CORRUPT);
@@ -70,7 +73,7 @@ static void devices_may_be_chosen(void **state)
     conf_close(runtime);
 }
 
-/* A test of other devices than those that were meant says nothing about these: their numbers may have changed for the test's process. */
+/* A test of other devices than the intended ones shows nothing about these: their numbers may have changed for the test's process. */
 static void devices_are_known_by_name(void **state)
 {
     (void)state;
@@ -114,7 +117,7 @@ static void bad_arguments_are_refused(void **state)
     } larger = {.info.size = sizeof larger, .more = "later"};
     CONF_OK(hd_peer_check(runtime, 0, 0, &larger.info));
     CONF_EQUAL(larger.info.size, sizeof larger);
-    CONF_EQUAL(larger.more[0], 0); /* what this library does not know */
+    CONF_EQUAL(larger.more[0], 0); /* fields that this library does not have */
     conf_close(runtime);
     CONF_FAILS(hd_peer_check(runtime, 0, 0, &info), HD_ERROR_HANDLE);
     if (conf_on_gpus) {
@@ -171,7 +174,7 @@ static void corrupt_peers_are_avoided(void **state)
     conf_close(runtime);
 }
 
-/* Names as long as they may be, with the longest reason: both devices and both ways out are still said. */
+/* Names as long as they may be, with the longest reason: the message still has both devices and both ways out. */
 static void long_names_leave_room_for_the_ways_out(void **state)
 {
     (void)state;
@@ -290,7 +293,7 @@ static void the_ninth_peer_is_refused(void **state)
     hd_buffer *x[10];
     make_buffers(runtime, x, 10);
     for (int owner = 1; owner < 10; owner++) {
-        expect_good(runtime, 0, owner); /* as far as the test can tell, which has two devices */
+        expect_good(runtime, 0, owner); /* as far as the test can show, which has two devices */
     }
     for (int owner = 1; owner <= 8; owner++) {
         CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[owner], 0, words, 50u + (uint32_t)owner, NULL));
@@ -314,7 +317,7 @@ static void the_ninth_peer_is_refused(void **state)
     conf_close(runtime);
 }
 
-/* What the driver cannot map now is said with its code, and it is tried again with the next use. */
+/* What the driver cannot map now is reported with its code, and it is tried again with the next use. */
 static void what_cannot_be_mapped_is_said(void **state)
 {
     (void)state;

@@ -1,9 +1,13 @@
-/* test_peer_background.c - copies between two devices whose pair is being tested: they go through pinned memory until there is a verdict, and
- * by the peers' way then. Kernels wait for it, and hd_close ends it.
+/* test_peer_background.c - copies between two devices whose pair is being tested.
  *
  * Promise: While a pair is tested its copies go through pinned memory, and kernels wait for the verdict.
  *
- * Which way a copy goes is told by who worked on it: a peer's copy is one device's operation, one through pinned memory is both devices'.
+ * Once there is a verdict, copies go by the peers' way. hd_close ends a test.
+ *
+ * The devices that worked on a copy show its way. A peer's copy is one device's operation. One through pinned memory is both devices'.
+ *
+ * Threads: the main one, and those of a case.
+ * Locks: none.
  */
 #include "workers.h"
 
@@ -20,7 +24,7 @@ static uint64_t operations(hd_runtime *runtime, int device)
 
 enum { BY_SOURCE = 1, BY_DESTINATION = 2, STAGED = BY_SOURCE | BY_DESTINATION };
 
-/* Copies a small buffer to the other device, and waits. Returns who did it. */
+/* Copies a small buffer to the other device, and waits. Returns which of the devices worked on it. */
 static int copy_once(hd_runtime *runtime, hd_buffer *dst, int dst_device, hd_buffer *src, int src_device)
 {
     CONF_OK(hd_buffer_wait(dst, HD_READ_WRITE, 60 * CONF_SECOND)); /* only the copy counts */
@@ -94,14 +98,14 @@ static void copies_go_on_while_their_pair_is_tested(void **state)
     kernels_are_right(runtime, 0, 1);
     CONF_EQUAL(count_runs(), 1);
     conf_close(runtime);
-    /* what a file says is no matter for the copy to wait for, either */
+    /* a copy does not wait for what a file has, either */
     runtime = open_with_script("host_devices=2");
     make_buffers(runtime, x, 2);
     CONF_EQUAL(copy_once(runtime, x[1], 1, x[0], 0) & BY_SOURCE, BY_SOURCE);
     await_way(runtime, x[1], 1, x[0], 0, good_way(runtime));
     CONF_TRUE(ask(runtime, 0, 1).remembered);
     conf_close(runtime);
-    /* who has asked before copies that way at once */
+    /* after a check of the pair copies go that way at once */
     runtime = open_with_script("host_devices=2");
     make_buffers(runtime, x, 2);
     int way = good_way(runtime);
@@ -256,7 +260,7 @@ static int count_tests(void)
     return n;
 }
 
-/* Nothing is left of a test that would not end, and who waited for it comes back. */
+/* Nothing is left of a test that would not end, and a call that waited for it returns. */
 static void hd_close_ends_a_test(void **state)
 {
     (void)state;

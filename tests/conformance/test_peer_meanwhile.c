@@ -1,6 +1,9 @@
 /* test_peer_meanwhile.c - verified peer access: what goes on while pairs are tested, and what changes later.
  *
  * Promise: Peer tests hold up no other work, and a later verdict applies to new operations alone.
+ *
+ * Threads: the main one, and several that check pairs at once.
+ * Locks: none.
  */
 #include "peers.h"
 
@@ -170,8 +173,8 @@ static void progress_may_use_the_runtime(void **state)
 
 /* ------------------------------------------------------------------------------------------------ later findings -- */
 
-/* A pair in use is taken out of use when a test that was asked for finds it corrupt, and comes back when one finds it good. What was
- * submitted before is right. */
+/* A pair in use is taken out of use when a requested test finds it corrupt. It comes back when one finds it good. What was submitted before
+ * is right. */
 static void a_later_finding_counts(void **state)
 {
     (void)state;
@@ -198,7 +201,7 @@ static void a_later_finding_counts(void **state)
     kernels_are_refused(runtime, 0, 1, "did not arrive");
     kernels_are_right(runtime, 1, 0);
     copies_are_right(runtime, 0, 1);
-    /* which a test that says nothing does not undo */
+    /* which an inconclusive test does not undo */
     write_text("extra", "devices=77");
     check_all(runtime, HD_PEERS_AGAIN, &first);
     CONF_EQUAL(first.of[0][1].verdict, HD_PEER_INCONCLUSIVE);
@@ -211,7 +214,7 @@ static void a_later_finding_counts(void **state)
     CONF_EQUAL(first.of[0][1].verdict, HD_PEER_SLOW);
     copies_are_right(runtime, 0, 1);
     kernels_are_right(runtime, 0, 1);
-    /* a test that says nothing changes nothing */
+    /* an inconclusive test changes nothing */
     write_text("extra", "devices=77");
     check_all(runtime, HD_PEERS_AGAIN, &first);
     CONF_EQUAL(first.of[0][1].verdict, HD_PEER_INCONCLUSIVE);
@@ -276,7 +279,7 @@ static int be_a_victim(const char *where)
     return hd_open(&options, &runtime) == HD_OK && hd_peer_check(runtime, 0, 1, &info) == HD_OK ? 0 : 1;
 }
 
-/* A test ends with whoever waits for it. */
+/* A test ends with the process that waits for it. */
 static void a_test_ends_with_its_program(void **state)
 {
     (void)state;

@@ -1,6 +1,9 @@
-/* test_peer_options.c - verified peer access: what the options say, what is remembered, and what goes wrong around it.
+/* test_peer_options.c - verified peer access: what the options set, what is remembered, and what goes wrong around it.
  *
- * Promise: The peer options mean what the manual says, results are reused, and a failing test leaves the pair unused.
+ * Promise: The peer options mean what the manual documents, results are reused, and a failing test leaves the pair unused.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "peers.h"
 
@@ -22,7 +25,7 @@ static void trust_and_off_need_no_test(void **state)
     CONF_FILLED(x[1], 0, 1001, bytes);
     kernels_are_right(runtime, 1, 0);
     CONF_EQUAL(count_runs(), 0);
-    expect(runtime, 0, 1, HD_PEER_CORRUPT); /* who asks is told */
+    expect(runtime, 0, 1, HD_PEER_CORRUPT); /* hd_peer_check reports it */
     CONF_EQUAL(count_runs(), 1);
     CONF_OK(conf_fill(conf_default_lane(runtime, 0), k, x[1], 0, words, 2, NULL));
     conf_close(runtime);
@@ -65,7 +68,7 @@ static void programs_may_be_missing(void **state)
     conf_close(runtime);
 }
 
-/* What could not be tested is tested again when somebody asks, and used from then on. */
+/* What could not be tested is tested again when hd_peer_check is called, and used from then on. */
 static void what_was_inconclusive_can_be_asked_again(void **state)
 {
     (void)state;
@@ -89,7 +92,7 @@ static void what_was_inconclusive_can_be_asked_again(void **state)
     conf_close(runtime);
 }
 
-/* Calls of the driver that fail for want of memory say nothing against a pair: not while copies are timed, nor before. */
+/* Calls of the driver that fail for want of memory count nothing against a pair: not while copies are timed, nor before. */
 static void want_of_memory_is_no_corruption(void **state)
 {
     (void)state;
@@ -216,7 +219,7 @@ static void findings_are_of_this_machine_now(void **state)
             }
         }
     }
-    /* what is kept is what the system says, and not nothing */
+    /* what is kept is what the system reports, and not nothing */
     static const char *const sources[][2] = {{"boot", "/proc/sys/kernel/random/boot_id"}, {"kernel", "/proc/cmdline"}};
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
         char command[512];

@@ -165,7 +165,7 @@ static void begin(hd_runtime *runtime, conf_kernels k, hd_buffer *b, int way, hd
     }
 }
 
-/* A copy out of freed memory brings what was there when it was freed, and one into it hits nobody. */
+/* A copy out of freed memory brings what was there when it was freed, and one into it changes no other buffer. */
 static void memory_in_use_has_two_owners(void **state)
 {
     (void)state;

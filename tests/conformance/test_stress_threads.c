@@ -3,9 +3,10 @@
  * Promise: Eight threads that use all devices at once find every byte as written.
  * Tier: stress.
  *
- * Threads: 8, for HEDDLE_STRESS_SECONDS (3). Locks: none of the test's own, so that the library sees all of it at once.
- * Always: each thread knows the content of its own buffers and of its own part of the shared ones (each is one
- * repeated word), and looks at it; what all threads add to is right in the end.
+ * Threads: 8, for HEDDLE_STRESS_SECONDS (3).
+ * Locks: none of the test's own, so that the library sees all of it at once.
+ * Always: each thread checks the content of its own buffers and of its own part of the shared ones (each is one
+ * repeated word). What all threads add to is right in the end.
  */
 #include "conformance.h"
 
@@ -27,7 +28,7 @@ typedef struct stress {
     int devices;
     uint64_t peers[most_devices];
     hd_buffer *shared[most_devices + 1]; /* a part for each thread; the last one pinned */
-    hd_buffer *counters[most_devices];   /* everybody adds ones */
+    hd_buffer *counters[most_devices];   /* all threads add ones */
     hd_buffer *ones[most_devices];
     atomic_uint added[most_devices];
     hd_lane *common[most_devices]; /* a lane that all threads submit to */

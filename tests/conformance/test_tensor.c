@@ -1,9 +1,10 @@
 /* test_tensor.c - tensors without moving an element: types, making them, and views, in tables and against a model.
  *
- * Promise: A view addresses exactly the elements that its shape and strides say, or is refused.
+ * Promise: A view addresses exactly the elements that its shape and strides define, or is refused.
  * Placements: thread.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "tensors.h"
 
@@ -431,7 +432,7 @@ static uint64_t position(const model *m, const uint64_t *index)
     return p;
 }
 
-/* Makes `to`, whose shape is set: element `index` is that of `from` which `map` says. */
+/* Makes `to`, whose shape is set: element `index` is that of `from` which `map` gives. */
 static void rearrange(const model *from, model *to, void (*map)(const void *, const uint64_t *, uint64_t *),
                       const void *how)
 {

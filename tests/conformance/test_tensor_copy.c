@@ -429,7 +429,7 @@ static void copies_are_ordered(void **state)
     CONF_OK(hd_tensor_alloc(a, HD_TYPE_U32, 2, shape, &z));
     static uint32_t got[words], wanted[words];
     for (uint32_t round = 0; round < 30; round++) {
-        /* x: `round` above, 1000 + round below; y = x turned; x is overwritten at once; z = y turned back. */
+        /* x: `round` above, 1000 + round below. y = x turned. x is overwritten at once. Then z = y turned back. */
         CONF_OK(conf_fill(a, k, x.buffer, 0, words / 2, round, NULL));
         CONF_OK(conf_fill(a, k, x.buffer, words / 2 * 4, words / 2, 1000 + round, NULL));
         CONF_OK(hd_tensor_transpose(&x, 0, 1, &view));

@@ -3,8 +3,9 @@
  * Promise: Every function refuses a tensor with a wrong field, names it, and changes nothing.
  * Placements: thread.
  *
- * Threads: the main one. Locks: none.
- * Always: what is wrong is refused by a status and a message that names the function and the operand; bytes and results stay as they were.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: what is wrong is refused by a status and a message that names the function and the operand. Bytes and results stay as they were.
  */
 #include "tensors.h"
 
@@ -330,7 +331,7 @@ static const fault faults[] = {
 };
 #define FAULTS (sizeof faults / sizeof faults[0])
 
-/* Of one line, it begins with the function's name and says which operand it is about. */
+/* Whether the message has one line, begins with the function's name, and names the operand that it is about. */
 static bool says(const char *message, const call *c)
 {
     size_t length = strlen(c->function);

@@ -1,10 +1,14 @@
-/* test_tensor_trouble.c - copies of elements when something else goes wrong, or goes on: sources that were never made, driver calls that fail,
- * buffers that are freed, lanes that have failed, many threads.
+/* test_tensor_trouble.c - copies of elements when something else goes wrong, or goes on.
  *
  * Promise: A copy of elements that succeeds is right while driver calls fail, buffers go and lanes fail; nothing leaks.
  *
- * Threads: as many as a case needs; a failed check in one of them ends the program. Locks: none.
- * Always: what succeeds has the right content; what fails says what; nothing is leaked (the address sanitizer looks).
+ * - sources that were never made, and driver calls that fail
+ * - buffers that are freed, and lanes that have failed
+ * - many threads
+ *
+ * Threads: as many as a case needs. A failed check in one of them ends the program.
+ * Locks: none.
+ * Always: what succeeds has the right content, and what fails reports what failed. Nothing is leaked (the address sanitizer looks).
  */
 #include "sweep.h"
 #include "tensors.h"
@@ -31,7 +35,7 @@ static void a_failed_source_fails_the_copy(void **state)
     CONF_OK(hd_fill(x.buffer, 0, 4, bytes, NULL));
     CONF_OK(hd_fill(good.buffer, 0, 5, bytes, NULL));
     CONF_OK(hd_buffer_wait(x.buffer, HD_READ, 60 * CONF_SECOND));
-    CONF_OK(hd_write(bad.buffer, 0, content, bytes)); /* fails, which nobody knows yet */
+    CONF_OK(hd_write(bad.buffer, 0, content, bytes)); /* fails, which is not noticed yet */
     CONF_OK(hd_tensor_transpose(&bad, 0, 1, &view));
     hd_ticket ticket = {NULL, 0};
     hd_status status = hd_tensor_copy(&x, &view, &ticket);
@@ -58,7 +62,7 @@ static void a_failed_source_fails_the_copy(void **state)
     conf_close(runtime);
 }
 
-/* The launch itself fails: the ticket and the destination say so. */
+/* The launch itself fails: the ticket and the destination report it. */
 static void a_failed_launch_fails_its_readers(void **state)
 {
     (void)state;
@@ -80,7 +84,7 @@ static void a_failed_launch_fails_its_readers(void **state)
     conf_close(runtime);
 }
 
-/* A driver that is too old for the built-in kernels says so, and nothing is moved. */
+/* A driver that is too old for the built-in kernels is reported, and nothing is moved. */
 static void kernels_that_do_not_load_are_said(void **state)
 {
     (void)state;
@@ -148,7 +152,7 @@ static void freed_buffers_are_used_to_the_end(void **state)
         CONF_OK(hd_tensor_transpose(&y, 0, 1, &view));
         CONF_OK(hd_tensor_copy(&z, &view, NULL));
         hd_free(y.buffer);
-        for (int i = 0; i < 4; i++) { /* whoever gets the memory writes to it */
+        for (int i = 0; i < 4; i++) { /* the next owner of the memory writes to it */
             CONF_OK(hd_tensor_alloc(lane, HD_TYPE_U32, 2, square, &x));
             CONF_OK(hd_fill(x.buffer, 0, 0xbad, bytes, NULL));
             hd_free(x.buffer);
@@ -256,7 +260,7 @@ static void any_driver_call_fails(void **state)
     CONF_EQUAL(o.failures, 0);
     sweep("", 2, "host_peers=all");
     sweep("", 999, "host_peers=none peers=off");
-    if (!CONF_TSAN) { /* a device that is only said to be gone works on, and writes to memory that is given back meanwhile */
+    if (!CONF_TSAN) { /* a device whose loss is made up works on, and writes to memory given back meanwhile */
         sweep("+", 999, "host_peers=none peers=off");
     }
 }

@@ -1,11 +1,13 @@
-/* test_unified.c - buffers that the CPU and the GPU both use: what is newer is where it is needed, whoever asks; mapped
- * buffers are left alone; what they count for; and several threads with one of them. Failures are in test_unified_trouble.c, the random run in
- * test_unified_model.c.
+/* test_unified.c - buffers that the CPU and the GPU both use: what is newer is where it is needed.
  *
  * Promise: Any reader of a unified buffer gets the bytes written last, on the CPU or a GPU.
  *
- * Threads: the main one, and those of the last case, each with a part of one buffer. Locks: none.
- * Always: whoever asks for bytes gets those that were written last.
+ * Mapped buffers are left alone. Other cases are what such buffers count for, and several threads with one of them.
+ * Failures are in test_unified_trouble.c, the random run in test_unified_model.c.
+ *
+ * Threads: the main one, and those of the last case, each with a part of one buffer.
+ * Locks: none.
+ * Always: every read of bytes gets those that were written last.
  */
 #include "unified.h"
 
@@ -255,7 +257,7 @@ static void waits_and_times_out(void **state)
         hd_status word_status = last_status();
         void *other = hd_element(pinned, 0, 4, HD_WRITE);
         hd_status other_status = last_status(), map = hd_map(x, HD_WRITE, &p);
-        if (hd_done(first)) { /* too fast to tell */
+        if (hd_done(first)) { /* too fast to show it */
             if (map == HD_OK) {
                 hd_unmap(x);
             }
@@ -308,7 +310,7 @@ static void counts_once_and_goes_with_its_work(void **state)
     hd_free(x);
     hd_buffer *sum = NULL;
     CONF_OK(hd_alloc(lane, 400, &sum));
-    for (uint32_t i = 0; i < 100; i++) { /* its memory is somebody else's at once, but not before its work is done */
+    for (uint32_t i = 0; i < 100; i++) { /* its memory has another owner at once, but not before its work is done */
         x = make(lane, 3 * MIB);
         put_word(x, 700000, i);
         CONF_OK(conf_copy(lane, k, sum, 4 * i, x, 2800000, 1, NULL));

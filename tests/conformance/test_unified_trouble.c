@@ -1,9 +1,11 @@
-/* test_unified_trouble.c - failures with buffers that the CPU and the GPU both use, and with elements of pinned memory: a copy in one
- * direction fails, a lane has failed before, any call of the driver fails, the device is lost.
+/* test_unified_trouble.c - failures with buffers that the CPU and the GPU both use, and with elements of pinned memory.
  *
  * Promise: A failure damages no bytes of a unified buffer that are still somewhere.
  *
- * Threads: the main one. Locks: none.
+ * A copy in one direction fails, a lane has failed before, any call of the driver fails, or the device is lost.
+ *
+ * Threads: the main one.
+ * Locks: none.
  * Always: failures damage nothing that is still somewhere.
  */
 #include <signal.h>

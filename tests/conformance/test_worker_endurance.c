@@ -1,12 +1,13 @@
-/* test_worker_endurance.c - very many faults and restarts in a row: descriptors, mappings, memory and processes do not pile up, and
- * the last restart is as good as the first.
+/* test_worker_endurance.c - very many faults and restarts in a row: nothing piles up, and the last restart is as good as the first.
  *
  * Promise: A thousand losses and restarts leave no descriptor, mapping, memory or process behind.
  * Tier: stress.
  *
- * Threads: one that works on the other device all the time. Locks: none.
- * Always: HEDDLE_FAULT_ROUNDS rounds (1000 on host devices, fewer under a sanitizer; 50 on GPUs), each with work before the fault,
- * in flight during it, and after the restart.
+ * There are HEDDLE_FAULT_ROUNDS rounds (1000 on host devices, fewer under a sanitizer; 50 on GPUs).
+ *
+ * Threads: one that works on the other device all the time.
+ * Locks: none.
+ * Always: each round has work before the fault, in flight during it, and after the restart.
  */
 #include "workers.h"
 
@@ -145,7 +146,7 @@ static void faults_and_restarts(void **state)
     late = wk_use();
     wk_check_facts(runtime, s.lost, (uint64_t)rounds, (uint64_t)rounds);
     fprintf(stderr,
-            "  %d rounds in %.1f s; descriptors %d to %d, mappings %d to %d, threads %d to %d, children %d to %d, "
+            "  %d rounds in %.1f s. Descriptors %d to %d, mappings %d to %d, threads %d to %d, children %d to %d, "
             "resident %ld to %ld kB\n",
             rounds, (double)(conf_now() - begin) / 1e9, early.descriptors, late.descriptors, early.mappings,
             late.mappings, early.threads, late.threads, early.children, late.children, early.resident_kb,

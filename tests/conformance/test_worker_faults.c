@@ -1,11 +1,14 @@
 /* test_worker_faults.c - a device is lost in every way there is, with work, peer copies and staged copies under way on all
- * devices; the loss is told once, with its cause and what was under way.
+ * devices.
  *
  * Promise: Whatever ends a worker, only its device is lost; the loss is reported once, with its cause.
  * Tier: full.
  *
- * Threads: those of traffic.h. Locks: none.
- * Always: only the device that was hit is lost; the others' results are exact, and they miss no ticket; no call hangs.
+ * The report also has what was under way.
+ *
+ * Threads: those of traffic.h.
+ * Locks: none.
+ * Always: only the device that was hit is lost. The others' results are exact, and they miss no ticket. No call hangs.
  */
 #include "traffic.h"
 
@@ -139,7 +142,7 @@ static void all_are_killed(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------- what is said about it -- */
+/* ----------------------------------------------------------------------------------------- what is reported about it -- */
 
 /* The operation that runs is named, and so are those behind it, each with its own address. */
 static void the_operation_under_way_is_named(void **state)
@@ -174,7 +177,7 @@ static void the_operation_under_way_is_named(void **state)
         CONF_EQUAL(error.device, lost);
         CONF_EQUAL(error.lane, hd_lane_number(lane));
         CONF_EQUAL(error.ticket, gate.ticket.sequence);
-        CONF_EQUAL(error.driver_code, 0); /* the driver said nothing */
+        CONF_EQUAL(error.driver_code, 0); /* the driver reported nothing */
         CONF_TRUE(strstr(error.message, "spin") != NULL && error.operation[0] != '\0');
         CONF_FAILS_WITH(hd_wait(behind, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST, w->word);
         hd_last_error(&error);
@@ -194,7 +197,7 @@ static void the_operation_under_way_is_named(void **state)
     }
 }
 
-/* What the functions about losses say to bad arguments. */
+/* What the functions about losses return for bad arguments. */
 static void losses_take_nulls(void **state)
 {
     (void)state;
@@ -217,7 +220,7 @@ static void losses_take_nulls(void **state)
     conf_close(runtime);
 }
 
-/* Nobody calls anything: it is told all the same. */
+/* No thread makes a call: the loss is reported all the same. */
 static void an_idle_worker_is_missed(void **state)
 {
     (void)state;

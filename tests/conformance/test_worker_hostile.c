@@ -1,13 +1,14 @@
 /* test_worker_hostile.c - what a worker process writes over in the memory that it shares with the application costs its device, and
- * nothing else: no hang, no crash, no work that counts as done and was not.
+ * nothing else.
  *
  * Promise: A worker that overwrites shared memory costs its own device: no hang, no crash, no false success.
  *
  * The test writes into the application's mapping of that memory, which is the worker's, too. Where the worker must not see it first, it is
  * stopped meanwhile.
  *
- * Threads: one, in some cases with another one that waits. Locks: none.
- * Always: every wait has a limit, so that a hang is a failure of its case; after every case the other device works, was never lost, and the
+ * Threads: one, in some cases with another one that waits.
+ * Locks: none.
+ * Always: every wait has a limit, so that a hang is a failure of its case. After every case the other device works, was never lost, and the
  * lost one comes back.
  */
 #include "workers.h"
@@ -101,7 +102,7 @@ static void done_beyond_what_was_submitted(void **state)
     }
 }
 
-/* Nobody waits: it is noticed all the same. */
+/* No thread waits: it is noticed all the same. */
 static void done_goes_back(void **state)
 {
     (void)state;
@@ -116,7 +117,7 @@ static void done_goes_back(void **state)
     end(&s, "damaged");
 }
 
-/* A full ring whose room depends on what the worker says. */
+/* A full ring whose room depends on what the worker publishes. */
 static void no_room_for_ever(void **state)
 {
     (void)state;
@@ -179,7 +180,7 @@ static void a_log_half_written_for_ever(void **state)
     atomic_fetch_add(&s.inside->shared->failure_changes, 1);
     CONF_EQUAL(kill(s.worker, SIGCONT), 0);
     hd_status status = hd_wait(s.ticket, 60 * CONF_SECOND);
-    CONF_TRUE(status == HD_OK || status == HD_ERROR_DEVICE_LOST); /* it was done before the loss, and may be told so */
+    CONF_TRUE(status == HD_OK || status == HD_ERROR_DEVICE_LOST); /* it was done before the loss: both are right */
     end(&s, "damaged");
 }
 
@@ -227,7 +228,7 @@ static void records_of_nothing(void **state)
     }
 }
 
-/* A lane that says that it has failed, whatever is done about it. */
+/* A lane that is marked as failed, whatever is done about it. */
 static void *keeps_failed(void *argument)
 {
     scene *s = argument;
@@ -351,7 +352,7 @@ static void *waits_without_limit(void *argument)
     return NULL;
 }
 
-/* The worker moves `done`, or dies, and nobody tells those who sleep. */
+/* The worker moves `done`, or dies, and does not wake the threads that sleep. */
 static void nobody_is_woken(void **state)
 {
     (void)state;
@@ -379,7 +380,7 @@ static void nobody_is_woken(void **state)
             CONF_EQUAL(kill(s.worker, SIGCONT), 0);
         }
         pthread_join(w.thread, NULL);
-        CONF_EQUAL(w.status, HD_OK); /* a worker that says that its work is done is believed */
+        CONF_EQUAL(w.status, HD_OK); /* that work is done is accepted from a worker */
         if (!dies) {
             kill_worker(&s);
         }
@@ -517,8 +518,8 @@ static void anything_is_written_anywhere(void **state)
 
 /* --------------------------------------------------------------------------------------------------------------- lies -- */
 
-/* This program as a worker, which has no device. Where HEDDLE_TEST_LIE is not in this list, it says yes to everything, and fills
- * what it says with whatever. */
+/* This program as a worker, which has no device. Where HEDDLE_TEST_LIE is not in this list, it answers every request with success, and
+ * fills the replies with any bytes. */
 enum {
     LIE_NO_GRANULE,
     LIE_ODD_GRANULE,
@@ -666,7 +667,7 @@ int main(int argc, char **argv)
         return be_a_liar();
     }
     if (CONF_TSAN) {
-        return test_skip("what is written over here races with who reads it, on purpose");
+        return test_skip("what is written over here races with its readers, on purpose");
     }
     wk_begin("test_worker_hostile");
     alarm(250); /* a hang is a failure */

@@ -2,8 +2,9 @@
  *
  * Promise: After a restart a checkpointed buffer has the bytes of its last finished save; any other stays failed.
  *
- * Threads: the main one, and some that save at the same time. Locks: none.
- * Always: after a restart a buffer has exactly the bytes of the last save that was finished before the loss; one that was
+ * Threads: the main one, and some that save at the same time.
+ * Locks: none.
+ * Always: after a restart a buffer has exactly the bytes of the last save that was finished before the loss. A buffer that was
  * never saved, or keeps no copy, stays failed.
  */
 #include "workers.h"
@@ -221,7 +222,7 @@ static void a_save_under_way_does_not_count(void **state)
     conf_close(runtime);
 }
 
-/* Killed at any moment of a save: the content is that of this save, if it is said to be finished, or of the one before. */
+/* Killed at any moment of a save: the content is that of this save, if its ticket is done, or of the one before. */
 static void killed_at_any_moment_of_a_save(void **state)
 {
     (void)state;
@@ -327,7 +328,7 @@ static void several_threads_save(void **state)
     conf_close(runtime);
 }
 
-/* What is freed while the device is lost, or while a save is under way, does not come back and harms nobody. */
+/* What is freed while the device is lost, or while a save is under way, does not come back and changes nothing else. */
 static void freed_meanwhile(void **state)
 {
     (void)state;

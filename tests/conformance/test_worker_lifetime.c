@@ -1,10 +1,12 @@
-/* test_worker_lifetime.c - workers end with the application, however that ends, and with nothing else: not with the thread that
- * opened the runtime, not with another runtime or another program.
+/* test_worker_lifetime.c - workers end with the application, however that ends, and with nothing else.
  *
  * Promise: Workers end with their application, however that ends, and with nothing else.
  *
- * Threads: short ones. Locks: none. The applications that die are this program again, in a process of its own, which tells the
- * numbers of its workers over a pipe.
+ * They do not end with the thread that opened the runtime, nor with another runtime or another program.
+ *
+ * Threads: short ones.
+ * Locks: none.
+ * Processes: the applications that die are this program again. They write the numbers of their workers to a pipe.
  * Always: within a second of the application's end (more under a sanitizer) its workers are gone.
  */
 #include "workers.h"
@@ -38,7 +40,7 @@ static void *opens(void *argument)
     return NULL;
 }
 
-/* Opens a runtime, keeps it busy, tells the workers to `out`, and dies as `how` says. */
+/* Opens a runtime, keeps it busy, writes the workers' numbers to `out`, and dies in the way of `how`. */
 static int dying_application(const char *how, int out)
 {
     hd_runtime *runtime = NULL;
@@ -118,7 +120,7 @@ static pid_t starts(const char *how, int *out)
     return child;
 }
 
-/* The numbers that the application tells, until it closes the pipe. */
+/* Reads the numbers that the application writes, until it closes the pipe. */
 static int hears(int in, pid_t *out)
 {
     int n = 0;

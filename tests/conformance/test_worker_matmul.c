@@ -1,9 +1,11 @@
-/* test_worker_matmul.c - matrix products of devices that are lost and come back: libraries are opened again in the fresh worker, and a library that
- * does not open costs its device and no other.
+/* test_worker_matmul.c - matrix products of devices that are lost and come back.
  *
  * Promise: Matrix products work again on a device that came back; a library that does not open costs its device alone.
  *
- * Threads: the main one, and one that loses a device while others make products. Locks: none.
+ * Libraries are opened again in the fresh worker.
+ *
+ * Threads: the main one, and one that loses a device while others make products.
+ * Locks: none.
  */
 #include "matmul.h"
 #include "workers.h"

@@ -1,17 +1,19 @@
-/* test_worker_order.c - what healthy devices still have to do for a dead one keeps its place: nobody waits for the dead, and everybody for
- * the living.
+/* test_worker_order.c - what healthy devices still have to do for a lost one keeps its place.
  *
  * Promise: Waits for a dead device end, and waits for healthy devices stand.
  *
- * Threads: the main one. Locks: none. Kernels that run until they are told to end hold the healthy device's work back.
+ * Kernels that run until their flag ends them hold the healthy device's work back.
+ *
+ * Threads: the main one.
+ * Locks: none.
  * Always: memory that a healthy device still writes is not overtaken, not given away, and not unmapped.
  */
 #include "workers.h"
 
 enum { words = 5000, bytes = words * 4 };
 
-/* A healthy device still has to write what a dead one was to read: whoever uses it next waits for the healthy one, though nobody
- * waits for the dead. */
+/* A healthy device still has to write what a lost one was to read. The next use of it waits for the healthy device, and never for the
+ * lost one. */
 static void the_order_of_the_living_stays(void **state)
 {
     (void)state;
@@ -68,7 +70,7 @@ static void the_order_of_the_living_stays(void **state)
     }
 }
 
-/* Freed memory that a healthy device still has to write, and a dead one after it: it is given to nobody before. */
+/* Freed memory that a healthy device still has to write, and a lost one after it: it has no next owner before that. */
 static void freed_memory_waits_for_the_living(void **state)
 {
     (void)state;
@@ -166,7 +168,7 @@ static void pinned_chunks_are_not_given_away(void **state)
     wk_gate_open(&first);
     CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
     for (int i = 0; i < n; i++) {
-        CONF_OK(hd_buffer_wait(x[i], HD_READ_WRITE, 60 * CONF_SECOND)); /* it has all been read, whoever for */
+        CONF_OK(hd_buffer_wait(x[i], HD_READ_WRITE, 60 * CONF_SECOND)); /* it has all been read, for every reader */
     }
     wk_gate_open(&second);
     for (int i = 0; i < n / 3; i++) {

@@ -1,9 +1,12 @@
-/* test_worker_races.c - a device is lost while something else is half-way: an operation that was checked and waits for room, a copy, a lane
- * that is being given out, a free. What is half-way while a device comes back is in test_worker_returns.c.
+/* test_worker_races.c - a device is lost while something else is half-way. What is half-way while a device comes back is in
+ * test_worker_returns.c.
  *
  * Promise: An operation checked before a loss and submitted after it fails.
  *
- * Threads: the main one, and those of side.h. Locks: none.
+ * Half-way is an operation that was checked and waits for room, a copy, a lane that is being given out, or a free.
+ *
+ * Threads: the main one, and those of side.h.
+ * Locks: none.
  * Always: what was checked before a loss does not count after it.
  */
 #include "side.h"
@@ -24,7 +27,7 @@ static void writes_x_until_it_is_refused(side *s)
     }
 }
 
-/* A launch on a healthy device waits for room in its lane while the owner of a buffer that it uses is lost and brought back: what it
+/* A launch on a healthy device waits for room in its lane. Meanwhile the owner of a buffer that it uses is lost and brought back: what it
  * was checked with is no longer so. */
 static void a_blocked_launch_is_refused(void (*function)(side *s), bool kept)
 {
@@ -87,7 +90,7 @@ static void an_operation_checked_before_a_restore_is_refused(void **state)
 enum { many_bytes = 64 << 20 }; /* more than all the pinned chunks that copies pass through */
 
 /* A staged copy is submitted as a whole, while the destination's worker takes none of it. The source is lost before any byte has arrived, and
- * comes back: neither what its memory held nor what is there now may count as copied. */
+ * comes back. Neither what its memory held nor what is there now may count as copied. */
 static void a_staged_copy_of_a_buffer_lost_meanwhile_fails(void **state)
 {
     (void)state;
@@ -109,7 +112,7 @@ static void a_staged_copy_of_a_buffer_lost_meanwhile_fails(void **state)
     pid_t worker = wk_pid(runtime, 0);
     CONF_EQUAL(kill(worker, SIGSTOP), 0);
     hd_ticket ticket;
-    CONF_OK(hd_copy(y, 0, x, 0, many_bytes, &ticket)); /* does not wait for anybody */
+    CONF_OK(hd_copy(y, 0, x, 0, many_bytes, &ticket)); /* does not wait for any thread */
     CONF_TRUE(!hd_done(ticket));
     wk_lose_now(runtime, owner);
     CONF_EQUAL(kill(worker, SIGCONT), 0);
@@ -131,7 +134,7 @@ static void creates_a_lane(side *s)
     s->status = hd_lane_create(s->runtime, s->device, &s->lane);
 }
 
-/* One waits for the worker, which is stopped, the other for the first; then the device is lost and there is a lane to give out. */
+/* One thread waits for the worker, which is stopped, another for the first. Then the device is lost and there is a lane to give out. */
 static void a_lane_is_not_given_out_by_a_lost_device(void **state)
 {
     (void)state;

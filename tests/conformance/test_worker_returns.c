@@ -1,9 +1,11 @@
-/* test_worker_returns.c - a device comes back while something else is half-way: a lane that waits for another device, an owner that grows, a
- * module that is being unloaded, questions; and what a restart says of itself.
+/* test_worker_returns.c - a device comes back while something else is half-way, and what a restart reports of itself.
  *
  * Promise: A restart restores everything, whatever is half-way on other threads.
  *
- * Threads: the main one, and those of side.h. Locks: none.
+ * Half-way is a lane that waits for another device, an owner that grows, a module that is being unloaded, or a request for facts.
+ *
+ * Threads: the main one, and those of side.h.
+ * Locks: none.
  * Always: a restart that succeeds has restored everything, and what came in between is as if it had come before or after.
  */
 #include <sys/personality.h>
@@ -16,8 +18,8 @@ static void restarts(side *s)
     s->status = hd_device_restart(s->runtime, s->device);
 }
 
-/* What a lane had been told to wait for when its device was lost has not been waited for; whether the restart waits for it, or the lane
- * once more. */
+/* A lane was to wait for another device when its own was lost, so that wait has not happened. Either the restart waits for it, or the
+ * lane does once more. */
 static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
 {
     (void)state;
@@ -72,7 +74,7 @@ static void a_restarted_lane_keeps_the_order_with_other_devices(void **state)
 
 /* ----------------------------------------------------------------------------------------------------------- restart -- */
 
-/* An allocation may know that the worker is gone before anybody else does; then it is lost, and the restart is one. */
+/* An allocation may notice first that the worker is gone. Then the device is lost, and the restart is one. */
 static void a_restart_after_a_refusal_is_a_restart(void **state)
 {
     (void)state;
@@ -167,7 +169,7 @@ static void grows(side *s)
     }
 }
 
-/* Whoever asks before the device counts as working is told no, but only for that time. */
+/* A launch before the device counts as working is refused, but only for that time. */
 static void launches_on_the_lost(side *s)
 {
     for (s->status = HD_OK; !atomic_load(&s->stop); atomic_fetch_add(&s->begun, 1)) {

@@ -6,8 +6,9 @@
  *
  * This program is also the worker: the real one, with one more thread, which writes wherever the worker can.
  *
- * Threads: one; of the worker its own, and that one. Locks: none.
- * Always: every wait has a limit; afterwards the other device works and was never lost, and a restart with a worker that keeps to
+ * Threads: one. In the worker its own, and that one.
+ * Locks: none.
+ * Always: every wait has a limit. Afterwards the other device works and was never lost. A restart with a worker that keeps to
  * the rules works.
  */
 #include "workers.h"

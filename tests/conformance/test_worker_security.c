@@ -1,10 +1,14 @@
-/* test_worker_security.c - what the application and its workers hold: no names in /dev/shm, sealed shared memory, descriptors that
- * stay in the process, nothing of the driver in the application, and nothing of the application in the workers.
+/* test_worker_security.c - what the application and its workers hold.
  *
  * Promise: Applications and workers share only sealed memory and private descriptors, and leave no names behind.
  *
- * Threads: one that opens and closes runtimes while others start programs. Locks: none. The programs that are started are this one
- * again: they tell which descriptors they have.
+ * - no names in /dev/shm, and sealed shared memory
+ * - descriptors that stay in the process
+ * - nothing of the driver in the application, and nothing of the application in the workers
+ *
+ * Threads: one that opens and closes runtimes while others start programs.
+ * Locks: none.
+ * Processes: the programs that are started are this one again: they report which descriptors they have.
  * Always: read from /proc, of this process and of the workers.
  */
 #include "workers.h"
@@ -99,8 +103,8 @@ static int seals_by_mapping(pid_t pid, const char *address, struct stat *about)
     return seals;
 }
 
-/* Shared mappings are of anonymous files without a name, which nobody can make smaller or larger. Says how many could be looked
- * at. */
+/* Checks that shared mappings are of anonymous files without a name, which no process can make smaller or larger. Returns how many could be
+ * looked at. */
 static int check_mappings(pid_t pid, const char *whose)
 {
     char path[64], line[1024];

@@ -3,7 +3,10 @@
  *
  * Promise: A restart takes a worker in reserve, which is replaced; a reserve that fails is no failure.
  *
- * A spare is told by its process: a child that drives no device. Threads: the main one.
+ * A spare is recognised by its process: a child that drives no device.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "workers.h"
 #include "folder.h"
@@ -161,7 +164,7 @@ static void one_that_dies_is_replaced(void **state)
     lose_and_restart(runtime, 1);
     CONF_EQUAL(kill(await_spares(runtime, 1), SIGKILL), 0); /* at the very moment of a restart */
     lose_and_restart(runtime, 0);
-    wk_no_loss(runtime); /* but those that were told already */
+    wk_no_loss(runtime); /* but those that were reported already */
     conf_close(runtime);
 }
 

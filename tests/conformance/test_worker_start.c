@@ -1,11 +1,16 @@
-/* test_worker_start.c - starting workers: where the program is found, programs that are no worker, and applications in odd
- * states: closed standard descriptors, an empty environment, blocked signals, few descriptors, a folder that is gone.
+/* test_worker_start.c - starting workers.
  *
  * Promise: Workers start in applications of any state; where one cannot, hd_open names the program tried and leaves
  * nothing.
  *
- * Threads: the main one. Locks: none. The odd applications are this program again, in a process of its own.
- * Always: where a worker cannot start, hd_open says in time which program was tried, and leaves nothing behind.
+ * - where the program is found, and programs that are no worker
+ * - applications in odd states: closed standard descriptors, an empty environment, blocked signals, few descriptors, a
+ *   folder that is gone
+ *
+ * Threads: the main one.
+ * Locks: none.
+ * Processes: the odd applications are this program again.
+ * Always: where a worker cannot start, hd_open reports in time which program was tried, and leaves nothing behind.
  */
 #include "workers.h"
 
@@ -47,7 +52,7 @@ static void programs_that_are_no_worker(void **state)
         {"sleeps", "#!/bin/sh\nexec sleep 1000\n", 0700},
         {"sleeps-in-a-child", "#!/bin/sh\ntrap '' TERM\nsleep 3\n", 0700},
         {"kills-itself", "#!/bin/sh\nkill -9 $$\n", 0700},
-        {"babbles", "#!/bin/sh\nfor fd in 0 1 3 4 5 6 7 8 9; do echo babble babble babble >&$fd; done 2>/dev/null\n",
+        {"babbles", "#!/bin/sh\nfor fd in 0 1 3 4 5 6 7 8 9\ndo echo babble babble babble >&$fd; done 2>/dev/null\n",
          0700},
         {"not-executable", "#!/bin/sh\nexit 0\n", 0600},
         {"empty", "", 0700},
@@ -184,7 +189,7 @@ static int odd_application(const char *what)
     } else if (strcmp(what, "ignored") == 0) {
         for (int i = 1; i < 32; i++) {
             if (i != SIGALRM && i != SIGSEGV && i != SIGBUS && i != SIGFPE && i != SIGILL) {
-                signal(i, SIG_IGN); /* SIGCHLD too: nobody can ask how a worker ended */
+                signal(i, SIG_IGN); /* SIGCHLD too: no wait can return how a worker ended */
             }
         }
     } else if (strcmp(what, "folder") == 0) {

@@ -1,11 +1,13 @@
-/* test_worker_storm.c - everything at once: threads that allocate, launch, copy, save, load modules and make lanes on all devices, while
- * devices are lost and brought back at random, several at a time.
+/* test_worker_storm.c - everything at once: threads that allocate, launch, copy, save, load modules and make lanes on all devices.
  *
  * Promise: Under random losses and restarts every call succeeds or reports a loss, and everything works at the end.
  * Tier: stress.
  *
- * Threads: 6 that work, 2 that lose and restart devices, for HEDDLE_STRESS_SECONDS (3). Locks: none of the test's own.
- * Always: a call says HD_OK, or a failure that a loss explains; what is read with HD_OK is exact; in the end, with all devices
+ * Meanwhile devices are lost and brought back at random, several at a time.
+ *
+ * Threads: 6 that work, 2 that lose and restart devices, for HEDDLE_STRESS_SECONDS (3).
+ * Locks: none of the test's own.
+ * Always: a call returns HD_OK, or a failure that a loss explains. What is read with HD_OK is exact. In the end, with all devices
  * brought back, everything works and nothing is left over.
  */
 #include "workers.h"

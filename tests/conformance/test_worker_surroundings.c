@@ -3,16 +3,17 @@
  *
  * Promise: A passing lack of descriptors, another folder or another environment has no lasting effect.
  *
- * Threads: the main one. Locks: none.
- * Always: the surroundings are as before when a case ends; nothing that was had for a moment is remembered.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: the surroundings are as before when a case ends. Nothing that was had for a moment is kept.
  */
 #include <limits.h>
 #include "side.h"
 
 /* ------------------------------------------------------------------------------------------------------- descriptors -- */
 
-/* Memory that an allocation took and gave back, because the pinned memory for its copy was not to be had, is still in use by whoever
- * used it before: here by work that waits for another device. */
+/* An allocation took memory and gave it back, because the pinned memory for its copy was not to be had. Work that used the memory before
+ * still uses it: here work that waits for another device. */
 static void memory_of_a_failed_allocation_stays_ordered(void **state)
 {
     (void)state;

@@ -1,9 +1,11 @@
-/* test_worker_tensor.c - copies of elements when a device is lost before, in the middle, and comes back: what is lost says so, what is not goes
- * on and is right, and nobody hangs.
+/* test_worker_tensor.c - copies of elements when a device is lost before, in the middle, and comes back.
  *
  * Promise: Copies of elements on a lost device fail, and those on healthy devices are right.
  *
- * Threads: the main one. Locks: none.
+ * Copies that are lost report it, the others go on, and no thread hangs.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "tensors.h"
 #include "workers.h"
@@ -54,7 +56,7 @@ static void what_is_lost_is_refused(void **state)
         CONF_OK(hd_tensor_make(p, 0, HD_TYPE_U32, 2, square, &b));
         wk_lose_now(runtime, lost);
         for (int restarted = 0; restarted < 2; restarted++) {
-            CONF_OK(hd_tensor_transpose(&a, 0, 1, &view)); /* asks nobody */
+            CONF_OK(hd_tensor_transpose(&a, 0, 1, &view)); /* makes no request of any device */
             CONF_FAILS_WITH(hd_tensor_copy(&b, &view, &ticket), HD_ERROR_DEVICE_LOST, "src");
             CONF_FAILS_WITH(hd_tensor_copy(&view, &b, &ticket), HD_ERROR_DEVICE_LOST, "dst");
             CONF_FAILS(hd_tensor_read(&view, got), HD_ERROR_DEVICE_LOST);

@@ -2,7 +2,10 @@
  *
  * Promise: The workers of all devices start at the same time, and one that fails leaves nothing behind.
  *
- * The worker program is a script in front of the real one, which says that it has started and waits for the others. Threads: the main one.
+ * A script in front of the real worker makes a file when it has started, and waits for the others' files.
+ *
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "workers.h"
 #include "folder.h"
@@ -46,7 +49,7 @@ static void all_are_started_before_any_answers(void **state)
     if (!on_host()) {
         skip();
     }
-    make_script(": >started$n; while [ ! -e started0 -o ! -e started1 -o ! -e started2 ]; do sleep 0.02; done");
+    make_script(": >started$n\nwhile [ ! -e started0 -o ! -e started1 -o ! -e started2 ]\ndo sleep 0.02; done");
     hd_runtime *runtime = NULL;
     CONF_OK(open_with_script("host_devices=3", &runtime));
     CONF_EQUAL(hd_device_count(runtime), 3);
@@ -56,7 +59,7 @@ static void all_are_started_before_any_answers(void **state)
     snprintf(command, sizeof command, "rm %s/started*", folder);
     CONF_EQUAL(system(command), 0);
     /* no more than are wanted */
-    make_script(": >started$n; while [ ! -e started0 -o ! -e started1 ]; do sleep 0.02; done");
+    make_script(": >started$n\nwhile [ ! -e started0 -o ! -e started1 ]\ndo sleep 0.02; done");
     CONF_OK(open_with_script("host_devices=3 devices=2:0", &runtime));
     CONF_EQUAL(hd_device_count(runtime), 2);
     wk_others_work(runtime, -1);

@@ -1,10 +1,11 @@
-/* test_worker_trouble.c - restarts that fail, meet each other, are hit by the next loss, or happen while the others work; and how
- * losses are told meanwhile.
+/* test_worker_trouble.c - restarts that fail, meet each other, are hit by the next loss, or happen while the others work. Also how
+ * losses are reported meanwhile.
  *
  * Promise: A restart that fails leaves the device lost and can be repeated until it succeeds.
  *
- * Threads: those of traffic.h, some that restart at the same time, and one that kills workers. Locks: none.
- * Always: after a failure the device stays lost, and the call can be repeated until it says HD_OK.
+ * Threads: those of traffic.h, some that restart at the same time, and one that kills workers.
+ * Locks: none.
+ * Always: after a failure the device stays lost, and the call can be repeated until it returns HD_OK.
  */
 #include "traffic.h"
 
@@ -250,7 +251,7 @@ static void lost_again_meanwhile(void **state)
     conf_close(runtime);
 }
 
-/* Lost again before the loss was told: told once, with the newer facts. */
+/* Lost again before the loss was reported: reported once, with the newer facts. */
 static void a_loss_is_told_once(void **state)
 {
     (void)state;
@@ -261,7 +262,7 @@ static void a_loss_is_told_once(void **state)
     CONF_EQUAL(kill(wk_pid(runtime, lost), SIGKILL), 0);
     CONF_TRUE(wk_readable(descriptor, 60000));
     CONF_OK(hd_device_restart(runtime, lost));
-    CONF_TRUE(wk_readable(descriptor, 0)); /* not told yet, though it is back */
+    CONF_TRUE(wk_readable(descriptor, 0)); /* not reported yet, though it is back */
     pid_t pid = wk_pid(runtime, lost);
     hd_buffer *x = NULL;
     hd_ticket ticket;
@@ -272,7 +273,7 @@ static void a_loss_is_told_once(void **state)
     }
     CONF_OK(hd_fill(x, 0, 1, bytes, &ticket));
     CONF_EQUAL(kill(pid, SIGKILL), 0);
-    CONF_FAILS(hd_wait(ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST); /* whoever waited finds it told */
+    CONF_FAILS(hd_wait(ticket, 60 * CONF_SECOND), HD_ERROR_DEVICE_LOST); /* after it the loss is reported */
     hd_device_loss loss = wk_only_loss(runtime, lost);
     CONF_EQUAL(loss.losses, 2);
     CONF_EQUAL(loss.cause, HD_LOSS_WORKER_ENDED);

@@ -1,10 +1,13 @@
-/* test_worker_waits.c - whatever waits for a dead device comes back: waits, reads, writes, maps, full rings, requests to its
- * worker, the lanes of healthy devices that depend on it, and hd_close; and what the watchdog does not bark at.
+/* test_worker_waits.c - whatever waits for a lost device returns, and what is no reason for the watchdog.
  *
  * Promise: Every wait for a lost device returns with a failure that names the loss.
  *
- * Threads: one for each thing that waits. Locks: none.
- * Always: every call returns, with a failure that the loss explains; healthy devices work at once again.
+ * The cases are waits, reads, writes, maps, full rings, and hd_close. Others are requests to its worker, and the lanes of healthy
+ * devices that depend on it.
+ *
+ * Threads: one for each thing that waits.
+ * Locks: none.
+ * Always: every call returns, with a failure that the loss explains. Healthy devices work at once again.
  */
 #include "workers.h"
 
