@@ -93,7 +93,7 @@ CONF_UNUSED static bool conf_is_process(hd_runtime *runtime)
     return strcmp(info.placement, "process") == 0;
 }
 
-/* Whether a device that is lost takes no other one with it: a GPU without a worker takes the driver of the process. */
+/* Whether a device that is lost takes no other one with it. A GPU without a worker takes the driver of the process. */
 CONF_UNUSED static bool conf_isolates(hd_runtime *runtime)
 {
     return conf_is_host(runtime) || conf_is_process(runtime);

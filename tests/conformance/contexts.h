@@ -1,7 +1,8 @@
 /* contexts.h - keeps the primary contexts of GPUs for as long as a test program runs, so that each of its many runtimes opens in milliseconds.
  * Without it opening GPUs, a second each, takes most of a suite's time.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  * Always: where there is no driver, nothing happens. Workers have contexts of their own: nothing is gained in placement process.
  */
 #ifndef CONFORMANCE_CONTEXTS_H

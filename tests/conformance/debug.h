@@ -1,7 +1,8 @@
 /* debug.h - what the tests of the option memory_debug share: figures and reports, whether a message was left alone, and
  * buffers with a label.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_DEBUG_H
 #define CONFORMANCE_DEBUG_H

@@ -1,6 +1,7 @@
 /* failed.h - what the tests of failed operations share: the size of their buffers, and the check that a failure has an address.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_FAILED_H
 #define CONFORMANCE_FAILED_H

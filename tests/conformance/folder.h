@@ -1,6 +1,8 @@
 /* folder.h - a folder of its own for each case of a test program, which goes with the case.
  *
- * Threads: the main one. Always: begin_case and end_case are conf_case_begins and conf_case_ends with the folder around them.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: begin_case and end_case are conf_case_begins and conf_case_ends with the folder around them.
  */
 #ifndef CONFORMANCE_FOLDER_H
 #define CONFORMANCE_FOLDER_H

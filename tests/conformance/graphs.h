@@ -1,6 +1,7 @@
-/* graphs.h - the world of test_graphs.c: its buffers, each with a model, its lanes and devices, a log of what was done, and choices at random.
+/* graphs.h - the world of test_graphs.c: buffers, each with a model, lanes, devices, a log of what was done, and choices at random.
  *
- * Threads: those that submit, with the world's lock. Locks: the world's, which the caller holds.
+ * Threads: those that submit, with the world's lock.
+ * Locks: the world's, which the caller holds.
  */
 #ifndef CONFORMANCE_GRAPHS_H
 #define CONFORMANCE_GRAPHS_H

@@ -35,7 +35,8 @@ static inline bool mm_is_complex(hd_type type)
     return type == HD_TYPE_C64 || type == HD_TYPE_C128;
 }
 
-/* f16 and bf16 by their definition: `bits` of fraction, the least exponent, the greatest finite number is below 2^over. */
+/* f16 and bf16 by their definition: `bits` of fraction, and the least exponent. The greatest finite number is below
+ * 2^over. */
 static inline uint16_t mm_short_of(double x, int bits, int least, int over)
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
@@ -115,7 +116,8 @@ typedef struct mm_operand {
     size_t bytes;
 } mm_operand;
 
-/* An operand of random numbers between -1 and 1 that begins some elements into its buffer; what lies between its elements is random, too. */
+/* Makes an operand of random numbers between -1 and 1. It begins some elements into its buffer, and the bytes
+ * between its elements are random, too. */
 CONF_UNUSED static mm_operand mm_make(hd_type type, int dims, const uint64_t *shape, mm_layout layout, size_t before,
                                       conf_random *r)
 {
@@ -163,7 +165,8 @@ CONF_UNUSED static void mm_free(mm_operand *o)
     *o = (mm_operand){.bytes = 0};
 }
 
-/* Where an element lies. Leading dimensions of the index that the tensor does not have are passed over, those of size 1 count as 0. */
+/* Returns where an element lies. Leading dimensions of the index that the tensor does not have are passed over.
+ * Those of size 1 count as 0. */
 CONF_UNUSED static size_t mm_at(const hd_tensor *t, int dims, const uint64_t *batch, uint64_t row, uint64_t column)
 {
     int64_t at = (int64_t)t->offset + (int64_t)row * t->stride[t->dims - 2] + (int64_t)column * t->stride[t->dims - 1];
@@ -230,7 +233,8 @@ static inline bool mm_is_nan(mm_number x)
     return isnan(creal(x)) || isnan(cimag(x));
 }
 
-/* What c's buffer holds is the reference within what is allowed, and exactly what it was between c's elements (where nothing is allowed). */
+/* Checks that c's buffer holds the reference, within what is allowed. Between c's elements nothing is allowed: there
+ * it holds exactly what it was. */
 CONF_UNUSED static void mm_compare(const mm_operand *c, const double *allowed, const char *what)
 {
     hd_type type = c->tensor.type;

@@ -1,10 +1,11 @@
-/* pairs_calls.h - how each public call is made with good handles, for test_pairs.c: a recipe for each function that tests/conformance/make_pairs
- * finds in the public headers.
+/* pairs_calls.h - how each public call is made with good handles, for test_pairs.c. There is a recipe for each function that
+ * tests/conformance/make_pairs finds in the public headers.
  *
  * A recipe makes one call with what it is given, ends what the call has made, and returns the call's status. It does not wait for long, and changes
  * nothing that a later call needs. A function without a recipe does not compile: recipe_NAME is not declared.
  *
- * Threads: each recipe in two at once, with things of their own but for the one that the other thread ends. Locks: none.
+ * Threads: each recipe in two at once, with things of their own but for the one that the other thread ends.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_PAIRS_CALLS_H
 #define CONFORMANCE_PAIRS_CALLS_H

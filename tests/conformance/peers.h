@@ -6,6 +6,9 @@
  *
  * Peers that do not deliver are host devices (option host_corrupt), so most cases need those. Where a case counts tests, or changes what
  * they find, the test program is a script that stands in front of the real one.
+ *
+ * Threads: any. One at a time uses `first` and `second`.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_PEERS_H
 #define CONFORMANCE_PEERS_H

@@ -1,6 +1,7 @@
 /* places.h - what the tests of copies share: buffers in every kind of place, and what a runtime's peers are like.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
  */
 #ifndef CONFORMANCE_PLACES_H
 #define CONFORMANCE_PLACES_H

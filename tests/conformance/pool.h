@@ -98,7 +98,7 @@ CONF_UNUSED static void pool_consistent(hd_runtime *runtime, int device, bool qu
     }
 }
 
-/* Where the engine runs on the caller, it learns only from calls that submit and wait what is finished in any lane. */
+/* Where the engine runs on the caller, only calls that submit and wait notice what is finished in any lane. */
 CONF_UNUSED static void pool_drive(hd_runtime *runtime, int device)
 {
     hd_buffer *x = NULL;
@@ -110,8 +110,8 @@ CONF_UNUSED static void pool_drive(hd_runtime *runtime, int device)
     }
 }
 
-/* Nothing is live, so all physical memory can be given back, at the latest when it is known that the work is
- * finished. */
+/* Nothing is live, so all physical memory can be given back, at the latest when the end of the work has been
+ * noticed. */
 CONF_UNUSED static void pool_gives_all_back(hd_runtime *runtime, int device)
 {
     hd_memory_stats s = pool_stats(runtime, device);

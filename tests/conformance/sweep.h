@@ -8,7 +8,7 @@
 
 #include "conformance.h"
 
-/* What was wrong in a pass: printed once for each kind, counted, and failed on at the end of the pass. */
+/* What was wrong in a pass. It is printed once for each kind, and counted. The case fails at the end of the pass. */
 static int violations;
 static char seen[64][160];
 

@@ -357,7 +357,7 @@ static void a_launch_that_waits_tells_itself(void **state)
         check_waited(&s);
         hd_ticket before = conf_lane_ticket(s.lane), ticket = {NULL, 0};
         s.culprit = (hd_ticket){s.lane, before.sequence + 1};
-        /* names and kinds of parameters are known of a pack, which runs on host devices only; of PTX their sizes */
+        /* a kernel file, for host devices only, has names and kinds of parameters; PTX has their sizes */
         CONF_FAILS_WITH(launch_culprit(&s, &ticket), HD_ERROR_DEVICE_LOST,
                         conf_on_gpus ? "grid 1 x 1 x 1, block 1 x 1 x 1, an argument = 0x"
                                      : "grid 1 x 1 x 1, block 1 x 1 x 1, y at 0x");
@@ -482,7 +482,7 @@ static void what_another_device_is_at_is_named(void **state)
     conf_close(runtime);
 }
 
-/* One of 32 launches that are given to the driver together, all but it of kernels that are known to end. */
+/* One of 32 launches that go to the driver together. All others are of kernels that are sure to end. */
 static void one_in_the_middle_of_many(void **state)
 {
     (void)state;

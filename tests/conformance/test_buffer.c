@@ -4,7 +4,8 @@
  * Promise: Bytes written to a buffer are the bytes read, for every size, offset and kind; bad ranges and handles are
  * refused.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  * Always: what was written is what is read.
  */
 #include "conformance.h"

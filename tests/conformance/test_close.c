@@ -1,10 +1,11 @@
-/* test_close.c - closing at any moment: with work in flight, copies pending, things alive, threads that go on living;
- * and opening and closing many times.
+/* test_close.c - closing at any moment, and opening and closing many times. The moments are with work in flight, copies pending, objects
+ * that are not given back, and threads that go on.
  *
  * Promise: hd_close returns at any moment, uses nothing afterwards, and the next runtime works.
  *
- * Threads: some that have default lanes and outlive the runtime. Locks: none; they wait at barriers.
- * Always: hd_close comes back, nothing of the runtime is touched afterwards, and the next runtime works.
+ * Threads: some that have default lanes and outlive the runtime.
+ * Locks: none. The threads wait at barriers.
+ * Always: hd_close returns, nothing of the runtime is touched afterwards, and the next runtime works.
  */
 #include "conformance.h"
 

@@ -125,7 +125,8 @@ static hd_tensor matrix(hd_buffer *buffer, bool turned)
                        .stride = {turned ? 4 : rows * 4, turned ? rows * 4 : 4}};
 }
 
-/* Some of which make several operations, each behind the one before, and use kernels of the library's own. *read: bytes of `mine` that were. */
+/* Some of them make several operations, each behind the one before, and use kernels of the library's own. *read gets
+ * the bytes of `mine` that were read. */
 static hd_status call_of_several(const shared *all, int way, uint32_t *mine, size_t *read)
 {
     hd_tensor x = matrix(all->x, false), y = matrix(all->y, true), z = matrix(all->x, true);

@@ -146,7 +146,7 @@ static void closes_while(waiter *w, const char *name)
     while (!atomic_load(&w->about_to)) {
         conf_sleep_ms(1);
     }
-    conf_sleep_ms(20); /* it waits by now, on a machine that is not too busy; and must come back on any */
+    conf_sleep_ms(20); /* on a machine that is not too busy it waits by now; it must return on any */
     hd_close(w->runtime);
     if (strstr(hd_message(), "did not come back") != NULL) {
         conf_fail_at(__FILE__, __LINE__, "%s: %s", name, hd_message());

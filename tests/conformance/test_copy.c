@@ -264,7 +264,8 @@ static void *runs_errand(void *argument)
     return NULL;
 }
 
-/* While one copy waits for its source, copies of other threads, and small ones of the same thread beside a large one, go on. */
+/* While one copy waits for its source, copies of other threads go on. So do small ones of the same thread beside a
+ * large one. */
 static void copies_wait_for_their_own_buffers_alone(void **state)
 {
     (void)state;
@@ -374,7 +375,8 @@ static void a_reader_of_the_beginning_needs_not_the_end(void **state)
     held_close(&h);
 }
 
-/* Copies that are submitted in one go, each with a kernel that needs it: the first kernel does not wait for the last copy. */
+/* Copies are submitted in one go, each with a kernel that needs it. The first kernel does not wait for the last
+ * copy. */
 static void a_kernel_waits_for_its_copy_alone(void **state)
 {
     (void)state;

@@ -209,7 +209,8 @@ static void large_boxes_arrive(void **state)
 
 /* ---- bytes between the rows ---- */
 
-/* Unified memory that the program has changed, and not yet sent to the device: a box written there leaves the rest of it alone. */
+/* Unified memory that the program has changed has not gone to the device yet. A box written there leaves the rest of
+ * it alone. */
 static void bytes_between_the_rows_stay_the_newest(void **state)
 {
     (void)state;

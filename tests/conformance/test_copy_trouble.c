@@ -23,7 +23,7 @@
 
 /* ---- failures ---- */
 
-/* One operation of a copy in several parts fails: so do its ticket and the content; the next copy is good. */
+/* One operation of a copy in several parts fails. So do its ticket and the content, and the next copy is good. */
 static void a_failed_part_fails_the_copy(void **state)
 {
     (void)state;
@@ -111,7 +111,8 @@ static void failures_use_nothing_up(void **state)
     }
 }
 
-/* Pinned memory is short: copies between devices make do with fewer chunks, and give them up for the program. */
+/* Pinned memory is short. Copies between devices make do with fewer chunks, and give them back for the program's
+ * use. */
 static void chunks_make_way_for_the_program(void **state)
 {
     (void)state;
@@ -389,7 +390,7 @@ static void who_waits_for_a_chunk_gets_the_first(void **state)
             CONF_EQUAL(pthread_create(&ids[last[i]], NULL, writes_late, &late[last[i]]), 0);
             conf_sleep_ms(50); /* so that they wait, one after the other */
         }
-        /* One chunk comes back, of the size that the second one wants. */
+        /* One chunk comes back, of the size that the second thread needs. */
         int second = last[1];
         atomic_store(&late[second == LATE - 2 ? 0 : LATE_SMALL].there, true);
         while (!atomic_load(&late[second].written)) {
@@ -460,7 +461,7 @@ typedef struct porter {
     _Atomic int *moved;
 } porter;
 
-/* Back and forth, with copies in flight, until one of the devices is lost; then nothing else comes. */
+/* Copies back and forth, with copies in flight, until one of the devices is lost. Then nothing else comes. */
 static void *carries_until_lost(void *argument)
 {
     const porter *p = argument;

@@ -184,7 +184,8 @@ static void writing_heals_pinned_memory_too(void **state)
     }
 }
 
-/* Work that was submitted before the failure was known: what depends on it fails as well, what does not goes on. */
+/* Work was submitted before the failure was noticed. What depends on the failed operation fails as well, and all
+ * else goes on. */
 static void what_depends_on_a_failure_fails(void **state)
 {
     (void)state;

@@ -94,7 +94,8 @@ static void a_wait_for_order_hides_no_failure(void **state)
     conf_close(runtime);
 }
 
-/* Copies share lanes that do not keep failures: there each one fails by what it reads, and one that replaces what failed is good. */
+/* Copies share lanes that do not keep failures. There each copy fails by what it reads, and one that replaces what
+ * failed is good. */
 static void a_copy_fails_by_what_it_reads(void **state)
 {
     (void)state;

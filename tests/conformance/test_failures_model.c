@@ -335,7 +335,8 @@ static void step(traffic *t)
     }
 }
 
-/* An operation whose record in the ring would be used again is still read from: so everything is written anew now and then. */
+/* Writes everything anew, now and then. Otherwise the result of an operation might still be read when its record in
+ * the ring is used again. */
 static void renew(traffic *t)
 {
     for (int b = 0; b < n_buffers; b++) {

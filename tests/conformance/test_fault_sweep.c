@@ -268,7 +268,8 @@ static void without_faults(void **state)
     CONF_EQUAL(violations, 0);
 }
 
-/* Calls of the scenario, as far as the passes so far have seen; shared so that later passes spread their time well. */
+/* Calls of the scenario, as far as the passes so far have counted. Shared, so that later passes spread their time
+ * well. */
 static int calls_seen = 400;
 
 static void sweep(const char *peers, const char *plus, int code)
@@ -303,7 +304,7 @@ static void sweep(const char *peers, const char *plus, int code)
         if (runs % 8 == 0 && !must_be_clean(peers)) { /* whatever happened before: a clean one works */
             break;
         }
-        /* steps of one while there is time for it; what comes late is mostly asking whether work is done */
+        /* steps of one while there is time for it: late calls mostly query whether work is done */
         double spent = (double)(conf_now() - start) / 1e9, each = spent / runs;
         int left = calls_seen > n ? calls_seen - n : 60;
         double steps = each * left / (seconds - spent > 0.1 ? seconds - spent : 0.1);

@@ -270,7 +270,7 @@ static void however_the_child_ends(void **state)
     conf_close(p.runtime);
 }
 
-/* The parent closes while a child lives on: its workers end, and the child notices nothing. */
+/* The parent closes while a child goes on. The parent's workers end, and nothing changes in the child. */
 static void the_parent_closes_first(void **state)
 {
     (void)state;

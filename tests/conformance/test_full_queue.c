@@ -2,8 +2,9 @@
  *
  * Promise: A lane that stands still with a full queue holds up no other lane of its device.
  *
- * Threads: the main one. Locks: none.
- * Always: other lanes are waited for while the kernel in front of the full lane is known to run.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: other lanes are waited for while the kernel in front of the full lane is running.
  */
 #include "workers.h"
 

@@ -179,7 +179,8 @@ static bool do_slow(conf_random *r, hd_ticket *out)
     return true;
 }
 
-/* Until an engine does not reckon with other lanes' work any more: it makes shorter chains for their sake. */
+/* Waits until an engine does not expect other lanes' work any more. While it does, it makes shorter chains for their
+ * sake. */
 static void rest(void)
 {
     for (int i = 0; i < w.n_lanes; i++) {
@@ -484,7 +485,7 @@ static void open_world(const char *settings)
     }
 }
 
-/* Chains were made where they are asked for, and none is too long. */
+/* Closes the runtime. No chain was longer than the option allows, and the longest one is kept on record. */
 static void close_world(void)
 {
     conf_close(w.runtime);
@@ -494,7 +495,7 @@ static void close_world(void)
     w.longest = longest > w.longest ? longest : w.longest;
 }
 
-/* What a runtime is opened with: every fourth without a perturbed schedule, every second with rings that are often full. */
+/* The settings of a runtime. Every fourth has no perturbed schedule, every second has rings that are often full. */
 static void open_another(const char *peers, uint64_t seed, int number)
 {
     char settings[160];

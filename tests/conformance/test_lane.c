@@ -391,7 +391,7 @@ typedef struct sleeper {
     hd_ticket ticket;
     pthread_t thread;
     hd_status status;
-    long sleeps; /* how often the thread gave its processor away for want of something to do */
+    long sleeps; /* how often the thread slept because it had nothing to do */
 } sleeper;
 
 static void *sleeps_for_one(void *argument)

@@ -3,7 +3,8 @@
  *
  * Promise: A launch that is refused submits nothing, and the built-in kernels agree with their references.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  * Always: a launch that is refused has submitted nothing.
  */
 #include "conformance.h"

@@ -5,6 +5,7 @@
  * Wherever the runtime meets the limit, it works, or fails with a status and a message that names the limit.
  *
  * Threads: the main one.
+ * Locks: none.
  * Processes: each limit has one of its own, this program again, since what a process has made stays made.
  */
 #include "conformance.h"

@@ -173,7 +173,7 @@ static void what_is_not_looked_at_does_not_matter(void **state)
     }
 }
 
-/* What is no number in a, in alpha or in beta is none in what is made of it, and nowhere else. */
+/* A NaN in a, in alpha or in beta is a NaN in all that is made of it, and nowhere else. */
 static void what_is_no_number_stays_none(void **state)
 {
     (void)state;

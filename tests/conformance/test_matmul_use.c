@@ -205,7 +205,8 @@ static void products_are_ordered_by_their_buffers(void **state)
         CONF_OK(hd_write(one, 0, identity, sizeof identity));
         CONF_OK(hd_alloc(lane[0], sizeof x, &from));
         CONF_OK(hd_write(from, 0, x, sizeof x));
-        /* Each round: to = 2 from in one lane, freed and allocated as it likes; then the other way round in another. */
+        /* Each round: to = 2 from in one lane. `from` is freed at once, and `to` is the next round's `from`, in the
+         * next lane. */
         for (int i = 0; i < ROUNDS; i++) {
             CONF_OK(hd_alloc(lane[i % 3], sizeof x, &to));
             hd_tensor a = tensor(from, HD_TYPE_F32, N, N), b = tensor(one, HD_TYPE_F32, N, N);
@@ -376,7 +377,7 @@ static void a_library_that_does_not_open_may_open_later(void **state)
     conf_close(runtime);
 }
 
-/* ---- want of memory ---- */
+/* ---- lack of memory ---- */
 
 typedef struct saver {
     hd_runtime *runtime;
@@ -406,7 +407,7 @@ static bool multiplies(void *context, const hd_reclaim *what)
     return true;
 }
 
-/* A library wants memory of its own where there is none left. */
+/* A library needs memory of its own where there is none left. */
 static void memory_for_a_library_is_made_room_for(void **state)
 {
     (void)state;
@@ -431,7 +432,7 @@ static void memory_for_a_library_is_made_room_for(void **state)
     conf_close(runtime);
 }
 
-/* Operands that a library does not take are copied where there is room; the kernel takes them as they are. */
+/* Operands that a library does not take are copied where there is room. The kernel takes them as they are. */
 static void without_room_for_copies_products_are_right(void **state)
 {
     (void)state;

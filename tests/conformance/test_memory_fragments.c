@@ -91,7 +91,8 @@ static void fragments_move_together(void **state)
     }
 }
 
-/* The same while work in other lanes still uses what was freed: the allocation waits for it, rather than fail. */
+/* The same while work in other lanes still uses what was freed. The allocation waits for that work, rather than
+ * fail. */
 static void fragments_in_use_are_waited_for(void **state)
 {
     (void)state;

@@ -88,7 +88,7 @@ static void of_two_frees_one_is_too_many(void **state)
         pthread_barrier_destroy(&start);
         hd_memory_stats s = stats_of(runtime, 0);
         CONF_EQUAL(s.live_count, 0);
-        /* a structure may have been given to pinned memory in between: then that is all that is known of the handle */
+        /* pinned memory may have got the structure in between: then a report has no more of the handle */
         CONF_EQUAL(s.double_frees + stats_of(runtime, HD_DEVICE_HOST).double_frees, 100 * (round + 1));
         CONF_EQUAL(s.overruns, 0);
     }
@@ -139,7 +139,7 @@ static void without_the_option_handles_are_refused_as_well(void **state)
 
 /* ---- leaks ---- */
 
-/* A runtime that writes its report into a file when it ends, and reading that, which removes the file. */
+/* A runtime that writes its report into a file when it ends. Reading the file removes it. */
 typedef struct reporting {
     hd_runtime *runtime;
     char folder[32], path[64];

@@ -417,7 +417,7 @@ static void *races(void *argument)
     }
 }
 
-/* Afterwards the memory of `x` has gone back exactly once: what is allocated then does not overlap, and the figures
+/* Checks that the memory of `x` has gone back exactly once: what is allocated then does not overlap, and the figures
  * are 0. */
 static void is_sound(hd_runtime *runtime, hd_lane *lane, size_t bytes)
 {

@@ -79,7 +79,7 @@ static void is_given_in_bytes_or_as_a_share(void **state)
     CONF_FAILS_WITH(conf_try_open("memory_limit=1M", &none), HD_ERROR_OPTION, "memory_limit");
 }
 
-/* Two runtimes on one device, each with its own limit; what one gives back the other can have. */
+/* Two runtimes on one device, each with its own limit. What one gives back the other can have. */
 static void belongs_to_a_runtime(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ typedef struct storm {
     int rounds;
 } storm;
 
-/* Wants more than there is: some allocations are refused, and then it frees. */
+/* Allocates more than there is: some allocations are refused, and then it frees. */
 static void *storms(void *argument)
 {
     pool_thread *t = argument;
@@ -245,7 +245,7 @@ static void the_message_says_who_holds_what(void **state)
     says("moments");
     CONF_TRUE(strstr(error.message, "weights") < strstr(error.message, "moments"));              /* the largest first */
     CONF_TRUE(strstr(error.message, "64") != NULL || strstr(error.message, "67108864") != NULL); /* the limit */
-    CONF_TRUE(strstr(error.message, "40") != NULL || strstr(error.message, "41943040") != NULL); /* what is wanted */
+    CONF_TRUE(strstr(error.message, "40") != NULL || strstr(error.message, "41943040") != NULL); /* the size */
     CONF_EQUAL(pool_stats(runtime, 0).failures, 1);
 
     /* another label, and none */
@@ -275,8 +275,8 @@ static void the_message_says_who_holds_what(void **state)
     conf_close(runtime);
 }
 
-/* One thread, and nothing in flight that would free anything: it ends, again and again, and leaves everything as it
- * was. */
+/* One thread, and nothing in flight that would free anything. The allocation fails, again and again, and leaves
+ * everything as it was. */
 static void fails_without_hanging(void **state)
 {
     (void)state;
@@ -440,7 +440,7 @@ static void a_producer_waits_for_its_consumer(void **state)
     }
 }
 
-/* One thread; what it makes in one lane is used by slow work in another, and freed at once. */
+/* One thread. Slow work in another lane uses what it makes in one lane, and it is freed at once. */
 static void a_producer_waits_for_another_lane(void **state)
 {
     (void)state;

@@ -34,7 +34,8 @@ static size_t kernel_words(const block *b)
     return b->bytes / 4 < KERNEL_WORDS ? b->bytes / 4 : KERNEL_WORDS;
 }
 
-/* Submits a kernel that writes to the block from a place on; false where the device turns out not to reach it. */
+/* Submits a kernel that writes to the block from a place on. Returns false where the device turns out not to reach
+ * it. */
 static bool kernel_writes(conf_random *r, const block *b, size_t first, uint32_t word, bool late)
 {
     lane_slot *slot;

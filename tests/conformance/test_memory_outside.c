@@ -84,7 +84,8 @@ static int hold_memory(void)
     return ok ? 0 : 1;
 }
 
-/* Where in the list of holders of the first program's first device the one is that holds the memory made above; -1: nowhere yet. */
+/* Returns where the holder of the memory made above is in the list of holders of the first program's first device.
+ * -1: nowhere yet. */
 static int find_held(const char *json)
 {
     int n = json_count_at(json, "programs.0.devices.0.holders");
@@ -175,7 +176,7 @@ static void a_killed_process_is_gone(void **state)
     CONF_EQUAL(kill(p.pid, SIGKILL), 0);
     siginfo_t info;
     CONF_EQUAL(waitid(P_PID, (id_t)p.pid, &info, WEXITED | WNOWAIT), 0);
-    CONF_TRUE(outside(p.pid, HD_REPORT_JSON) == NULL); /* dead, and still in the list of processes */
+    CONF_TRUE(outside(p.pid, HD_REPORT_JSON) == NULL); /* ended, and still in the list of processes */
     end_program(&p, true);
     CONF_TRUE(outside(p.pid, HD_REPORT_JSON) == NULL);
     json = outside(0, HD_REPORT_JSON);

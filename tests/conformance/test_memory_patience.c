@@ -25,7 +25,7 @@ typedef struct other {
     atomic_bool over;
 } other;
 
-/* Makes no call, or hd_read alone; then is there, and may come back at any time. */
+/* Makes no call, or hd_read alone. Then the thread stays, and might call again at any time. */
 static void *is_there(void *argument)
 {
     other *o = argument;
@@ -89,7 +89,7 @@ static void who_uses_the_library_is_waited_for(void **state)
     conf_close(runtime);
 }
 
-/* The thread that allocates has called nothing before: the one that opened the runtime is known all the same. */
+/* The thread that allocates has made no call before. The thread that opened the runtime counts all the same. */
 static void *allocates(void *argument)
 {
     hd_lane *lane = argument;
@@ -141,7 +141,7 @@ static void *frees_slowly(void *argument)
     return NULL;
 }
 
-/* All of the memory in the end, some time after the patience would be over: each free begins it anew. */
+/* All of the memory is freed in the end, some time after the patience would be over. Each free begins it anew. */
 static void whatever_moves_begins_it_anew(void **state)
 {
     (void)state;

@@ -107,7 +107,7 @@ static void frees_what_an_allocation_lacks(void **state)
     CONF_TRUE(stats.longest_pause_ns >= stats.limit_reclaim_ns);
     CONF_TRUE(stats.drains > 0);
 
-    /* the next allocation's attempts are counted from 0 again; when nothing is left to be spared, it fails */
+    /* the next allocation's attempts are counted from 0 again; when nothing is left to free, it fails */
     int before = atomic_load(&s.calls);
     CONF_FAILS(hd_alloc(lane, 30 * POOL_MIB, &none), HD_ERROR_MEMORY);
     CONF_EQUAL(s.attempts[before], 0);
@@ -255,7 +255,7 @@ static bool checks_that_it_is_installed(void *context, const hd_reclaim *what)
     return freed;
 }
 
-/* Allocates more than there is; what it gets it puts where the callback takes it from. */
+/* Allocates more than there is, and puts what it gets where the callback takes it from. */
 static void *allocates(void *argument)
 {
     pool_thread *t = argument;

@@ -254,7 +254,7 @@ static __attribute__((noinline)) hd_buffer *from_one_place(hd_lane *lane, size_t
     return b;
 }
 
-/* A tensor's memory is asked for where the program asks for the tensor. */
+/* The call site of a tensor's memory is the program's call that makes the tensor. */
 static void tensors_are_listed_with_their_place(void **state)
 {
     (void)state;

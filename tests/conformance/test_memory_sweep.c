@@ -33,7 +33,8 @@ typedef struct outcome {
     sweep_step(o->settings, &o->failures, SWEEP_DRIVER_FAILS | SWEEP_STATUS(LANE_FAILED) | SWEEP_STATUS(UNREACHABLE),  \
                (call), #call)
 
-/* Fills both ends of a buffer (touching all of it would take most of the time) with a word; whether it will have it. */
+/* Fills both ends of a buffer with a word: to touch all of it would take most of the time. Returns whether it will
+ * have the word. */
 static bool fill(outcome *o, hd_buffer *x, uint32_t word)
 {
     size_t bytes = hd_buffer_size(x) / 4 * 4, end = bytes < 4096 ? bytes : 4096;

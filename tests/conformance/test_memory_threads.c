@@ -191,7 +191,7 @@ static void *fills_magazines(void *argument)
     return NULL;
 }
 
-/* Whether they have ended or sleep: what threads have in their magazines can be had, as one block. */
+/* What threads have in their magazines can be had as one block, whether the threads have ended or sleep. */
 static void can_be_had_by_others(void **state)
 {
     (void)state;
@@ -276,8 +276,8 @@ static void *outlives(void *argument)
     }
 }
 
-/* Runtimes are opened and closed while threads that used them live on and use the next one, and end after the last
- * is closed. */
+/* Runtimes are opened and closed. Threads that used them go on and use the next one, and end after the last is
+ * closed. */
 static void runtimes_come_and_go(void **state)
 {
     (void)state;
@@ -312,8 +312,7 @@ static void *uses_once(void *argument)
     return NULL;
 }
 
-/* Threads end while their runtimes are open, with magazines of two of them; one runtime is closed first, or the
- * other. */
+/* Threads end while their runtimes are open, with magazines of two of them. Either runtime is closed first. */
 static void threads_come_and_go(void **state)
 {
     (void)state;
@@ -339,7 +338,7 @@ typedef struct losing {
     atomic_uint good, lost; /* rounds that went well, and that the loss ended */
 } losing;
 
-/* Allocates, uses, frees. A loss may end each of these, and nothing else; what is read without an error is right. */
+/* Allocates, uses, frees. A loss may end each of these, and nothing else. What is read without an error is right. */
 static void *works_on_what_is_lost(void *argument)
 {
     pool_thread *t = argument;
@@ -427,8 +426,8 @@ static void a_device_is_lost_meanwhile(void **state)
     conf_close(runtime);
 }
 
-/* In a forked child everything of the parent's is refused, and the thread's magazines are not used; one of its own
- * works. */
+/* In a forked child everything of the parent's is refused, and the thread's magazines are not used. A runtime of its
+ * own works. */
 static void a_forked_child_starts_afresh(void **state)
 {
     (void)state;

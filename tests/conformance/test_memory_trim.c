@@ -165,7 +165,7 @@ static void every_way_is_counted(void **state)
 
     bool same = false, waited = false;
     for (double ms = 30; (!same || !waited) && ms < 30000;
-         ms *= 2) { /* in use by the lane that wants it, or by another */
+         ms *= 2) { /* in use by the lane that allocates, or by another */
         hd_ticket ticket;
         for (int other = 0; other < 2; other++) {
             conf_slow_run(&slow, b, NULL, 0, ms, NULL);

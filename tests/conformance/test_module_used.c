@@ -176,7 +176,7 @@ static void once_for_several_threads(void **state)
     conf_close(runtime);
 }
 
-/* A device that cannot load it refuses the launch; the others work, and it may work later. */
+/* A device that cannot load the module refuses the launch. The others work, and this one may work later. */
 static void a_device_that_cannot_load_says_so(void **state)
 {
     (void)state;

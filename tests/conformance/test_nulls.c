@@ -3,8 +3,9 @@
  * Promise: No call crashes on a null pointer or a number that names nothing; it fails and changes none of its outputs.
  * Placements: thread.
  *
- * Threads: the main one. Locks: none.
- * Always: a failed call changes none of its outputs and leaves a message; no call crashes on a null pointer.
+ * Threads: the main one.
+ * Locks: none.
+ * Always: a failed call changes none of its outputs and leaves a message. No call crashes on a null pointer.
  */
 #include "conformance.h"
 

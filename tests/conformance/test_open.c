@@ -2,7 +2,8 @@
  *
  * Promise: hd_open applies its options and reports true facts; a failed call changes no output and leaves a message.
  *
- * Threads: the main one, and short ones that look at their own messages. Locks: none.
+ * Threads: the main one, and short ones that look at their own messages.
+ * Locks: none.
  * Always: a failed call changes none of its outputs and leaves a message.
  */
 #include "conformance.h"

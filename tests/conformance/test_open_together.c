@@ -1,9 +1,11 @@
-/* test_open_together.c - hd_open and hd_close have all devices' contexts made and given back at the same time, and one that fails leaves nothing
- * behind.
+/* test_open_together.c - hd_open and hd_close have all devices' contexts made and given back at the same time.
  *
  * Promise: hd_open and hd_close work on all devices at the same time, and a device that fails leaves nothing behind.
  *
- * The steps of the devices meet here: none goes on before all have begun. Threads: the library's, in the wrapped functions.
+ * The steps of the devices meet in the wrapped functions: none goes on before all have begun.
+ *
+ * Threads: the main one, and the library's in the wrapped functions.
+ * Locks: none. What the threads share is atomic.
  */
 #include "workers.h"
 
@@ -88,7 +90,7 @@ static void all_devices_at_the_same_time(void **state)
     CONF_EQUAL(atomic_load(&destroying.begun), DEVICES);
 }
 
-/* Each device in turn, in each step: the message is that device's, and of several the first one's. */
+/* Each device fails in turn, in each step. The message is that device's, and of several the first one's. */
 static void one_that_fails_leaves_nothing_behind(void **state)
 {
     (void)state;

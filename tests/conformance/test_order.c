@@ -75,7 +75,7 @@ static void a_read_waits_for_the_write(void **state)
     conf_close(w.runtime);
 }
 
-/* A long reader adds up ones while others want to overwrite them. */
+/* A long reader adds up ones while other operations are to overwrite them. */
 static void a_write_waits_for_the_readers(void **state)
 {
     (void)state;

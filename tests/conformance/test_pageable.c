@@ -179,14 +179,14 @@ static void pinned_memory_is_bounded(void **state)
         hd_memory_stats stats = pinned_stats(runtime);
         CONF_TRUE(stats.reserved_peak_bytes <= limits[i].most);
         CONF_EQUAL(stats.live_count, 0); /* the chunks are not the program's, */
-        hd_buffer *mine = NULL;          /* and what it wants they give back */
+        hd_buffer *mine = NULL;          /* and they give back what it needs */
         CONF_OK(hd_alloc_host(runtime, i == 0 ? 2 * MIB : limits[i].most / 2, &mine));
         conf_close(runtime);
     }
     free(data);
 }
 
-/* The program has taken all pinned memory: a transfer fails, moves nothing, and works again when there is some. */
+/* The program has taken all pinned memory. A transfer fails, moves nothing, and works again when there is some. */
 static void without_pinned_memory(void **state)
 {
     (void)state;

@@ -2,7 +2,8 @@
  *
  * Promise: A read without an error has the right bytes while buffers go, devices are lost and driver calls fail.
  *
- * Threads: the main one, and those of a case. Locks: none.
+ * Threads: the main one, and those of a case.
+ * Locks: none.
  * Always: what is read without an error is what was written, and after any failure everything works as before.
  */
 #include "sweep.h"
@@ -34,7 +35,7 @@ static void buffers_are_freed_meanwhile(void **state)
 {
     (void)state;
     if (CONF_TSAN) {
-        skip(); /* a structure is looked at while its next owner changes it; what was found counts only if the handle is still good then */
+        skip(); /* a structure is read while its next owner changes it; what was read counts only if the handle is still good then */
     }
     hd_runtime *runtime = conf_open("copy_threads=2");
     enum { threads = 3 };

@@ -231,7 +231,7 @@ static void *caller(void *context)
     return NULL;
 }
 
-/* Until the caller is through with so many calls from this moment on; with two, the second one was begun behind it. */
+/* Waits until the caller has ended n calls from this moment on. With two, the second call began after this moment. */
 static void await_calls(pair *p, unsigned n)
 {
     unsigned long long before = atomic_load(&p->made_calls);
@@ -252,7 +252,7 @@ static void a_moment(conf_random *r)
 static void check_stale(const pair *p, const things *t)
 {
     static const char *const values[] = {"hd_buffer_", "hd_lane_",
-                                         "hd_tensor_"}; /* what is asked of those has no status, or no handle */
+                                         "hd_tensor_"}; /* these return no status, or have no handle */
     things mine = *t;
     hd_status status = p->call->call(&mine);
     bool of_value = false;
@@ -330,8 +330,8 @@ static void equip(things *t, hd_runtime *runtime)
     make_module(t, 0);
 }
 
-/* On GPUs a library of matrix products keeps a workspace for each lane of the device that has made one: those are no leak. So all lanes have theirs
- * before anything is counted. */
+/* On GPUs a library of matrix products keeps a workspace for each lane of the device that has made a product.
+ * Workspaces are no leak, so all lanes have theirs before anything is counted. */
 static void open_libraries(hd_runtime *runtime)
 {
     hd_lane *lanes[256];
@@ -396,7 +396,8 @@ static bool may_say_lost(const char *name, hd_status status)
            status == HD_ERROR_FAILED || status == HD_ERROR_TIMEOUT;
 }
 
-/* All calls in turn, but those that end what others need, and hd_loss_next, whose answer the main thread waits for. */
+/* Makes all calls in turn, but those that end what others need. hd_loss_next is left out as well, since the main
+ * thread waits for its result. */
 static void *calls_all(void *context)
 {
     pair *p = context;

@@ -81,7 +81,7 @@ static void devices_are_known_by_name(void **state)
         skip();
     }
     make_script();
-    write_text("extra", "devices=0:1"); /* the test has the one that asks first */
+    write_text("extra", "devices=0:1"); /* wrong: the test has the device that uses the memory first */
     hd_runtime *runtime = open_with_script("host_devices=2 host_corrupt=0>1");
     hd_peer_info info = ask(runtime, 1, 0);
     CONF_EQUAL(info.verdict, HD_PEER_INCONCLUSIVE);
@@ -132,7 +132,8 @@ static void bad_arguments_are_refused(void **state)
 
 /* -------------------------------------------------------------------------------------- peers that do not deliver -- */
 
-/* Found out at the first use, and never used; and the other direction, which is good, is not tarred with it. */
+/* The fault is found at the first use, and the pair is never used. The other direction, which is good, is used all
+ * the same. */
 static void corrupt_peers_are_avoided(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void peers_that_hang_are_found_out(void **state)
     }
 }
 
-/* Kernels may use it, copies go the other way; both are right. */
+/* Kernels may use it, copies go the other way. Both are right. */
 static void slow_peers_are_for_kernels(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void slow_peers_take_no_place(void **state)
     conf_close(runtime);
 }
 
-/* A device can use the memory of eight others; the ninth is refused, and copied to and from all the same. */
+/* A device can use the memory of eight others. The ninth is refused, and copied to and from all the same. */
 static void the_ninth_peer_is_refused(void **state)
 {
     (void)state;

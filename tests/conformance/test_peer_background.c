@@ -156,7 +156,7 @@ static void either_route_keeps_the_order(void **state)
     conf_close(runtime);
 }
 
-/* Pairs that lie stay with pinned memory, or are used the other way round. */
+/* Corrupt pairs stay with pinned memory, or are used the other way round. */
 static void a_bad_verdict_keeps_copies_away(void **state)
 {
     (void)state;

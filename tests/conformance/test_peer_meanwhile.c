@@ -54,7 +54,7 @@ static void threads_wait_for_one_test(void **state)
     CONF_EQUAL(count_runs(), 2); /* one for the devices 0 and 1, one for 2 and 0 */
     CONF_TRUE(askers[0].info.direct_bytes_per_s == askers[2].info.direct_bytes_per_s);
     conf_close(runtime);
-    /* another runtime, and with it another process, waits no less: what it finds then it need not test */
+    /* another runtime waits, too, and so does another process: it uses the result and need not test */
     runtime = open_with_script("host_devices=3");
     CONF_TRUE(ask(runtime, 0, 1).remembered);
     CONF_EQUAL(count_runs(), 2);
@@ -229,7 +229,7 @@ static void a_later_finding_counts(void **state)
     conf_close(runtime);
 }
 
-/* Findings outlive a device's loss; what was mapped does not. */
+/* Results outlive a device's loss, mappings do not. */
 static void findings_outlive_a_restart(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ static void findings_outlive_a_restart(void **state)
 
 /* ------------------------------------------------------------------------------------------------------ processes -- */
 
-/* The program that dies: this one, started again with the case's folder. */
+/* The program that is killed: this one, started again with the case's folder. */
 static int be_a_victim(const char *where)
 {
     char settings[512];

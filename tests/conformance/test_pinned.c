@@ -3,7 +3,8 @@
  *
  * Promise: Pinned memory is reused within its limit, and never changed by a next owner while a copy uses it.
  *
- * Threads: the main one, and those of the storm. Locks: none.
+ * Threads: the main one, and those of the storm.
+ * Locks: none.
  * Always: memory that a copy still uses is not changed by its next owner, whichever way that one begins.
  */
 #include "pool.h"

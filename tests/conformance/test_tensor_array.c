@@ -2,7 +2,8 @@
  *
  * Promise: hd_tensor_write and hd_tensor_read move every element of any layout, also in parts.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "tensors.h"
 
@@ -175,8 +176,8 @@ static void staged_copies_go_in_parts(void **state)
     conf_close(runtime);
 }
 
-/* More than 2^32 bytes and elements on one side, a repeated source, and a destination that is turned around: where the machine has
- * memory for it. */
+/* More than 2^32 bytes and elements on one side, a repeated source, and a destination that is turned around. Runs
+ * where the machine has memory for it. */
 static void more_than_4_gib(void **state)
 {
     (void)state;

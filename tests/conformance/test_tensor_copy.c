@@ -3,13 +3,14 @@
  *
  * Promise: hd_tensor_copy moves every element between any two layouts and changes no other byte.
  *
- * Threads: the main one. Locks: none.
+ * Threads: the main one.
+ * Locks: none.
  */
 #include "tensors.h"
 
 /* ---- random layouts ---- */
 
-/* A view of `l` that is to be repeated: some dimensions are one element, some in front are left out. */
+/* A view of `l` that is to be repeated. Some dimensions are one element, and some in front are left out. */
 static void make_repeated(conf_random *r, tensor_layout *l)
 {
     for (int i = 0; i < l->dims; i++) {

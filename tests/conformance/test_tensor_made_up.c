@@ -30,7 +30,7 @@ typedef struct things {
     hd_ticket ticket;
 } things;
 
-/* What a function does with the tensor decides what it can see. */
+/* Which faults a function can find depends on what it does with the tensor. */
 enum { FORM = 1, PLACE = 2, WRITES = 4, READS = 8 };
 
 typedef struct call {

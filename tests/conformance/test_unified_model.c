@@ -3,7 +3,8 @@
  *
  * Promise: Random use of unified buffers gives the bytes of the same operations on plain arrays.
  *
- * Threads: a few, each with buffers and lanes of its own. Locks: none.
+ * Threads: a few, each with buffers and lanes of its own.
+ * Locks: none.
  * Always: a buffer holds what its array holds, by whatever way it is read.
  */
 #include "unified.h"

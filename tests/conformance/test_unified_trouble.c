@@ -115,7 +115,7 @@ static void elements_of_failed_pinned_memory(void **state)
     conf_close(runtime);
 }
 
-/* One round of everything; whatever succeeds must have the right bytes. Returns how many calls failed. */
+/* Makes one round of everything. What succeeds must have the right bytes. Returns how many calls failed. */
 static int round_of_everything(hd_runtime *runtime)
 {
     enum { n = 20000 };

@@ -22,7 +22,7 @@ typedef struct bystander {
     pthread_t thread;
 } bystander;
 
-/* Small and slow, so that it takes little of the processors; all of it must be exact. */
+/* Small and slow work, so that it takes little of the processors. All of it must be exact. */
 static void *goes_on(void *argument)
 {
     bystander *b = argument;
@@ -172,7 +172,7 @@ static void faults_and_restarts(void **state)
     conf_close(runtime);
 }
 
-/* The worker of the other device, too, does not grow: what it maps of its peer's memory goes with the peer. */
+/* The worker of the other device does not grow, either: what it maps of its peer's memory goes with the peer. */
 static void the_other_worker_stays_small(void **state)
 {
     (void)state;

@@ -250,7 +250,7 @@ static void a_short_stop_costs_nothing(void **state)
     hd_buffer *x = NULL;
     hd_ticket ticket;
     CONF_OK(hd_alloc(lane, bytes, &x));
-    /* The first launch on a device brings the kernel's code there, and so asks the worker. */
+    /* The first launch on a device loads the kernel's code there, with a request to the worker. */
     CONF_OK(conf_fill(lane, k, x, 0, words, 5, NULL));
     for (int i = 0; i < 3; i++) {
         CONF_EQUAL(kill(pid, SIGSTOP), 0);

@@ -28,7 +28,7 @@ typedef struct scene {
     hd_buffer *x;
     hdi_device *device;
     hd_lane *inside; /* the lane as the library has it */
-    pid_t worker;    /* asked for once: a stopped one answers nothing */
+    pid_t worker;    /* read once: a stopped worker sends no reply */
     hd_ticket ticket;
 } scene;
 
@@ -63,7 +63,7 @@ static void kill_worker(const scene *s)
     CONF_EQUAL(kill(s->worker, SIGKILL), 0);
 }
 
-/* The device is lost, and comes back; all is well with the other one. */
+/* The device is lost, and comes back. The other one works as before. */
 static void end(scene *s, const char *word)
 {
     hd_device_loss loss = wk_only_loss(s->runtime, spoilt);
@@ -153,7 +153,7 @@ static void positions_of_a_dead_worker(void **state)
     }
 }
 
-/* Another device's worker, which has the lanes mapped, too, writes over those of a device that is lost already. */
+/* Another device's worker has the lanes mapped, too. It writes over those of a device that is lost already. */
 static void a_peer_writes_over_the_dead(void **state)
 {
     (void)state;
@@ -259,7 +259,7 @@ static void a_lane_that_stays_failed(void **state)
 
 /* ------------------------------------------------------------------------------------------------ waits and commands -- */
 
-/* A command that a dead worker has written over is not waited for on its behalf. */
+/* A lost worker has overwritten a command with a WAIT. Nothing waits for the lane that it names. */
 static void a_wait_for_nothing(void **state)
 {
     (void)state;
@@ -437,7 +437,7 @@ static void scribble(const scene *s)
     hdi_lock_release(&s->device->order);
 }
 
-/* One more operation; false: there is no more use in it. */
+/* Submits one more operation. Returns false when there is no more use in it. */
 static bool step(scene *s, hd_buffer *elsewhere, uint64_t i)
 {
     static unsigned char bytes_read[bytes];
@@ -487,7 +487,7 @@ static void anything_is_written(uint64_t seed)
         scribble(&s);
     }
     if (!hdi_device_lost(s.device)) {
-        kill(s.worker, SIGKILL); /* which may be dead by now */
+        kill(s.worker, SIGKILL); /* which may have ended by now */
     }
     hd_device_loss loss = wk_next_loss(s.runtime);
     CONF_EQUAL(loss.device, spoilt);

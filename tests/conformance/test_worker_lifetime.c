@@ -215,7 +215,8 @@ static int running(const char *path)
     return n;
 }
 
-/* Killed at any moment of hd_open and hd_close: a worker program of its own name shows what is left. */
+/* The application is killed at any moment of hd_open and hd_close. A worker program with a name of its own shows
+ * what is left. */
 static void killed_while_opening(void **state)
 {
     (void)state;
@@ -286,7 +287,7 @@ static void workers_stay_when_a_restarting_thread_ends(void **state)
     conf_close(runtime);
 }
 
-/* hd_close leaves neither running nor dead workers behind. */
+/* hd_close leaves neither running nor ended workers behind. */
 static void closing_ends_them(void **state)
 {
     (void)state;
@@ -377,7 +378,8 @@ static void *reaps_everything(void *argument)
     return NULL;
 }
 
-/* A thread of the application takes the ends of all children, or the system does: a loss is noticed all the same. */
+/* A thread of the application waits for all children, or the system discards their ends. A loss is noticed all the
+ * same. */
 static void somebody_else_reaps(void **state)
 {
     (void)state;
@@ -417,7 +419,8 @@ static void on_interrupt(int number)
     interrupted = 1;
 }
 
-/* A signal of the terminal, to all processes of the group: it is the application's, which handles it and goes on. */
+/* A signal of the terminal, to all processes of the group. The application handles it and goes on, and no worker is
+ * lost. */
 static void a_signal_of_the_terminal_is_the_applications(void **state)
 {
     (void)state;

@@ -40,7 +40,7 @@ static void the_order_of_the_living_stays(void **state)
         wk_gate_shut(&gate, runtime, lane, k);
         CONF_OK(conf_fill(lane, builtin, x, 0, words, 1, NULL)); /* behind the gate */
         hd_ticket ticket;
-        CONF_OK(hd_copy(y, 0, x, 0, bytes, &ticket)); /* behind that, for the dead one */
+        CONF_OK(hd_copy(y, 0, x, 0, bytes, &ticket)); /* behind that, for the lost one */
         if (conf_reaches(runtime, lost, 0)) {
             CONF_OK(conf_copy(dead, builtin, y, 0, x, 0, words, NULL));
         }
@@ -100,7 +100,7 @@ static void freed_memory_waits_for_the_living(void **state)
         wk_gate_shut(&gate, runtime, lane, k);
         for (int i = 0; i < n; i++) {
             CONF_OK(conf_fill(lane, builtin, x[i], 0, words, 1, NULL)); /* behind the gate */
-            CONF_OK(hd_copy(x[i], 0, y, 0, bytes, NULL));               /* behind that, by the dead one */
+            CONF_OK(hd_copy(x[i], 0, y, 0, bytes, NULL));               /* behind that, by the lost one */
         }
         wk_lose_now(runtime, lost);
         for (int i = 0; i < n; i++) {
@@ -123,7 +123,8 @@ static void freed_memory_waits_for_the_living(void **state)
     }
 }
 
-/* The same for the pinned memory that copies pass through: a healthy device still has to write there for a copy to a dead one. */
+/* The same for the pinned memory that copies pass through. A healthy device still has to write there for a copy to a
+ * lost one. */
 static void pinned_chunks_are_not_given_away(void **state)
 {
     (void)state;
@@ -152,7 +153,7 @@ static void pinned_chunks_are_not_given_away(void **state)
     wk_gate first, second;
     wk_gate_shut(&first, runtime, lane, k);
     wk_gate_shut(&second, runtime, later, k);
-    for (int i = 0; i < n; i++) { /* behind the first gate: to pinned memory, and on to the dead one */
+    for (int i = 0; i < n; i++) { /* behind the first gate: to pinned memory, and on to the lost one */
         CONF_OK(conf_fill(lane, builtin, x[i], 0, words, 0x0bad0000u + (uint32_t)i, NULL));
         CONF_OK(hd_copy(y[i], 0, x[i], 0, bytes, NULL));
     }

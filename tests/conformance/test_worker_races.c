@@ -142,7 +142,7 @@ static void a_lane_is_not_given_out_by_a_lost_device(void **state)
     int lost = hd_device_count(runtime) - 1;
     hd_lane *lane = NULL;
     CONF_OK(hd_lane_create(runtime, lost, &lane));
-    pid_t worker = wk_pid(runtime, lost); /* to be asked before it is stopped */
+    pid_t worker = wk_pid(runtime, lost); /* to be read before it is stopped */
     CONF_EQUAL(kill(worker, SIGSTOP), 0);
     side first = {.function = creates_a_lane, .runtime = runtime, .device = lost}, second = first;
     side_start(&first);

@@ -3,7 +3,8 @@
  *
  * Promise: After hd_device_restart lanes, modules, kernels and peers work; tickets and buffers of before stay failed.
  *
- * Threads: the main one, and some with default lanes. Locks: none.
+ * Threads: the main one, and some with default lanes.
+ * Locks: none.
  * Always: after HD_OK the device works, in every way.
  */
 #include "workers.h"
@@ -226,7 +227,8 @@ static void check_kernels(hd_runtime *runtime, int device, wk_kernels k)
     hd_free(total);
 }
 
-/* Loaded before the loss, or while the device was lost: there after the restart; and unloading works at any time. */
+/* Modules loaded before the loss, or while the device was lost, are there after the restart. Unloading works at any
+ * time. */
 static void modules_are_loaded_again(void **state)
 {
     (void)state;
@@ -403,7 +405,7 @@ static void peers_meet_again(void **state)
     }
 }
 
-/* What healthy devices have of the lost device's memory does not stand in the way of its new memory, at the same addresses. */
+/* What healthy devices have mapped of the lost device's memory does not block its new memory, at the same addresses. */
 static void old_mappings_do_not_linger(void **state)
 {
     (void)state;

@@ -229,7 +229,8 @@ static void unloads(side *s)
     hd_module_unload(s->module);
 }
 
-/* Unloading is held up at the first device while the last one is lost and comes back with a worker that numbers modules anew. */
+/* Unloading is held up at the first device. Meanwhile the last one is lost and comes back with a worker that numbers
+ * modules anew. */
 static void unloading_during_a_restart_unloads_nothing_else(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ enum { bytes = 65536, spoilt = 0 };
 static unsigned long seed_of_writes; /* 0: it does not */
 static hdi_channel own;
 
-/* Bytes in the state of the device and its lanes, its words and its log: the rings it cannot write. */
+/* Bytes in the state of the device and its lanes, its words and its log. The worker cannot write the rings. */
 static void *write_over(void *unused)
 {
     (void)unused;
@@ -79,7 +79,8 @@ static hd_status try_to_open(hd_runtime **out)
     return conf_try_open(settings, out);
 }
 
-/* A bit of everything, on the spoilt device and between both. What fails fails; nothing hangs. Returns whether that device is lost. */
+/* Makes a bit of everything, on the spoilt device and between both. Calls may fail, and none hangs. Returns whether
+ * that device is lost. */
 static bool use(hd_runtime *runtime)
 {
     static unsigned char some[bytes];

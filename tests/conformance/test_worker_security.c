@@ -64,7 +64,7 @@ static bool parse(const char *line, mapping *out)
     return sscanf(line, "%63s %7s %*s %*s %lu %511[^\n]", out->address, out->permissions, &out->inode, out->path) >= 3;
 }
 
-/* The seals of the anonymous file with that inode, from a descriptor of the process; -1: it has none open. */
+/* Returns the seals of the anonymous file with that inode, from a descriptor of the process. -1: it has none open. */
 static int seals_by_descriptor(pid_t pid, unsigned long inode, struct stat *about)
 {
     char folder[64], path[400];
@@ -88,7 +88,7 @@ static int seals_by_descriptor(pid_t pid, unsigned long inode, struct stat *abou
     return seals;
 }
 
-/* The same through the mapping itself, where the system lets us; -1: it does not. */
+/* The same through the mapping itself, where the system allows it. -1: it does not. */
 static int seals_by_mapping(pid_t pid, const char *address, struct stat *about)
 {
     char path[200];
@@ -189,7 +189,7 @@ static void descriptors_of_mine(bool *out)
     }
 }
 
-/* Starts this program again with all that is inherited; it answers with the descriptors that it has. */
+/* Starts this program again with all that is inherited. The new process reports the descriptors that it has. */
 static void descriptors_of_a_child(char *out, size_t out_bytes)
 {
     char program[] = "/proc/self/exe", option[] = "--descriptors";
@@ -307,7 +307,8 @@ static bool has_link(pid_t pid, const char *link)
     return found;
 }
 
-/* What the application has open, also without close-on-exec, is not in its workers; nor is one worker's line in another. */
+/* What the application has open, also without close-on-exec, is not in its workers. Nor is one worker's socket in
+ * another. */
 static void workers_have_nothing_of_the_application(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static void workers_have_nothing_of_the_application(void **state)
             }
         }
     }
-    /* each line of the application ends in one worker only: the sockets of two workers have nothing in common */
+    /* each socket of the application leads to one worker only: the sockets of two workers have nothing in common */
     for (int d = 1; d < hd_device_count(runtime); d++) {
         char folder[64], path[400], target[512];
         snprintf(folder, sizeof folder, "/proc/%d/fd", (int)wk_pid(runtime, d));

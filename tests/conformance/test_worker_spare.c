@@ -150,7 +150,7 @@ static void without_the_option_there_is_none(void **state)
     conf_close(runtime);
 }
 
-/* One that dies is replaced, a few times; a restart does without, and has them tried again. */
+/* A spare that ends is replaced, a few times. A restart works without one, and spares are tried again after it. */
 static void one_that_dies_is_replaced(void **state)
 {
     (void)state;

@@ -58,7 +58,7 @@ static hd_lane *my_lane(int device)
         went_well(error.status, "hd_lane_get_default");
         return NULL;
     }
-    /* a failure that it has read from a lost device is in the way of what is new */
+    /* a failure in the lane, read from a lost device, would refuse what is new */
     if (hd_lane_wait(lane, 0) == HD_ERROR_FAILED) {
         WELL(hd_lane_reset(lane, 60 * CONF_SECOND));
     }

@@ -58,7 +58,7 @@ static void all_are_started_before_any_answers(void **state)
     char command[128];
     snprintf(command, sizeof command, "rm %s/started*", folder);
     CONF_EQUAL(system(command), 0);
-    /* no more than are wanted */
+    /* no more than the option devices has */
     make_script(": >started$n\nwhile [ ! -e started0 -o ! -e started1 ]\ndo sleep 0.02; done");
     CONF_OK(open_with_script("host_devices=3 devices=2:0", &runtime));
     CONF_EQUAL(hd_device_count(runtime), 2);
@@ -70,7 +70,8 @@ static void all_are_started_before_any_answers(void **state)
     conf_close(runtime);
 }
 
-/* One worker fails, before or after it has the driver, while others work, start, or hang: nothing is left, and it is named. */
+/* One worker fails, before or after it has the driver, while others work, start, or hang. Nothing is left, and the
+ * message names it. */
 static void one_that_fails_leaves_nothing_behind(void **state)
 {
     (void)state;

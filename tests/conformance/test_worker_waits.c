@@ -2,8 +2,8 @@
  *
  * Promise: Every wait for a lost device returns with a failure that names the loss.
  *
- * The cases are waits, reads, writes, maps, full rings, and hd_close. Others are requests to its worker, and the lanes of healthy
- * devices that depend on it.
+ * The cases are waits, reads, writes, maps, full rings, and hd_close. Others are requests to the lost device's worker, and the
+ * lanes of healthy devices that depend on the lost one.
  *
  * Threads: one for each thing that waits.
  * Locks: none.
@@ -13,7 +13,8 @@
 
 enum { words = 5000, bytes = words * 4 };
 
-/* The watchdog looks at single operations: much work, idle time and waiting for another device are no reason to bark. */
+/* The watchdog looks at single operations. Much work, idle time and waiting for another device are no reason to end
+ * a device. */
 static void the_watchdog_knows_who_it_is(void **state)
 {
     (void)state;
@@ -34,7 +35,7 @@ static void the_watchdog_knows_who_it_is(void **state)
     wk_no_loss(runtime);
 
     /* device 0 waits for what device 1 never finishes */
-    bool reaches = conf_reaches(runtime, 0, 1); /* asked before: the pair is tested for it, which takes its time */
+    bool reaches = conf_reaches(runtime, 0, 1); /* before the rest: it tests the pair, which takes its time */
     hd_lane *stuck = conf_default_lane(runtime, 1);
     hd_buffer *x = NULL, *y = NULL;
     CONF_OK(hd_alloc(stuck, bytes, &x));
@@ -62,13 +63,13 @@ typedef struct waiter {
     hd_runtime *runtime;
     conf_kernels k;
     int lost;
-    hd_buffer *x, *y, *pinned, *far; /* x, pinned: the dead kernel's lane writes them; y, far: of a healthy device */
+    hd_buffer *x, *y, *pinned, *far; /* x, pinned: the lost kernel's lane writes them; y, far: of a healthy device */
     hd_lane *lane, *healthy;
     hd_ticket ticket;
     hd_status status;
     pthread_t thread;
     atomic_bool begun;
-    bool heals; /* it writes all of what the dead was to write, so it may also succeed */
+    bool heals; /* it writes all of what the lost device was to write, so it may also succeed */
 } waiter;
 
 static void waits_for_the_ticket(waiter *w)
@@ -130,7 +131,7 @@ static void fills_the_ring(waiter *w)
         w->status = conf_fill(w->lane, w->k, w->x, 0, words, 1, NULL);
     }
 }
-/* A healthy lane, full of work behind one that waits for the dead. */
+/* A healthy lane, full of work behind one that waits for the lost device. */
 static void fills_a_healthy_ring(waiter *w)
 {
     w->status = HD_OK;
@@ -309,7 +310,7 @@ static void *requests(void *argument)
     return NULL;
 }
 
-/* They come back, whatever they asked for; what concerns every device may succeed for the others. */
+/* All requests return. What concerns every device may succeed for the others. */
 static void requests_to_a_stopped_worker_return(void **state)
 {
     (void)state;
@@ -389,7 +390,8 @@ static void a_request_hangs_in_the_driver(void **state)
 
 /* ----------------------------------------------------------------------------------------------------------- closing */
 
-/* Closing while a worker is stopped, or inside a driver call, or runs a kernel without end: it comes back, and nothing is left. */
+/* Closing while a worker is stopped, or inside a driver call, or runs a kernel without end. hd_close returns, and
+ * nothing is left. */
 static void closing_with_a_stuck_worker(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* unified.h - what the tests of buffers that the CPU and the GPU both use share: making one, and looking at its elements.
  *
- * Threads: the helpers work in every one. Locks: none.
+ * Threads: the helpers work in every one.
+ * Locks: none.
  * Always: an element that cannot be had is a failed check, except with NO_ELEMENT.
  */
 #ifndef CONFORMANCE_UNIFIED_H

@@ -19,8 +19,8 @@
 #include <stdatomic.h>
 #include "conformance.h"
 
-/* Limits for options, in milliseconds: long enough that a healthy worker never comes near them on two busy processors, or while a
- * GPU's driver starts. */
+/* Limits for options, in milliseconds. They are so long that a healthy worker never comes near them on two busy
+ * processors, or while a GPU's driver starts. */
 static inline int wk_stuck_ms(void)
 {
     return conf_on_gpus ? 6000 : CONF_SLOWNESS > 1 ? 4000 : 1500;
@@ -81,14 +81,14 @@ CONF_UNUSED static char wk_state(pid_t pid)
     return rest != NULL && rest[1] == ' ' ? rest[2] : 0;
 }
 
-/* Whether a process is gone: one that is dead and waits for a parent that does not ask counts, too. */
+/* Whether a process is gone. One that has ended and whose parent has not waited for it counts, too. */
 CONF_UNUSED static bool wk_gone(pid_t pid)
 {
     char state = wk_state(pid);
     return state == 0 || state == 'Z' || state == 'X';
 }
 
-/* Waits until a process is gone; false when it is not within so many milliseconds (more under a sanitizer). */
+/* Waits until a process is gone. Returns false when it is not within so many milliseconds (more under a sanitizer). */
 CONF_UNUSED static bool wk_goes(pid_t pid, int milliseconds)
 {
     int64_t limit = conf_now() + milliseconds * CONF_MILLISECOND * (CONF_SLOWNESS > 1 ? 4 : 1);
