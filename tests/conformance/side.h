@@ -1,4 +1,4 @@
-/* side.h - what the tests of workers share that are lost, or come back, while another operation is half-way.
+/* side.h - for the tests of a worker that is lost, or comes back, while another operation is half-way.
  *
  * It has a second thread, buffers to work with, and a process that has no descriptors left.
  *

@@ -274,7 +274,7 @@ static void *lives_longer(void *argument)
         if (stage == 1) {
             CONF_FILLED(x, 0, value, bytes);
         }
-        pthread_barrier_wait(&shared.barrier); /* the main thread closes it now, with work in our lane */
+        pthread_barrier_wait(&shared.barrier); /* the main thread closes it now, with work in this thread's lane */
         pthread_barrier_wait(&shared.barrier); /* and has opened the next one */
     }
     return NULL; /* ends after its runtimes are gone */

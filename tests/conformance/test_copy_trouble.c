@@ -136,7 +136,7 @@ static void chunks_make_way_for_the_program(void **state)
     CONF_OK(hd_memory_trim(runtime, HD_DEVICE_HOST, 0, NULL));
     hd_memory_stats stats = {.size = sizeof stats};
     CONF_OK(hd_memory_get_stats(runtime, HD_DEVICE_HOST, &stats));
-    CONF_EQUAL(stats.reserved_bytes, 0); /* nothing of ours is held for good */
+    CONF_EQUAL(stats.reserved_bytes, 0); /* no memory of the library's is held for good */
     CONF_OK(hd_fill(y, 0, 0, bytes, NULL));
     CONF_OK(hd_copy(y, 0, x, 0, bytes, NULL));
     CONF_HOLDS(y, 0, data, bytes);

@@ -287,7 +287,7 @@ static void waits_end_in_time(void **state)
         conf_slow_run(&slow, lane, NULL, 0, ms, &ticket);
         CONF_TRUE(ticket.lane != NULL);
         if (hd_wait(ticket, 0) == HD_OK) {
-            continue; /* we lost the processor for as long: more work */
+            continue; /* the thread had no processor for as long: more work */
         }
         CONF_FAILS(HD_ERROR_TIMEOUT, HD_ERROR_TIMEOUT);
         if (hd_done(ticket) || hd_wait(ticket, CONF_MILLISECOND) == HD_OK) {

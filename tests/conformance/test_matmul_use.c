@@ -391,7 +391,7 @@ static bool multiplies(void *context, const hd_reclaim *what)
 {
     (void)what;
     saver *s = context;
-    static bool inside; /* what is allocated in here does not come back, but other threads may */
+    static bool inside; /* allocations in here do not call back, but those of other threads may */
     s->calls++;
     hd_free(s->spare);
     s->spare = NULL;

@@ -106,7 +106,7 @@ static void keeps_memory_after_the_free(void **state)
             nobody_gets(round % 2 == 0 ? lane : other, address, bytes,
                         round < 2 ? bytes : pool_size(&(conf_random){i}, 5 * POOL_MIB), round < 2 ? count : 6);
             CONF_OK(hd_memory_trim(runtime, 0, 0, NULL));
-            conf_sleep_ms(2); /* for what gives back idle memory by itself */
+            conf_sleep_ms(2); /* for the thread that gives back idle memory */
         }
         CONF_TRUE(pool_stats(runtime, 0).reserved_bytes >= bytes);
         uint32_t *got = conf_memory(bytes + 4);

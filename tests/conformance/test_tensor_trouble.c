@@ -129,7 +129,7 @@ static void failed_lanes_of_the_program_do_not_matter(void **state)
     conf_close(runtime);
 }
 
-/* Both buffers are freed, and their memory is had by others, while the copy waits for its turn. */
+/* Both buffers are freed, and their memory gets other owners, while the copy waits for its turn. */
 static void freed_buffers_are_used_to_the_end(void **state)
 {
     (void)state;
@@ -301,7 +301,7 @@ static void *work(void *argument)
         }
         CONF_OK(hd_tensor_copy(&t, &source, NULL));
         tensor_move(&t, now, &source, w->shared_bytes);
-        /* On to another device and back, in a buffer that lives shortly. */
+        /* Copies on to another device and back, in a buffer that is freed at once. */
         CONF_OK(hd_tensor_alloc(conf_default_lane(w->runtime, round % devices), HD_TYPE_U32, 2, square, &back));
         CONF_OK(hd_tensor_copy(&back, &t, NULL));
         CONF_OK(hd_tensor_copy(&t, &back, NULL));

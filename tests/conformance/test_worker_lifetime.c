@@ -61,7 +61,7 @@ static int dying_application(const char *how, int out)
     } else {
         opens(&runtime);
     }
-    if (strcmp(how, "forked") == 0) { /* a child lives on, with copies of all descriptors */
+    if (strcmp(how, "forked") == 0) { /* a child goes on, with copies of all descriptors */
         pid_t child = fork();
         if (child == 0) {
             close(out);

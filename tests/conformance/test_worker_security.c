@@ -146,7 +146,7 @@ static int check_mappings(pid_t pid, const char *whose)
     return looked;
 }
 
-/* Whether a folder has an entry of ours. */
+/* Returns how many entries of a folder have "heddle" in their names. */
 static int names_in(const char *folder)
 {
     int n = 0;
@@ -422,7 +422,8 @@ static void the_application_has_no_driver(void **state)
     CONF_EQUAL(wk_use().threads, threads);
 }
 
-/* Another user's process may not look into our memory: what is shared has no name, and the workers' /proc entries are ours. */
+/* Another user's process may not look into the application's memory. What is shared has no name, and the workers'
+ * /proc entries have the application's owner. */
 static void workers_belong_to_the_same_user(void **state)
 {
     (void)state;

@@ -134,7 +134,8 @@ static void a_relative_worker_outlives_a_change_of_directory(void **state)
     conf_close(runtime);
 }
 
-/* A path that cannot be written in a settings string, and a variable that has become nonsense, are not the workers' business. */
+/* A path that cannot be written in a settings string, and a variable that has become nonsense. Workers do not read
+ * the environment again, so they start all the same. */
 static void workers_do_not_read_the_environment_again(void **state)
 {
     (void)state;
