@@ -1,9 +1,9 @@
 /* alloc.c - the conductor of `heddle bench alloc`: opens the device, plans the cases, goes through them, one after
  * the other.
  *
- * Threads: all of it on the calling thread; cases make threads of their own. Locks: none. What always holds: one case
- * is under way at a time; every case has runtimes of its own, which it closes; how long a slice is follows from the
- * time that is left, so that the run ends in time whatever the allocators cost.
+ * Threads: all of it on the calling thread; cases make threads of their own. Locks: none.
+ * Always: one case is under way at a time. Every case has runtimes of its own, which it closes. The length of a slice
+ * follows from the time that is left, so the run ends in time however slow the allocators are.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static const double slice_least_ns = 2e6;
 const char alloc_help[] =
     "What allocating and freeing device memory costs, and how much memory it takes: Heddle (hd_alloc, hd_free) "
     "against\n"
-    "cuMemAllocAsync/cuMemFreeAsync, whose pool is told to keep what it has, and cuMemAlloc/cuMemFree of the same "
+    "cuMemAllocAsync/cuMemFreeAsync, whose pool is set to keep what it has, and cuMemAlloc/cuMemFree of the same "
     "driver,\n"
     "in turns. With host devices also against malloc and free with a header for the size and counters of what is "
     "live;\n"
@@ -42,8 +42,8 @@ const char alloc_help[] =
     "                cold (from nothing) and warm\n"
     "  threads       pairs of 4 KiB and random allocations by 1 to 16 threads, each with a lane of its own\n"
     "  hand_over     one thread allocates, another one frees\n"
-    "  replay        programs that were recorded elsewhere (bench/logs/README.md says how), or --replay FILE\n"
-    "  free_busy     a free while a kernel of 100 ms runs: of the block that it uses, and of one that nobody uses\n"
+    "  replay        programs that were recorded elsewhere (bench/logs/README.md shows how), or --replay FILE\n"
+    "  free_busy     a free while a kernel of 100 ms runs: of the block that it uses, and of one that is not in use\n"
     "  beside        small kernels in one lane while another thread allocates, or makes the pool grow and shrink\n"
     "  limit         16 threads that want twice as much as HEDDLE_MEMORY_LIMIT allows\n"
     "  reclaim       a training loop with a garbage collector under a limit of 4 GiB: early reclaim, or at the limit "
@@ -283,7 +283,7 @@ static bool open_runtime(alloc_experiment *x, const char *more, char *error)
            report_check(hd_runtime_get_info(x->runtime, &x->info), "hd_runtime_get_info", error);
 }
 
-/* Host devices get room for what is measured on GPUs; memory that nobody touches costs nothing. */
+/* Host devices get room for what is measured on GPUs; memory that is not touched costs nothing. */
 static bool open_device(alloc_experiment *x, char *error)
 {
     const char *memory = secure_getenv("HEDDLE_HOST_MEMORY");

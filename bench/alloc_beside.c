@@ -1,8 +1,8 @@
-/* alloc_beside.c - allocating and kernels side by side: streams in parallel, frees while a kernel runs, and what
+/* alloc_beside.c - allocating and kernels side by side: streams in parallel, and frees while a kernel runs. Also what
  * allocations of another thread cost the kernels of a lane.
  *
- * Threads: the conductor submits; beside it, one thread that allocates. Locks: none. What always holds: on every side
- * the same kernels and the same allocations; what kernels compute is checked.
+ * Threads: the conductor submits; beside it, one thread that allocates. Locks: none.
+ * Always: every side has the same kernels and the same allocations. What kernels compute is checked.
  */
 #include <math.h>
 #include <pthread.h>
@@ -168,8 +168,8 @@ static bool close_busy(busy_side *b, char *error)
     return ok;
 }
 
-/* Frees a block of 8 MiB while a kernel runs: the one that the kernel writes (in its lane), or one that nothing uses
- * (in another lane). *ns is NaN when the kernel was over before. */
+/* Frees a block of 8 MiB while a kernel runs. It is the one that the kernel writes (in its lane), or one that nothing
+ * uses (in another lane). *ns is NaN when the kernel was over before. */
 static bool free_beside(busy_side *b, bool used, double *ns, char *error)
 {
     alloc_side *s = &b->side;

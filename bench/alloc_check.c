@@ -1,8 +1,8 @@
-/* alloc_check.c - what `heddle bench alloc` verifies: blocks that are live at the same time do not overlap, have their
- * sizes, and keep the bytes that are written to them.
+/* alloc_check.c - what `heddle bench alloc` verifies of blocks that are live at the same time. They do not overlap, have
+ * their sizes, and keep the bytes that are written to them.
  *
- * The conductor's thread, or one thread at a time for a checker; no locks. What always holds: nothing here is timed; a
- * block that is found wrong is a failure of the run, whoever's it is.
+ * Threads: the conductor's, or one thread at a time for a checker. Locks: none.
+ * Always: nothing here is timed. A block that is found wrong is a failure of the run, whichever allocator made it.
  */
 #include <search.h>
 #include <stdlib.h>
@@ -199,7 +199,7 @@ typedef struct checked_replay {
     uint64_t *bytes, live, sampled;
 } checked_replay;
 
-/* The driver says how much it has handed out at peaks of what is live. */
+/* Reads how much the driver has handed out, at peaks of what is live. */
 static void note_peak(checked_replay *r)
 {
     if (r->live > r->sampled + r->sampled / 256) {

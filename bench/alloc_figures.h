@@ -1,7 +1,8 @@
-/* alloc_figures.h - what the table and the JSON of `heddle bench alloc` both say: medians, ratios, goals, figures of a training loop.
+/* alloc_figures.h - what the table and the JSON of `heddle bench alloc` share: medians, ratios, goals, figures of a training loop.
  *
- * The conductor's thread, after everything was measured; no locks. Everything is computed from the finished experiment; nothing here measures.
- * A figure that could not be had is not a number.
+ * Threads: the conductor's, after everything was measured. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures. A figure that could not be had is
+ * not a number.
  */
 #ifndef BENCH_ALLOC_FIGURES_H
 #define BENCH_ALLOC_FIGURES_H

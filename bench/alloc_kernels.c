@@ -7,7 +7,7 @@
 #include "bench/alloc_parts.h"
 
 enum {
-    DEPTH_FIRST = 4096,   /* of the product that tells how long one takes */
+    DEPTH_FIRST = 4096,   /* of the product that shows how long one takes */
     DEPTH_STEP = 32,      /* what the kernel does at a time */
     DEPTH_MOST = 1 << 24, /* whole numbers that a float holds */
     FILL_BLOCK = 256

@@ -1,7 +1,8 @@
 /* alloc_log.c - sequences of allocations and frees: random ones, many live blocks, and programs recorded in files.
  *
- * The conductor's thread; no locks. What always holds: in a finished log a slot is allocated when it is free and freed
- * when it is live, so a replay needs no checks; made-up logs are the same on every machine.
+ * Threads: the conductor's. Locks: none.
+ * Always: in a finished log a slot is allocated when it is free and freed when it is live, so a replay needs no checks.
+ * Made-up logs are the same on every machine.
  */
 #include <errno.h>
 #include <search.h>

@@ -1,22 +1,22 @@
 /* alloc_parts.h - what the files behind `heddle bench alloc` share.
  *
- *   alloc.c            the conductor: opens the device, plans the cases, goes through them
- *   alloc_sides.c      the allocators that are compared, and the loops that are timed
- *   alloc_log.c        sequences of allocations and frees: made up, and read from files
- *   alloc_check.c      what is verified: no two live blocks overlap, sizes are right, bytes stay
- *   alloc_workloads.c  cases of one thread: pairs, random, holes, many live blocks, recorded programs
- *   alloc_threads.c    cases of several threads, and the storm under a limit
- *   alloc_kernels.c    the built-in kernels through Heddle and through the driver, and one that takes a given time
- *   alloc_beside.c     streams in parallel, frees while a kernel runs, kernels beside allocations
- *   alloc_reclaim.c    a training loop whose memory a garbage collector gives back, early or at the limit
- *   alloc_access.c     unified memory read by element; pinned memory
- *   alloc_figures.[ch] what the table and the JSON both say, and the goals
- *   alloc_table.c      the table
- *   alloc_json.c       the JSON
+ *    alloc.c            the conductor: opens the device, plans the cases, goes through them
+ *    alloc_sides.c      the allocators that are compared, and the loops that are timed
+ *    alloc_log.c        sequences of allocations and frees: made up, and read from files
+ *    alloc_check.c      what is verified: no two live blocks overlap, sizes are right, bytes stay
+ *    alloc_workloads.c  cases of one thread: pairs, random, holes, many live blocks, recorded programs
+ *    alloc_threads.c    cases of several threads, and the storm under a limit
+ *    alloc_kernels.c    the built-in kernels through Heddle and through the driver, and one that takes a given time
+ *    alloc_beside.c     streams in parallel, frees while a kernel runs, kernels beside allocations
+ *    alloc_reclaim.c    a training loop whose memory a garbage collector gives back, early or at the limit
+ *    alloc_access.c     unified memory read by element; pinned memory
+ *    alloc_figures.[ch] what the table and the JSON share, and the goals
+ *    alloc_table.c      the table
+ *    alloc_json.c       the JSON
  *
  * Threads: the conductor owns the alloc_experiment; the threads of a case use sides, and each its own results.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes. alloc_end tells a rival
- * that cannot do something from a failure of the run.
+ * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes. alloc_end distinguishes
+ * a rival without room from a failure of the run.
  */
 #ifndef BENCH_ALLOC_PARTS_H
 #define BENCH_ALLOC_PARTS_H
@@ -65,7 +65,7 @@ bool alloc_log_random(uint64_t n, uint64_t largest, uint64_t cap, uint64_t seed,
 /* n blocks of 256 bytes to 4 KiB, all allocated, then all freed in the same order. */
 bool alloc_log_live(uint64_t n, alloc_log *out, char *error);
 
-/* A file as bench/logs/README.md describes it; what the file recorded.jsonl beside it says of it. */
+/* A file as bench/logs/README.md describes it, with what the file recorded.jsonl beside it has about it. */
 bool alloc_log_read(const char *path, alloc_log *out, char *error);
 
 /* Divides the sizes by a power of two until the peak is at most `most`. */
@@ -99,7 +99,7 @@ typedef struct alloc_side {
     hd_lane *lane[ALLOC_LANES_MAX];
     hdcu_stream stream[ALLOC_LANES_MAX]; /* of the rivals */
     uint64_t driver_calls_before;
-    uint64_t free_before, free_least;        /* PLAIN: as the driver says, when opened and at the least */
+    uint64_t free_before, free_least;        /* PLAIN: as the driver reports, when opened and at the least */
     _Atomic uint64_t live_bytes, live_count; /* LIBC: its bookkeeping */
 } alloc_side;
 
@@ -113,7 +113,7 @@ bool alloc_side_enter(alloc_side *s, char *error);
 /* Gives back all memory that is held idle. */
 bool alloc_side_trim(alloc_side *s, char *error);
 
-/* PLAIN: notes how much the driver says is free now. */
+/* PLAIN: notes how much is free now, as the driver reports it. */
 void alloc_side_sample(alloc_side *s);
 
 /* The most physical memory held since it was opened; 0: not known. And calls of the driver for memory in all that. */
@@ -122,7 +122,7 @@ uint64_t alloc_side_driver_calls(alloc_side *s, uint64_t operations);
 
 typedef enum alloc_end {
     ALLOC_DONE,
-    ALLOC_NO_ROOM, /* out of memory; `error` says so, too */
+    ALLOC_NO_ROOM, /* out of memory; `error` has that, too */
     ALLOC_FAILED
 } alloc_end;
 
@@ -171,8 +171,8 @@ bool alloc_checker_add(alloc_checker *c, uint64_t address, uint64_t bytes, char 
 void alloc_checker_remove(alloc_checker *c, uint64_t address, uint64_t bytes);
 void alloc_checker_release(alloc_checker *c);
 
-/* Blocks that are live now: no two overlap, each has its size, and (of some of them) first and last bytes keep what is
- * written to them while the others are written. Adds to the experiment's count. `bytes[i]` is the size of slots[i]. */
+/* Checks blocks that are live now: no two overlap, and each has its size. Some of them are written at both ends, and keep
+ * these bytes while the others are written. Adds to the experiment's count. `bytes[i]` is the size of slots[i]. */
 bool alloc_check_live(alloc_side *s, alloc_slot *slots, const uint64_t *bytes, size_t count, char *error);
 
 /* Replays with every block compared with all that are live, and checks what is live at the end. *done: operations. */
@@ -181,7 +181,7 @@ alloc_end alloc_check_replay(alloc_side *s, const alloc_log *log, uint64_t deadl
 
 /* ---- results ---- */
 
-/* What one allocator did in one case. Times are nanoseconds per pair, operation or run, as the case says. */
+/* What one allocator did in one case. Times are nanoseconds per pair, operation or run, as the case defines. */
 typedef struct alloc_result {
     bool measured;
     char note[ALLOC_NOTE];           /* why not, or what was left out */
@@ -242,7 +242,10 @@ typedef struct alloc_kernels {
 bool alloc_kernels_open(alloc_side *s, alloc_kernels *out, char *error);
 void alloc_kernels_close(alloc_kernels *k); /* zeroed: ignored */
 
-/* n words of y; n words from x to y; c[m x n] = a[m x k] b[k x n]. */
+/* In this order:
+ *   - n words of y
+ *   - n words from x to y
+ *   - c[m x n] = a[m x k] b[k x n] */
 bool alloc_launch_fill(alloc_kernels *k, uint32_t lane, alloc_slot y, uint64_t n, uint32_t value, char *error);
 bool alloc_launch_copy(alloc_kernels *k, uint32_t lane, alloc_slot y, alloc_slot x, uint64_t n, char *error);
 bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_slot a, alloc_slot b, uint32_t m,
@@ -251,8 +254,8 @@ bool alloc_launch_matmul(alloc_kernels *k, uint32_t lane, alloc_slot c, alloc_sl
 /* Host access, behind the lane's work. */
 bool alloc_read(alloc_side *s, uint32_t lane, alloc_slot slot, uint64_t offset, void *out, size_t bytes, char *error);
 
-/* A kernel of one block that takes a given time: the product of 32 x K ones with K x 32 ones, every element of which is
- * K. Its 4 KiB result goes wherever it is wanted. */
+/* A kernel of one block that takes a given time: the product of 32 x K ones with K x 32 ones. Every element of it is K.
+ * Its result of 4 KiB goes wherever it is wanted. */
 typedef struct alloc_spin {
     alloc_kernels *kernels;
     alloc_slot a, b;
@@ -269,7 +272,7 @@ bool alloc_spin_check(alloc_spin *spin, uint32_t lane, alloc_slot c, char *error
 
 /* ---- experiments with results of their own ---- */
 
-/* A free while a kernel runs: of the block that it uses, and of one that nobody uses. Nanoseconds. */
+/* A free while a kernel runs: of the block that it uses, and of one that is not in use. Nanoseconds. */
 typedef struct alloc_busy {
     bool measured[ALLOC_KINDS];
     double kernel_ms;
@@ -381,7 +384,7 @@ alloc_case *alloc_case_add(alloc_experiment *x, const alloc_step *step);
 /* CLOCK_MONOTONIC when a slice that begins now is over. */
 uint64_t alloc_slice_end(const alloc_experiment *x, double slices);
 
-/* The steps of each file. `b` and `a` are what the plan in alloc.c says. */
+/* The steps of each file. `b` and `a` are from the plan in alloc.c. */
 bool alloc_run_pair(alloc_experiment *x, const alloc_step *step, char *error);
 bool alloc_run_random(alloc_experiment *x, const alloc_step *step, char *error);
 bool alloc_run_holes(alloc_experiment *x, const alloc_step *step, char *error);

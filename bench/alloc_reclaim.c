@@ -1,15 +1,17 @@
 /* alloc_reclaim.c - a training loop whose dropped memory only a garbage collector gives back: collected early, or
  * when the limit is reached.
  *
- * The loop: batches through a dense layer, its gradient, and averages of the gradient that the weights follow; every
- * step makes new buffers for everything, as programs of languages with garbage collection do, drops those of the step
- * before, and reads its result at the end. The second average has no squares, since the built-in kernels have no
- * product of elements; what counts here is what is allocated. The collector marks what can be reached from the loop's
- * variables and from a heap of other objects, which is most of its work, as it is in such a program, and frees the
- * buffers of the rest. Both ways run the same loop with the same collector; only the option memory_reclaim differs.
+ * The loop: batches through a dense layer, its gradient, and averages of the gradient that the weights follow. Every
+ * step makes new buffers for everything, as programs of languages with garbage collection do. It drops those of the
+ * step before, and reads its result at the end. The second average has no squares, since the built-in kernels have no
+ * product of elements; what counts here is what is allocated.
+ * The collector marks what can be reached from the loop's variables and from a heap of other objects. The heap is most
+ * of its work, as it is in such a program. Then it frees the buffers of the rest.
+ * Both ways run the same loop with the same collector; only the option memory_reclaim differs.
  *
- * Threads: the conductor's; the reclaim callback runs on it, too. Locks: none. What always holds: a buffer is freed
- * by the collector alone, or at the end; the weights at the end are the same, bit for bit, in every run.
+ * Threads: the conductor's; the reclaim callback runs on it, too. Locks: none.
+ * Always: the collector alone frees a buffer, except at the end. The weights at the end are the same in every run, bit
+ * for bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -419,7 +421,7 @@ bool alloc_run_reclaim(alloc_experiment *x, const alloc_step *step, char *error)
                          .width = (uint32_t)width,
                          .objects = x->on_host ? 60000 : 300000,
                          .garbage_per_step = sizeof(float) * (4 * batch * width + 5 * width * width)};
-    /* how long a step takes says how many there can be; enough for the limit to be reached several times */
+    /* the time of a step decides how many there can be; enough for the limit to be reached several times */
     if (!run_loop(x, r, STEPS_TRIED, false, NULL, &tried, error)) {
         return false;
     }

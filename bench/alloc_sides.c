@@ -1,8 +1,8 @@
 /* alloc_sides.c - the allocators that are compared, behind one interface, and the loops that are timed.
  *
- * Threads: a side is opened and closed by the conductor, and used by any thread that has entered it. Locks: none. What
- * always holds: the loops are compiled for each allocator apart, so that none pays for being one of several; what is
- * timed is the allocator's call and, for malloc, its bookkeeping.
+ * Threads: the conductor opens and closes a side; any thread that has entered it uses it. Locks: none.
+ * Always: the loops are compiled for each allocator apart, so that none pays for being one of several. What is timed is
+ * the allocator's call and, for malloc, its bookkeeping.
  */
 #include <stdlib.h>
 #include <string.h>

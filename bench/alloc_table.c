@@ -51,7 +51,7 @@ static void print_head(const alloc_experiment *x, FILE *out)
     if (x->on_host) {
         fprintf(
             out,
-            "the driver is the host devices' own: figures of cuMemAlloc and cuMemAllocAsync say nothing about a GPU\n");
+            "the driver is the host devices' own: figures of cuMemAlloc and cuMemAllocAsync do not apply to a GPU\n");
     }
 }
 
@@ -98,7 +98,7 @@ static void print_side(const alloc_case *c, alloc_kind kind, FILE *out)
     fprintf(out, " ");
 }
 
-/* What keeps a line from being what its header says. */
+/* What makes a line differ from its header. */
 static void print_notes(const alloc_case *c, FILE *out)
 {
     for (int kind = 0; kind < ALLOC_KINDS; kind++) {
@@ -174,7 +174,7 @@ static void print_busy(const alloc_busy *b, FILE *out)
         return;
     }
     fprintf(out, "\na free of 8 MiB while a kernel of %.0f ms runs %17s %21s\n", b->kernel_ms, "the block it uses",
-            "one that nobody uses");
+            "one not in use");
     fprintf(out, "%-44s %10s %10s %10s %10s\n", "", "median", "max", "median", "max");
     for (int kind = 0; kind < ALLOC_LIBC; kind++) {
         char text[4][TEXT];

@@ -2,9 +2,10 @@
  * storm under a limit.
  *
  * Threads: the conductor makes a team for each round and joins it. A member works in a lane of its own and writes its
- * own results, which the conductor reads after the join. Locks: the checker's of a hand-over that is verified. What
- * always holds: a team begins when all members are ready; what its members leave live is checked together, after they
- * have ended, and then freed.
+ * own results, which the conductor reads after the join.
+ * Locks: the checker's, of a hand-over that is verified.
+ * Always: a team begins when all members are ready. When they have ended, what they left live is checked together and
+ * then freed.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -64,7 +65,7 @@ struct team {
     size_t n_slots; /* of each member */
     uint64_t pair_bytes, deadline, each_until;
     ring *ring;
-    _Atomic int ready, gate; /* gate: release by the conductor, who has set the deadline */
+    _Atomic int ready, gate; /* gate: release by the conductor, after it has set the deadline */
 };
 
 /* ------------------------------------------------------------------------------------------------------- teams -- */
@@ -466,7 +467,7 @@ static alloc_end work_storm(member *m)
     return ALLOC_DONE;
 }
 
-/* Watches the storm until it is over: how much is held, as Heddle says and as the driver does. */
+/* Watches the storm until it is over: how much is held, as Heddle reports and as the driver does. */
 static bool watch_storm(team *t, alloc_limit *out, uint64_t driver_before, uint64_t reserved_before, char *error)
 {
     while (stats_monotonic() < t->deadline) {

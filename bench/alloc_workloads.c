@@ -1,10 +1,11 @@
-/* alloc_workloads.c - cases of one thread: pairs, random allocations, holes, many live blocks, recorded programs; and
+/* alloc_workloads.c - cases of one thread: pairs, random allocations, holes, many live blocks, recorded programs. Also
  * how a case is measured.
  *
- * The conductor's thread; no locks. What always holds: every allocator of a case does the same, in rounds that take
- * turns, except where one's idle memory might not leave enough for the others; a slice limits how long one of them
- * works in one round, and how much of a sequence that was is said; what was allocated is freed before the next one
- * begins, except what `prepare` left there.
+ * Threads: the conductor's. Locks: none.
+ * Always: every allocator of a case does the same, in rounds that take turns. An exception is a case where one's idle
+ * memory might not leave enough for the others. A slice limits how long one of them works in one round, and how much of
+ * a sequence that was is reported. What was allocated is freed before the next one begins, except what `prepare` left
+ * there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ enum {
     HOST_PLAIN_MOST = 16384 /* blocks of cuMemAlloc on a host device, each of which is two mappings of the process */
 };
 
-/* In this order: what the driver says is free is looked at before anything else holds memory. */
+/* In this order, so that the driver's figure of free memory is read before anything else holds memory. */
 static const alloc_kind opening_order[ALLOC_KINDS] = {ALLOC_PLAIN, ALLOC_ASYNC, ALLOC_HEDDLE, ALLOC_LIBC};
 
 /* ------------------------------------------------------------------------------------------------------- cases -- */

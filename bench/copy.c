@@ -1,8 +1,8 @@
 /* copy.c - the conductor of `heddle bench copy`: opens devices and both sides, goes through the parts one after the other.
  *
- * Threads: all of it on the calling thread; copy_submit.c makes threads of its own. Locks: none. What always holds: one
- * part is under way at a time; the part without peer access comes before the one with it, since the driver keeps what it was
- * told once; what was opened is closed on every way out.
+ * Threads: all of it on the calling thread; copy_submit.c makes threads of its own. Locks: none.
+ * Always: one part is under way at a time. The part without peer access comes before the one with it, since the driver
+ * keeps peer access once it was enabled. What was opened is closed on every way out.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* copy_one.c - parts of one device: the program's memory to it and from it, pinned memory, copies on the device, rows with
  * gaps, small transfers.
  *
- * The conductor's thread; no locks. What always holds: both sides use the same pageable memory, which was touched
- * before, and device and pinned memory of their own; what arrived is looked at on both.
+ * Threads: the conductor's. Locks: none.
+ * Always: both sides use the same pageable memory, which was touched before. Each has device and pinned memory of its
+ * own. What arrived is compared on both.
  */
 #include <string.h>
 #include "bench/copy_parts.h"

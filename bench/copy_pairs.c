@@ -1,8 +1,9 @@
 /* copy_pairs.c - parts of two devices: copies without peer access, through the host, in one direction and in both; and
  * copies with peer access.
  *
- * The conductor's thread; no locks. What always holds: the driver's contexts have peer access to each other only while
- * copy_run_peer measures; Heddle's runtime without it is one of its own (peers=off).
+ * Threads: the conductor's. Locks: none.
+ * Always: the driver's contexts have peer access to each other only while copy_run_peer measures. Heddle's runtime
+ * without it is one of its own (peers=off).
  */
 #include <string.h>
 #include "bench/copy_parts.h"

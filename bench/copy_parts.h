@@ -1,11 +1,11 @@
 /* copy_parts.h - what the files behind `heddle bench copy` share.
  *
- *   copy.c         the conductor: opens devices, goes through the parts
- *   copy_sides.c   one operation of either side, and the loop that compares the two
- *   copy_one.c     parts of one device: pageable and pinned memory, copies on the device, rows, small transfers
- *   copy_pairs.c   parts of two devices: peers, staged copies
- *   copy_submit.c  what a submit costs while transfers keep the copying threads busy
- *   copy_report.c  the table, the goals, JSON
+ *    copy.c         the conductor: opens devices, goes through the parts
+ *    copy_sides.c   one operation of either side, and the loop that compares the two
+ *    copy_one.c     parts of one device: pageable and pinned memory, copies on the device, rows, small transfers
+ *    copy_pairs.c   parts of two devices: peers, staged copies
+ *    copy_submit.c  what a submit costs while transfers keep the copying threads busy
+ *    copy_report.c  the table, the goals, JSON
  *
  * Threads: the conductor owns the copy_experiment; the threads of copy_submit.c have their own structures.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.

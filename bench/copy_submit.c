@@ -1,8 +1,8 @@
-/* copy_submit.c - what a submit costs the thread that makes it while transfers keep the copying threads busy: staged copies
- * from device to device, and the program's memory to a device and back.
+/* copy_submit.c - what a submit costs the thread that makes it while transfers keep the copying threads busy. The
+ * transfers are staged copies from device to device, and the program's memory to a device and back.
  *
- * Threads: the conductor's, which measures, and up to two that transfer. Locks: none. What always holds: the transferring
- * threads have ended when copy_run_submit returns; the first failure of theirs is the run's.
+ * Threads: the conductor's, which measures, and up to two that transfer. Locks: none.
+ * Always: the transferring threads have ended when copy_run_submit returns. Their first failure is the run's.
  */
 #include <pthread.h>
 #include <stdatomic.h>

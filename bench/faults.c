@@ -1,9 +1,9 @@
-/* faults.c - the conductor of `heddle bench faults`: opens the runtime, starts the loads, strikes one device after the
- * other, and compares what the others did with what they did before.
+/* faults.c - the conductor of `heddle bench faults`. It opens the runtime, starts the loads, and strikes one device after
+ * the other. It compares what the others did with what they did before.
  *
- * Threads: faults_run on the calling thread; a thread for each device, which keeps it busy (faults_load.c), and one that
- * watches the loss descriptor. Locks: the watch's, around what was told. What always holds: one device at a time is made
- * to fault, while all others work; every thread is joined on every way out.
+ * Threads: faults_run on the calling thread. A thread for each device keeps it busy (faults_load.c), and one watches the
+ * loss descriptor. Locks: the watch's, around the reported losses.
+ * Always: one device at a time is made to fault, while all others work. Every thread is joined on every way out.
  */
 #include <poll.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum {
     WATCH_MS = 50,                     /* how often the watch looks whether it shall end */
     POLL_NS = 1000 * 1000,             /* between the conductor's looks at a load */
     SETTLE_BATCHES = 4,                /* that a device finishes after its restart before the next fault */
-    TOLD_NS = 1000 * 1000 * 1000,      /* how long a loss may be told later than the wait has failed */
+    TOLD_NS = 1000 * 1000 * 1000,      /* how much later than the wait's failure a loss may be reported */
     BEFORE_GPU_NS = 400 * 1000 * 1000, /* the work before a fault that is compared with */
     BEFORE_HOST_NS = 800 * 1000 * 1000
 };
@@ -26,7 +26,7 @@ const char faults_help[] =
     "checked exactly. Then one device after the other is made to fault: a kernel reads where nothing is mapped; the\n"
     "worker process is killed; a kernel never ends, and the watchdog (1 s) takes it for hung. Measured are, for each:\n"
     "  the wait fails     from the fault until hd_wait returns for the work that it hit\n"
-    "  the loss is told   from the fault until the loss descriptor is readable\n"
+    "  loss is reported   from the fault until the loss descriptor is readable\n"
     "  hd_device_restart  the call\n"
     "  first kernel       from the call until the first kernel on the device is finished; its operands are buffers "
     "that\n"
@@ -195,7 +195,7 @@ static double others_rate(faults_experiment *x, int but, uint64_t begin, uint64_
     return steps / ((double)(end - begin) * 1e-9);
 }
 
-/* Waits for the loss to be told, and takes it over. */
+/* Waits until the loss is reported, and takes it over. */
 static void take_loss(faults_experiment *x, faults_strike *s, uint64_t told)
 {
     faults_watch *w = &x->watch;

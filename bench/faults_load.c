@@ -1,9 +1,9 @@
 /* faults_load.c - what keeps a device busy, with every result checked.
  *
  * Threads: everything here runs on the load's own thread, except faults_load_steps and faults_load_latest, which the
- * conductor calls. Locks: the load's, around its log alone. What always holds: at most two batches are in flight; a
- * batch counts as done when it was waited for, and as checked when every element of its result was compared; every
- * number is whole and below 2^24, so comparisons are exact.
+ * conductor calls. Locks: the load's, around its log alone.
+ * Always: at most two batches are in flight. A batch counts as done when it was waited for, and as checked when every
+ * element of its result was compared. Every number is whole and below 2^24, so comparisons are exact.
  */
 #include "bench/faults_parts.h"
 
@@ -12,7 +12,7 @@
 
 enum {
     STEPS_MAX = 50, /* two batches of two launches a step stay within a lane's ring */
-    TRIES = 3       /* steps that tell how long one takes */
+    TRIES = 3       /* steps that show how long one takes */
 };
 
 static const hd_dims matmul_block = {32, 32, 1}, axpy_block = {256, 1, 1};
@@ -270,7 +270,7 @@ static bool size_batches(faults_load *l, char *error)
     return true;
 }
 
-/* After a failure that nobody asked for: what was in flight is lost, and the work goes on if the device can. */
+/* After a failure that was not made on purpose: what was in flight is lost, and the work goes on if the device can. */
 static bool recover(faults_load *l, char *error)
 {
     for (int i = 0; i < 2; i++) {
@@ -292,7 +292,7 @@ static bool work(faults_load *l)
             if (!faults_strike_run(l, l->error)) {
                 return false;
             }
-            /* an order to stop that came meanwhile stays; the state tells the conductor the rest */
+            /* an order to stop that came meanwhile stays; the conductor reads the rest from the state */
             atomic_compare_exchange_strong_explicit(&l->order, &order, FAULTS_WORK, memory_order_relaxed,
                                                     memory_order_relaxed);
             atomic_store_explicit(&l->state, FAULTS_WORKING,

@@ -1,12 +1,12 @@
 /* faults_parts.h - what the files behind `heddle bench faults` share.
  *
- *   faults.c          the conductor: opens the runtime, strikes one device after the other, collects
- *   faults_load.c     what keeps a device busy, with every result checked
- *   faults_strike.c   how a device is made to fault, and the times until it works again
- *   faults_report.c   the table, the goals, JSON
+ *    faults.c          the conductor: opens the runtime, strikes one device after the other, collects
+ *    faults_load.c     what keeps a device busy, with every result checked
+ *    faults_strike.c   how a device is made to fault, and the times until it works again
+ *    faults_report.c   the table, the goals, JSON
  *
- * Threads: a load belongs to its own thread, but for what it says under its lock and through its atomics; the conductor
- * owns the rest of a faults_experiment.
+ * Threads: a load belongs to its own thread, but for what is under its lock and its atomics. The conductor owns the rest
+ * of a faults_experiment.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  */
 #ifndef BENCH_FAULTS_PARTS_H
@@ -52,18 +52,18 @@ typedef struct faults_strike {
     uint64_t restart_at;   /* hd_device_restart was called */
     uint64_t restarted_at; /* it returned */
     uint64_t finished_at;  /* the first kernel was finished */
-    hd_device_loss loss;   /* what hd_loss_next told */
+    hd_device_loss loss;   /* what hd_loss_next returned */
     /* Steps a second of the other devices together, before the fault and from the fault to the first kernel. */
     double others_before, others_during;
 } faults_strike;
 
-/* What a load's thread does, and what it is told to do. */
+/* What a load's thread does, and its orders. */
 typedef enum faults_state { FAULTS_OPENING, FAULTS_WORKING, FAULTS_STRIKING, FAULTS_ENDED } faults_state;
 typedef enum faults_order { FAULTS_WORK, FAULTS_STRIKE, FAULTS_STOP } faults_order;
 
-/* One device's work: batches of steps, each of which adds the product of a and b to a sum, which is y in the end. A batch
- * begins with a y of zeroes and ends with a comparison of every element, so a step that was lost, done twice or wrong is
- * seen. Two batches are in flight, each with a y of its own. */
+/* One device's work: batches of steps. Each step adds the product of a and b to a sum, which is y in the end. A batch
+ * begins with a y of zeroes and ends with a comparison of every element. So a step that was lost, done twice or wrong
+ * shows. Two batches are in flight, each with a y of its own. */
 typedef struct faults_load {
     hd_runtime *runtime;
     int device;
@@ -100,17 +100,17 @@ typedef struct faults_load {
     char error[PLAIN_ERROR];
 } faults_load;
 
-/* The thread: opens the device's work, works, strikes when told to, ends when told to or when it cannot go on. */
+/* The thread: opens the device's work, works, and strikes by order. It ends by order or when it cannot go on. */
 void *faults_load_main(void *load);
 
-/* One batch more; false: something failed, and nothing says how the batches in flight stand. Called by the thread. */
+/* One batch more. False: something failed, and the state of the batches in flight is unknown. Called by the thread. */
 bool faults_load_turn(faults_load *l, char *error);
 
 /* Finishes the batches in flight. */
 bool faults_load_drain(faults_load *l, char *error);
 
-/* After a restart: forgets the batches in flight, looks whether the checkpoints are what was saved, and makes the other
- * buffers again (c may be there already). */
+/* After a restart: drops the batches in flight, and compares the checkpoints with what was saved. Then makes the
+ * other buffers again (c may be there already). */
 bool faults_load_rebuild(faults_load *l, char *error);
 
 /* A fresh c; the product into it, behind everything in the lane. */
@@ -128,12 +128,12 @@ uint64_t faults_load_latest(faults_load *l);
 
 /* ---- the fault ---- */
 
-/* Called by the device's load: makes the device fault as l->strike says, notes the times, brings it back. */
+/* Called by the device's load: makes the device fault as in l->strike, notes the times, brings it back. */
 bool faults_strike_run(faults_load *l, char *error);
 
 /* ---- the experiment ---- */
 
-/* Who reads the loss descriptor. */
+/* The thread that reads the loss descriptor. */
 typedef struct faults_watch {
     hd_runtime *runtime;
     int descriptor;

@@ -58,7 +58,7 @@ static const struct {
     bool share;
 } figures[] = {
     {"notice_wait_ns", "fault to notice: the wait fails", wait_fails, false},
-    {"notice_told_ns", "fault to notice: the loss is told", loss_is_told, false},
+    {"notice_told_ns", "fault to notice: the loss is reported", loss_is_told, false},
     {"restart_call_ns", "hd_device_restart", restart_call, false},
     {"after_restart_ns", "from there to the first kernel's end", after_restart, false},
     {"first_kernel_ns", "restart to first kernel, together", first_kernel, false},
@@ -199,7 +199,7 @@ static void print_figure(const char *text, stats_spread s, int count, bool share
     fprintf(out, "\n");
 }
 
-/* What the program was told, at the first fault of a kind. */
+/* What was reported to the program, at the first fault of a kind. */
 static void print_told(const faults_experiment *x, faults_kind kind, FILE *out)
 {
     for (int i = 0; i < x->n_strikes; i++) {
@@ -251,8 +251,8 @@ void faults_print_table(const void *experiment, FILE *out)
     sums s = sum_up(x);
     fprintf(
         out,
-        "\nverified: %llu batches of %llu products in all; lost: %llu products, %llu losses of devices that were left "
-        "alone; wrong: %llu elements. Took %.0f s.\n",
+        "\nverified: %llu batches of %llu products in all. Lost: %llu products, %llu losses of devices that were left "
+        "alone. Wrong: %llu elements. Took %.0f s.\n",
         (unsigned long long)s.batches, (unsigned long long)s.steps, (unsigned long long)s.lost,
         (unsigned long long)x->bystanders_lost, (unsigned long long)s.wrong, x->record.took_s);
 }

@@ -1,16 +1,17 @@
 /* faults_strike.c - how a device is made to fault, and the times until it works again.
  *
- * All three faults are made of what is there on every machine, the built-in kernels and a signal: a benchmark must not
- * need a compiler, and the same ones work on GPUs and on host devices.
- *   an illegal address   hd_sum_f32 of far more elements than there are. It only reads on its way, in strides of
- *                        64 MiB, until it comes to where nothing is mapped, so no memory is changed, of this device or
- *                        of another one whose memory is mapped behind it
- *   a killed worker      SIGKILL, with a batch in flight
- *   an endless kernel    hd_matmul_f32 of matrices with no rows and no columns, but 2^32 - 1 terms an element: every block
- *                        goes through all its terms without touching memory, and there are 4 billion blocks
+ * All three faults are made of what is on every machine: the built-in kernels and a signal. So the benchmark needs no
+ * compiler, and the same faults work on GPUs and on host devices.
+ *   - an illegal address: hd_sum_f32 of far more elements than there are. It only reads on its way, in strides of 64 MiB,
+ *     until it comes to where nothing is mapped. So it changes no memory of this device, nor of another one whose memory
+ *     is mapped behind it.
+ *   - a killed worker: SIGKILL, with a batch in flight.
+ *   - an endless kernel: hd_matmul_f32 of matrices with no rows and no columns, but 2^32 - 1 terms an element. Every block
+ *     goes through all its terms without touching memory, and there are 4 billion blocks.
  *
- * Threads: the load's thread of the device that is struck. Locks: none. What always holds: nothing of the benchmark's is
- * in flight on the device before the first and the third fault, so the times are those of the fault alone.
+ * Threads: the load's thread of the device that is struck. Locks: none.
+ * Always: the benchmark has nothing in flight on the device before the first and the third fault. So the times are those
+ * of the fault alone.
  */
 #include "bench/faults_parts.h"
 
@@ -53,7 +54,7 @@ static bool strike_by_kernel(faults_load *l, char *error)
     status = hd_wait(ticket, FAULTS_PATIENCE_NS);
     s->noticed_at = stats_monotonic();
     if (!lost(status)) {
-        snprintf(error, PLAIN_ERROR, "device %d: the wait for a kernel that faults said %s", l->device,
+        snprintf(error, PLAIN_ERROR, "device %d: the wait for a kernel that faults returned %s", l->device,
                  hd_status_name(status));
     }
     return lost(status);

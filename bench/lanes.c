@@ -3,17 +3,17 @@
  *
  * Threads: all of it on the calling thread, which must be the program's first (the worker processes end with it).
  * Locks: none.
- * What always holds: every row of a part runs once in every round of that part, in an order that rotates from round to
- * round; a part's first round, a short one, warms up and is not counted (it is left out where kernels are slow); one
- * runtime is open at a time, so that no idle engine is on a GPU that is measured; what was opened is closed on every way
- * out, in the reverse order.
+ * Always: every row of a part runs once in every round of that part, in an order that rotates from round to round. A
+ * part's first round is short, warms up, and is not counted. It is left out where kernels are slow. One runtime is open
+ * at a time, so that no idle engine is on a GPU that is measured. What was opened is closed on every way out, in the
+ * reverse order.
  */
 #include <stdlib.h>
 #include <string.h>
 #include "bench/lanes_parts.h"
 
 enum {
-    KERNEL_TRIES = 3, /* launches on every device that tell how long a kernel takes */
+    KERNEL_TRIES = 3, /* launches on every device that show how long a kernel takes */
     ROTATION = 5,     /* rows that the order moves on per round; has no common divisor with the rows of a part */
     BATCHES_PER_SEGMENT = 8,
     WARM_MAX = 20,
@@ -25,8 +25,8 @@ static const double gpu_row_s = 4.2, host_row_s = 2.2;
 
 const char lanes_help[] =
     "The product of a 320 x 320 and a 320 x 640 matrix of floats, on every device at once, driven in different ways:\n"
-    "  driver   plain driver calls: one device alone; a thread per device; a process per device\n"
-    "  Heddle   one device alone; a thread per device; one thread for all devices; in placement thread, and in\n"
+    "  driver   plain driver calls: one device alone, a thread per device, a process per device\n"
+    "  Heddle   one device alone, a thread per device, one thread for all devices; in placement thread, and in\n"
     "           placement process, where a worker process for each device makes the driver calls\n"
     "and each again while another thread allocates and frees device memory, pins and unpins host memory, and loads\n"
     "and unloads a module, over and over, on one device after the other. The disturbance goes through the row's own\n"

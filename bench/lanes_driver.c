@@ -1,8 +1,8 @@
 /* lanes_driver.c - the launch loop with plain driver calls, tiny launches of one stream, and what disturbs.
  *
- * Threads: the loop on the thread (or in the process) that drives one device, after lanes_driver_warm on the same
- * thread; the disturber on a thread of its own. Locks: none. What always holds: at most two batches are in flight, and
- * both are finished when the loop returns.
+ * Threads: the loop on the thread (or in the process) that drives one device, after lanes_driver_warm there. The
+ * disturber has a thread of its own. Locks: none.
+ * Always: at most two batches are in flight, and both are finished when the loop returns.
  */
 #include "bench/lanes_parts.h"
 

@@ -1,8 +1,8 @@
 /* lanes_heddle.c - the launch loop through Heddle, and what disturbs it.
  *
- * Threads: the loop on the thread that drives one device or all of them, after lanes_heddle_warm on the same thread;
- * the disturber on a thread of its own. Locks: none. What always holds: at most two batches a device are in flight,
- * and all are finished when the loop returns.
+ * Threads: the loop on the thread that drives one device or all of them, after lanes_heddle_warm there. The disturber
+ * has a thread of its own. Locks: none.
+ * Always: at most two batches a device are in flight, and all are finished when the loop returns.
  */
 #include "bench/lanes_parts.h"
 

@@ -1,13 +1,13 @@
 /* lanes_parts.h - what the files behind `heddle bench lanes` share.
  *
- *   lanes.c          the conductor: sizes the run, interleaves the rows, collects
- *   lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check
- *   lanes_problem.c  the matrices, the reference, the check
- *   lanes_driver.c   launch loop, tiny launches and disturbance with plain driver calls
- *   lanes_heddle.c   launch loop and disturbance through Heddle
- *   lanes_workers.c  the process-per-device row: spawning, commands, and the worker's own side
- *   lanes_tiny.c     one lane: sustained tiny launches, launch + wait
- *   lanes_report.c   the table, the goals, JSON
+ *    lanes.c          the conductor: sizes the run, interleaves the rows, collects
+ *    lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check
+ *    lanes_problem.c  the matrices, the reference, the check
+ *    lanes_driver.c   launch loop, tiny launches and disturbance with plain driver calls
+ *    lanes_heddle.c   launch loop and disturbance through Heddle
+ *    lanes_workers.c  the process-per-device row: spawning, commands, and the worker's own side
+ *    lanes_tiny.c     one lane: sustained tiny launches, launch + wait
+ *    lanes_report.c   the table, the goals, JSON
  *
  * Threads: the conductor owns a lanes_experiment; the threads of a segment read it, and each writes its own
  * lanes_result.
@@ -84,8 +84,8 @@ void lanes_sleep_until(uint64_t ns);
 bool lanes_driver_warm(const plain_driver *d, plain_device *device, int launches, char *error);
 bool lanes_driver_loop(const plain_driver *d, plain_device *device, const lanes_when *when, lanes_result *out,
                        char *error);
-/* Launches of one word's fill, in a device whose context is current: microseconds each when nothing is waited for until
- * the end, and the median of launch + wait. */
+/* Launches of one word's fill, in a device whose context is current. The flow gives microseconds each when nothing is
+ * waited for until the end. The trips give the median of launch + wait. */
 bool lanes_driver_flow(const plain_driver *d, plain_device *device, uint64_t launches, double *us, char *error);
 bool lanes_driver_trips(const plain_driver *d, plain_device *device, uint64_t trips, double *us, char *error);
 bool lanes_driver_disturb(const plain_driver *d, plain_device *devices, int count, const plain_image *image,
@@ -117,9 +117,9 @@ typedef struct lanes_workers lanes_workers;
 bool lanes_workers_start(const char *provider, const hd_device_info *devices, int count, const lanes_disturb_size *size,
                          lanes_workers **out, char *error);
 
-/* Poisons, warms up, runs from `when` on (begin and end are filled in here: `duration_ns` from when all are ready).
- * results[i] is what worker i did, *c[i] the matrix that it has in the end; both belong to the workers and stay until
- * the next segment. `disturbed`: the extra process disturbs meanwhile. */
+/* Poisons, warms up, and runs from when all workers are ready, for `duration_ns`. Worker i did results[i], and
+ * has the matrix *c[i] in the end. Both belong to the workers and stay until the next segment. `disturbed`: the extra
+ * process disturbs meanwhile. */
 bool lanes_workers_segment(lanes_workers *w, uint64_t duration_ns, int batch, int warm, bool disturbed,
                            const lanes_result **results, const float **c, lanes_disturbance *disturbance, char *error);
 
@@ -131,10 +131,10 @@ void lanes_workers_stop(lanes_workers *w);
 
 /* ---- rows ---- */
 
-/* The parts of a run, in this order. In the first this program makes no driver call: Heddle's engines and the plain
- * calls that it is compared with are in processes of their own. The second has plain driver calls in this process
- * disturb Heddle's workers: they start the driver here, so it comes behind the first. The third has everything that is
- * measured in this process, after the workers have ended. */
+/* The parts of a run, in this order:
+ *   - PROCESS: this program makes no driver call. Heddle's engines and the plain calls beside them are in processes of their own.
+ *   - BESIDE: plain driver calls in this process disturb Heddle's workers. They start the driver here, so it comes behind the first.
+ *   - WITHIN: everything that is measured in this process, after the workers have ended. */
 typedef enum lanes_part { LANES_PART_PROCESS, LANES_PART_BESIDE, LANES_PART_WITHIN, LANES_PARTS } lanes_part;
 
 typedef enum lanes_shape {

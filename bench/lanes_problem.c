@@ -1,8 +1,8 @@
 /* lanes_problem.c - the matrices of the experiment, their product in double precision, and the comparison with it.
  *
- * Any thread; no locks. What always holds: the same device number gives the same matrices in every process of a run
- * and in every run; the bound is rigorous for any order of summation with or without fused multiply-add, so a result
- * above it is wrong.
+ * Threads: any. Locks: none.
+ * Always: the same device number gives the same matrices in every process of a run and in every run. The bound is
+ * rigorous for any order of summation, with or without fused multiply-add. So a result above it is wrong.
  */
 #include "bench/lanes_parts.h"
 

@@ -1,12 +1,14 @@
 /* lanes_rows.c - the rows of the experiment, and one segment of one row.
  *
- * A segment: the result matrices are poisoned; the submitting threads are made, warm up and wait at a gate, with the
- * disturber if the row has one; the gate gives all of them one time to begin and one to end; afterwards every result
- * is checked.
- * Threads: lanes_segment_run on the conductor's thread; the submitting threads and the disturber live for one segment,
- * so that nothing that belongs to a thread is carried over. Locks: the gate's, around its own fields. What always
- * holds: a segment that succeeded has computed, on each of its devices, the right product at least once after the
- * poison.
+ * A segment, in this order:
+ *   - The result matrices are poisoned.
+ *   - The submitting threads are made, warm up and wait at a gate, with the disturber if the row has one.
+ *   - The gate gives all of them one time to begin and one to end.
+ *   - Every result is checked.
+ *
+ * Threads: lanes_segment_run on the conductor's thread. The submitting threads and the disturber live for one segment,
+ * so that nothing that belongs to a thread is carried over. Locks: the gate's, around its own fields.
+ * Always: a segment that succeeded has computed the right product on each of its devices, at least once after the poison.
  */
 #include "bench/lanes_parts.h"
 
@@ -91,7 +93,7 @@ typedef struct job {
     pthread_t thread;
 } job;
 
-/* Says that this thread is prepared, and waits for the others. False: do not run. */
+/* Counts this thread as prepared, and waits for the others. False: do not run. */
 static bool gate_pass(gate *g, lanes_when *when)
 {
     pthread_mutex_lock(&g->lock);

@@ -2,8 +2,9 @@
  * Heddle in turns.
  *
  * Threads: the conductor's, and a worker process for the driver's side where this process makes no driver calls. Locks:
- * none. What always holds: both sides launch the same kernel with the same grid, as often, from one thread; in the flow nothing is waited for until the end, so a full queue of either side
- * throttles its caller.
+ * none.
+ * Always: both sides launch the same kernel with the same grid, as often, from one thread. In the flow nothing is waited
+ * for until the end, so a full queue of either side throttles its caller.
  */
 #include "bench/lanes_parts.h"
 

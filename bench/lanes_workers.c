@@ -2,11 +2,12 @@
  * disturbs them.
  *
  * A worker is this program again (posix_spawn of /proc/self/exe, never fork alone). It inherits two descriptors: a
- * socket, over which commands come and answers go, and a memory file with the run's facts and a slot per worker for
- * what it measured. Between commands it sleeps in read(). It ends when the socket closes, and at the latest with its
- * parent.
- * Threads: the parent's side runs on the conductor's thread, a worker has one thread of its own. Locks: none; a slot
- * belongs to its worker from the command to the answer, and to the parent otherwise; `stop` is atomic.
+ * socket and a memory file. Over the socket come commands and go answers. The file has the run's facts, and a slot per
+ * worker for what it measured. Between commands the worker sleeps in read(). It ends when the socket closes, and at the
+ * latest with its parent.
+ *
+ * Threads: the parent's side runs on the conductor's thread; a worker has one thread of its own. Locks: none.
+ * Always: a slot belongs to its worker from the command to the answer, and to the parent otherwise. `stop` is atomic.
  */
 #include "bench/lanes_parts.h"
 
@@ -66,7 +67,7 @@ typedef struct command {
 } command;
 
 typedef struct answer {
-    uint32_t ok; /* else the slot's error says why */
+    uint32_t ok; /* else the slot's error has the reason */
 } answer;
 
 /* ------------------------------------------------------------------------------------------ the parent's side -- */

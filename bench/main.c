@@ -83,7 +83,7 @@ static const benchmark benchmarks[] = {
                    "  --quick        2 rounds, fewer cases, less time for each\n",
         .notes = "HEDDLE_DRIVER, HEDDLE_PLACEMENT, HEDDLE_DEVICES and HEDDLE_MEMORY_LIMIT are heeded. Host devices get "
                  "16 GiB\n"
-                 "of memory each where HEDDLE_HOST_MEMORY does not say how much.\n",
+                 "of memory each unless HEDDLE_HOST_MEMORY is set.\n",
     },
     {
         .name = "copy",
@@ -142,7 +142,7 @@ static const benchmark benchmarks[] = {
         .name = "submit",
         .command = "bench submit",
         .summary =
-            "what a submit costs, from one to sixteen threads, and whom it holds up, beside the driver's own calls",
+            "what a submit costs, from one to sixteen threads, and what it holds up, beside the driver's own calls",
         .run = submit_run,
         .takes = TAKES_PARTS,
         .rounds_most = SUBMIT_ROUNDS_MAX,
@@ -171,7 +171,7 @@ static int print_help(void)
     for (int i = 0; i < BENCHMARKS; i++) {
         printf("  %-6s  %s\n", benchmarks[i].name, benchmarks[i].summary);
     }
-    printf("\n`heddle bench lanes --help` and the like say more.\n");
+    printf("\n`heddle bench lanes --help` and the like have more.\n");
     return cli_finish("bench", CLI_OK);
 }
 
@@ -359,7 +359,7 @@ static int run(const benchmark *b, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is a failure to write it, which is said */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow so large is a failed write, which is reported */
     const char *what = argc > 1 ? argv[1] : "";
     if (argc > 2 && strcmp(what, "lanes") == 0 && strcmp(argv[2], LANES_WORKER) == 0) {
         return lanes_worker(argc - 3, argv + 3); /* the benchmark starts its worker processes so */

@@ -1,7 +1,8 @@
 /* start.c - `heddle bench start`: has every way to begin sampled in a process of its own, in turns, and reports.
  *
- * The conductor's thread; no locks. What always holds: while a sample is taken no runtime is open here, so a driver is started anew each time;
- * a sample that takes too long is ended.
+ * Threads: the conductor's. Locks: none.
+ * Always: while a sample is taken no runtime is open here, so a driver is started anew each time. A sample that takes
+ * too long is ended.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* start_parts.h - what the files behind `heddle bench start` share.
  *
- *   start.c          the conductor: has samples taken, in turns, and reports
- *   start_sample.c   one sample, in a process of its own: a driver is started once in a process
+ *    start.c          the conductor: has samples taken, in turns, and reports
+ *    start_sample.c   one sample, in a process of its own: a driver is started once in a process
  *
- * Threads: each has one. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: each file has one. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  */
 #ifndef BENCH_START_PARTS_H
 #define BENCH_START_PARTS_H
@@ -39,7 +39,7 @@ typedef enum start_figure {
 /* What a sample writes to its output, as it is. A figure that it does not have is not a number. */
 typedef struct start_result {
     double ns[START_FIGURES];
-    bool ok; /* else the error says why */
+    bool ok; /* else the error has the reason */
     char error[PLAIN_ERROR];
 } start_result;
 

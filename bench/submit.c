@@ -1,8 +1,9 @@
-/* submit.c - `heddle bench submit`: what it costs to submit, from how many threads, and who is held up by it; plain driver calls from as many
- * threads beside it.
+/* submit.c - `heddle bench submit`: what it costs to submit, from how many threads, and which threads it holds up. Plain driver calls from as
+ * many threads run beside it.
  *
- * The conductor's thread; the threads of a sample have ended when the next one begins. No locks. What always holds: every row is measured once on each
- * side in every round, the driver first in even rounds; every launch is counted by a kernel, and the counts are compared.
+ * Threads: the conductor's; the threads of a sample have ended when the next one begins. Locks: none.
+ * Always: every row is measured once on each side in every round, the driver first in even rounds. A kernel counts every launch, and the
+ * counts are compared.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,9 +17,8 @@ static const uint64_t sample_gpu_ns = 60000000, sample_host_ns = 100000000, samp
 const char submit_parts[] = "one,all,ways,beside";
 
 const char submit_help[] =
-    "Launches of one block that adds one to a count: as small as work can be, so that what is left is the way to the\n"
-    "device. A thread has a lane, or a stream of the driver, of its own; it launches 256 times, waits, and begins\n"
-    "again.\n"
+    "Launches of one block that adds one to a count. No work is smaller, so what is left is the way to the device.\n"
+    "A thread has a lane, or a stream of the driver, of its own. It launches 256 times, waits, and begins again.\n"
     "\n"
     "  one      1, 4, 8 and 16 threads on one device\n"
     "  all      as many threads on all devices; one thread drives all of them (more than one device)\n"
@@ -28,9 +28,9 @@ const char submit_help[] =
     "           launch, after 32 MiB of other memory went through the caches\n"
     "  beside   0, 1, 4 and 8 threads do so on one device, and one thread more launches and waits there\n"
     "\n"
-    "Columns: launches a second of all threads together, on both sides; their ratio; what a call costs the thread "
-    "that\n"
-    "makes it, median and 99th percentile (of the round trip in the part `beside`). Ratios are medians of the rounds.\n"
+    "Columns: launches a second of all threads together, on both sides, and their ratio. Then what a call costs the\n"
+    "thread that makes it, median and 99th percentile (of the round trip in the part `beside`).\n"
+    "Ratios are medians of the rounds.\n"
     "Beside it stands what a cache line needs from one processor to another, since a command has to cross.\n";
 
 const submit_row submit_rows[SUBMIT_ROWS] = {

@@ -1,8 +1,8 @@
-/* submit_cores.c - what a cache line needs from one processor to another: a submit is counted in it, since a command has to cross to the
+/* submit_cores.c - what a cache line needs from one processor to another. A submit is counted in it, since a command has to cross to the
  * engine.
  *
- * Threads: the conductor's and one more, each on a processor of its own while they measure. Locks: none. What always holds: the conductor's
- * thread may run afterwards where it could before.
+ * Threads: the conductor's and one more, each on a processor of its own while they measure. Locks: none.
+ * Always: the conductor's thread may run afterwards where it could before.
  */
 #include <math.h>
 #include <pthread.h>

@@ -1,9 +1,9 @@
 /* submit_parts.h - what the files behind `heddle bench submit` share.
  *
- *   submit.c         the conductor: rows in rounds, both sides in turns; the table, the goals, JSON
- *   submit_rows.c    one sample: threads that submit, and one beside them that launches and waits
- *   submit_ways.c    a thread's way to a device: a few lanes of Heddle, or streams of the driver, and a count in each
- *   submit_cores.c   what a cache line needs from one processor to another
+ *    submit.c         the conductor: rows in rounds, both sides in turns; the table, the goals, JSON
+ *    submit_rows.c    one sample: threads that submit, and one beside them that launches and waits
+ *    submit_ways.c    a thread's way to a device: a few lanes of Heddle, or streams of the driver, and a count in each
+ *    submit_cores.c   what a cache line needs from one processor to another
  *
  * Threads: the conductor owns a submit_experiment; the threads of a sample read it, and each writes what is its own.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
@@ -115,7 +115,7 @@ typedef struct submit_way {
 bool submit_way_open(submit_way *w, char *error);
 void submit_way_close(submit_way *w);
 
-/* One launch, which counts one; to the end of all launches of a lane; and the counts compared with the launches. */
+/* _launch: one launch, which counts one. _wait: to the end of all launches of a lane. Then the counts are compared with the launches. */
 bool submit_way_launch(submit_way *w, int lane, char *error);
 bool submit_way_wait(submit_way *w, int lane, char *error);
 bool submit_way_check(submit_way *w, char *error);

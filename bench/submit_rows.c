@@ -109,7 +109,7 @@ static bool warm_up(worker *w)
     return ok;
 }
 
-/* Until all are there. False: nobody is to begin. */
+/* Waits until all threads are there. False: no thread is to begin. */
 static bool pass_gate(sample *s, bool ready)
 {
     pthread_mutex_lock(&s->lock);
@@ -145,7 +145,7 @@ static void *work(void *argument)
     if (pass_gate(s, ok)) {
         ok = run(w);
         if (w->trips) {
-            /* not behind the check: beside those who still submit a copy takes the driver seconds */
+            /* not behind the check: beside threads that still submit, a copy takes the driver seconds */
             atomic_store(&s->stop, true);
         }
         ok = ok && submit_way_check(&w->way, w->error);

@@ -1,7 +1,8 @@
 /* submit_ways.c - a thread's way to a device: a few lanes of Heddle, or streams of the driver, with a count in the memory of each.
  *
- * Threads: a way belongs to one. Locks: none. What always holds: both sides launch the same kernel with the same grid and arguments; it
- * adds one to a count, so that a launch that was lost or came twice shows.
+ * Threads: a way belongs to one. Locks: none.
+ * Always: both sides launch the same kernel with the same grid and arguments. It adds one to a count, so that a launch that was lost
+ * or came twice shows.
  */
 #include <string.h>
 #include "bench/submit_parts.h"

@@ -1,7 +1,8 @@
 /* tensor.c - the conductor of `heddle bench tensor`: opens the device, goes through the rows, one after the other.
  *
- * Threads: all of it on the calling thread. Locks: none. What always holds: every side of a row is checked before it is measured, and Heddle's
- * again afterwards; the sides of a row take turns in rounds, in an order that moves on; a row's memory is given back before the next one.
+ * Threads: all of it on the calling thread. Locks: none.
+ * Always: every side of a row is checked before it is measured, and Heddle's again afterwards. The sides of a row take turns in rounds,
+ * in an order that moves on. A row's memory is given back before the next one.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ const char tensor_help[] =
     "more in the caches than the others. Every element of every side is compared.\n"
     "\n"
     "Parts (--only):\n"
-    "  transpose  matrices of f32, f16, f64, u8 and c128; sizes that no tile divides; starts that are not aligned\n"
+    "  transpose  matrices of f32, f16, f64, u8 and c128; sizes that no tile divides, starts that are not aligned\n"
     "  permute    tensors of 3 to 5 dimensions\n"
     "  slice      every other column or row, a box, columns backwards\n"
     "  broadcast  a row, a column\n"

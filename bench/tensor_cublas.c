@@ -1,8 +1,8 @@
-/* tensor_cublas.c - cuBLAS for `heddle bench tensor`: opened at run time and called directly, as its manual says.
+/* tensor_cublas.c - cuBLAS for `heddle bench tensor`: opened at run time and called directly, as in its manual.
  *
- * The conductor's thread; no locks. Nothing here goes through Heddle. What always holds: products run in the plain side's stream; f32 is made
- * in f32 (no TF32) and products of f16 in f32, as cuBLAS does by default, which leaves it the choice to round parts of a sum to f16 (Heddle's
- * does not).
+ * Threads: the conductor's. Locks: none. Nothing here goes through Heddle.
+ * Always: products run in the plain side's stream. As cuBLAS does by default, f32 is made in f32 (no TF32), and products of f16 in f32.
+ * That leaves it the choice to round parts of a sum to f16 (Heddle's does not).
  * Names and numbers are those of cublas_api.h and library_types.h.
  */
 #include <dlfcn.h>

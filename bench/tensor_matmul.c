@@ -1,8 +1,9 @@
 /* tensor_matmul.c - the products of `heddle bench tensor`: hd_tensor_matmul, cuBLAS called directly, and the built-in kernel, in turns.
  *
- * The conductor's thread; no locks. What always holds: each side multiplies the same numbers; each is checked with whole numbers, for which
- * every element is exact in every order of summation, and is measured with numbers that fill their mantissas, since hardware is faster on
- * others; the runtime of the built-in kernel (blas=builtin) is open only here.
+ * Threads: the conductor's. Locks: none.
+ * Always: each side multiplies the same numbers. Each is checked with whole numbers, for which every element is exact in every order of
+ * summation. Each is measured with numbers that fill their mantissas, since hardware is faster on others. The runtime of the built-in
+ * kernel (blas=builtin) is open only here.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,17 +1,17 @@
 /* tensor_parts.h - what the files behind `heddle bench tensor` share.
  *
- *   tensor.c           the conductor: opens the device, goes through the rows
- *   tensor_rows.c      which layouts are moved, and their sizes on this device
- *   tensor_sides.c     the sides of a row: hd_tensor_copy, the driver's copy, the plain kernel; memory, checking, samples
- *   tensor_matmul.c    products: hd_tensor_matmul, cuBLAS called directly, the built-in kernel
- *   tensor_cublas.c    cuBLAS, opened here and called directly
- *   tensor_submit.c    what calls cost the thread that makes them
- *   tensor_peers.c     PyTorch and CuPy, by the scripts in bench/peers
- *   tensor_variants.c  --variants
- *   tensor_report.c    the table, the goals, JSON
- *   kernels/layouts.c  the plain kernels, and those that fill and check
+ *    tensor.c           the conductor: opens the device, goes through the rows
+ *    tensor_rows.c      which layouts are moved, and their sizes on this device
+ *    tensor_sides.c     the sides of a row: hd_tensor_copy, the driver's copy, the plain kernel; memory, checking, samples
+ *    tensor_matmul.c    products: hd_tensor_matmul, cuBLAS called directly, the built-in kernel
+ *    tensor_cublas.c    cuBLAS, opened here and called directly
+ *    tensor_submit.c    what calls cost the thread that makes them
+ *    tensor_peers.c     PyTorch and CuPy, by the scripts in bench/peers
+ *    tensor_variants.c  --variants
+ *    tensor_report.c    the table, the goals, JSON
+ *    kernels/layouts.c  the plain kernels, and those that fill and check
  *
- * Threads: all on the conductor's thread. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: the conductor's. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  */
 #ifndef BENCH_TENSOR_PARTS_H
 #define BENCH_TENSOR_PARTS_H
@@ -80,7 +80,7 @@ typedef struct tensor_row {
     const tensor_spec *spec;
     uint64_t shape[TENSOR_SPEC_DIMS]; /* of the source on this device */
     uint64_t view[TENSOR_SPEC_DIMS];  /* of the destination */
-    bool cut;                         /* smaller than the spec says, for want of memory */
+    bool cut;                         /* smaller than in the spec, for want of memory */
     uint64_t elements;
     size_t payload;              /* bytes of the destination's elements: what the device copy copies */
     size_t moved;                /* bytes read, each once, and written */
@@ -222,7 +222,7 @@ void tensor_run_peers(tensor_experiment *x); /* what does not work is noted */
 bool tensor_run_variants(tensor_experiment *x, char *error);
 void tensor_variants_release(tensor_experiment *x);
 
-/* cuBLAS, called as its manual says. */
+/* cuBLAS, called as in its manual. */
 typedef struct tensor_cublas tensor_cublas;
 /* NULL with why in `why`: it cannot be opened or does not work here. */
 tensor_cublas *tensor_cublas_open(tensor_experiment *x, char name[64], char *why, size_t why_bytes);

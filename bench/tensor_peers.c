@@ -1,7 +1,8 @@
 /* tensor_peers.c - the same rows by PyTorch and CuPy: runs the scripts in bench/peers and takes their figures.
  *
- * The conductor's thread; no locks. What always holds: a script runs by itself, in a process of its own that is ended when it takes too long; what
- * is missing or fails here costs those figures and nothing else; the scripts see no other GPU than ours.
+ * Threads: the conductor's. Locks: none.
+ * Always: a script runs by itself, in a process of its own that is ended when it takes too long. What is missing or fails here costs those
+ * figures and nothing else. The scripts see no other GPU than ours.
  */
 #include <errno.h>
 #include <fcntl.h>

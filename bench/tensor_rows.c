@@ -1,7 +1,7 @@
-/* tensor_rows.c - which layouts `heddle bench tensor` moves, how large they are on this device, and the tensors that say so.
+/* tensor_rows.c - which layouts `heddle bench tensor` moves, how large they are on this device, and the tensors for them.
  *
- * The conductor's thread; no locks. What always holds: a row's name stays the same where its sizes are cut; sizes that have no common
- * divisor with a tile stay odd.
+ * Threads: the conductor's. Locks: none.
+ * Always: a row's name stays the same where its sizes are cut. Sizes that have no common divisor with a tile stay odd.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ enum {
     TAIL = 64         /* bytes behind the last element, which must stay as they are */
 };
 
-/* Samples take turns with so many bytes at least, so that a copy finds as little of its own in a cache as the one before it. */
+/* Samples take turns with so many bytes at least. So each copy finds as little of its own in a cache as the one before it. */
 static const uint64_t rotation_bytes = (uint64_t)1 << 30;
 
 #define SQUARE(n) .dims = 2, .shape = {n, n}, .order = {1, 0}

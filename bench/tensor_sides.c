@@ -1,9 +1,9 @@
-/* tensor_sides.c - the three sides of a row: hd_tensor_copy, the driver's device copy, and a plain kernel; their memory, what is checked, and
+/* tensor_sides.c - the three sides of a row: hd_tensor_copy, the driver's device copy, and a plain kernel. Their memory, what is checked, and
  * the samples.
  *
- * The conductor's thread; no locks. What always holds: Heddle's side is filled and checked by Heddle's own launches, so that it works where the
- * engines are in processes of their own; both sides take turns with equally many pairs of buffers of the same sizes; a destination is
- * overwritten before a copy that is checked.
+ * Threads: the conductor's. Locks: none.
+ * Always: Heddle's own launches fill and check Heddle's side, so it works where the engines are in processes of their own. Both sides take
+ * turns with equally many pairs of buffers of the same sizes. A destination is overwritten before a copy that is checked.
  */
 #include <string.h>
 #include "bench/tensor_parts.h"

@@ -1,8 +1,8 @@
 /* tensor_variants.c - `heddle bench tensor --variants`: every kernel that can move a layout, in several orders of tiles, beside the device copy.
  *
- * The conductor's thread; no locks. This is how the planner's choices (src/tensor/plan.h) are made: one short run on a device, with little time
- * for each cell and all cells of a layout in the same buffers. What always holds: a cell's copy is checked before it is timed; one that is wrong
- * is shown as such and makes the run fail at its end.
+ * Threads: the conductor's. Locks: none. The planner's choices (src/tensor/plan.h) are made with this: one short run on a device. Each cell
+ * gets little time, and all cells of a layout use the same buffers.
+ * Always: a cell's copy is checked before it is timed. One that is wrong is shown as such and makes the run fail at its end.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -156,7 +156,7 @@ bool tensor_run_variants(tensor_experiment *x, char *error)
     for (int i = 0; i < x->n_rows && ok; i++) {
         ok = run_row(x, i, error);
     }
-    if (ok && x->variants->wrong) { /* all is printed first: which ones is what one wants to know */
+    if (ok && x->variants->wrong) { /* all is printed first, since it shows which ones */
         tensor_print_variants(x, x->options->run.output);
         snprintf(error, PLAIN_ERROR, "%llu cells have elements that are not right",
                  (unsigned long long)x->variants->wrong);

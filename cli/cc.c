@@ -1,8 +1,9 @@
 /* cc.c - `heddle cc`: compiles C kernel source for GPU and CPU and packs both into a kernel file.
  *
- * The GPU's part is made by clang (PTX, no CUDA toolkit), the CPU's part by the C compiler; the descriptions of the
- * kernels come from the compiled CPU code. Everything passes through a temporary directory that is removed at the end,
- * also after INT, TERM and HUP. The program's first thread; no locks.
+ * clang makes the GPU's part (PTX, no CUDA toolkit), and the C compiler the CPU's part. The descriptions of the
+ * kernels come from the compiled CPU code.
+ * Threads: the program's first. Locks: none.
+ * Always: everything passes through a temporary directory. It is removed at the end, also after INT, TERM and HUP.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -203,7 +204,7 @@ static bool has_header(const char *directory)
     return found;
 }
 
-/* Sets s->include: what the environment says; else where this tool has its headers. */
+/* Sets s->include: as in the environment, else where this tool has its headers. */
 static int find_include(settings *s)
 {
     const char *given = secure_getenv("HEDDLE_INCLUDE_DIR");
@@ -218,7 +219,7 @@ static int find_include(settings *s)
     }
     return s->include != NULL && has_header(s->include)
                ? CLI_OK
-               : failed("found no heddle/kernel.h; say where it is with HEDDLE_INCLUDE_DIR");
+               : failed("found no heddle/kernel.h; set HEDDLE_INCLUDE_DIR to its directory");
 }
 
 /* Adds the C compiler to the command. */
@@ -333,7 +334,7 @@ static int make_ptx(settings *s, void **ptx, size_t *bytes)
                                                     "--cuda-path=/nonexistent", "-ffreestanding", "-S", arch,
                                                     "-fno-crash-diagnostics", "-fmacro-backtrace-limit=1", NULL});
         if (atoi(s->gpu_arch + 3) <= 75) {
-            /* PTX that drivers from 2018 on take; newer GPUs need newer PTX, and clang knows which */
+            /* PTX that drivers from 2018 on take; for newer GPUs clang chooses the newer PTX that they need */
             add_strings(&command, (const char *const[]){"-Xclang", "-target-feature", "-Xclang", "+ptx63", NULL});
         }
         status = compile(s, &command, (const char *const[]){NULL}, "GPU", result, ptx, bytes);

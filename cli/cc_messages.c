@@ -155,7 +155,7 @@ static void each_line(const char *text, bool (*visit)(void *context, const char 
     }
 }
 
-/* How heddle/kernel.h says that a parameter is written as in C. The kernel's name stands before it. */
+/* The text of heddle/kernel.h for a parameter that is written as in C. The kernel's name stands before it. */
 static const char parameter_is[] = ": a parameter is HD_IN,";
 
 typedef struct printing {
@@ -176,7 +176,7 @@ static bool print_line(void *context, const char *raw, const char *plain)
     return true;
 }
 
-/* "FILE:LINE:COLUMN: error: ... "kernel NAME: a parameter is ..."", once where a compiler says it twice. */
+/* "FILE:LINE:COLUMN: error: ... "kernel NAME: a parameter is ..."", once where a compiler prints it twice. */
 static bool print_parameter(void *context, const char *raw, const char *plain)
 {
     printing *p = context;
@@ -209,7 +209,7 @@ bool cc_messages_print(const char *messages, const char *source)
     printing p = {.source = source};
     each_line(messages, look_for_error, &p);
     find_names(&cpu, plain, "undefined reference to `");
-    find_names(&cpu, plain, "undefined symbol: "); /* as lld and mold say it */
+    find_names(&cpu, plain, "undefined symbol: "); /* the text of lld and mold */
     find_names(&gpu, plain, "error in backend: Undefined external symbol \"");
     bool all = !p.errors && cpu.n + gpu.n > 0;
     each_line(messages, print_parameter, &p);

@@ -1,7 +1,8 @@
-/* cc_messages.h - what `heddle cc` says of what compilers and linkers say.
+/* cc_messages.h - what `heddle cc` prints for the output of compilers and linkers.
  *
- * The program's first thread; no locks. Always: a cause that is known is one line with file and line; nothing else that is about the program's own
- * files is left out.
+ * Threads: the program's first. Locks: none.
+ * Always: an error with a known cause becomes one line with file and line. Other messages about the program's own files are
+ * printed, too.
  */
 #ifndef CLI_CC_MESSAGES_H
 #define CLI_CC_MESSAGES_H
@@ -13,7 +14,7 @@
  * is all of it, and what the compiler wrote beside it was left out. */
 bool cc_messages_print(const char *messages, const char *source);
 
-/* Whether PTX calls a function that no GPU has; says which, and where the source calls it. */
+/* Whether PTX calls a function that no GPU has; prints which, and where the source calls it. */
 bool cc_messages_ptx(const char *ptx, size_t bytes, const char *source);
 
 #endif

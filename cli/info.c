@@ -1,7 +1,8 @@
 /* info.c - `heddle info`: devices, driver, memory, NUMA, links and options in force, for people or as JSON.
  *
- * The program's first thread; no locks. What always holds: what cannot be found out is said in its place; when no
- * device can be opened the rest is printed all the same, and the status is CLI_FAILED.
+ * Threads: the program's first. Locks: none.
+ * Always: where a fact cannot be found out, its place has the reason. When no device can be opened, the rest is printed
+ * all the same, and the status is CLI_FAILED.
  */
 #include <heddle.h>
 #include <stdlib.h>
@@ -107,7 +108,7 @@ static const char *option_value(const hd_runtime *runtime, const char *name)
     return "";
 }
 
-/* Nobody sees from the results that copies go another way; where nothing can be tested, this says so. */
+/* Results do not show that copies take another route. So this prints it where nothing can be tested. */
 static void print_untested(hd_runtime *runtime, int count)
 {
     bool tests = strcmp(option_value(runtime, "peers"), "verify") == 0 && option_value(runtime, "probe")[0] == 0;
@@ -150,7 +151,7 @@ static int wider(int width, const char *text)
 
 static void print_options(const hd_runtime *runtime)
 {
-    enum { VALUE_WIDTH = 24 }; /* a longer one, a path say, shifts its own line only */
+    enum { VALUE_WIDTH = 24 }; /* a longer one, such as a path, shifts its own line only */
     hd_option_info o = {.size = sizeof(o)};
     int name = 0, value = 0, environment = 0;
     for (int i = 0; hd_option_get_info(runtime, i, &o) == HD_OK; i++) {

@@ -53,8 +53,11 @@ static int print_help(void)
            "  --version, -V  the version\n"
            "\n"
            "The environment variables HEDDLE_* set the library's options; `heddle info` lists them.\n"
-           "Exit status: 0 it worked; 1 it did not, or a check found an error; 2 the command line is wrong;\n"
-           "3 devices lose bytes (`heddle p2p`).\n");
+           "Exit status:\n"
+           "  0  it worked\n"
+           "  1  it did not, or a check found an error\n"
+           "  2  the command line is wrong\n"
+           "  3  devices lose bytes (`heddle p2p`)\n");
     return cli_finish("", CLI_OK);
 }
 
@@ -88,7 +91,7 @@ static int run_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not become so large is a failure to write it, which is said */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow so large is a failed write, which is reported */
     static const struct option options[] = {CLI_HELP, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
     cli_words words = {.command = "", .argc = argc, .argv = argv, .options = options, .letters = CLI_HELP_LETTER "V"};
     switch (cli_next(&words)) {

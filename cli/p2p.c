@@ -15,8 +15,8 @@ static int print_help(void)
         "%s"
         "\n"
         "options:\n"
-        "  --devices LIST        only these devices, such as 0,2,3 (default: as HEDDLE_DEVICES says)\n"
-        "  --verdicts            only the verdicts, and what the system says; nothing is measured\n"
+        "  --devices LIST        only these devices, such as 0,2,3 (default: those of HEDDLE_DEVICES)\n"
+        "  --verdicts            only the verdicts, and what the system reports; nothing is measured\n"
         "  --again               test all pairs, also those that an earlier program has tested\n"
         "  --size MIB            buffers of so many MiB (default: 512 with GPUs, 4 with host devices)\n"
         "  --samples N           samples of which the median counts (default: 3)\n"
@@ -29,9 +29,11 @@ static int print_help(void)
         "\n"
         "FILE may be -, for the output. With the usual sizes the shared cases are measured by the definitions of\n"
         "nvbandwidth v0.8, so that results can be laid side by side.\n"
-        "Exit status: 0 done, whatever is usable or refused; 3 bytes of a pair do not arrive as they were sent (a pair "
-        "is\n"
-        "corrupt); 1 something failed; 2 the command line is wrong.\n",
+        "Exit status:\n"
+        "  0  done, whatever is usable or refused\n"
+        "  1  something failed\n"
+        "  2  the command line is wrong\n"
+        "  3  bytes of a pair do not arrive as they were sent (a pair is corrupt)\n",
         p2p_help);
     return cli_finish("p2p", CLI_OK);
 }

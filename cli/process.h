@@ -1,7 +1,8 @@
 /* process.h - running other programs, and writing files whole or not at all, for commands that compile.
  *
- * Threads: the program's first. Locks: none. The signals INT, TERM and HUP, once cli_process_begin was called, end the
- * program that is running, and make cli_process_run fail; cli_process_end then ends this program by the same signal.
+ * Threads: the program's first. Locks: none.
+ * Always: once cli_process_begin was called, the signals INT, TERM and HUP end the program that is running. They also make
+ * cli_process_run fail. cli_process_end then ends this program by the same signal.
  */
 #ifndef CLI_PROCESS_H
 #define CLI_PROCESS_H
@@ -19,9 +20,10 @@ void cli_command_add(cli_command *command, const char *argument);
 void cli_command_add_words(cli_command *command, const char *text); /* split at blanks */
 void cli_command_release(cli_command *command);
 
-/* Runs it and waits. Its output goes where ours goes. When `output` is not NULL, stdout goes into *output (malloc'd, with a zero behind it)
- * and stderr nowhere; when `messages` is not NULL, stderr goes into *messages. At most one of the two. Returns the exit status, 128 + N for
- * signal N, 127 when it could not be started. */
+/* Runs it and waits. Its output goes where ours goes, with two exceptions, of which at most one is for a call:
+ *   - `output` is not NULL: stdout goes into *output (malloc'd, with a zero behind it), stderr nowhere
+ *   - `messages` is not NULL: stderr goes into *messages
+ * Returns the exit status, 128 + N for signal N, 127 when it could not be started. */
 int cli_process_run(const cli_command *command, bool verbose, char **output, char **messages);
 
 void cli_process_begin(void);

@@ -1,7 +1,9 @@
 /* layouts.c - the plain kernels that `heddle bench tensor` compares with, and those that fill and check, for GPU and CPU.
  *
- * One thread for each element and nothing else: that is what one writes first. layouts.ptx beside this file is made from it by
- * tools/make-builtin-ptx and committed; run that after every change here. The tool alone has these kernels, the library does not.
+ * They have one thread for each element and nothing else: the first version that one would write.
+ *
+ * tools/make-builtin-ptx makes layouts.ptx beside this file, which is committed. Run that after every change here. The tool
+ * alone has these kernels, the library does not.
  */
 #include "layouts.h"
 #include <heddle/kernel.h>

@@ -36,7 +36,7 @@ void machine_runtime_json(hdi_json *j, hd_runtime *runtime);
 /* An array with all options: in force in the runtime, or the defaults for NULL. */
 void machine_options_json(hdi_json *j, const hd_runtime *runtime);
 
-/* The whole of `heddle info --json`. `runtime` NULL: it could not be opened, and `failure` says why. */
+/* The whole of `heddle info --json`. `runtime` NULL: it could not be opened, and `failure` has the reason. */
 void machine_info_json(FILE *out, hd_runtime *runtime, const char *failure);
 
 #endif

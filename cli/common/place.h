@@ -1,7 +1,8 @@
 /* place.h - where the tool's own files are: in the source tree, when it runs where it was built, or in an installation.
  *
- * Any thread; no locks. What always holds: an installed tool never looks into the tree that it was built from, which may be somebody
- * else's by now, and neither does what it was called, nor the current folder, decide anything.
+ * Threads: any. Locks: none.
+ * Always: an installed tool never looks into the tree that it was built from, which may have another owner by now.
+ * Neither the name that it was called by nor the current folder decides anything.
  */
 #ifndef CLI_COMMON_PLACE_H
 #define CLI_COMMON_PLACE_H

@@ -1,9 +1,15 @@
 /* plain.h - the plain driver calls that benchmarks compare Heddle with, done as well as one can do them.
  *
- * Best practice is: the context made current once per thread, a non-blocking stream of one's own, modules loaded up
- * front, events without timing, argument arrays made once outside the loop. Nothing here goes through a Heddle
- * runtime; the entry points come from hd_driver_entry, or from the provider's table (hdi_driver) where a benchmark
- * needs more of them, so they are exactly the ones that Heddle's engines call.
+ * That is:
+ *   - the context is made current once per thread
+ *   - a non-blocking stream of one's own
+ *   - modules are loaded up front
+ *   - events without timing
+ *   - argument arrays are made once, outside the loop
+ *
+ * Nothing here goes through a Heddle runtime. The entry points come from hd_driver_entry. Where a benchmark needs more
+ * of them, they come from the provider's table (hdi_driver). So they are exactly the ones that Heddle's engines call.
+ *
  * Threads: a plain_driver is read-only once opened; a plain_device belongs to one thread at a time. Locks: none.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  */
@@ -55,7 +61,8 @@ typedef struct plain_driver {
 #undef PLAIN_MEMBER
 } plain_driver;
 
-/* For the beginning of a benchmark, before the driver is started: as many hardware queues as the driver has, for the plain side and Heddle alike (driver/driver.h). */
+/* For the beginning of a benchmark, before the driver is started. The plain side and Heddle alike get as many hardware
+ * queues as the driver has (driver/driver.h). */
 void plain_begin(void);
 
 /* Finds the entry points of a provider and calls cuInit. */

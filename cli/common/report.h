@@ -36,13 +36,13 @@ void report_progress(const report_run *run, const char *stage, const char *item,
 /* True for HD_OK. Else false, with hd_message in `error`, behind "WHAT: " where it does not begin with that itself. */
 bool report_check(hd_status status, const char *what, char *error);
 
-/* Says before the run whether the file for JSON can be written; leaves its content alone. */
+/* Whether the file for JSON can be written, for use before the run. Leaves the file's content alone. */
 bool report_try_json(const report_run *run, char *error);
 
 typedef void (*report_printer)(const void *results, FILE *out);
 /* All of the results into a file; false where not all of them are there. */
 bool report_write_file(const char *path, report_printer printer, const void *results, char *error);
-/* Writes the results, as the options say, with the benchmark's own printers. */
+/* Writes the results, as the options select, with the benchmark's own printers. */
 bool report_write(const report_run *run, report_printer table, report_printer json, const void *results, char *error);
 
 /* What a benchmark does with its experiment, a zeroed structure that begins with a report_record. */
@@ -78,8 +78,8 @@ typedef struct report_goal {
     const char *unit;    /* "ns", or "" for a share or a number */
 } report_goal;
 
-/* "goals" with what they are about (`of`: "" or ", placement thread", say), a line each; where they do not apply, on host devices, the values
- * alone. */
+/* "goals" with their subject (`of`: "", or for example ", placement thread"), a line each. Where they do not apply, on
+ * host devices, the values alone. */
 void report_print_goals(const report_goal *goals, int count, const char *of, bool apply, FILE *out);
 
 /* The key "goals" with an array of all, and whether they are meant for this machine. */

@@ -1,7 +1,8 @@
 /* stats.c - the tick counter's calibration, and sums over histograms and rounds.
  *
- * Threads and locks: see stats.h. What always holds: the buckets of a histogram add up to its count, and a reported
- * duration is never negative, also when the empty pair costs more than what was measured.
+ * Threads, Locks: see stats.h.
+ * Always: the buckets of a histogram add up to its count. A reported duration is never negative, also when the empty
+ * pair costs more than what was measured.
  */
 #include "cli/common/stats.h"
 

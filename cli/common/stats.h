@@ -1,10 +1,12 @@
 /* stats.h - measuring and summing up: a tick counter for single calls, a histogram of fixed size, medians.
  *
  * Ticks are the processor's time-stamp counter where it is invariant (x86-64), else nanoseconds of CLOCK_MONOTONIC. A
- * pair of readings has a cost of its own; stats_clock_start measures it, and who reports a duration subtracts it.
+ * pair of readings has a cost of its own. stats_clock_start measures it, and the code that reports a duration
+ * subtracts it.
+ *
  * Threads: stats_clock_start once, before any other thread measures; afterwards everything is read-only. A histogram
- * belongs to one thread at a time and needs no initialisation but zeroes, so it may live in shared memory. Locks:
- * none.
+ * belongs to one thread at a time. It needs no initialisation but zeroes, so it may live in shared memory.
+ * Locks: none.
  */
 #ifndef CLI_COMMON_STATS_H
 #define CLI_COMMON_STATS_H

@@ -76,7 +76,7 @@ static bool read_line(const char *path, char *out, size_t bytes)
     return got;
 }
 
-/* The first line that has the text; false when none has, or the file cannot be read (*readable says which). */
+/* The first line that has the text; false when none has, or the file cannot be read (*readable is false). */
 static bool find_line(const char *path, const char *text, char *out, size_t bytes, bool *readable)
 {
     FILE *file = fopen(path, "re");
@@ -143,10 +143,10 @@ static void read_hypervisor(const char *root, p2p_facts *facts)
     if (!find_line(path, "flags", line, sizeof(line), &readable)) {
         say(f, P2P_UNKNOWN, "", "/proc/cpuinfo names no flags");
     } else if (strstr(line, " hypervisor")) {
-        say(f, P2P_UNKNOWN, "ask who runs the host: devices that are to be peers need to be passed through for it",
+        say(f, P2P_UNKNOWN, "ask the host's operator: devices that are to be peers need to be passed through for it",
             "this is one: the host's IOMMU and bridges cannot be seen from here");
     } else {
-        say(f, P2P_OK, "", "this is none, as the processor says");
+        say(f, P2P_OK, "", "this is none, as the processor reports");
     }
 }
 
@@ -192,7 +192,7 @@ static void read_versions(const char *root, p2p_facts *facts)
     int digits = (int)strspn(mine, "0123456789.");
     if (!loaded || !strchr(mine, '.')) {
         say(f, P2P_UNKNOWN, "", "%s",
-            loaded ? "the version of libcuda cannot be told" : "/proc/driver/nvidia/version cannot be read");
+            loaded ? "the version of libcuda cannot be read" : "/proc/driver/nvidia/version cannot be read");
         return;
     }
     const char *at = strstr(module, mine);
@@ -217,7 +217,7 @@ static void read_nodes(const char *root, const p2p_place *places, int n, p2p_fac
         long value = read_line(path, line, sizeof(line)) ? strtol(line, &end, 10) : -1;
         node[i] = end > line && value >= 0 && value < 4096 ? (int)value : -1;
         if (node[i] < 0) {
-            say(f, P2P_UNKNOWN, "", "the system does not tell device %d's", i);
+            say(f, P2P_UNKNOWN, "", "the system does not report device %d's", i);
             return;
         }
     }
@@ -285,7 +285,7 @@ static void read_link(const char *root, const p2p_place *place, int device, p2p_
         char *end = text[i];
         value[i] = read_line(path, text[i], sizeof(text[i])) ? strtod(text[i], &end) : 0;
         if (end == text[i] || value[i] <= 0 || (i >= 2 && value[i] >= 255)) {
-            say(f, P2P_UNKNOWN, "", "the system does not tell its speed and width");
+            say(f, P2P_UNKNOWN, "", "the system does not report its speed and width");
             return;
         }
     }
@@ -315,7 +315,7 @@ static void read_window(const char *root, const p2p_place *place, int device, p2
     }
     bytes = got && last > first ? last - first + 1 : 0;
     if (!bytes) {
-        say(f, P2P_UNKNOWN, "", "the system does not tell its size");
+        say(f, P2P_UNKNOWN, "", "the system does not report its size");
     } else if (bytes < place->memory_bytes) {
         say(f, P2P_PROBLEM, "turn on \"above 4G decoding\" and resizable BARs in the firmware",
             "%llu MiB for %llu MiB of memory: peers over PCIe do not reach all of it", bytes >> 20,
@@ -389,7 +389,7 @@ static void read_bridges(const char *root, const chain *c, int device, p2p_facts
     p2p_fact *f = add(facts, device, "acs", "bridges (ACS)");
     int unknown = 0;
     if (c->n < 0) {
-        say(f, P2P_UNKNOWN, "", "the system does not tell what is above the device");
+        say(f, P2P_UNKNOWN, "", "the system does not report what is above the device");
         return;
     }
     for (int i = 0; i < c->n; i++) {

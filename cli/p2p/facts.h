@@ -1,7 +1,8 @@
-/* facts.h - what the system says about devices and the paths between them: IOMMU, bridges, links, windows, the driver's settings.
+/* facts.h - what the system reports of devices and the paths between them: IOMMU, bridges, links, windows, the driver's settings.
  *
- * Only what is in /sys and /proc, and only facts: what an unprivileged reader does not get to see is unknown, and never guessed. Nothing is
- * changed. Threads: one at a time; no locks. Nothing here fails.
+ * Threads: one at a time. Locks: none.
+ * Always: only facts that /sys and /proc have. What an unprivileged reader cannot see is unknown, and never guessed.
+ * Nothing is changed. Nothing here fails.
  */
 #ifndef CLI_P2P_FACTS_H
 #define CLI_P2P_FACTS_H

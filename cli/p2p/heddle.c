@@ -1,8 +1,8 @@
 /* heddle.c - hd_copy between devices: as it goes by itself where a device may use the other one's memory, and with peers=off.
  *
- * The conductor's thread; no locks. What always holds: memory is filled and compared by Heddle's own launches, so that it works where the
- * engines are in processes of their own; what a sample copied is compared before it counts; a pair that fails is noted, and the others are
- * measured all the same.
+ * Threads: the conductor's. Locks: none.
+ * Always: Heddle's own launches fill and compare memory, so it works where the engines are in processes of their own. What a
+ * sample copied is compared before it counts. A pair that fails is noted, and the others are measured all the same.
  */
 #include <math.h>
 #include <string.h>

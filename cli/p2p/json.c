@@ -1,11 +1,13 @@
 /* json.c - the record of `heddle p2p` as JSON, and its figures in nvbandwidth's schema.
  *
- * The conductor's thread; no locks. What always holds: what was not measured is null in the record and "N/A" in nvbandwidth's schema.
+ * Threads: the conductor's. Locks: none.
+ * Always: what was not measured is null in the record and "N/A" in nvbandwidth's schema.
  *
- * The schema is that of nvbandwidth v0.8 (json_output.cpp): one object "nvbandwidth" with the versions, the list of devices, and for each
- * test case its name, status, description, matrix and sum. Matrices are numbers as strings of six digits, "N/A" where nothing was
- * measured; the three matrices of a case with both directions follow each other as further rows, and the sum is the last one's. A case for
- * which the machine has no pair is "Waived", one that could not be measured is "Error".
+ * The schema is that of nvbandwidth v0.8 (json_output.cpp). One object "nvbandwidth" has the versions, the list of devices
+ * and the test cases. A test case has its name, status, description, matrix and sum. Matrices are numbers as strings of six
+ * digits, with "N/A" where nothing was measured. A case with both directions has three matrices, which follow each other as
+ * further rows; the sum is the last one's. A case for which the machine has no pair is "Waived". One that could not be
+ * measured is "Error".
  */
 #include <math.h>
 #include <string.h>
@@ -240,7 +242,7 @@ static void put_case(const p2p_experiment *x, const shared_case *c, hdi_json *j)
     hdi_json_object_end(j);
 }
 
-/* The value of the key "nvbandwidth". The version names the definitions; "git_version" says which program measured. */
+/* The value of the key "nvbandwidth". The version names the definitions; "git_version" names the program that measured. */
 static void put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
 {
     char text[256];
@@ -260,7 +262,7 @@ static void put_nvbandwidth(const p2p_experiment *x, hdi_json *j)
     }
     hdi_json_key(j, "GPU Device list");
     hdi_json_array(j);
-    for (int i = 0; i < x->n; i++) { /* nvbandwidth has the machine's name at the end; records here do not tell it */
+    for (int i = 0; i < x->n; i++) { /* nvbandwidth has the machine's name at the end; records here do not have it */
         snprintf(text, sizeof(text), "%d: %.127s (%s): (localhost)", i, x->devices[i].info.name,
                  x->devices[i].info.bus_id);
         hdi_json_string(j, text);

@@ -29,7 +29,7 @@ static bool take_memory(p2p_experiment *x, int device, link_memory *m, char *err
 }
 
 /* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp): HostToDevice*, DeviceToHost*, HostToDeviceBidirCE, DeviceToHostBidirCE,
- * HostDeviceLatencySM, DeviceLocalCopy. Of both directions only the first is told. */
+ * HostDeviceLatencySM, DeviceLocalCopy. Of both directions only the first is reported. */
 static bool run_device(p2p_experiment *x, int device, const link_memory *m, char *error)
 {
     char text[64];
@@ -69,8 +69,8 @@ static bool run_device(p2p_experiment *x, int device, const link_memory *m, char
     return ok && p2p_chase(x, text, device, &h[0], &x->links[P2P_HOST_LATENCY_SM][device], error);
 }
 
-/* nvbandwidth (inline_common.h, setOptimalCpuAffinity) runs on the processors next to the device before it takes pinned memory, which then
- * lies there; the system lists them, such as "0-31,64-95". False where it does not. */
+/* nvbandwidth (inline_common.h, setOptimalCpuAffinity) runs on the processors next to the device before it takes pinned memory.
+ * The memory then lies there. The system lists these processors, such as "0-31,64-95". False where it does not. */
 static bool near_processors(const char *bus_id, cpu_set_t *out)
 {
     char path[128], list[4096], *at = list;

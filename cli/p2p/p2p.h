@@ -1,9 +1,13 @@
 /* p2p.h - `heddle p2p`: which device can use which other one's memory, how fast, and what stands in the way.
  *
- * The experiment: the verdicts of hd_peers_check for every ordered pair; then bandwidth and latency of every pair, by copy engine and by
- * kernel where the verdict allows direct access, and through pinned memory, by the driver and by hd_copy; copies between the devices and
- * pinned memory; and what /sys and /proc say about the paths between the devices.
- * Threads: p2p_run is called on the program's first thread. Locks: none that callers see.
+ * The experiment, in this order:
+ *   - the verdicts of hd_peers_check for every ordered pair
+ *   - bandwidth and latency of every pair, by copy engine and by kernel where the verdict allows direct access
+ *   - the same through pinned memory, by the driver and by hd_copy
+ *   - copies between the devices and pinned memory
+ *   - what /sys and /proc report of the paths between the devices
+ *
+ * Threads: p2p_run is called on the program's first. Locks: none that callers see.
  */
 #ifndef CLI_P2P_P2P_H
 #define CLI_P2P_P2P_H
@@ -19,7 +23,7 @@ enum {
 };
 
 typedef struct p2p_options {
-    const char *devices;          /* as the option `devices`; NULL: as the environment says */
+    const char *devices;          /* as the option `devices`; NULL: as in the environment */
     int size_mib;                 /* of the buffers; 0: by the kind of device */
     int samples;                  /* 0: 3 */
     bool quick;                   /* smaller buffers, one sample, fewer copies in it */
@@ -30,8 +34,10 @@ typedef struct p2p_options {
     report_run run;
 } p2p_options;
 
-/* Runs it and prints it. 0: done, whatever the verdicts are, but for P2P_CORRUPT: a pair is corrupt, or bytes of a measurement arrived
- * wrong; 1: something failed (one line on stderr says what; what was found out by then is printed). */
+/* Runs it and prints it. Returns:
+ *   - 0: done, whatever the verdicts are
+ *   - P2P_CORRUPT: a pair is corrupt, or bytes of a measurement arrived wrong
+ *   - 1: something failed; one line on stderr has the reason, and what was found out by then is printed */
 int p2p_run(const p2p_options *options);
 
 /* What is measured, and how to read it: text for the help. */

@@ -1,18 +1,19 @@
 /* pairs.c - what is measured of pairs of devices with the driver's own calls: direct, and staged by the driver.
  *
- * The conductor's thread; no locks. What always holds: memory of another device is touched directly only where the verdict allows it; peer
- * access is enabled for one pair at a time (a device can have eight peers), and not while the driver is to stage; what the driver refuses for
- * one pair is noted and the other pairs are measured all the same, unless the driver is of no more use.
+ * Threads: the conductor's. Locks: none.
+ * Always: memory of another device is touched directly only where the verdict allows it. Peer access is enabled for one pair
+ * at a time (a device can have eight peers), and not while the driver is to stage. What the driver refuses for one pair is
+ * noted. The other pairs are measured all the same, unless the driver is of no more use.
  */
 #include <math.h>
 #include <string.h>
 #include "cli/p2p/parts.h"
 
 /* nvbandwidth (testcases_ce.cpp, testcases_sm.cpp, DeviceToDevice*): of d and o
- *   write        d copies from its memory into o's
- *   read         d copies from o's memory into its own
- *   both, write  first: o copies into d's memory, second: d into o's; the copier owns the source
- *   both, read   first: d copies from o's memory, second: o from d's; the copier owns the destination
+ *    write        d copies from its memory into o's
+ *    read         d copies from o's memory into its own
+ *    both, write  first: o copies into d's memory, second: d into o's; the copier owns the source
+ *    both, read   first: d copies from o's memory, second: o from d's; the copier owns the destination
  * Of both, the two are timed each by itself; the total is their sum. */
 typedef struct pair_case {
     p2p_figure_id id; /* both: the first of three */

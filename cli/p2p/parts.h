@@ -1,20 +1,21 @@
 /* parts.h - what the files behind p2p.h share.
  *
- *   run.c          the conductor: opens the devices, asks for the verdicts, goes through the measurements
- *   plain.c        the driver's own calls: devices, memory, kernels, peer access
- *   sample.c       copies behind a gate, timed by events on the devices; loads one after the other
- *   pairs.c        what is measured of pairs with plain calls: direct, and staged by the driver
- *   links.c        the same of devices with pinned memory
- *   heddle.c       hd_copy, directly and with peers=off
- *   facts.c        what /sys and /proc say about devices and the paths between them
- *   report.c       tables, verdicts, reasons, remedies
- *   json.c         the record as JSON, and the figures in nvbandwidth's schema
- *   kernels/p2p.c  the kernels
+ *    run.c          the conductor: opens the devices, asks for the verdicts, goes through the measurements
+ *    plain.c        the driver's own calls: devices, memory, kernels, peer access
+ *    sample.c       copies behind a gate, timed by events on the devices; loads one after the other
+ *    pairs.c        what is measured of pairs with plain calls: direct, and staged by the driver
+ *    links.c        the same of devices with pinned memory
+ *    heddle.c       hd_copy, directly and with peers=off
+ *    facts.c        what /sys and /proc report of devices and the paths between them
+ *    report.c       tables, verdicts, reasons, remedies
+ *    json.c         the record as JSON, and the figures in nvbandwidth's schema
+ *    kernels/p2p.c  the kernels
  *
- * Threads: all on the conductor's thread. Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
+ * Threads: the conductor's. Locks: none.
+ * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  *
- * Definitions marked "nvbandwidth" are those of NVIDIA's nvbandwidth v0.8 (github.com/NVIDIA/nvbandwidth, version.h), read there and
- * written anew here; each place names the file that it is from.
+ * Definitions marked "nvbandwidth" are those of NVIDIA's nvbandwidth v0.8 (github.com/NVIDIA/nvbandwidth, version.h). They were
+ * read there and written anew here. Each place names the file that it is from.
  */
 #ifndef CLI_P2P_PARTS_H
 #define CLI_P2P_PARTS_H
@@ -41,8 +42,8 @@ enum {
     P2P_COPIES = 16,
     P2P_WARM = 4,
     P2P_SAMPLES = 3,
-    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block; smaller buffers (MiB) are copied to the last 16 bytes; memory of a
-     * chain, bytes from one load to the next, loads in all */
+    /* nvbandwidth (common.h, nvbandwidth.cpp): threads in a block. Smaller buffers (MiB) are copied to the last 16 bytes. Then
+     * memory of a chain, bytes from one load to the next, loads in all. */
     P2P_BLOCK = 512,
     P2P_SMALL_MIB = 64,
     P2P_CHAIN_BYTES = 2 << 20,
@@ -137,7 +138,7 @@ typedef struct p2p_device {
 typedef struct p2p_experiment {
     report_record record; /* comes first */
     const p2p_options *options;
-    hd_runtime *runtime; /* as the environment says */
+    hd_runtime *runtime; /* as in the environment */
     hd_runtime_info info;
     bool on_host; /* host devices */
     int n;
@@ -149,7 +150,7 @@ typedef struct p2p_experiment {
     char settings[256];       /* with which it was opened: those of the runtime */
     plain_image image;
     hdcu_result code; /* what the last failed call of the driver returned */
-    uint32_t *gate;   /* pinned: [0] open, [1] somebody gave up waiting */
+    uint32_t *gate;   /* pinned: [0] open, [1] a kernel gave up waiting */
     hdcu_deviceptr gate_address;
 
     size_t bytes; /* of a buffer */
@@ -170,7 +171,7 @@ bool p2p_direct(const p2p_experiment *x, int d, int o);
 /* Whether the experiment found a pair that must not be used. */
 bool p2p_is_corrupt(const p2p_experiment *x);
 
-/* Something to be told below the tables. */
+/* Notes a line to be printed below the tables. */
 void p2p_note(p2p_experiment *x, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Counts a step of `stage` and shows it. */
@@ -216,7 +217,7 @@ typedef struct p2p_job {
     bool by_kernel;
 } p2p_job;
 
-/* GB/s of each job, the median of the samples. NaN where bytes arrived wrong; a note tells. */
+/* GB/s of each job, the median of the samples. NaN where bytes arrived wrong; a note reports it. */
 bool p2p_measure(p2p_experiment *x, const char *what, const p2p_job *jobs, int n, double *out, char *error);
 
 /* Nanoseconds from one load to the next by a kernel of `device` in a chain that lies in m. */
@@ -242,7 +243,7 @@ void p2p_print_nvbandwidth(const void *experiment, FILE *out);
 /* What to do about a verdict; "": nothing. */
 const char *p2p_remedy(const p2p_experiment *x, const hd_peer_info *peer);
 
-/* The version of the driver's kernel module, "580.159.04"; of host devices "host"; "" where it cannot be told. */
+/* The version of the driver's kernel module, "580.159.04". Of host devices "host". "" where it cannot be read. */
 void p2p_driver_text(const p2p_experiment *x, char *out, size_t bytes);
 
 #endif

@@ -1,7 +1,8 @@
 /* plain.c - the driver's own calls behind parts.h: provider, devices, memory, kernels, peer access.
  *
- * The conductor's thread; no locks. What always holds: contexts are the devices' primary ones, which a runtime in this process shares; peer
- * access between them is enabled only from p2p_connect to p2p_disconnect, so that copies in between others are staged.
+ * Threads: the conductor's. Locks: none.
+ * Always: contexts are the devices' primary ones, which a runtime in this process shares. Peer access between them is enabled
+ * only from p2p_connect to p2p_disconnect, so copies at other times are staged.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -177,7 +178,7 @@ void p2p_plain_close(p2p_experiment *x)
     if (!x->driver) {
         return;
     }
-    if (x->gate) { /* nobody waits at it any more when it goes */
+    if (x->gate) { /* no kernel waits at it any more when it is freed */
         *(volatile uint32_t *)x->gate = 1;
         for (int i = 0; i < x->n; i++) {
             for (int k = 0; k < P2P_STREAMS && p2p_enter(x, i, ignored); k++) {

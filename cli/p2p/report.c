@@ -1,7 +1,7 @@
-/* report.c - the tables of `heddle p2p`: devices, verdicts and their reasons, what the system says, bandwidth and latency.
+/* report.c - the tables of `heddle p2p`: devices, verdicts and their reasons, what the system reports, bandwidth and latency.
  *
- * The conductor's thread; no locks. What always holds: what was not measured is a dash, and every verdict but "usable" has its reason and
- * what to do about it below the matrix.
+ * Threads: the conductor's. Locks: none.
+ * Always: what was not measured is a dash. Below the matrix, every verdict but "usable" has its reason and what to do about it.
  */
 #include <math.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static const char *after_number(const char *at)
     return at + strspn(at, "0123456789abcdefABCDEFx.");
 }
 
-/* Whether two sentences say the same, apart from numbers: of devices, of bytes, of speeds. */
+/* Whether two sentences are the same, apart from numbers: of devices, of bytes, of speeds. */
 static bool same_words(const char *a, const char *b)
 {
     while (*a && *b) {
@@ -174,7 +174,7 @@ static bool same_fact(const p2p_fact *a, const p2p_fact *b)
     return a->id == b->id && a->state == b->state && strcmp(a->text, b->text) == 0;
 }
 
-/* Devices of which the same is to be said share a line. */
+/* Devices with the same fact share a line. */
 static void print_fact(const p2p_experiment *x, int index, FILE *out)
 {
     const p2p_fact *f = &x->facts.list[index];
@@ -235,7 +235,7 @@ static void print_facts(const p2p_experiment *x, FILE *out)
     if (x->on_host) {
         return;
     }
-    fprintf(out, "\nwhat the system says of the devices and what is between them\n");
+    fprintf(out, "\nwhat the system reports of the devices and what is between them\n");
     for (int i = 0; i < x->facts.n; i++) {
         print_fact(x, i, out);
     }

@@ -1,8 +1,8 @@
 /* run.c - the conductor of `heddle p2p`: opens the devices, asks for the verdicts, measures, reads the facts, prints.
  *
- * Threads: all of it on the calling thread. Locks: none. What always holds: the verdicts come first, and nothing that follows touches memory
- * of another device directly unless its verdict allows it; a runtime with peers=off is open only while it is measured; what was opened is
- * closed on every way out.
+ * Threads: all of it on the calling thread. Locks: none.
+ * Always: the verdicts come first. Nothing that follows touches memory of another device directly unless its verdict allows it. A
+ * runtime with peers=off is open only while it is measured. What was opened is closed on every way out.
  */
 #include "cli/p2p/p2p.h"
 
@@ -13,23 +13,22 @@
 #include "cli/p2p/parts.h"
 
 const char p2p_help[] =
-    "Which device can use which other one's memory, found out by moving bytes; how fast; and what stands in the way.\n"
+    "Which device can use which other one's memory, how fast, and what stands in the way.\n"
+    "It is found by moving bytes.\n"
     "\n"
-    "Every ordered pair is tested (or was, by an earlier program, since the machine and the driver are the same): the "
-    "one\n"
-    "device writes into the other one's memory and reads it, and the owner looks at what arrived. Then each pair is\n"
-    "measured: with peer access where the verdict allows it, by copy engine and by kernel, in one direction and in "
-    "both\n"
-    "at once; and without it, through pinned memory, as the driver does it and as hd_copy does. What a sample copied "
-    "is\n"
-    "compared before it counts.\n"
+    "Every ordered pair is tested, unless an earlier program has done so with the same machine and driver. The one\n"
+    "device writes into the other one's memory and reads it, and the owner compares what arrived.\n"
+    "Then each pair is measured, in one direction and in both at once:\n"
+    "  - with peer access where the verdict allows it, by copy engine and by kernel\n"
+    "  - without it, through pinned memory, as the driver does it and as hd_copy does\n"
+    "What a sample copied is compared before it counts.\n"
     "\n"
     "Verdicts:\n"
     "  usable        bytes arrive, and faster than through pinned memory\n"
     "  slow          bytes arrive, but pinned memory is faster: kernels may use it, hd_copy does not\n"
-    "  refused       the driver says no\n"
+    "  refused       the driver refuses it\n"
     "  corrupt       bytes do not arrive as they were sent, or the test hung or crashed; never used\n"
-    "  inconclusive  it could not be tested, or somebody killed the test; not used\n"
+    "  inconclusive  it could not be tested, or the test was killed; not used\n"
     "\n"
     "Matrices: a row's device and the memory of a column's device. GB/s are 1e9 bytes a second.\n";
 
@@ -102,16 +101,16 @@ bool p2p_is_corrupt(const p2p_experiment *x)
 const char *p2p_remedy(const p2p_experiment *x, const hd_peer_info *peer)
 {
     if (x->on_host && (peer->verdict == HD_PEER_CORRUPT || peer->verdict == HD_PEER_REFUSED)) {
-        return "host devices do what HEDDLE_HOST_PEERS and HEDDLE_HOST_CORRUPT say";
+        return "HEDDLE_HOST_PEERS and HEDDLE_HOST_CORRUPT decide this for host devices";
     }
     if (x->on_host && peer->verdict == HD_PEER_SLOW) {
         return "host devices copy on the processor: its load shows, and HEDDLE_HOST_CORRUPT can make them slow";
     }
     switch (peer->verdict) {
     case HD_PEER_CORRUPT:
-        return "mostly an IOMMU that translates or bridges that redirect (below): start the kernel with iommu=pt, or "
-               "turn the IOMMU off in the "
-               "firmware; in a virtual machine it is the host's affair. hd_copy goes through pinned memory meanwhile";
+        return "mostly an IOMMU that translates or bridges that redirect (below). Start the kernel with iommu=pt, or "
+               "turn the IOMMU off in the firmware. In a virtual machine it is the host's affair. hd_copy goes through "
+               "pinned memory meanwhile";
     case HD_PEER_SLOW:
         return "look at the links and the path between the devices (below); devices of one switch or bridge reach each "
                "other faster. hd_copy "
@@ -132,9 +131,9 @@ const char *p2p_remedy(const p2p_experiment *x, const hd_peer_info *peer)
     case HDCU_ERROR_SYSTEM_NOT_READY:
         return "start the fabric manager of the driver's version (nvidia-fabricmanager)";
     default:
-        return "the driver or the hardware does not offer it for these devices (no NVLink between them, different root "
-               "complexes, a GeForce, MIG, "
-               "a virtual machine): nvidia-smi topo -p2p rw says which. hd_copy goes through pinned memory";
+        return "the driver or the hardware does not offer it for these devices. Causes are: no NVLink between them, "
+               "different root complexes, a GeForce, MIG, a virtual machine. nvidia-smi topo -p2p rw shows which. "
+               "hd_copy goes through pinned memory";
     }
 }
 

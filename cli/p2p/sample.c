@@ -1,12 +1,16 @@
 /* sample.c - copies behind a gate, timed by events on the devices; loads that follow each other.
  *
- * The conductor's thread; no locks. What always holds: whatever fails while streams wait at the gate, the gate is opened and the streams are
- * waited for before anything is given back; what a sample copied is compared by the device that did the copy's owner before the sample
- * counts.
+ * Threads: the conductor's. Locks: none.
+ * Always: whatever fails while streams wait at the gate, the gate is opened. The streams are waited for before anything is given
+ * back. Before a sample counts, the device that owns the destination compares what was copied; for pinned memory, the one that copied.
  *
- * A sample is nvbandwidth's (v0.8, memcpy.cpp, MemcpyOperation::doMemcpyCore): a kernel holds each stream back until everything is
- * submitted; P2P_WARM copies; an event, for which the other streams wait, too; P2P_COPIES copies; an event. What counts is the time between
- * the two events of a stream, and of the samples the median.
+ * A sample is nvbandwidth's (v0.8, memcpy.cpp, MemcpyOperation::doMemcpyCore). In each stream are, in this order:
+ *   - a kernel that holds the stream back until everything is submitted
+ *   - P2P_WARM copies
+ *   - an event, for which the other streams wait, too
+ *   - P2P_COPIES copies
+ *   - an event
+ * What counts is the time between the two events of a stream, and of the samples the median.
  */
 #include <math.h>
 #include <string.h>
@@ -18,8 +22,8 @@ enum { CHAIN_WORD = 8 };
  * nanoseconds. */
 static const uint64_t looks_gpu = (uint64_t)1 << 23, looks_host = (uint64_t)1 << 33;
 
-/* The bytes that a copy moves. nvbandwidth (memcpy.cpp, MemcpyInitiatorSM::getAdjustedCopySize): a kernel moves the same number of 16-byte
- * elements with each thread, unless the buffer is small. */
+/* The bytes that a copy moves. A kernel moves the same number of 16-byte elements with each thread, unless the buffer is small.
+ * nvbandwidth: memcpy.cpp, MemcpyInitiatorSM::getAdjustedCopySize. */
 static size_t moved_bytes(const p2p_experiment *x, const p2p_job *job)
 {
     size_t bytes = job->dst->bytes < job->src->bytes ? job->dst->bytes : job->src->bytes;

@@ -2,8 +2,8 @@
  *
  * p2p.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after every change here. The tool alone
  * has these kernels, the library does not.
- * Threads of a launch share what there is to do: a GPU's take every (threads of the grid)-th element, so that neighbours touch
- * neighbouring memory; a CPU's take a run of their own each.
+ * Threads of a launch share the elements. A GPU's threads take every (threads of the grid)-th element, so that neighbours touch
+ * neighbouring memory. A CPU's threads take a run of their own each.
  */
 #include <heddle/kernel.h>
 
@@ -120,7 +120,7 @@ HD_KERNEL_BOUNDS(hd_p2p_check, COPY_THREADS, HD_INOUT(uint64_t, wrong), HD_IN(ui
     }
 }
 
-/* Returns when gate[0] is not 0; gives up after so many looks, and says so in gate[1]. */
+/* Returns when gate[0] is not 0; gives up after so many looks, and then sets gate[1]. */
 HD_KERNEL(hd_p2p_gate, HD_INOUT(uint32_t, gate), HD_VALUE(uint64_t, looks))
 {
     volatile uint32_t *word = gate;
