@@ -15,8 +15,8 @@
  *    alloc_json.c       the JSON
  *
  * Threads: the conductor owns the alloc_experiment; the threads of a case use sides, and each its own results.
- * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes. alloc_end distinguishes
- * a rival without room from a failure of the run.
+ * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes. An alloc_end
+ * distinguishes a rival without room from a failure of the run.
  */
 #ifndef BENCH_ALLOC_PARTS_H
 #define BENCH_ALLOC_PARTS_H

@@ -1,7 +1,7 @@
 /* program.c - a program that uses every structure that begins with its size, and watches the memory around each.
  *
  * test_versions.sh compiles it against headers of now and, with LATER defined, against those of a later release, and runs both with
- * the library of either. It prints what both releases know, so all four print the same.
+ * the library of either. It prints what both releases have, so all four print the same.
  * Threads: the main one. Locks: none.
  */
 #include <heddle.h>
@@ -47,7 +47,7 @@ static void tell_later(const char *what, hd_status status)
 
 enum { BESIDE = 64, FRESH = 0xa5 };
 
-/* A structure with memory behind it that nobody may touch, all of it full of what a stack may hold. */
+/* A structure with memory behind it that no code may touch, all of it full of what a stack may hold. */
 #define WATCHED(type)                                                                                                  \
     struct {                                                                                                           \
         type it;                                                                                                       \
@@ -69,7 +69,7 @@ static void is_fresh(const unsigned char *beside, const char *what)
     do {                                                                                                               \
         char none[sizeof(s).later_room] = {0};                                                                         \
         if ((s).later_number != 0 || (s).later_text != NULL || memcmp((s).later_room, none, sizeof none) != 0) {       \
-            wrong("%s: a field that the library does not know is not 0", what);                                        \
+            wrong("%s: a field that the library does not have is not 0", what);                                        \
         }                                                                                                              \
     } while (0)
 #else

@@ -3,8 +3,8 @@
  *
  * Promise: At most one thread is inside the biased lock, also in a forked child.
  *
- * Threads: an owner and three visitors. The data that the lock guards is plain memory, so the thread sanitizer says
- * when the lock does not order it.
+ * Threads: an owner and three visitors. The data that the lock guards is plain memory, so the thread sanitizer reports
+ * it when the lock does not order it.
  */
 #include "support/check.h"
 
@@ -20,7 +20,7 @@ enum { VISITORS = 3, VISITS = TEST_TSAN ? 1000 : 20000 };
 
 typedef struct shared {
     hdi_biased_lock lock;
-    /* Guarded by it. The owner changes them one after the other, so somebody who gets in between sees them differ. */
+    /* Guarded by it. The owner changes them one after the other, so a thread that gets in between finds them different. */
     long first, second, third;
     long visits;
     _Atomic long entries; /* of the owner, so far; to see that it stands still */
@@ -50,7 +50,7 @@ static void step(shared *s)
         s->torn++; /* not always: a locked instruction here would be the fence that the lock does without */
     }
     s->first++;
-    atomic_signal_fence(memory_order_seq_cst); /* three stores, whatever the compiler thinks */
+    atomic_signal_fence(memory_order_seq_cst); /* three stores, which the compiler may not join */
     s->second++;
     atomic_signal_fence(memory_order_seq_cst);
     s->third++;
@@ -122,7 +122,7 @@ static void excludes_with_a_fence(void **unused)
     excludes(true);
 }
 
-/* While somebody visits, the owner stands still, however long that is; then it goes on. */
+/* While a visitor is inside, the owner stands still, however long that is; then it goes on. */
 static void keeps_the_owner_out(void **unused)
 {
     (void)unused;

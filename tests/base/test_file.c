@@ -105,7 +105,7 @@ static void a_failure_changes_nothing(void **state)
     assert_int_equal(count_files(), 1);
 }
 
-/* A program is killed while it writes a large file, from its first byte on: there is the old file, or the new one, and nothing else. */
+/* A program is killed while it writes a large file, from its first byte on. Then there is the old file, or the new one, and nothing else. */
 static void a_kill_leaves_nothing(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void what_was_left_is_swept_away(void **state)
     put("a file", true);
     put(".a file.abcdef", true);
     put(".a file.012345", true);
-    put(".a file.fedcba", false); /* somebody may be writing it */
+    put(".a file.fedcba", false); /* a program may be writing it */
     put(".a file.abcdefg", true);
     put(".a filelabcdef", true);
     put(".another.abcdef", true);

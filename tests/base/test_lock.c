@@ -69,7 +69,8 @@ static void *take_in_turns(void *unused)
     return NULL;
 }
 
-/* A thread that takes the lock again right after it let go, and holds it for far longer than a look at it takes, keeps nobody out. */
+/* A thread takes the lock again right after its release, and holds it for far longer than a look at it takes. Other threads get it
+ * all the same. */
 static void is_fair_to_those_who_wait(void **unused)
 {
     (void)unused;

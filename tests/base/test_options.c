@@ -1,4 +1,4 @@
-/* test_options.c - the table of options: defaults, environment, settings, and what is said about bad ones.
+/* test_options.c - the table of options: defaults, environment, settings, and the messages about bad ones.
  *
  * Promise: Settings override the environment, which overrides defaults; a bad value is refused with a message that
  * names it.
@@ -151,7 +151,7 @@ static void amounts_are_bytes_or_shares(void **unused)
         /* the other one is as it was */
         assert_int_equal(o.pinned_limit.bytes, 0);
         assert_true(o.pinned_limit.share == 0.5);
-        /* and a worker is told the same */
+        /* and a worker gets the same */
         assert_true(hdi_options_format(&o, formatted, sizeof formatted));
         assert_ok(hdi_options_parse_settings(formatted, &again));
         assert_int_equal(again.memory_limit.bytes, o.memory_limit.bytes);

@@ -120,7 +120,7 @@ static void callbacks_find_zeros_behind_what_is_known(void **unused)
     }
 }
 
-/* The table says what programs were compiled with: a size that is larger than the structure would refuse all of them. */
+/* The table has the sizes that programs were compiled with: a size that is larger than the structure would refuse all of them. */
 static void the_least_is_never_more_than_there_is(void **unused)
 {
     (void)unused;

@@ -1,7 +1,7 @@
-/* test_thread.c - which threads are the library's own, which are known to use it, and which are inside a call. Threads: the main one, and a
- * few that stay.
+/* test_thread.c - which threads are the library's own, which use it, and which are inside a call.
  *
- * Promise: The library's threads, the threads that use it, and the threads inside a call are told apart correctly.
+ * Promise: The library's threads, the threads that use it, and the threads inside a call are kept apart correctly.
+ * Threads: the main one, and a few that stay. Locks: none.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -15,7 +15,7 @@
 static sem_t there, go;
 static const int a_runtime;
 
-/* Makes a call where it is told to, then stays. */
+/* Makes a call if its argument is set, then stays. */
 static void *stays(void *calls)
 {
     if (calls) {

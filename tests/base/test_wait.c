@@ -18,7 +18,7 @@ static void returns_when_the_value_differs(void **unused)
     (void)unused;
     _Atomic uint32_t word = 1;
     assert_true(hdi_futex_wait(&word, 0, INT64_MAX));
-    hdi_futex_wake(&word, INT32_MAX); /* nobody there */
+    hdi_futex_wake(&word, INT32_MAX); /* no thread waits there */
 }
 
 static void gives_up_at_the_deadline(void **unused)

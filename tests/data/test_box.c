@@ -174,7 +174,7 @@ static shape random_shape(void)
 
 #define MODEL_BYTES ((size_t)1 << 16)
 
-/* dst[] = src[], as the definition says. */
+/* dst[] = src[], by the definition. */
 static void copy_as_defined(const shape *s, unsigned char *dst, const unsigned char *src)
 {
     size_t index[HD_BOX_DIMS] = {0};

@@ -1,5 +1,5 @@
-/* test_copy_pool.c - the pool of copying threads: every item once, whoever and how many they are; workers that are sent away, shared out, cannot
- * be started, and end with the pool; copies past the caches.
+/* test_copy_pool.c - the pool of copying threads. Every item is copied once, whichever threads take it, and however many. Workers are sent
+ * away, shared out, cannot be started, and end with the pool. Also copies past the caches.
  *
  * Promise: Every item given to the copying threads is done once, however many threads there are.
  *
@@ -235,7 +235,7 @@ static void workers_that_are_sent_away_come_back_when_called(void **state)
     close_pool(rt);
 }
 
-/* A helper says that all is over while the caller goes on for a while. */
+/* A helper returns that all is over while the caller goes on for a while. */
 static hdi_turn ended_by_helper(void *context, bool caller)
 {
     shared *s = context;

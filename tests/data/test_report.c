@@ -232,7 +232,7 @@ static void call_sites_have_names(void **state)
     assert_string_equal(site, "unknown");
     hdi_site_text((const void *)(uintptr_t)0x1000, site);
     assert_string_equal(site, "0x1000");
-    hdi_site_text((const char *)(uintptr_t)strtol + 3, site); /* of a library that says what its functions are called */
+    hdi_site_text((const char *)(uintptr_t)strtol + 3, site); /* of a library with the names of its functions */
     assert_contains(site, "strtol");
     assert_contains(site, "+0x3");
     hdi_site_text((const char *)(uintptr_t)make_report + 5, site);

@@ -52,11 +52,11 @@ static void check_byte(hd_runtime *rt, hdi_uses *u, const byte_model *model, uin
     if (s->writer.position) {
         assert_int_equal(s->writer.position, model[at].writer.position);
         assert_int_equal(s->writer.lane, model[at].writer.lane);
-    } else { /* nobody wrote it, or the writer has finished */
+    } else { /* it was not written, or the writer has finished */
         assert_false(is_unfinished(rt, model[at].writer));
     }
-    /* Every unfinished reader of the model is there, with its latest position; nobody else is. A wide reader may be one whose bytes were written
-     * since: then the writer waits for it. */
+    /* Every unfinished reader of the model is there, with its latest position; no other one is. A wide reader may be one whose bytes were
+     * written since: then the writer waits for it. */
     uint64_t seen[LANES] = {0};
     for (uint32_t i = 0; i < s->n_readers; i++) {
         hdi_point point = hdi_segment_readers(s)[i];
@@ -230,8 +230,8 @@ static void a_use_of_the_whole_buffer_leaves_one_part(void **state)
     free_runtime(rt);
 }
 
-/* A buffer that many lanes have read at once, or whose memory they had, is a usual one again once they are finished: else each launch would
- * look at it with care, for as long as nobody writes it. */
+/* Many lanes have read a buffer at once, or had its memory. Once they are finished, it is a usual one again. Else each launch would look at it
+ * with care, until it is written. */
 static void many_readers_that_have_finished_leave_no_trace(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void many_readers_that_have_finished_leave_no_trace(void **state)
     free_runtime(rt);
 }
 
-/* Records of buffers that nobody uses any more get smaller while others under the same lock are used. */
+/* Records of buffers that are no longer used get smaller while others under the same lock are used. */
 static void what_is_finished_goes_although_nobody_asks(void **state)
 {
     (void)state;
@@ -340,7 +340,7 @@ static void a_wide_reader_counts_among_the_points(void **state)
     free_runtime(rt);
 }
 
-/* Its memory is used again, with nothing of what it said, and only so much is kept. */
+/* Its memory is used again, with nothing of what it held, and only so much is kept. */
 static void memory_of_parts_is_kept_for_the_next_record(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* fake_cublas_kernels.c - a library that looks like cuBLAS and notes what it is asked: test_blas.c opens the shared object that this is compiled
- * into (its name is what makes it one). One thread.
+/* fake_cublas_kernels.c - a library that looks like cuBLAS and notes the calls that it gets. test_blas.c opens the shared object that this is
+ * compiled into. The object's name makes it cuBLAS. Threads: one. Locks: none.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,9 +1,10 @@
 /* host_support.h - what the tests of the host provider share: opening it, a device's context, the kernels of
  * host_kernels.c.
  *
- * Single-threaded, except where a test says so. HD_TEST_KERNELS is the path of host_kernels.c, compiled as a shared
- * object. Tests that need a second process start their own program again with a role: own memory, own threads, nothing
- * inherited but one end of a socket pair.
+ * Threads: one, except where a test has more. HD_TEST_KERNELS is the path of host_kernels.c, compiled as a shared
+ * object.
+ * Tests that need a second process start their own program again with a role. It has own memory and own threads, and
+ * inherits nothing but one end of a socket pair.
  */
 #ifndef HD_TESTS_DRIVER_HOST_SUPPORT_H
 #define HD_TESTS_DRIVER_HOST_SUPPORT_H
@@ -169,7 +170,7 @@ static inline role_process role_start(const char *role, const char *settings)
     return p;
 }
 
-/* Waits for its end, kills it before when told so; returns waitpid's status. */
+/* Waits for its end, and kills it before if kill_it; returns waitpid's status. */
 static inline int role_end(role_process *p, bool kill_it)
 {
     int status = 0;

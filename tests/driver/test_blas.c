@@ -1,5 +1,5 @@
-/* test_blas.c - libraries for matrix products: cuBLAS, as far as a library that only looks like it can show; which one the option blas takes; and
- * why not.
+/* test_blas.c - libraries for matrix products. cuBLAS, as far as a library that only looks like it can show. Which one the option blas takes,
+ * and why not.
  *
  * Promise: The library for products is the one that the option selects, and its failures become statuses.
  * Threads: one. Locks: none.
@@ -221,7 +221,7 @@ static void a_handle_that_is_not_made(void **state)
         hdi_blas *blas = NULL;
         const char *call = NULL;
         snprintf(fake->fails, sizeof fake->fails, "%s", steps[i]);
-        /* This library is of no use here: it says why, and that is all. */
+        /* This library is of no use here: the reason is reported, and that is all. */
         fake->status = 1;
         of_stream = HDCU_SUCCESS;
         memset(&facts, 0xee, sizeof facts);

@@ -265,7 +265,7 @@ typedef struct end_of_process {
 static const end_of_process ends[] = {
     {"give_up", SIGABRT, true},
     {"send_signal", SIGKILL, true},
-    {"send_signal", SIGSEGV, true}, /* sent, not a fault, and nobody handles it */
+    {"send_signal", SIGSEGV, true}, /* sent, not a fault, and it has no handler */
     {"end_process", 7, false},
 };
 enum { N_ENDS = sizeof ends / sizeof ends[0] };
@@ -292,7 +292,7 @@ static void abort_and_exit_end_the_process_at_once(void **state)
     for (int i = 0; i < N_ENDS; i++) {
 #if TEST_ASAN || TEST_TSAN
         if (!ends[i].by_signal) {
-            continue; /* their own work at the end of a process does not know that it runs on a kernel's stack */
+            continue; /* their own work at the end of a process cannot determine that it runs on a kernel's stack */
         }
 #endif
         char number[16];

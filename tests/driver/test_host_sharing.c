@@ -3,7 +3,7 @@
  *
  * Promise: Memory that a process exports is the same memory in the process that imports it.
  *
- * The maker is a second process, this program started again, with a host provider of its own; it does what it is asked
+ * The maker is a second process: this program started again, with a host provider of its own. It does what it is asked
  * over a socket. It ends when its socket does, or after a minute.
  */
 #include "host_support.h"
@@ -27,7 +27,7 @@ enum { FROM_MAKER = 0x0a0b0c0d, FROM_HERE = 0x11223344 };
 enum {
     MAKE = 1, /* a: device, b: address, c: word to fill it with; answers with its address and a descriptor */
     COUNT,    /* a: word; answers how often it stands in the memory */
-    PIN,      /* a: address; with a file of BYTES, mapped there and registered; answers with the device pointer */
+    PIN,      /* a: address, with a file of BYTES; maps it there, registers it, answers with the device pointer */
     FILL,     /* a: address, b: word; fills BYTES there on the device */
 };
 
@@ -357,7 +357,7 @@ static void imports_are_for_those_who_reach_the_owner(void **state)
     hdi_driver_close(d);
     role_end(&p, true);
 
-    /* nobody reaches anybody: the owner's number alone; and a device that there is only elsewhere */
+    /* no process reaches another one: the owner's number alone; and a device that there is only elsewhere */
     close(descriptor);
     p = start_maker("host_devices=4 host_memory=64M", 3, &descriptor);
     open_host("host_devices=4 host_memory=64M host_peers=none");
@@ -495,7 +495,7 @@ static void imports_outlive_contexts_but_the_last(void **state)
     use_device(0);
     assert_int_equal(free_memory(), memory);
     OK(d->cuCtxSetCurrent(c1));
-    leave_device(1); /* who uses it ends, the process has another context */
+    leave_device(1); /* its user ends, the process has another context */
     assert_int_equal(mappings(), 1);
     use_device(1);
     assert_int_equal(count_words(FREE_AT, FROM_MAKER), N_WORDS);

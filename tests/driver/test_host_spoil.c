@@ -87,7 +87,7 @@ static void the_option_is_checked(void **state)
         begin(good[i]);
         end();
     }
-    /* they are settings like the others: the same for all who use the host devices at a time */
+    /* they are settings like the others: the same for all users of the host devices at a time */
     begin("0>1:slow");
     const hdi_driver *unused;
     assert_int_equal(open_with("host_devices=3 host_memory=16M host_corrupt=0>2:slow", &unused), HD_ERROR_OPTION);

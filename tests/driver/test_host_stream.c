@@ -403,7 +403,7 @@ static int find_module(struct dl_phdr_info *info, size_t size, void *path)
     return 1;
 }
 
-/* A debugger, or a profiler, finds the code of kernels where the list of loaded objects says: also from another process. */
+/* A debugger, or a profiler, finds the code of kernels by the list of loaded objects, also from another process. */
 static void another_process_can_open_the_code_of_kernels(void **state)
 {
     (void)state;

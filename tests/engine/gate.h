@@ -1,7 +1,7 @@
 /* gate.h - a gate inside a wrapped call of the driver, at which an engine is held up, so that there is a backlog.
  *
- * Threads: the test's opens and shuts it, the engine passes it. Locks: its own. Always: who shuts it knows, after
- * await_engine_at_gate, that the engine is inside that call.
+ * Threads: the test's opens and shuts it, the engine passes it. Locks: its own.
+ * Always: after the test's thread has shut it, and await_engine_at_gate has returned, the engine is inside that call.
  */
 #ifndef ENGINE_GATE_H
 #define ENGINE_GATE_H

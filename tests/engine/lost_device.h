@@ -1,6 +1,6 @@
 /* lost_device.h - devices without engines, whose channels the tests of losses write as an engine would have.
  *
- * Threads: one, but for what a test says. Locks: none.
+ * Threads: one, unless a test has more. Locks: none.
  */
 #ifndef TEST_ENGINE_LOST_DEVICE_H
 #define TEST_ENGINE_LOST_DEVICE_H

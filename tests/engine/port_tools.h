@@ -1,5 +1,7 @@
-/* port_tools.h - what the tests of the local port share: the ports of a runtime over the host provider, a driver between them that fails
- * when asked to, and an image to load.
+/* port_tools.h - what the tests of the local port share:
+ *   - the ports of a runtime over the host provider
+ *   - a driver between them that fails where a test sets it
+ *   - an image to load
  *
  * Threads: begin and end in the main one; the driver in every one, while no call is to fail. Locks: none.
  * Always: each driver call is made with the device's context current; end looks at that.
@@ -60,7 +62,7 @@ static inline hdcu_result before_call(const char *name)
     static hdcu_result trapped_##name parameters                                                                        \
     {                                                                                                                   \
         hdcu_result code = before_call(#name);                                                                          \
-        /* a release that reports a failure has worked all the same, as where the driver tells of an earlier failure */ \
+        /* a release that reports a failure has worked all the same, as where the driver reported an earlier failure */ \
         hdcu_result result = code == HDCU_SUCCESS || strcmp(#name, "cuMemRelease") == 0 ? real->name arguments : code;  \
         return code != HDCU_SUCCESS ? code : result;                                                                    \
     }

@@ -1,5 +1,5 @@
-/* test_chains.c - launches that are given to the driver together: how many, where chains end, what happens to those that the driver refuses, and that
- * executables stay within their bound and go when nobody needs them.
+/* test_chains.c - launches that are given to the driver together: how many, where chains end, and what happens to those that the driver
+ * refuses. Executables stay within their bound and go when they are not in use.
  *
  * Promise: Chained launches run in order and once each, end where a ticket is awaited, and stay within their bound.
  *
@@ -218,7 +218,7 @@ static void the_option_bounds_them(void **state)
     }
 }
 
-/* Somebody waits for one in the middle before it is issued: it does not wait for what comes behind. */
+/* A thread waits for one in the middle before it is issued. It does not wait for what comes behind. */
 static void a_chain_ends_where_somebody_waits(void **state)
 {
     (void)state;
@@ -304,8 +304,8 @@ static void pile_up_both(const scene *s, hd_buffer *z, hd_ticket tickets[BACKLOG
     }
 }
 
-/* Makes the driver refuse to set one in the middle of a chain of 32 (or STRAYS: that one strays), and, where `singly` is a code, to launch it.
- * Returns which one of `tickets` it was; the last one ends as `expected`. */
+/* Makes the driver refuse to set one in the middle of a chain of 32 (or STRAYS: that one strays). Where `singly` is a code, the driver refuses
+ * to launch it, too. Returns which one of `tickets` it was; the last one ends as `expected`. */
 static uint32_t hit_one(const scene *s, int code, int singly, hd_status expected, hd_ticket tickets[BACKLOG],
                         hd_buffer **z)
 {
@@ -328,7 +328,7 @@ static uint32_t hit_one(const scene *s, int code, int singly, hd_status expected
     }
 }
 
-/* What is told of one of them. */
+/* What is reported of one of them. */
 static void names(hd_ticket asked, hd_ticket culprit, bool is_fill)
 {
     char text[64];
@@ -421,7 +421,7 @@ static void executables_are_bounded_and_go(void **state)
         assert_in_range(atomic_load(&executables), 1, FIT);
     }
     while (atomic_load(&executables) > 0) {
-        conf_sleep_ms(1); /* nobody uses them */
+        conf_sleep_ms(1); /* they are not in use */
     }
     assert_ok(hd_wait(add_one(&s, 1), HD_FOREVER));
     holds(&s, 2);
@@ -429,7 +429,7 @@ static void executables_are_bounded_and_go(void **state)
     assert_int_equal(atomic_load(&executables), 0);
 }
 
-/* A node that was set to the same launch before is not set again; to another one it is, also where only its arguments are others. */
+/* A node that was set to the same launch before is not set again. To another launch it is, also where only its arguments are others. */
 static void what_is_the_same_again_is_not_set(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* test_channel.c - the shared mapping of a device is the same for all who map it.
+/* test_channel.c - the shared mapping of a device is the same in all places where it is mapped.
  *
  * Promise: All mappings of a channel show the same content.
  * Threads: one. Locks: none.

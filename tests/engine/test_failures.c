@@ -1,7 +1,8 @@
-/* test_failures.c - a lane's failures are found by position, however many there are, and are never joined over what succeeded: in the log, in the
- * archive, while one becomes the other. Two threads in one case.
+/* test_failures.c - a lane's failures are found by position, however many there are, and are never joined over what succeeded. That holds in the
+ * log, in the archive, and while one becomes the other.
  *
  * Promise: A lane's failures are found by position, however many, and never cover an operation that succeeded.
+ * Threads: two in one case, else one.
  */
 #include "support/check.h"
 

@@ -1,4 +1,4 @@
-/* test_kernel_time.c - how long kernels take, as seen from an engine that has other lanes to visit: against a device and an engine that are played here.
+/* test_kernel_time.c - how long kernels take, as seen from an engine that has other lanes to visit. The device and the engine are played here.
  *
  * Promise: The estimate of a kernel's time follows the device, whatever else the engine visits.
  *
@@ -117,7 +117,7 @@ static void kernels_take_what_they_take(void **state)
             for (uint32_t j = 0; j < lanes[i]; j++) {
                 int64_t found = p.lanes[j].timing.kernel_ns;
                 if (found < kernels[k] * 3 / 4 || found > kernels[k] * 3 / 2 + 1500) {
-                    fail_msg("%u lanes, kernels of %lld ns: lane %u says %lld", lanes[i], (long long)kernels[k], j,
+                    fail_msg("%u lanes, kernels of %lld ns: lane %u has %lld", lanes[i], (long long)kernels[k], j,
                              (long long)found);
                 }
             }
@@ -162,7 +162,7 @@ static void it_follows_the_kernels(void **state)
     assert_true(p.lanes[0].timing.kernel_ns < 3000);
 }
 
-/* What holds something else than launches says nothing, and no stretch begins in front of it. */
+/* A signal behind something else than launches does not count, and no stretch begins in front of it. */
 static void only_launches_count(void **state)
 {
     (void)state;

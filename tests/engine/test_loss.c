@@ -1,6 +1,11 @@
-/* test_loss.c - what a loss leaves in a device's channel: a half-written failure record holds nobody up, a lane with nothing
- * unfinished keeps no record, what was unfinished stays lost, and a reactivated lane has waited for nobody. There is no engine: the
- * cases write what one would have written. One case has a second thread, which reads records under the order lock.
+/* test_loss.c - what a loss leaves in a device's channel:
+ *   - a half-written failure record holds up no thread
+ *   - a lane with nothing unfinished keeps no record
+ *   - what was unfinished stays lost
+ *   - a reactivated lane has waited for no thread
+ *
+ * Threads: one. One case has a second thread, which reads records under the order lock. There is no engine: the cases write what one
+ * would have written.
  *
  * Promise: After a loss unfinished operations stay lost, and half-written records hold up no reader.
  */

@@ -162,7 +162,7 @@ static void hands_memory_over(void **unused)
     assert_int_equal(words(a)[5], 18);
     assert_int_equal(memory_free(1), free_other); /* charged to its owner */
 
-    /* it lives as long as anybody has it */
+    /* it lives as long as one port has it */
     OK(owner->calls->unmap(owner, a, GRANULE));
     assert_int_equal(words(b + GRANULE)[5], 18);
     OK(other->calls->unmap(other, b + GRANULE, GRANULE));
@@ -271,7 +271,7 @@ static void loads_code_and_finds_kernels(void **unused)
     hdi_code code = read_image();
     hdi_port *p = ports[1];
     trap.expected = contexts[1];
-    const uint32_t number = 3 * HDI_KERNEL_CHUNK + 2; /* in a chunk that nobody has made */
+    const uint32_t number = 3 * HDI_KERNEL_CHUNK + 2; /* in a chunk that was not made */
     static char log[HDI_CODE_LOG_BYTES];
     static hdi_kernel_facts k;
     uint64_t module = 0;

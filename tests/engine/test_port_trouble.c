@@ -155,7 +155,7 @@ static void what_cannot_be_undone_is_kept_in_mind(void **unused)
     OK(p->calls->unreserve(p, at, 2 * GRANULE));
     assert_int_equal(memory_free(0), all);
 
-    /* giving back goes on past failures and tells the first one */
+    /* giving back goes on past failures and returns the first one */
     OK(p->calls->reserve(p, 0, 3 * GRANULE, &at));
     for (uint64_t i = 0; i < 3; i++) {
         OK(p->calls->map(p, at + i * GRANULE, GRANULE));

@@ -1,6 +1,7 @@
-/* test_registry.c - who visits a runtime holds nobody up that has to do with another one, and hd_close waits for it. Two threads.
+/* test_registry.c - a visitor of a runtime does not hold up calls on another runtime, and hd_close waits for it.
  *
  * Promise: Visiting a runtime delays no other runtime, and hd_close waits for the visitor.
+ * Threads: two.
  */
 #include "support/check.h"
 
@@ -89,7 +90,7 @@ static void nothing(hd_runtime *rt, void *context)
     (void)context;
 }
 
-/* Lets the visitor go once nobody finds the runtime any more. */
+/* Lets the visitor go once the runtime can no longer be found. */
 static void *lets_go(void *context)
 {
     visit *v = context;

@@ -1,5 +1,5 @@
-/* test_schedule.c - lanes with little to do come before lanes with much: how many launches of flooding lanes are given to the driver between a launch
- * of another lane and its own turn; and no lane starves.
+/* test_schedule.c - lanes with little to do come before lanes with much, and no lane starves. Counted are the launches of flooding lanes that
+ * are given to the driver between a launch of another lane and its own turn.
  *
  * Promise: A lane with little to do waits for a bounded number of other launches, and no lane starves.
  *
@@ -19,7 +19,7 @@ enum { MOST_LANES = 200, SLOTS = 64, BACKLOG = 48, BYSTANDER = 5, ROUNDS = 6, BO
 static _Atomic uint64_t floods, bystanders,
     floods_before; /* given to the driver; of the former, before the last of the latter */
 
-/* A kernel is about to be given to the driver: the size of its grid says whose it is. */
+/* A kernel is about to be given to the driver: the size of its grid shows whose it is. */
 static void given(unsigned grid)
 {
     if (grid == BYSTANDER) {
@@ -148,7 +148,7 @@ static void *wait_for_ever(void *unused)
     return NULL;
 }
 
-/* Full lanes, of which somebody waits for one all the time, and a lane that always has one launch and somebody who waits for it. */
+/* There are full lanes, of which a thread waits for one all the time. Another lane always has one launch and a thread that waits for it. */
 static void no_lane_starves(void **state)
 {
     (void)state;

@@ -1,10 +1,10 @@
-/* test_suspects.c - which operations a loss is told to be due to: those that may have been under way, kernels first, through waits; and what
+/* test_suspects.c - which operations a loss is attributed to: those that may have been under way, kernels first, through waits. Also what
  * becomes of each unfinished operation's ticket.
  *
  * Promise: A loss names exactly the operations that may have been under way.
  * Threads: one. Locks: none.
  *
- * Always: there is no engine, so the cases say exactly how far each lane was.
+ * Always: there is no engine, so the cases define exactly how far each lane was.
  */
 #include "lost_device.h"
 
@@ -53,7 +53,7 @@ static void told(fixture *f, const hd_lane *of, uint64_t position, const hd_lane
 static void not_told(const char *text)
 {
     if (strstr(hd_message(), text) != NULL) {
-        fail_msg("'%s' is told: %s", text, hd_message());
+        fail_msg("'%s' is in the message: %s", text, hd_message());
     }
 }
 
@@ -84,7 +84,7 @@ static void what_was_seen_to_end_is_not_named(void **state)
     }
     is_at(a, 4, 1);
     is_at(b, 4, 4);
-    atomic_store(&f->devices[0].channel.flags[0].position, 2); /* the device said so, and the engine had not looked */
+    atomic_store(&f->devices[0].channel.flags[0].position, 2); /* set by the device, and the engine had not looked */
     hdi_device_lose(&f->devices[0], ILLEGAL_ADDRESS);
     told(f, a, 4, a, 3, "launch", "it is one of the 2 launches under way there: kernel '?' (lane 0, ticket 3), kernel");
     not_told("lane 1");

@@ -1,9 +1,9 @@
-/* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted: it is done all the same, without anybody who waits
- * for it and so asks the engine again.
+/* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted. It is done all the same, without a thread that
+ * waits for it and so asks the engine again.
  *
  * Promise: Work submitted while its engine falls asleep is done without a further call.
  *
- * A processor that keeps a store to itself for long is played here: what a submitter stored into `head` is there when the engine's barrier is over.
+ * A processor that keeps a store to itself for long is played here. What a submitter stored into `head` is there when the engine's barrier is over.
  *
  * Threads: the main one, a submitter, the device's engine. Locks: order locks.
  * Always: nothing is timed.
@@ -24,7 +24,7 @@ enum { ROUNDS = TEST_TSAN ? 1000 : 5000, PAUSES = 64 };
 
 #define PATIENCE_NS ((int64_t)20000000000)
 
-static _Atomic(hd_lane *) unseen; /* a command was put into its ring: nobody sees it before the barrier */
+static _Atomic(hd_lane *) unseen; /* a command was put into its ring: it is not visible before the barrier */
 static _Atomic uint64_t unseen_head;
 
 void __real_hdi_biased_barrier(void);
@@ -121,7 +121,7 @@ static void submit_unseen(hd_lane *lane)
     hdi_lock_release(&lane->device->order);
 }
 
-/* The submitter found the lane active and the engine awake, and asks nobody again. */
+/* The submitter found the lane active and the engine awake, and does not ask again. */
 static void becomes_visible(const char *settings, bool rings)
 {
     hd_runtime *rt;

@@ -1,7 +1,7 @@
-/* fuzz_cc_messages.c - what compilers and linkers say, and PTX that they made, on the way into the messages of `heddle cc`.
+/* fuzz_cc_messages.c - output of compilers and linkers, and PTX that they made, on the way into the messages of `heddle cc`.
  *
- * An input: two bytes for the length of a source, the source, and what was said about it; the latter is looked at as PTX, too. What is
- * printed is taken in by a file, of which every line of the tool's own has to be in order.
+ * An input: two bytes for the length of a source, the source, and the output about it. The output is looked at as PTX, too. What is printed goes into
+ * a file, of which every line of the tool's own has to be in order.
  */
 #include "fuzz.h"
 

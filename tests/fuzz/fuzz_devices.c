@@ -1,6 +1,6 @@
 /* fuzz_devices.c - the option devices: what is accepted names devices that there are, each once; the rest is refused.
  *
- * An input: a byte that says how many devices there are, then the list.
+ * An input: a byte for the number of devices, then the list.
  */
 #include "fuzz.h"
 

@@ -1,8 +1,9 @@
-/* fuzz_handshake.c - the first words between the application and a worker, both ways: what a worker answers to PROBE and HELLO, and what the
- * application makes of the answers. Neither keeps a descriptor.
+/* fuzz_handshake.c - the handshake between the application and a worker, both ways. A worker answers PROBE and HELLO, and the application takes the
+ * answers. Always: neither side keeps a descriptor.
  *
- * What one side says lies in the socket before the other one looks, so one thread plays both. An input: a byte that chooses the side; for the
- * worker messages, each a byte of bits (how), two bytes for the length of what is the input's, and that; for the application one such answer.
+ * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one looks.
+ * An input: a byte that chooses the side. For the worker then messages: each a byte of bits (how), two bytes for the length of what is the
+ * input's, and that. For the application one such answer.
  */
 #include "fuzz.h"
 
@@ -17,7 +18,7 @@ enum { HELLO = 1, OTHER_LENGTH = 2, OTHER_KIND = 4, NO_DESCRIPTOR = 8, AS_IT_IS 
 
 static hdi_message m;
 
-/* Overwrites a part of the payload: two bytes say from where. */
+/* Overwrites a part of the payload: two bytes are the start. */
 static void change(fuzz_input *in)
 {
     size_t n, at = (size_t)fuzz_take(in, 2) % sizeof m.payload;

@@ -1,6 +1,6 @@
 /* fuzz_json.c - the JSON writer: whatever strings and numbers are written with it are one document, and harmless on a terminal.
  *
- * An input is a list of steps: a byte that says what to write, a byte for a length, and so many bytes.
+ * An input is a list of steps: a byte for what to write, a byte for a length, and so many bytes.
  */
 #include "fuzz.h"
 

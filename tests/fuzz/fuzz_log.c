@@ -1,6 +1,6 @@
 /* fuzz_log.c - recorded logs of allocations, and the file recorded.jsonl beside them: what is accepted can be replayed without checks.
  *
- * An input: two bytes that say how long the log is, the log, and recorded.jsonl.
+ * An input: two bytes for the length of the log, the log, and recorded.jsonl.
  */
 #include "fuzz.h"
 

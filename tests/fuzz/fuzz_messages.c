@@ -1,8 +1,10 @@
-/* fuzz_messages.c - messages between the application and its workers, both ways: the worker answers every request, and the application
- * takes every reply for one or for the end of the line. Neither keeps a descriptor.
+/* fuzz_messages.c - messages between the application and its workers, both ways. The worker answers every request. The application takes every
+ * reply for one, or for the end of the line. Always: neither side keeps a descriptor.
  *
- * What one side says lies in the socket before the other one looks, so one thread plays both, and every run of an input is the same. An
- * input: a byte that chooses the side, then messages: a kind, a byte of bits (how), two bytes for the length of the payload, the payload.
+ * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one looks. So every run of an input is
+ * the same.
+ * An input: a byte that chooses the side, then messages. A message is a kind, a byte of bits (how), two bytes for the length of the payload,
+ * and the payload.
  */
 #include "fuzz.h"
 

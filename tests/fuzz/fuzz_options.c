@@ -1,5 +1,5 @@
-/* fuzz_options.c - settings: what is accepted can be written down for a worker and read again as the same; faults, delays, spoilt pairs and
- * lists of processors; names that are no options. */
+/* fuzz_options.c - settings: what is accepted can be written down for a worker and read again as the same. Also faults, delays, spoilt pairs,
+ * lists of processors, and names that are no options. */
 #include "fuzz.h"
 
 #include "base/cpus.h"
@@ -9,7 +9,7 @@
 #include "driver/host/host.h"
 #include "worker/message.h"
 
-/* The path of the worker is not told to workers. */
+/* The path of the worker is not passed to workers. */
 static void check_same(const hdi_options *a, const hdi_options *b)
 {
     const hdi_option_row *row;

@@ -1,7 +1,7 @@
-/* fuzz_probe.c - what heddle-probe says about pairs of devices: whatever it is, a verdict with a reason comes of it.
+/* fuzz_probe.c - what heddle-probe reports of pairs of devices: whatever it is, a verdict with a reason comes of it.
  *
- * An input: how the program ends (two bytes), and records of 12 bytes each, which say what is in a real one's fields; one whose eighth
- * byte is 255 is followed by a real one.
+ * An input: how the program ends (two bytes), and records of 12 bytes each, which decide what is in a real one's fields. A record whose
+ * eighth byte is 255 is followed by a real one.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
-/* fuzz_report.c - the pages with which programs tell others of their memory: whatever is in one, a report is in order, or there is none.
+/* fuzz_report.c - the pages with which programs report their memory to others: whatever is in one, a report is in order, or there is none.
  *
- * An input is a list of changes to a good page: a byte for the part of the page, two bytes for the place in it, a byte for the length, and
+ * An input is a list of changes to a good page. A change has a byte for the part of the page, two for the place in it, one for the length, and
  * the bytes.
  */
 #include "fuzz.h"

@@ -1,6 +1,6 @@
 /* fuzz_results.c - files of results about pairs of devices: what is read was written for this key, and is read again as the same.
  *
- * An input is what follows the key in such a file; as it is, it is tried as a whole file, too, and as the parts of a key.
+ * An input is what follows the key in such a file. It is also tried as it is: as a whole file, and as the parts of a key.
  */
 #include "fuzz.h"
 
@@ -11,7 +11,7 @@ static hdi_result_key key;
 static char *head; /* of the key's file, up to the result */
 static size_t head_bytes;
 
-/* A file that was saved says how files begin. */
+/* A file that was saved has the bytes with which files begin. */
 static void make_head(void)
 {
     static const uint8_t uuid[16] = {1, 2, 3};

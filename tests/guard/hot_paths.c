@@ -2,12 +2,12 @@
  *
  * usage: hot_paths KERNEL_FILE      (kernels.c, compiled by `heddle cc --no-gpu`)
  *
- * A section does the same operation some times; each is counted from its call to its return. callgrind collects in the thread that asks for
- * it, so what engines and copying threads do meanwhile is not in the count. A dump is named "ROW OPERATIONS". All sections are gone
- * through twice, and only the second time counts: then everything that is made at a first use is there.
+ * A section does the same operation some times. Each is counted from its call to its return. The thread that asks callgrind to collect is the
+ * only one, so what engines and copying threads do meanwhile is not in the count. A dump is named "ROW OPERATIONS". All sections run twice, and
+ * only the second time counts: then everything that is made at a first use is there.
  *
- * A count must not depend on how far the devices are. So what a row says was "before" is finished, and then the engines are held still while
- * the section runs: each stands at a gate, awake, inside __wrap_hdi_stream_visit. Nothing that a section submits is issued or finished
+ * A count must not depend on how far the devices are. So what a row has "before" it is finished, and then the engines are held still
+ * while the section runs. Each stands at a gate, awake, inside __wrap_hdi_stream_visit. Nothing that a section submits is issued or finished
  * in it, as on a busy device, and no doorbell is rung. Rows "behind" submit what they are behind of while the engines stand, too. Two runs
  * give the same counts but for what the C library's allocator does in the longest rows, 0.1 %.
  *

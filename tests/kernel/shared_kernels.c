@@ -7,7 +7,7 @@ HD_SHARED unsigned char large[LARGE_BYTES];
 HD_SHARED uint32_t begins = BEGINS;
 HD_SHARED __attribute__((aligned(128))) uint32_t tile[64];
 
-/* Each block writes what it is told into both ends, and says afterwards what it finds there. */
+/* Each block writes its value into both ends, and afterwards returns what it finds there. */
 HD_KERNEL_BOUNDS(ends, 64, HD_OUT(uint32_t, y), HD_VALUE(uint32_t, value))
 {
     uint32_t i = hd_thread_x();

@@ -1,4 +1,4 @@
-/* test_describe_image.c - parameters that PTX or a driver tell of a kernel fit into a launch, or the kernel is refused.
+/* test_describe_image.c - parameters of a kernel, as PTX or a driver describes them, fit into a launch, or the kernel is refused.
  *
  * Promise: Kernel parameters found in an image fit into a launch, or the kernel is refused.
  * Threads: one. Locks: none.

@@ -141,7 +141,7 @@ static void every_changed_byte_is_refused(void **unused)
     free(image);
 }
 
-/* With a right checksum, as from somebody who means harm: refused or understood, never out of bounds. */
+/* With a right checksum, as from an attacker: refused or understood, never out of bounds. */
 static void no_forged_byte_does_harm(void **unused)
 {
     (void)unused;

@@ -146,8 +146,8 @@ static void damaged_text_is_read_safely(void **unused)
     }
 }
 
-/* Text of this size is scanned in a moment, unless each word is compared with each variable, or each kernel moves all those before: then
- * this takes hours. */
+/* Text of this size is scanned in a moment. It would take hours if each word were compared with each variable, or each kernel moved all those
+ * before. */
 static void long_text_takes_no_longer_than_its_length_says(void **unused)
 {
     (void)unused;

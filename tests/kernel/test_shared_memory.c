@@ -1,5 +1,6 @@
-/* test_shared_memory.c - static shared memory of kernels on host devices: every block has its own while it runs, and a launch that there is
- * no memory for fails, which ends the device and not the process. All of it where the loader keeps such memory, and where the system does.
+/* test_shared_memory.c - static shared memory of kernels on host devices. Every block has its own while it runs. A launch that there is no
+ * memory for fails, which ends the device and not the process. All of it is tested where the loader keeps such memory, and where the system
+ * does.
  *
  * Promise: Every running block has its own static shared memory; a launch without memory for it fails its device alone.
  */

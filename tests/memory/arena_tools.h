@@ -15,7 +15,7 @@
 #define MIB FAKE_MIB
 #define TOOL_LANES 64
 
-/* What the test says has finished: everything up to here, per lane. */
+/* What counts as finished in the test: everything up to here, per lane. */
 extern _Atomic uint64_t tool_finished_to[TOOL_LANES];
 bool tool_finished(void *context, hdi_point point); /* for hdi_arena_config */
 
@@ -27,13 +27,13 @@ hdi_arena *tool_make_from(const hdi_arena_config *config);
 hdi_arena *tool_make(size_t total, size_t limit); /* with fake_reset */
 void tool_drop_port(void);
 
-/* The arena is as it should be, and the driver has mapped what the arena says, no more than its limit. */
+/* The arena is as it should be, and the driver has mapped what the arena reports, no more than its limit. */
 void tool_check(hdi_arena *arena);
 /* The same, then destroys it: everything was given back, and nothing was misused. */
 void tool_end(hdi_arena *arena);
 hdi_arena_info tool_info(hdi_arena *arena);
 
-/* Takes for lane 0 and forgets what was inherited. */
+/* Takes for lane 0 and drops what was inherited. */
 hd_status tool_take(hdi_arena *arena, size_t bytes, hdcu_deviceptr *out);
 hd_status tool_take_in(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out);
 /* Gives back with one point, or at position 0 with none. */

@@ -12,7 +12,7 @@
 
 enum { G = 256 };
 
-/* What the test says has finished: everything up to here, per lane. */
+/* What counts as finished in the test: everything up to here, per lane. */
 extern uint64_t finished_to[256];
 
 /* Host memory that can be made to run out: allocations left before every further one fails, -1 for no limit. */

@@ -1,5 +1,5 @@
-/* host_pool_tools.h - what the tests of the pool of pinned memory share: a port that is made up and keeps books, what work the test says
- * has finished, and taking and giving blocks.
+/* host_pool_tools.h - what the tests of the pool of pinned memory share. These are a port that is made up and keeps books, what work counts as
+ * finished, and taking and giving blocks.
  *
  * Threads: the port works in every one; the asserts are for the main one. Locks: none; the books are kept under the pool's.
  * Always: a pool that ends has left nothing pinned.
@@ -18,7 +18,7 @@
 #define MIB ((size_t)1 << 20)
 enum { LANES = 6, PINS = 512 };
 
-/* What the test says has finished: everything up to here, per lane. */
+/* What counts as finished in the test: everything up to here, per lane. */
 static _Atomic uint64_t done_to[LANES];
 static _Atomic uint64_t lost; /* devices that may go on; lane i belongs to device i */
 
@@ -157,7 +157,7 @@ static inline hdi_host_block take_from(hdi_host_pool *pool, size_t bytes, size_t
     return block;
 }
 
-/* A block that nobody uses any more. */
+/* A block that is no longer in use. */
 static inline hdi_host_block take(hdi_host_pool *pool, size_t bytes)
 {
     size_t waits;

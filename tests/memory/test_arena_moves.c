@@ -1,5 +1,5 @@
-/* test_arena_moves.c - physical memory that moves, comes ahead of need and goes back: stitching, the rungs of an
- * allocation, spans of small blocks, and what a failing call leaves behind.
+/* test_arena_moves.c - physical memory that moves, comes ahead of need and goes back. The cases are stitching, the rungs
+ * of an allocation, spans of small blocks, and what a failing call leaves behind.
  *
  * Promise: Idle memory is moved to serve an allocation, live memory stays, and a failing call loses nothing.
  * Threads: one. Locks: none.
@@ -66,8 +66,8 @@ static void stitches_a_large_block(void **unused)
     }
 }
 
-/* The place that lacks least is no use where it is the idle memory itself that would have to move there: then the
- * free rest of a mapping that cannot move decides. */
+/* The place that lacks least is no use where the idle memory itself would have to move there. Then the free rest of a
+ * mapping that cannot move decides. */
 static void looks_for_a_place_without_idle_mappings(void **unused)
 {
     (void)unused;
@@ -151,7 +151,7 @@ typedef struct use {
     hdi_point point;
 } use;
 
-/* A block that is handed out, and what its owner was told to wait for. */
+/* A block that is handed out, and what its owner has to wait for. */
 typedef struct owned {
     hdcu_deviceptr at;
     size_t bytes;
@@ -162,7 +162,7 @@ typedef struct owned {
 static use uses[USES];
 static size_t n_uses;
 
-/* Takes a block; whoever still uses it must have been named. */
+/* Takes a block. Every lane that still uses it must have been named. */
 static void take_owned(hdi_arena *arena, uint32_t lane, size_t bytes, owned *o)
 {
     hdi_points got;
@@ -203,7 +203,7 @@ static void give_owned(hdi_arena *arena, owned *o, hdi_point point)
     o->at = 0;
 }
 
-/* Memory that somebody may still use stays mapped, and its next owner is told whom to wait for. */
+/* Memory that may still be in use stays mapped, and its next owner gets the points to wait for. */
 static void nothing_in_use_is_unmapped(void **unused)
 {
     (void)unused;
@@ -294,7 +294,7 @@ static void moves_when_more_would_be_held_than_needed(void **unused)
     tool_end(arena);
 }
 
-/* The device has less than the limit says: others hold the rest. */
+/* The device has less than the limit: others hold the rest. */
 static void makes_do_with_what_the_device_has(void **unused)
 {
     (void)unused;

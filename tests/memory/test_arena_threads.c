@@ -22,11 +22,11 @@ typedef struct worker {
     int errors, failures;
 } worker;
 
-/* Which thread has which 256 bytes; only ever written by its owner, which the sanitizer would tell too. */
+/* Which thread has which 256 bytes; only its owner ever writes it, which the sanitizer checks, too. */
 static uint8_t owner_of[RANGE_MOST / 256];
 static hdcu_deviceptr arena_base;
 
-/* Marks what the worker has, or lets go of it: it must have been somebody's who let go, or its own. */
+/* Marks what the worker takes, or gives back. What it takes must be free, what it gives back must be its own. */
 static void own(worker *w, hdcu_deviceptr at, size_t bytes, bool takes)
 {
     size_t from = (size_t)(at - arena_base) / 256;

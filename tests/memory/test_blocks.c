@@ -135,7 +135,7 @@ static void hands_on_unfinished_uses(void **unused)
     blocks_check(b);
     assert_int_equal(blocks_info(b).pending_points, 3);
 
-    /* one point per lane, the highest, without what has finished; by lane; the taker's own lane too */
+    /* one point per lane, the highest, without what has finished, in order of lanes; the taker's own lane, too */
     hdi_points got;
     assert_ok(hdi_blocks_alloc(b, 3 * G, 3, &offset, &got));
     blocks_check(b);
@@ -193,7 +193,7 @@ static void joins_what_waits_for_the_same_lanes(void **unused)
     assert_int_equal(offset, at[2]);
     assert_true(got.count == 1 && hdi_points_data(&got)[0].position == 2);
     assert_status(hdi_blocks_alloc(b, 20 * G, 2, &offset, &got), HD_ERROR_NOT_FOUND);
-    /* once that is finished they are one, as soon as anybody looks */
+    /* once that is finished they are one, at the next look */
     finished_to[1] = 1;
     hdi_blocks_prune(b);
     blocks_check(b);
@@ -296,7 +296,7 @@ static uint64_t submitted[LANES];
 static live lives[UNITS];
 static size_t n_lives;
 
-/* What the new owner was told must cover what the model knows. */
+/* The points that the new owner got must cover those of the model. */
 static void verify_new(size_t offset, size_t size, const hdi_points *got)
 {
     uint64_t told[LANES] = {0};

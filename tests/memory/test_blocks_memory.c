@@ -99,7 +99,7 @@ static void free_keeps_its_promise_without_memory(void **unused)
     }
     assert_int_equal(blocks_info(b).retired_bytes, G);
     assert_int_equal(blocks_info(b).pending_points, (size_t)(kept - 1) * POINTS);
-    hdi_blocks_free(b, at[kept - 1], NULL, 0); /* it is nobody's: ignored */
+    hdi_blocks_free(b, at[kept - 1], NULL, 0); /* it has no owner: ignored */
     blocks_check(b);
 
     /* once uses have finished there is room again */

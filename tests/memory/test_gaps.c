@@ -1,6 +1,6 @@
-/* test_gaps.c - the allocator over offsets where parts of its range have no memory: directed cases, and a random run
- * against a model that knows of every granule whether there is memory behind it, who has it and who may still be
- * using it.
+/* test_gaps.c - the allocator over offsets where parts of its range have no memory. There are directed cases, and a
+ * random run against a model. For every granule the model has whether there is memory behind it, its owner, and the
+ * lanes that may still be using it.
  *
  * Promise: The allocator gives out only bytes with memory behind them, and each byte to one owner.
  * Threads: one. Locks: none.
@@ -189,7 +189,7 @@ static void verify(hdi_blocks *b)
     assert_true(hdi_blocks_each(b, agrees, NULL));
 }
 
-/* What the new owner was told covers what the model knows; then it is its. */
+/* The points that the new owner got cover those of the model; then the range is its own. */
 static void become_live(size_t offset, size_t bytes, const hdi_point *told, size_t n_told)
 {
     size_t end = offset + (bytes + G - 1) / G * G;

@@ -287,7 +287,7 @@ static void pins_less_where_the_system_has_less(void **unused)
     atomic_store(&device.fail_pins, 1);
     hdi_fail(HD_ERROR_LIMIT, "from before");
     hdi_host_block a = take(pool, 5);
-    assert_message_has("from before"); /* a success says nothing */
+    assert_message_has("from before"); /* a success leaves the message alone */
     assert_int_equal(info_of(pool).reserved_bytes, page);
     hdi_host_block b = take(pool, 30 * MIB);
     give(pool, &b);

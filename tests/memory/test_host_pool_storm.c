@@ -4,7 +4,7 @@
  * Tier: stress.
  *
  * Threads: those that take and give, and the main one, which looks at the figures meanwhile. Locks: none.
- * Always: every page has one owner, who was told of the work that still uses it; no byte is pinned above the limit.
+ * Always: every page has one owner, which got the points of the work that still uses it. No byte is pinned above the limit.
  */
 #include "host_pool_tools.h"
 
@@ -22,9 +22,9 @@ typedef struct storm {
     unsigned long got, refused;
 } storm;
 
-/* Every page of a block says whose it is, and, when it was freed while a lane used it, until when. */
+/* Every page of a block has its owner, and, when it was freed while a lane used it, until when. */
 typedef struct stamp {
-    _Atomic uint64_t owner; /* 0: nobody */
+    _Atomic uint64_t owner; /* 0: none */
     _Atomic uint32_t lane;
     _Atomic uint64_t position; /* 0: not used */
 } stamp;
@@ -37,7 +37,7 @@ static uint64_t next_number(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Whether the new owner was told to wait for the work that its page is still used by. */
+/* Whether the new owner got the point of the work that still uses its page. */
 static bool is_told(const stamp *s, const hdi_points *inherited)
 {
     hdi_point use = {atomic_load(&s->lane), atomic_load(&s->position)};
@@ -53,7 +53,7 @@ static bool is_told(const stamp *s, const hdi_points *inherited)
     return false;
 }
 
-/* Gives a block back; position 0: nobody uses it. */
+/* Gives a block back; position 0: it is not in use. */
 static void storm_give(storm *st, hdi_host_block *block, uint64_t me, uint32_t lane, uint64_t position)
 {
     for (size_t at = 0; at < block->bytes; at += page) {

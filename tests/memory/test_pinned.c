@@ -207,7 +207,7 @@ static void outlives_the_device_that_pinned_it(void **unused)
     assert_ok(hdi_pinned_release(&p, false));
     assert_int_equal(fake.n_registered, 0);
 
-    /* nobody is left to let it go: the driver keeps it, and it keeps its addresses */
+    /* no device is left to let it go: the driver keeps it, and it keeps its addresses */
     assert_ok(hdi_pinned_alloc(pool, 1, &p));
     ports[2] = NULL;
     void *base = p.shm.base;
@@ -219,7 +219,7 @@ static void outlives_the_device_that_pinned_it(void **unused)
     assert_status(hdi_pinned_alloc(pool, 1, &p), HD_ERROR_DEVICE_LOST);
     assert_message_has("all devices are lost");
 
-    /* a device that says that it is lost is passed over */
+    /* a device that reports its loss is passed over */
     ports[1] = ports[2] = port;
     fake_fail("cuMemHostRegister", 1, false, HDCU_ERROR_LAUNCH_FAILED);
     assert_ok(hdi_pinned_alloc(pool, 1, &p));

@@ -101,7 +101,7 @@ static void fail_at(int i, int at, int count, int code)
     devices[i].fail_code = code;
 }
 
-/* A fresh process: whatever was registered is forgotten. */
+/* A fresh process: nothing is registered any more. */
 static void begin_afresh(int i)
 {
     devices[i] = (device){.port = {&calls}};
@@ -266,7 +266,7 @@ static void lost_devices_are_passed_over(void **unused)
     hdi_pinned p, q;
     assert_ok(hdi_pinned_alloc(pool, 1, &q));
     devices[1].lost = true;
-    fail_at(2, 1, 1, HDI_GONE_SIGNAL - 9); /* is lost, but nobody has noticed */
+    fail_at(2, 1, 1, HDI_GONE_SIGNAL - 9); /* is lost, but this was not noticed */
     assert_ok(hdi_pinned_alloc(pool, 1, &p));
     assert_int_equal(devices[0].n_pinned, 2);
     char *at = p.shm.base;

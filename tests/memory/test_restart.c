@@ -1,7 +1,7 @@
-/* test_restart.c - an arena whose device is lost and comes back: what is forgotten, what is refused, and threads that
- * go on allocating meanwhile. The port is made up: it knows which granules it has mapped, and by which request.
+/* test_restart.c - an arena whose device is lost and comes back: what is dropped, what is refused, and threads that go on
+ * allocating meanwhile. The port is made up: it records which granules it has mapped, and by which request.
  *
- * Promise: An arena forgets its mappings with its device, and serves again after a restart.
+ * Promise: An arena drops its mappings with its device, and serves again after a restart.
  */
 #include "support/check.h"
 
@@ -21,7 +21,7 @@
 typedef struct device {
     hdi_port port; /* first */
     _Atomic int gone;
-    bool elsewhere; /* ranges lie where nobody wanted them */
+    bool elsewhere; /* ranges lie at other addresses than were asked for */
     uint64_t base, mapped;
     uint16_t mappings[RANGE / GRANULE]; /* by granule: how long the mapping is that begins there; UINT16_MAX: goes on */
     int requests, reserved, grants;
@@ -216,7 +216,7 @@ static void forgets_everything(void **unused)
     assert_int_equal(info_of(arena).mapped_bytes, 0);
     assert_int_equal(info_of(arena).taken_blocks, 0);
     check(arena);
-    hdi_arena_free(arena, at[0], &(hdi_point){7, 2}, 1); /* of before: nobody's business */
+    hdi_arena_free(arena, at[0], &(hdi_point){7, 2}, 1); /* of before: ignored */
     hdi_arena_free(arena, at[2], NULL, 0);
     assert_ok(take(arena, TOTAL, &at[0], &points));
     assert_int_equal(at[0], again);
@@ -360,7 +360,7 @@ static void threads_go_on(void **unused)
         atomic_store(&d.gone, HDI_GONE_CLOSED);
         assert_status(hdi_arena_restart(arena, hdi_device_range(1, i, RANGE, 2)), HD_ERROR_DEVICE_LOST);
         assert_int_equal(hdi_arena_base(arena), 0);
-        forget(&d); /* nobody asks for anything until the next restart */
+        forget(&d); /* nothing is asked for until the next restart */
         d.reserved = 0;
         atomic_store(&d.gone, 0);
         assert_ok(hdi_arena_restart(arena, hdi_device_range(1, i, RANGE, 2)));

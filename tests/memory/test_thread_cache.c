@@ -149,7 +149,7 @@ static void half_comes_out_and_half_stays(void **unused)
     }
 }
 
-/* One large block per lane, for who wants exactly its size; the next one takes its place. */
+/* One large block per lane, for a request of exactly its size; the next one takes its place. */
 static void one_large_block_per_lane(void **unused)
 {
     (void)unused;

@@ -1,4 +1,4 @@
-/* test_thread_cache_threads.c - magazines of many threads: what others drain from them, and where it goes when a thread or a runtime ends; and
+/* test_thread_cache_threads.c - magazines of many threads: what others drain from them, and where it goes when a thread or a runtime ends. Also
  * threads with several runtimes.
  *
  * Promise: Blocks in threads' caches are never lost: other threads can drain them, and a thread's end returns them.
@@ -15,7 +15,7 @@ enum { OWNERS = 3, DRAINERS = 2, ROUNDS = TEST_TSAN ? 100000 : 2000000 };
 typedef struct owner {
     store *s;
     uint64_t seed;
-    _Atomic bool *stop; /* of who drains */
+    _Atomic bool *stop; /* of the thread that drains */
 } owner;
 
 static uint64_t next_random(uint64_t *seed)
@@ -209,8 +209,7 @@ static void a_runtime_ends_before_its_threads(void **unused)
         start_guests(guests, s, &barrier);
         pthread_barrier_wait(&barrier);
         uint64_t released = s->released[0];
-        close_store(
-            s); /* forgets the items: nothing is released any more, or the store would be used after it is gone */
+        close_store(s); /* drops the items: nothing is released any more, or the store would be used after it is gone */
         assert_int_equal(released, 0);
         pthread_barrier_wait(&barrier);
         join_guests(guests);

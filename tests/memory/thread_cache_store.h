@@ -1,5 +1,5 @@
-/* thread_cache_store.h - what the tests of magazines share: a store that stands for the arena and knows where each of its items is, so one that
- * gets lost, or comes back twice, is found. The runtimes are made up: a number in the registry and the caches.
+/* thread_cache_store.h - what the tests of magazines share: a store that stands for the arena. It records where each of its items is, so it finds
+ * one that gets lost, or comes back twice. The runtimes are made up: a number in the registry and the caches.
  *
  * Threads: the helpers work in every one. Locks: the store's.
  * Always: an item is in one place; what is not counts as wrong.

@@ -1,4 +1,4 @@
-/* test_parser.c - verdicts from what heddle-probe says and how it ends, also from what it should never say.
+/* test_parser.c - verdicts from what heddle-probe reports and how it ends, also from what it should never report.
  *
  * Promise: Any output and any end of heddle-probe gives the documented verdict.
  * Threads: one. Locks: none.
@@ -235,7 +235,7 @@ static void endings_name_the_step(void **state)
         {HDI_ENDING_SIGNAL, SIGSEGV, "was killed by signal 11", true},
         {HDI_ENDING_SIGNAL, SIGBUS, "was killed by signal 7", true},
         {HDI_ENDING_SIGNAL, SIGABRT, "was killed by signal 6", true},
-        {HDI_ENDING_SIGNAL, SIGKILL, "was killed by signal 9", false}, /* by somebody else */
+        {HDI_ENDING_SIGNAL, SIGKILL, "was killed by signal 9", false}, /* by another process */
         {HDI_ENDING_SIGNAL, SIGTERM, "was killed by signal 15", false},
         {HDI_ENDING_SILENT, 20000, "hung (for 20000 ms)", true},
         {HDI_ENDING_GONE, 0, "ended, it is not known how,", true},
@@ -275,7 +275,7 @@ static void endings_name_the_step(void **state)
     check(HD_PEER_INCONCLUSIVE, 0, "the test was killed by signal 9 while the devices were opened");
 }
 
-/* What was found stays; about the others nothing is said. */
+/* What was found stays; about the others nothing is reported. */
 static void an_end_between_pairs_says_nothing(void **state)
 {
     (void)state;
@@ -304,7 +304,7 @@ static void failures_are_told_apart(void **state)
     assert_int_equal(say_failed(HD_ERROR_HOST_MEMORY, 0, "no memory"), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
     check(HD_PEER_INCONCLUSIVE, 0, "the test failed while device 5 copied 8 bytes into memory of device 7: no memory");
-    /* nor is what is no fault of the device's, whichever call says it */
+    /* nor is what is no fault of the device's, whichever call reports it */
     begin_at(HDI_STEP_COPY_TO, 8);
     assert_int_equal(say_failed(HD_ERROR_LANE_FAILED, HDCU_ERROR_OUT_OF_MEMORY, "no memory"), HDI_PARSED_MORE);
     assert_true(hdi_peer_parser_end(&h, HDI_ENDING_EXIT, 1));
@@ -357,7 +357,7 @@ static void nobody_is_believed(void **state)
         r = record_of((hdi_record_kind)kinds[i]);
         assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     }
-    /* pairs in another order, or that nobody asked for */
+    /* pairs in another order, or that were not asked for */
     assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_pair(-1, 1000000), HDI_PARSED_MALFORMED);
     /* what belongs to a pair, without one */

@@ -18,8 +18,8 @@
 #include "worker/spawn.h"
 
 #define ROLE "HD_TEST_PROBE_ROLE"
-#define LONG_MS 100000 /* for those who do not hang */
-#define SHORT_MS 1000  /* for those who do, at first */
+#define LONG_MS 100000 /* for programs that do not hang */
+#define SHORT_MS 1000  /* for programs that hang, at first */
 
 /* ------------------------------------------------------------------------------------------ the program's side -- */
 
@@ -111,7 +111,7 @@ static void misbehave(void)
     } else if (role_is("orphan")) {
         if (fork() == 0) {
             close(STDERR_FILENO);
-            sleep(10); /* has the pipe, too, for much longer than anybody may wait for it */
+            sleep(10); /* has the pipe, too, for much longer than a caller may wait for it */
             _exit(0);
         }
         signal(SIGABRT, SIG_DFL);
@@ -244,7 +244,7 @@ static void check(int device, int owner, hd_peer_verdict verdict, const char *re
     assert_contains(found[device][owner].reason, reason);
 }
 
-/* The same of a program that hangs, with a limit that lets it get so far: as long a one as it takes on this machine, now. */
+/* The same of a program that hangs, with a limit that lets it get so far. The limit is as long as that takes on this machine, now. */
 static long test_hanging(const char *role, int devices, const char *how_far, char *hung)
 {
     long runs = 0;
@@ -335,10 +335,10 @@ static void accidents_are_findings(void **state)
         is_the_first_pairs(test_all(ways[i].role, program, 3), HD_PEER_CORRUPT, reason);
     }
     assert_int_equal(open_descriptors(), before);
-    assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* nobody is left, dead or alive */
+    assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no process is left, dead or alive */
 }
 
-/* Whoever kills the test says nothing about the pair. */
+/* A killed test is no evidence about the pair. */
 static void being_killed_is_inconclusive(void **state)
 {
     (void)state;
@@ -347,12 +347,12 @@ static void being_killed_is_inconclusive(void **state)
     is_the_first_pairs(test_all("killed", program, 3), HD_PEER_INCONCLUSIVE, reason);
 }
 
-/* Who is stopped, as in a debugger, is not told of by the program that went on meanwhile: that was not silent. */
+/* This process is stopped, as in a debugger, while the program goes on. The program does not count as silent for that time. */
 static void who_was_stopped_listens_on(void **state)
 {
     (void)state;
     fflush(NULL);
-    pid_t child = fork(); /* nobody else is to see that it was stopped */
+    pid_t child = fork(); /* so that no other process sees that it was stopped */
     assert_true(child >= 0);
     if (child == 0) {
         limit_ms = SHORT_MS;
@@ -464,7 +464,7 @@ static void want_of_descriptors_is_fleeting(void **state)
     check(0, 1, HD_PEER_USABLE, "");
 }
 
-/* Where the program's children are waited for by somebody else, nothing is known of how one ended. */
+/* Where other code waits for the program's children, nothing is known of how one ended. */
 static void children_may_be_ignored(void **state)
 {
     (void)state;

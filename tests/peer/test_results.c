@@ -273,7 +273,7 @@ static void what_others_can_write_is_ignored(void **state)
         assert_int_equal(chown(path, 0, 0), 0);
         assert_true(hdi_result_load(folder, &key, &got));
     }
-    /* a link could lead to what somebody else wrote */
+    /* a link could lead to what another program wrote */
     snprintf(elsewhere, sizeof elsewhere, "%s.moved", path);
     assert_int_equal(rename(path, elsewhere), 0);
     assert_int_equal(symlink(elsewhere, path), 0);

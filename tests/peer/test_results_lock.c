@@ -1,4 +1,5 @@
-/* test_results_lock.c - result files and several at once: results stay whole, one tests at a time, and who comes on is waited for.
+/* test_results_lock.c - result files and several processes at once. Results stay whole, one process tests at a time, and a holder that comes on is
+ * waited for.
  *
  * Promise: Result files stay whole with several writers, one process tests at a time, and every wait ends.
  *
@@ -14,7 +15,7 @@ static void *save_and_load(void *argument)
         hd_peer_info info = info_now(), got;
         info.driver_code = i;
         hdi_result_save(folder, &key, &info);
-        /* always one that somebody saved, whole */
+        /* always one that was saved, whole */
         if (!hdi_result_load(folder, &key, &got) || got.verdict != HD_PEER_CORRUPT || got.driver_code >= 300 ||
             strcmp(got.reason, info.reason) != 0) {
             return "a result was not whole";
@@ -45,7 +46,7 @@ static int lock_now(void)
     return fd;
 }
 
-/* A lock that others could take, too, or that is another file, is none: nobody is waited for, and no file's time is changed. */
+/* A lock that others could take, too, or that is another file, is none: it is not waited for, and no file's time is changed. */
 static void locks_of_others_are_none(void **state)
 {
     (void)state;
@@ -96,7 +97,7 @@ static void one_tests_at_a_time(void **state)
     waitpid(child, NULL, 0);
 }
 
-/* Somebody who has the lock, and comes on again and again. */
+/* A thread that has the lock, and comes on again and again. */
 static _Atomic int comings_on;
 static _Atomic bool holding;
 

@@ -50,7 +50,7 @@ static inline void check_contains_(const char *string, const char *text, const c
     _fail(file, line);
 }
 
-/* Says why the program's tests do not apply here, and what its main must return. */
+/* Prints why the program's tests do not apply here, and returns what its main must return. */
 static inline int test_skip(const char *why)
 {
     printf("skipped: %s\n", why);

@@ -1,6 +1,6 @@
 /* json.h - a strict reader of JSON for tests: whether a text is one document, and what stands at a place of it.
  *
- * A place is a path such as "devices.0.live_bytes". Any thread; no locks; nothing is allocated.
+ * A place is a path such as "devices.0.live_bytes". Threads: any. Locks: none. Nothing is allocated.
  */
 #ifndef TEST_SUPPORT_JSON_H
 #define TEST_SUPPORT_JSON_H

@@ -1,4 +1,4 @@
-/* lanes.h - a thread's default lane and the end of a lane as values, for tests in which neither can fail, or NULL says enough.
+/* lanes.h - a thread's default lane and the end of a lane as values, for tests in which neither can fail, or NULL is enough.
  *
  * Threads: any. Locks: none.
  */

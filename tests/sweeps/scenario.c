@@ -50,7 +50,7 @@ void scenario_wrong(scenario *s, const char *format, ...)
     s->wrong++;
 }
 
-/* Statuses that say that the program did something wrong, when it was the system that failed. */
+/* Statuses that mean a mistake of the program, when it was the system that failed. */
 static bool can_be_meant(const scenario *s, hd_status status)
 {
     switch (status) {

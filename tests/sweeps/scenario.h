@@ -1,7 +1,8 @@
 /* scenario.h - what the sweeps run again and again while something fails: a program that uses most of the library, in a process of its own.
  *
- * Threads: the one that runs it. Locks: none. Always: every status is looked at, every byte that was read with HD_OK is compared, and
- * nothing here allocates, so that all failing calls are the library's.
+ * Threads: the one that runs it. Locks: none.
+ * Always: every status is looked at, and every byte that was read with HD_OK is compared. Nothing here allocates, so all failing calls
+ * are the library's.
  */
 #ifndef SWEEPS_SCENARIO_H
 #define SWEEPS_SCENARIO_H
@@ -17,14 +18,14 @@ typedef struct scenario {
     hd_runtime *runtime;
     int failures; /* calls that did not succeed */
     int wrong;    /* of these: without a message, with a status that cannot be meant; and wrong bytes */
-    int losses;   /* that hd_loss_next told of, in scenario_restart */
+    int losses;   /* that hd_loss_next reported, in scenario_restart */
     bool lost;    /* a device was lost at some time */
 } scenario;
 
 /* Opens, works, loses a device where a worker drives it, restarts what is lost, and closes. `settings` follow those of the scenario. */
 void scenario_run(scenario *s, const char *settings);
 
-/* The parts of it, for who does something in between. False: nothing is open. */
+/* The parts of it, for tests that do something in between. False: nothing is open. */
 bool scenario_open(scenario *s, const char *settings);
 void scenario_work(scenario *s);
 /* Waits until a worker that has ended counts as lost, and brings back what is lost. */
@@ -39,7 +40,7 @@ void scenario_workers(const scenario *s, int pids[SCENARIO_DEVICES]);
 /* Notes what is wrong, on stderr. */
 void scenario_wrong(scenario *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Runs it in a process of its own, which ends with exit(0) where all is in order. True: it did so; else it is said how it ended. One that
+/* Runs it in a process of its own, which ends with exit(0) where all is in order. True: it did so; else how it ended is printed. One that
  * hangs is ended after some minutes. */
 bool scenario_apart(void (*run)(const void *context), const void *context);
 

@@ -1,16 +1,19 @@
-/* test_failing_calls.c - the Nth call for memory, a mapping, a descriptor, a thread or a process fails, for every N of a program that uses
- * most of the library; once, or from then on for good.
+/* test_failing_calls.c - the Nth call for memory, a mapping, a descriptor, a thread or a process fails: once, or from then on for good. That is
+ * tried for every N of a program that uses most of the library.
  *
  * Promise: Whichever system call fails, the program ends in order, reads are right, and nothing is left over.
  * Tier: stress.
  *
  * Threads: the main one starts a process for each N, which runs the scenario. Any thread there, or in its workers, makes the calls
  * (worker/failing.c). Locks: none.
- * Always: each run ends in order. Calls succeed, or fail with a message; bytes that were read are right; nothing is left open, running or
- * (the address sanitizer looks) allocated; and when the want is over, everything works.
+ * Always: each run ends in order.
+ *   - Calls succeed, or fail with a message.
+ *   - Bytes that were read are right.
+ *   - Nothing is left open, running or allocated (the address sanitizer looks for the latter).
+ *   - When the want is over, everything works.
  *
  * Every N is tried with HEDDLE_TEST_SWEEP=all, else one in some. HEDDLE_TEST_SWEEP=N tries only that one, and shows where the call was
- * made; an argument chooses the case, such as memory_process_good.
+ * made. An argument chooses the case, such as memory_process_good.
  */
 #include "support/check.h"
 

@@ -4,8 +4,11 @@
  * Tier: stress.
  *
  * Threads: the main one starts a process for each N, which runs the scenario; its workers are tests/sweeps/worker/dying.c. Locks: none.
- * Always: it is a loss and nothing else. Calls succeed or say that a device was lost, bytes that were read are right, the device comes back
- * by hd_device_restart with what was kept, and nothing is left. While hd_open runs, it is hd_open that fails, and the next one works.
+ * Always: it is a loss and nothing else.
+ *   - Calls succeed or report that a device was lost.
+ *   - Bytes that were read are right.
+ *   - The device comes back by hd_device_restart with what was kept, and nothing is left.
+ *   - While hd_open runs, it is hd_open that fails, and the next one works.
  *
  * Every N is tried with HEDDLE_TEST_SWEEP=all, else one in some; HEDDLE_TEST_SWEEP=N tries only that one.
  */
@@ -39,7 +42,7 @@ static void run_scenario(const void *settings)
             scenario_restart(&s); /* just now */
         }
         if (s.losses != died) {
-            scenario_wrong(&s, "hd_loss_next told of %d losses", s.losses);
+            scenario_wrong(&s, "hd_loss_next reported %d losses", s.losses);
         }
         if (!died && s.failures > 0) {
             scenario_wrong(&s, "no worker died, but: %s", hd_message());

@@ -1,5 +1,5 @@
-/* plans.h - runs what the planner says on host memory: the kernels for the CPU, and those for GPUs, whose algorithm is compiled for the CPU
- * here and whose accesses are looked at.
+/* plans.h - runs the planner's plans on host memory, with the kernels for the CPU and with those for GPUs. The algorithm of the latter is
+ * compiled for the CPU here, and their accesses are looked at.
  *
  * Threads: one at a time. Locks: none.
  */
@@ -16,9 +16,9 @@ const hd_cpu_kernel *plans_gpu_kernel(const char *name);
 /* What the accesses of GPU kernels are to do and were. */
 typedef struct plans_accesses {
     uint32_t first_block; /* added to the number of every block */
-    bool pretend;         /* no memory is touched: plans_byte says what is read, `wrote` gets what is written */
+    bool pretend;         /* no memory is touched: plans_byte gives what is read, `wrote` gets what is written */
     void (*wrote)(uint64_t address, const unsigned char *bytes, uint32_t n);
-    /* The source: `element_bytes` bytes from `elements` on, and which of them belong to elements (not 0). NULL: nobody looks. */
+    /* The source: `element_bytes` bytes from `elements` on, and which of them belong to elements (not 0). NULL: it is not checked. */
     const unsigned char *elements, *belongs;
     uint64_t element_bytes;
     _Atomic uint64_t strange; /* reads of less than 16 bytes that are not all elements', or 16 bytes none of which is */

@@ -1,4 +1,4 @@
-/* test_half.c - f16 and bf16 in kernels, the CPU's form: every number there and back, and rounding at, just below and just above every middle
+/* test_half.c - f16 and bf16 in kernels, the CPU's form. Every number there and back, and rounding at, just below and just above every middle
  * between two numbers.
  *
  * Promise: f16 and bf16 conversions are exact where possible and round to nearest even.

@@ -23,7 +23,7 @@ typedef struct operand {
     size_t first;
 } operand;
 
-static int buffers[3]; /* stand for some; nobody looks inside */
+static int buffers[3]; /* stand for some; their content is not used */
 
 static hd_tensor tensor_of(const operand *o, hd_type type, int which)
 {
@@ -310,7 +310,7 @@ static bool has(const sums *s, uint64_t a, uint64_t b, uint64_t c)
     return false;
 }
 
-/* Every product of an element of a and one of b, and where it is added, as the tensors say. Bytes from the buffers' starts. */
+/* Every product of an element of a and one of b, and where it is added, by the tensors' strides. Bytes from the buffers' starts. */
 static void by_definition(const hd_tensor *c, const hd_tensor *a, const hd_tensor *b, sums *out)
 {
     out->n = 0;

@@ -1,6 +1,6 @@
 /* test_overlap.c - whether elements share bytes: against a look at every byte, for many small tensors.
  *
- * Promise: Elements of a tensor are said to share bytes exactly when they do.
+ * Promise: Elements of a tensor are reported to share bytes exactly when they do.
  * Threads: one. Locks: none.
  */
 #include "support/check.h"
@@ -188,7 +188,7 @@ static void blocks_of_a_matrix_are_told_apart(void **state)
         uint64_t columns[2] = {e[0].low / SIZE % COLUMNS, e[1].low / SIZE % COLUMNS};
         bool side = columns[0] + n <= columns[1] || columns[1] + n <= columns[0];
         if (side && said) { /* columns of their own */
-            fail_msg("round %d: blocks side by side are said to overlap", round);
+            fail_msg("round %d: blocks side by side are reported to overlap", round);
         }
         apart += !overlap;
         beside += side;

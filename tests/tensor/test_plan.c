@@ -145,7 +145,7 @@ static void layouts_become_tidy(void **state)
     assert_int_equal(one.dims, 0);
     assert_true(hdi_layout_is_run(&one));
 
-    /* Both halves of a cut say together what the whole said. */
+    /* Both halves of a cut together are the whole. */
     hdi_layout upper;
     hdi_layout_cut(&run, 0, 400, &upper);
     assert_int_equal(run.shape[0], 400);

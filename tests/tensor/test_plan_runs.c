@@ -1,8 +1,9 @@
-/* test_plan_runs.c - plans for random layouts do what a simple loop does, with the kernels for CPUs and those for GPUs, and touch nothing else;
- * blocks of launches too large to run go where they should. One thread calls; blocks run on several.
+/* test_plan_runs.c - plans for random layouts do what a simple loop does, with the kernels for CPUs and those for GPUs, and touch nothing else.
+ * Blocks of launches too large to run go where they should.
  *
  * Promise: A plan moves the same elements as a plain loop, and touches nothing else.
  * Tier: full.
+ * Threads: one calls; blocks run on several.
  */
 #include "support/check.h"
 
@@ -59,7 +60,7 @@ static void print(const hdi_layout *l)
     print_error("\n");
 }
 
-/* Tells those who watch the accesses which bytes of the source are elements'. */
+/* Sets, for the checks of accesses, which bytes of the source are elements'. */
 static void watch(const hdi_layout *l, const memory *m, unsigned char *belongs)
 {
     static const unsigned char ones[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -200,7 +201,7 @@ static void rows_begin_anywhere(void **state)
         const hdi_plan_wish wish = {kind->name, 0};
         for (uint64_t r = 0; r < residues && kind->kind == HD_TENSOR_TILE_SHIFTED; r++) {
             for (int way = 0; way < 4; way++) {
-                /* 0: one residue for all rows of each side; 1: rows of odd lengths; 2: the source has gaps; 3: dimensions that join. */
+                /* 0: one residue for all rows of each side. 1: rows of odd lengths. 2: the source has gaps. 3: dimensions that join. */
                 uint64_t gap = way == 2 ? 2 : 1, nj = kind->size_j * 2 + r * 3 + 1, ni = kind->size_i + r * 5 + 1;
                 uint64_t low = way == 3 ? 3 : 1;
                 uint64_t src_row = way == 0 ? (ni + 31) / 32 * 32 : ni * gap + 1;

@@ -16,7 +16,7 @@ extern fake_port fake;
 extern fake_worker worker;
 extern fake_things things;
 extern hdi_port *port;
-extern atomic_int told_times, told_code; /* what `broken` was told */
+extern atomic_int told_times, told_code; /* what `broken` was called with */
 
 void note_broken(void *context, uint64_t connection, int code); /* the context is the fake */
 

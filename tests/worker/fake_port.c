@@ -144,7 +144,7 @@ static hdi_answer do_import(hdi_port *port, int descriptor, uint64_t at, uint64_
     return enter(port, &note);
 }
 
-/* Whether the last pin succeeded and was not undone: as the driver does, unpin tells. */
+/* Whether the last pin succeeded and was not undone: unpin reports that as the driver does. */
 static _Atomic bool registered;
 
 static hdi_answer do_pin(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address)

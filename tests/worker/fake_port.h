@@ -1,5 +1,5 @@
-/* fake_port.h - a local port that notes what it is asked, answers as it is told and can be held; threads that serve it; and one
- * request of every kind.
+/* fake_port.h - a local port that notes its calls, answers as a test sets it and can be held. Also threads that serve it, and one request of
+ * every kind.
  *
  * Threads: any; the fake's fields are under its lock, except where a test sets them before anything runs.
  */
@@ -54,7 +54,7 @@ void fake_kernel_facts(hdi_kernel_facts *out);
 
 /* Two lines that are served by threads. */
 typedef struct fake_worker {
-    int application[2]; /* memory, code; -1 once they belong to somebody else */
+    int application[2]; /* memory, code; -1 once they have another owner */
     int ends[2];        /* the worker's; closed by their threads, when these end */
     int results[2];     /* of hdi_serve, once joined */
     fake_port *fake;

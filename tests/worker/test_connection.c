@@ -1,5 +1,5 @@
-/* test_connection.c - how the remote port behaves when its worker is slow, ends, is disconnected, and is replaced, at every point of a
- * request and with many threads inside.
+/* test_connection.c - how the remote port behaves when its worker is slow, ends, is disconnected, and is replaced. That is tried at every
+ * point of a request, and with many threads inside.
  *
  * Promise: A request to a worker that is slow, dead or replaced ends within its limit.
  */
@@ -86,7 +86,7 @@ static void a_late_reply_ends_the_line(void **state)
     assert_true(hdi_clock_ns() - start >= SHORT_LIMIT);
     assert_int_equal(told_times, 1);
     assert_int_equal(told_code, HDI_GONE_UNANSWERED);
-    /* the line stays dead, and the other one is not told of again */
+    /* the line stays dead, and the other one is not reported again */
     expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_UNANSWERED);
     expect(fake_ask(port, FAKE_LOAD, &things), HDI_GONE_UNANSWERED);
     fake_hold(&fake, false);
@@ -96,7 +96,7 @@ static void a_late_reply_ends_the_line(void **state)
     expect(fake_ask(port, FAKE_MAP, &things), HDI_GONE_CLOSED);
     assert_int_equal(told_times, 1);
     fake_worker_join(&worker);
-    assert_int_equal(worker.results[0], 0); /* a reply that nobody takes is no failure of the worker's */
+    assert_int_equal(worker.results[0], 0); /* a reply that is not taken is no failure of the worker's */
     connect_worker();
 }
 
@@ -134,14 +134,14 @@ static void a_worker_that_ends_is_noticed(void **state)
             expect(fake_ask(port, i, &things), HDI_GONE_CLOSED);
             assert_int_equal(told_times, 1);
             fake_hold(&fake, false);
-            /* the other line goes on, until somebody cuts it */
+            /* the other line goes on, until it is cut */
             expect(fake_ask(port, line ? FAKE_MAP : FAKE_LOAD, &things), 0);
             hdi_remote_port_disconnect(port);
             expect(fake_ask(port, line ? FAKE_MAP : FAKE_LOAD, &things), HDI_GONE_CLOSED);
             fake_worker_join(&worker);
             assert_int_equal(worker.results[0] | worker.results[1], 0);
             connect_worker();
-            if (held && i == FAKE_PIN) { /* done, but nobody was told */
+            if (held && i == FAKE_PIN) { /* done, but no reply arrived */
                 expect(fake_ask(port, FAKE_UNPIN, &things), 0);
             }
         }
@@ -166,7 +166,7 @@ static void a_cut_ends_what_is_under_way(void **state)
             expect(fake_ask(port, i, &things), 0);
         }
     }
-    assert_int_equal(told_times, 0); /* whoever cuts knows */
+    assert_int_equal(told_times, 0); /* the caller that cuts needs no report */
 }
 
 /* Whether a thread sleeps until it gets the turn of one of the port's lines. */
@@ -186,7 +186,7 @@ static bool waits_for_turn(asker *a)
     return got && number == SYS_futex && word >= from && word < from + malloc_usable_size(port);
 }
 
-/* Until all but one per line wait. False: this system does not say that they do. */
+/* Until all but one per line wait. False: this system does not show that they do. */
 static bool await_turns(asker *askers, int n)
 {
     for (int tries = 0; tries < 20000; tries++) {

@@ -1,5 +1,5 @@
-/* test_garbage.c - what is not in order, sent to both sides: messages of the wrong shape, and a loop of good ones with wrong bytes
- * (the same in every run). Nobody may fault, wait forever or keep a descriptor.
+/* test_garbage.c - what is not in order, sent to both sides: messages of the wrong shape, and a loop of good ones with wrong bytes.
+ * The bytes are the same in every run. Neither side may fault, wait forever or keep a descriptor.
  *
  * Promise: Neither side crashes, hangs or keeps a descriptor when it receives garbage.
  */
@@ -162,7 +162,7 @@ static void the_worker_survives_wrong_bytes(void **state)
 
 /* ---- to the application ---- */
 
-/* What a worker of the test's own does with a good reply before it sends it; says how many bytes it sends and, in *n, how many
+/* What a worker of the test's own does with a good reply before it sends it. Returns how many bytes it sends, and sets *n to the number of
  * descriptors. */
 typedef size_t spoil(hdi_message *reply, size_t bytes, int *n);
 
@@ -353,7 +353,7 @@ static void what_is_inside_a_reply_has_bounds(void **state)
     fake_worker_join(&worker);
     hdi_answer answer = ask_spoiler(FAKE_MAP, no_end_of_strings);
     expect(answer, 0);
-    assert_string_equal(answer.call, ""); /* no call that we know */
+    assert_string_equal(answer.call, ""); /* no call of the library */
     expect(ask_spoiler(FAKE_FACTS_OF, no_end_of_strings), 0);
     expect(ask_spoiler(FAKE_LOAD, no_end_of_strings), 0);
     expect(ask_spoiler(FAKE_KERNEL, too_many_params), HDI_GONE_UNANSWERED);

@@ -142,7 +142,7 @@ static void replies_say_what_somebody_answered(void **state)
 {
     (void)state;
     size_t bytes = make(HDI_MESSAGE_MAP | HDI_MESSAGE_REPLY, 0);
-    m.header.code = HDI_GONE_STUCK; /* whoever is gone does not say so */
+    m.header.code = HDI_GONE_STUCK; /* a worker that is gone does not report it */
     assert_int_equal(hdi_message_check(&m, bytes, 0), HDI_MESSAGE_BAD);
     bytes = make(HDI_MESSAGE_EXPORT | HDI_MESSAGE_REPLY, 0);
     assert_int_equal(hdi_message_check(&m, bytes, 1), HDI_MESSAGE_GOOD);
@@ -157,7 +157,7 @@ static void replies_say_what_somebody_answered(void **state)
     assert_string_equal(m.header.call, "");
 }
 
-/* What a worker says ends in messages, and on terminals. */
+/* What a worker sends ends in messages, and on terminals. */
 static void words_are_words(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void words_are_words(void **state)
     assert_string_equal(m.payload.loaded.log, "one\n\ttwo?");
 }
 
-/* A failure to begin has a status of ours, and a text; who works has devices. */
+/* A failure to begin has a status of ours, and a text. A worker that works has devices. */
 static void a_welcome_says_how_it_went(void **state)
 {
     (void)state;

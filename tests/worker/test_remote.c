@@ -132,7 +132,7 @@ static void code_goes_as_a_file(void **state)
     (void)state;
     char log[HDI_CODE_LOG_BYTES];
     const char *bytes = things.file.base;
-    /* from a file, at an offset that is no multiple of anything; without one; more than a message holds */
+    /* from a file, at an offset that is no multiple of anything; without a file, more than a message holds */
     const struct {
         size_t offset, size;
         int descriptor;
@@ -262,7 +262,7 @@ static void failures_come_back_and_change_nothing(void **state)
     assert_int_equal(number, 42);
     assert_int_equal(descriptor, 43);
     assert_string_equal(log, FAKE_LOG); /* the compiler's words are for failures, above all */
-    /* after this one the driver does no more work for the worker, so each time it is said */
+    /* after this one the driver does no more work for the worker, so it is reported each time */
     assert_int_equal(told_times, sizeof answers / sizeof answers[0]);
     assert_int_equal(told_code, HDCU_ERROR_ILLEGAL_ADDRESS);
     atomic_store(&told_times, 0);

@@ -230,7 +230,7 @@ static void waits_have_an_end(void **state)
     assert_int_equal(n, 0);
     assert_int_equal(receive(ends[1], bytes, 8, &n, -5), HDI_WIRE_TIMEOUT);
 
-    /* nobody reads: sooner or later there is no room */
+    /* no thread reads: sooner or later there is no room */
     hdi_wire_result result = HDI_WIRE_OK;
     int sent = -1;
     while (result == HDI_WIRE_OK && sent < 100000) {

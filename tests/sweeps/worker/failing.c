@@ -1,4 +1,4 @@
-/* failing.c - calls of the system that fail when a test says so: in the test itself, and in the worker program that is made with this file.
+/* failing.c - calls of the system that fail where a test sets it. They fail in the test itself, and in the worker program made with this file.
  *
  * Threads: any. Locks: none. HEDDLE_TEST_FAILING names the file with what fails; the workers of a test find it there.
  */
@@ -34,7 +34,7 @@ __attribute__((constructor)) static void find_file(void)
     is_worker = failing != NULL;
 }
 
-/* Counts a call, and says whether it is to fail. */
+/* Counts a call. Returns whether it is to fail. */
 static bool fails(failing_kind k, const char *name)
 {
     if (failing == NULL || failing->in_worker != is_worker || atomic_load(&failing->kind) != k) {
