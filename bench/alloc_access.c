@@ -1,7 +1,8 @@
 /* alloc_access.c - unified memory read by element, against a load and against a copy of four bytes; and pairs of pinned
  * memory, against the driver's.
  *
- * The conductor's thread; no locks. What always holds: every element that is read is compared with what a kernel wrote.
+ * Threads: the conductor's. Locks: none.
+ * Always: every element that is read is compared with what a kernel wrote.
  */
 #include <stdlib.h>
 #include <string.h>

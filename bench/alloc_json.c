@@ -1,4 +1,7 @@
-/* alloc_json.c - the results of `heddle bench alloc` for records. The conductor's thread, no locks; nothing here measures. */
+/* alloc_json.c - the results of `heddle bench alloc` for records.
+ *
+ * Threads: the conductor's. Locks: none. Nothing here measures.
+ */
 #include <math.h>
 #include <string.h>
 #include "bench/alloc_figures.h"

@@ -1,7 +1,7 @@
 /* alloc_kernels.c - the built-in kernels through Heddle and through the driver, and a kernel that takes a given time.
  *
- * Threads: those of the case; a lane or stream belongs to one thread at a time. Locks: none. What always holds: what a
- * kernel computes here is known exactly, so that it can be checked.
+ * Threads: those of the case; a lane or stream belongs to one thread at a time. Locks: none.
+ * Always: what a kernel computes here is known exactly, so that it can be checked.
  */
 #include <string.h>
 #include "bench/alloc_parts.h"

@@ -1,4 +1,7 @@
-/* alloc_table.c - the results of `heddle bench alloc` for people. The conductor's thread, no locks; nothing here measures. */
+/* alloc_table.c - the results of `heddle bench alloc` for people.
+ *
+ * Threads: the conductor's. Locks: none. Nothing here measures.
+ */
 #include <math.h>
 #include <string.h>
 #include "bench/alloc_figures.h"

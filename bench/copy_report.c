@@ -1,6 +1,7 @@
 /* copy_report.c - the results of `heddle bench copy`: a table for people, JSON for records, and which goals were reached.
  *
- * The conductor's thread; no locks. Everything is computed from the finished experiment; nothing here measures.
+ * Threads: the conductor's. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures.
  */
 #include <math.h>
 #include <string.h>

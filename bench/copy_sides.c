@@ -1,7 +1,7 @@
 /* copy_sides.c - one transfer through Heddle or with the driver's call for it, and the loop that compares the two.
  *
- * The conductor's thread, and the threads of copy_submit.c with work of their own; no locks. What always holds: when a
- * measurement returns, everything that it began is done.
+ * Threads: the conductor's, and the threads of copy_submit.c with work of their own. Locks: none.
+ * Always: when a measurement returns, everything that it began is done.
  */
 #include <string.h>
 #include "bench/copy_parts.h"

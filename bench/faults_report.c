@@ -1,8 +1,9 @@
 /* faults_report.c - the results of `heddle bench faults`: a table for people, JSON for records, and which goals were
  * reached.
  *
- * The conductor's thread, after all others have ended; no locks. Everything is computed from the finished experiment;
- * nothing here measures. A figure that could not be had is not a number, and left out of sums.
+ * Threads: the conductor's, after all others have ended. Locks: none.
+ * Always: everything is computed from the finished
+ * experiment; nothing here measures. A figure that could not be had is not a number, and left out of sums.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,9 @@
 /* lanes_report.c - the results of `heddle bench lanes`: a table for people, JSON for records, and which goals were
  * reached.
  *
- * The conductor's thread; no locks. Everything is computed from the finished experiment; nothing here measures.
+ * Threads: the conductor's. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here
+ * measures.
  */
 #include <string.h>
 #include "bench/lanes_parts.h"

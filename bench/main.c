@@ -1,6 +1,6 @@
 /* main.c - the program heddle-bench, which `heddle bench` becomes: reads the command line of a benchmark and runs it.
  *
- * The program's first thread, which the benchmark's worker processes watch; no locks.
+ * Threads: the program's first, which the benchmark's worker processes watch. Locks: none.
  */
 #include <math.h>
 #include <signal.h>

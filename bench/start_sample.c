@@ -1,6 +1,7 @@
 /* start_sample.c - one sample of `heddle bench start`: opens, runs a kernel, closes, and writes what that took.
  *
- * The process's only thread of ours; no locks. What always holds: nothing of the driver or of a runtime was there before the clock started.
+ * Threads: the process's only one of ours. Locks: none.
+ * Always: nothing of the driver or of a runtime was there before the clock started.
  */
 #include <errno.h>
 #include <fcntl.h>

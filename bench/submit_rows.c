@@ -1,7 +1,8 @@
 /* submit_rows.c - one sample of a row: threads that submit bursts, and beside them, in some rows, one that launches and waits.
  *
  * Threads: the conductor's, which only waits, and those of the sample, each with a way of its own. They begin together, when all ways are open.
- * Locks: the gate's. What always holds: when a sample has ended, so have its threads, all that they launched is finished, and counted.
+ * Locks: the gate's.
+ * Always: when a sample has ended, so have its threads, all that they launched is finished, and counted.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,8 @@
 /* tensor_report.c - the results of `heddle bench tensor`: a table for people, JSON for records, and which goals were reached.
  *
- * The conductor's thread, after everything was measured; no locks. Everything is computed from the finished experiment; nothing here measures. A
- * figure that could not be had is not a number.
+ * Threads: the conductor's, after everything was measured. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here
+ * measures. A figure that could not be had is not a number.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* tensor_submit.c - what hd_tensor_copy and hd_tensor_matmul cost the thread that calls them, beside calls of the driver and of cuBLAS.
  *
- * The conductor's thread; no locks. What always holds: so few calls are under way that none waits for room; the cost of reading the clock is
- * subtracted. The tensors are small, so that the device keeps up.
+ * Threads: the conductor's. Locks: none.
+ * Always: so few calls are under way that none waits for room; the cost of reading the clock is subtracted. The tensors are small, so that
+ * the device keeps up.
  */
 #include <math.h>
 #include <stdlib.h>

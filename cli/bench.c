@@ -1,6 +1,7 @@
 /* bench.c - `heddle bench`: becomes the program heddle-bench, which is installed on request.
  *
- * The program's first thread; no locks. Always: the process is replaced, so that output, signals and the exit status are the benchmark's own.
+ * Threads: the program's first. Locks: none.
+ * Always: the process is replaced, so that output, signals and the exit status are the benchmark's own.
  */
 #include <errno.h>
 #include <limits.h>

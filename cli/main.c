@@ -1,7 +1,7 @@
 /* main.c - the `heddle` tool: finds the command and runs it; --help, --version, `heddle help COMMAND`.
  *
- * The program's first thread; no locks. What always holds: an unknown command or option ends with a message on stderr
- * and status CLI_USAGE before anything is done.
+ * Threads: the program's first. Locks: none.
+ * Always: an unknown command or option ends with a message on stderr and status CLI_USAGE before anything is done.
  */
 #include <heddle.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* memory.c - `heddle info --memory`: what running programs hold, as their runtimes publish it.
  *
- * The program's first thread; no locks. What always holds: no runtime is opened, and no other program is asked for anything.
+ * Threads: the program's first. Locks: none.
+ * Always: no runtime is opened, and no other program is asked for anything.
  */
 #include <heddle.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* p2p.c - `heddle p2p`: reads the command line and runs cli/p2p/p2p.h.
  *
- * The program's first thread; no locks.
+ * Threads: the program's first. Locks: none.
  */
 #include <string.h>
 #include "cli/p2p/p2p.h"

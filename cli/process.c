@@ -1,6 +1,6 @@
 /* process.c - running compilers and writing results (process.h).
  *
- * The program's first thread, and signal handlers that only store a number. No locks.
+ * Threads: the program's first, and signal handlers that only store a number. Locks: none.
  */
 #include "cli/process.h"
 

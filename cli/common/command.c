@@ -1,4 +1,7 @@
-/* command.c - messages, and the reading of command lines (command.h). The program's first thread; no locks. */
+/* command.c - messages, and the reading of command lines (command.h).
+ *
+ * Threads: the program's first. Locks: none.
+ */
 #include "cli/common/command.h"
 
 #include <errno.h>

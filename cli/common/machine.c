@@ -1,6 +1,7 @@
 /* machine.c - reads facts about the machine from /proc and /sys, and writes them and the runtime's as JSON.
  *
- * Any thread; no locks. What always holds: a file that cannot be read costs its own facts and no others.
+ * Threads: any. Locks: none.
+ * Always: a file that cannot be read costs its own facts and no others.
  */
 #include "cli/common/machine.h"
 

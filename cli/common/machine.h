@@ -1,7 +1,7 @@
 /* machine.h - facts about the machine, for `heddle info` and for the record that goes with every measurement.
  *
- * Any thread; no locks. Facts that the system does not give are 0 or ""; nothing here fails. Nothing that identifies
- * the machine's owner is read: no host name, no user, no paths.
+ * Threads: any. Locks: none. Facts that the system does not give are 0 or ""; nothing here fails. Nothing that
+ * identifies the machine's owner is read: no host name, no user, no paths.
  */
 #ifndef CLI_COMMON_MACHINE_H
 #define CLI_COMMON_MACHINE_H

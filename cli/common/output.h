@@ -1,6 +1,6 @@
 /* output.h - writing the tool's result files: as a whole, or not at all.
  *
- * The tool's first thread; no locks.
+ * Threads: the tool's first. Locks: none.
  */
 #ifndef CLI_COMMON_OUTPUT_H
 #define CLI_COMMON_OUTPUT_H

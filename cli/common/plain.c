@@ -1,7 +1,8 @@
 /* plain.c - the plain driver calls: opening the provider, preparing a device, the built-in kernels as an image.
  *
- * Threads and locks: see plain.h. What always holds: a plain_device that plain_device_open failed to make holds
- * nothing; one that it made holds a reference to the primary context until plain_device_close.
+ * Threads, Locks: see plain.h.
+ * Always: a plain_device that plain_device_open failed to make holds nothing; one that it made holds a
+ * reference to the primary context until plain_device_close.
  */
 #include "cli/common/plain.h"
 

@@ -1,7 +1,8 @@
 /* progress.c - the progress display: a bar on a terminal, plain lines in a pipe.
  *
- * One thread at a time; no locks. What always holds: the line never reaches the terminal's last column (it would
- * wrap), and after the end nothing of it is left there.
+ * Threads: one at a time. Locks: none.
+ * Always: the line never reaches the terminal's last column (it would wrap), and after the end nothing of it is
+ * left there.
  */
 #include "cli/common/command.h"
 

@@ -1,7 +1,7 @@
 /* report.c - progress, texts, goals and JSON that the benchmarks share (report.h).
  *
- * The conductor's thread; no locks. What always holds: a goal whose figure could not be measured is neither reached
- * nor missed.
+ * Threads: the conductor's. Locks: none.
+ * Always: a goal whose figure could not be measured is neither reached nor missed.
  */
 #include "cli/common/report.h"
 

@@ -1,6 +1,6 @@
 /* report.h - what every benchmark does besides measuring: its course, progress, durations as text, goals, the record as JSON.
  *
- * The conductor's thread of a benchmark; no locks. Nothing here measures.
+ * Threads: the conductor's of a benchmark. Locks: none. Nothing here measures.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
  */
 #ifndef CLI_COMMON_REPORT_H

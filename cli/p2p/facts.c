@@ -1,6 +1,7 @@
 /* facts.c - reads the facts of facts.h, each by a small function.
  *
- * One thread at a time; no locks. What always holds: a file that cannot be read makes its own fact unknown, and no other.
+ * Threads: one at a time. Locks: none.
+ * Always: a file that cannot be read makes its own fact unknown, and no other.
  */
 #include "cli/p2p/facts.h"
 

@@ -1,7 +1,7 @@
 /* links.c - what is measured of each device and pinned memory near it, and of the device by itself, with the driver's own calls.
  *
- * The conductor's thread, which runs near the device meanwhile; no locks. What always holds: afterwards the thread may run where it might
- * before.
+ * Threads: the conductor's, which runs near the device meanwhile. Locks: none.
+ * Always: afterwards the thread may run where it might before.
  */
 #include <math.h>
 #include <sched.h>

@@ -2,7 +2,7 @@
  *
  * Promise: Reports are valid text and JSON, and a damaged page of another process is refused.
  *
- * One thread, and one that publishes while the main thread reads. Locks: none.
+ * Threads: one, and one that publishes while the main thread reads. Locks: none.
  */
 #include "support/check.h"
 

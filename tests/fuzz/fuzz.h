@@ -1,7 +1,9 @@
 /* fuzz.h - what fuzz targets share: inputs taken apart, copies that end where their memory ends, checks, files for what reads files.
  *
  * A target is a fuzz_NAME.c with LLVMFuzzerTestOneInput. It checks properties, not only that nothing crashes. libFuzzer drives it, or
- * replay.c does with the inputs that are kept. One thread. Always: an input leaves nothing behind that the next one could see.
+ * replay.c does with the inputs that are kept.
+ * Threads: one. Locks: none.
+ * Always: an input leaves nothing behind that the next one could see.
  */
 #ifndef TEST_FUZZ_H
 #define TEST_FUZZ_H

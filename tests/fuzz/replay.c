@@ -1,6 +1,6 @@
 /* replay.c - runs a fuzz target on inputs that are kept: usage: fuzz_NAME FILE|FOLDER...
  *
- * One thread. Every input's name is printed before it runs, so the last one is the one that failed. What is not there has no inputs. None
+ * Threads: one. Locks: none. Every input's name is printed before it runs, so the last one is the one that failed. What is not there has no inputs. None
  * at all is a failure: a test without inputs would never fail.
  */
 #include "fuzz.h"

@@ -1,7 +1,8 @@
 /* dying.c - the worker program, with points at which it can be made to die: before and after each driver call, and each message.
  *
  * The environment's HEDDLE_TEST_DYING names a file with a counter, which all workers of a test share. So one worker dies, once, and those
- * that come after it live. Any thread; no locks.
+ * that come after it live.
+ * Threads: any. Locks: none.
  */
 #include <signal.h>
 #include <stdatomic.h>
