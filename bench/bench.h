@@ -1,4 +1,4 @@
-/* bench.h - the benchmarks of `heddle bench`: what each one's experiment is, and what it can be asked.
+/* bench.h - the benchmarks of `heddle bench`: the experiment of each, and its options.
  *
  * Threads: each is called on the program's first thread and makes the threads and worker processes that it needs; when it returns, they
  * have ended. Locks: none that callers see.
@@ -58,7 +58,7 @@ int lanes_worker(int count, char *const *arguments);
  *   - by killing its worker process
  *   - by a kernel that never ends
  *
- * Measured are the time until the program notices, the time until the device works again, and what the other devices did
+ * Measured are the time until the program has notice of it, the time until the device works again, and what the other devices did
  * meanwhile. */
 int faults_run(const bench_options *options);
 extern const char faults_help[];

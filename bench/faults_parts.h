@@ -93,7 +93,7 @@ typedef struct faults_load {
 
     /* sums; the conductor reads them when the thread has ended */
     uint64_t checked, steps_done;
-    uint64_t steps_lost;     /* by failures that were not asked for */
+    uint64_t steps_lost;     /* by failures that were not made on purpose */
     uint64_t elements_wrong; /* in results */
     uint64_t kept_wrong;     /* restarts after which a checkpoint was not what was saved */
     bool failed;             /* the thread ended for this reason: */

@@ -76,7 +76,7 @@ static bool open_with(lanes_experiment *x, const char *placement, const char *de
     return true;
 }
 
-/* Opens the runtime on the devices that the options ask for. */
+/* Opens the runtime on the devices of the options. */
 static bool open_runtime(lanes_experiment *x, const char *placement, char *error)
 {
     int wanted = x->options->devices;

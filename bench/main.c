@@ -26,7 +26,7 @@ typedef struct benchmark {
     const char *name, *command, *summary; /* "lanes", "bench lanes", and what it measures */
     int (*run)(const bench_options *options);
     int takes, rounds_most;
-    bool as_it_is;                               /* the driver is not asked for more than a program has */
+    bool as_it_is;                               /* the driver has as many queues as in a program, no more */
     const char *parts;                           /* for --only */
     const char *about, *usage, *options, *notes; /* of its help */
 } benchmark;

@@ -85,7 +85,7 @@ bool plain_find_device(const hdi_driver *d, const uint8_t uuid[16], hdcu_device 
 /* The same of the plain table. */
 bool plain_find_ordinal(const plain_driver *d, const uint8_t uuid[16], hdcu_device *out, char *error);
 
-/* The number of the only device to open: the one asked for, or for -1 the first one that HEDDLE_DEVICES allows. */
+/* The number of the only device to open: the given one, or for -1 the first one that HEDDLE_DEVICES allows. */
 int plain_device_number(int asked);
 
 /* An image that holds Heddle's built-in kernels, for Heddle (a kernel file) and in the form that the provider's

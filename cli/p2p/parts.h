@@ -1,6 +1,6 @@
 /* parts.h - what the files behind p2p.h share.
  *
- *    run.c          the conductor: opens the devices, asks for the verdicts, goes through the measurements
+ *    run.c          the conductor: opens the devices, gets the verdicts, goes through the measurements
  *    plain.c        the driver's own calls: devices, memory, kernels, peer access
  *    sample.c       copies behind a gate, timed by events on the devices; loads one after the other
  *    pairs.c        what is measured of pairs with plain calls: direct, and staged by the driver

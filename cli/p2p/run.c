@@ -1,4 +1,4 @@
-/* run.c - the conductor of `heddle p2p`: opens the devices, asks for the verdicts, measures, reads the facts, prints.
+/* run.c - the conductor of `heddle p2p`: opens the devices, gets the verdicts, measures, reads the facts, prints.
  *
  * Threads: all of it on the calling thread. Locks: none.
  * Always: the verdicts come first. Nothing that follows touches memory of another device directly unless its verdict allows it. A

@@ -77,7 +77,7 @@ static void *visitor(void *argument)
         hdi_biased_visit(&s->lock);
         step(s);
         if (i % 16 == 0) {
-            sched_yield(); /* as long as it likes */
+            sched_yield(); /* for any time */
         }
         step(s);
         s->visits++;

@@ -72,7 +72,7 @@ static void failures_leave_nothing(void **unused)
     hdi_shm_release(&shm);
 }
 
-/* What the program's files may not be, memory may not be either; but the program lives, and no signal is left for later. */
+/* A limit for the program's files holds for this memory, too. The program does not end, and no signal is left for later. */
 static void a_limit_on_files_is_a_failure(void **unused)
 {
     (void)unused;

@@ -25,7 +25,7 @@ typedef struct grown {
 } grown;
 enum { LEAST = offsetof(grown, third), HDI_LEAST_grown = LEAST };
 
-/* Memory of exactly so many bytes, so that an address sanitizer sees every byte beside it. */
+/* Memory of exactly so many bytes, so that an address sanitizer finds an access to any byte beside it. */
 static void *exactly(size_t size, int byte)
 {
     char *bytes = malloc(size);

@@ -7,7 +7,7 @@
 
 #define SHOWN __attribute__((visibility("default")))
 
-/* What was asked, and what is to be answered; test_blas.c has the same. */
+/* The calls that were made, and what to answer; test_blas.c has the same. */
 typedef struct fake_cublas {
     char calls[512]; /* the names, in order, each with a blank behind it */
     int status;      /* of whatever `fails` names */

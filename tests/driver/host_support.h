@@ -3,7 +3,7 @@
  *
  * Threads: one, except where a test has more. HD_TEST_KERNELS is the path of host_kernels.c, compiled as a shared
  * object.
- * Tests that need a second process start their own program again with a role. It has own memory and own threads, and
+ * Tests that need a second process start their own program again with a role. The process has memory and threads of its own, and
  * inherits nothing but one end of a socket pair.
  */
 #ifndef HD_TESTS_DRIVER_HOST_SUPPORT_H

@@ -292,7 +292,7 @@ static void abort_and_exit_end_the_process_at_once(void **state)
     for (int i = 0; i < N_ENDS; i++) {
 #if TEST_ASAN || TEST_TSAN
         if (!ends[i].by_signal) {
-            continue; /* their own work at the end of a process cannot determine that it runs on a kernel's stack */
+            continue; /* the sanitizers' work at the end of a process cannot determine that it runs on a kernel's stack */
         }
 #endif
         char number[16];

@@ -28,7 +28,8 @@ static hd_status open_driver(const char *settings, const hdi_driver **out)
     return status;
 }
 
-/* The driver reads the variable when it starts: it is there by then, but never over a value that was there, and never in vain. */
+/* The driver reads the variable when it starts, so the variable is set by then. It never replaces a value that was there,
+ * and is not set where it has no effect. */
 static void queues_are_asked_for(void **state)
 {
     (void)state;

@@ -19,7 +19,7 @@
 
 enum { BACKLOG = 600, WORDS = 16, ODD = 77, STRAYS = -1 };
 
-static _Atomic uint64_t chains, nodes, singles, executables; /* asked for; of the last, how many there are */
+static _Atomic uint64_t chains, nodes, singles, executables; /* that were requested; of the last, how many there are */
 static _Atomic uint64_t longest, filled;                     /* nodes set since the last launch of a chain */
 static bool same_again;                                      /* launches are all alike */
 static _Atomic int refuse_set, refuse_launch;                /* with a grid of ODD: the code; 0: not */
@@ -114,7 +114,7 @@ typedef struct scene {
     hd_buffer *y, *x;
 } scene;
 
-/* Every launch asks for another size of shared memory, so that no node is set already. */
+/* Every launch has another size of shared memory, so that no node is set already. */
 static hd_ticket add_one(const scene *s, uint32_t grid)
 {
     static uint32_t made;

@@ -30,7 +30,7 @@ static void another_mapping_shows_the_same(void **state)
     hdi_channel_release(&channel);
 }
 
-/* Whether a byte can be written: the system tries to. */
+/* Whether a byte can be written; read() of /dev/zero tries it, so no signal is raised. */
 static bool is_writable(void *at)
 {
     int zeros = open("/dev/zero", O_RDONLY | O_CLOEXEC);

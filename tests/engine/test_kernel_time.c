@@ -105,7 +105,8 @@ static play run(uint32_t lanes, int64_t kernel_ns, int64_t set_ns)
     return p;
 }
 
-/* However many lanes an engine visits: neither its being elsewhere nor the last launches of a burst, behind longer chains, look like slow kernels. */
+/* However many lanes an engine visits: its visits of other lanes do not look like slow kernels.
+ * Nor do the last launches of a burst, behind longer chains. */
 static void kernels_take_what_they_take(void **state)
 {
     (void)state;

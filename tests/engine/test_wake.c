@@ -1,9 +1,9 @@
-/* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted. It is done all the same, without a thread that
- * waits for it and so asks the engine again.
+/* test_wake.c - an engine that goes to sleep, or takes a lane off, just when something is submitted. It is done all the same, without a
+ * waiting thread, which would notify the engine again.
  *
  * Promise: Work submitted while its engine falls asleep is done without a further call.
  *
- * A processor that keeps a store to itself for long is played here. What a submitter stored into `head` is there when the engine's barrier is over.
+ * Played here is a processor whose store becomes visible late. What a submitter stored into `head` is there when the engine's barrier is over.
  *
  * Threads: the main one, a submitter, the device's engine. Locks: order locks.
  * Always: nothing is timed.
@@ -66,7 +66,7 @@ static void *submit(void *argument)
             return NULL;
         }
         int64_t end = hdi_clock_ns() + PATIENCE_NS;
-        /* hd_done would ask the engine */
+        /* hd_wait would notify the engine; this only looks */
         while (atomic_load_explicit(&s->inside->shared->done, memory_order_acquire) < ticket.sequence) {
             hdi_spin_turn();
             if (hdi_clock_ns() > end) {
@@ -103,7 +103,7 @@ static void run(const char *settings, bool engine_fences)
     hd_close(rt);
 }
 
-/* A command in the lane's ring, of which others do not see that it is there. A lane that was taken off before, since this thread had no processor
+/* Puts a command into the lane's ring that is not visible to other threads yet. A lane that was taken off before, since this thread had no processor
  * for long, is made active again, as every submitter does. */
 static void submit_unseen(hd_lane *lane)
 {
@@ -121,7 +121,7 @@ static void submit_unseen(hd_lane *lane)
     hdi_lock_release(&lane->device->order);
 }
 
-/* The submitter found the lane active and the engine awake, and does not ask again. */
+/* The submitter found the lane active and the engine awake, and does not notify it again. */
 static void becomes_visible(const char *settings, bool rings)
 {
     hd_runtime *rt;

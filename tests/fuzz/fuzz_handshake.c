@@ -1,7 +1,7 @@
 /* fuzz_handshake.c - the handshake between the application and a worker, both ways. A worker answers PROBE and HELLO, and the application takes the
  * answers. Always: neither side keeps a descriptor.
  *
- * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one looks.
+ * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one reads.
  * An input: a byte that chooses the side. For the worker then messages: each a byte of bits (how), two bytes for the length of what is the
  * input's, and that. For the application one such answer.
  */

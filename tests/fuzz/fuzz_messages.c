@@ -1,7 +1,7 @@
 /* fuzz_messages.c - messages between the application and its workers, both ways. The worker answers every request. The application takes every
  * reply for one, or for the end of the line. Always: neither side keeps a descriptor.
  *
- * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one looks. So every run of an input is
+ * Threads: one, which plays both sides, since what one side sends lies in the socket before the other one reads. So every run of an input is
  * the same.
  * An input: a byte that chooses the side, then messages. A message is a kind, a byte of bits (how), two bytes for the length of the payload,
  * and the payload.
@@ -25,7 +25,7 @@ static fake_port fake;
 static fake_things things;
 static hdi_message m; /* 66 KB: not for a stack */
 
-/* The payload of the message, and where asked for its head, are the input's. What would be mapped is kept where nothing else lies. */
+/* The payload of the message is the input's; with WHOLE so is its head. What would be mapped stays where nothing else lies. */
 static void fill(fuzz_input *in, uint64_t how)
 {
     size_t n;

@@ -239,7 +239,7 @@ static void launches_run_side_by_side(void **unused)
     }
 }
 
-/* One thread of one block fails in the way asked for, half-way between barriers. */
+/* One thread of one block fails in the given way, half-way between barriers. */
 enum { READ_UNMAPPED = 1, DIVIDE, TRAP, OVERFLOW_STACK, WILD_ADDRESS };
 
 #if defined(__clang__) || defined(__GNUC__)

@@ -34,7 +34,7 @@ static void *sample(size_t *bytes)
     return image;
 }
 
-/* Parses a copy that ends where its allocation ends, so that address sanitizer sees a read behind it. */
+/* Parses a copy that ends where its allocation ends, so that the address sanitizer finds a read behind it. */
 static hd_status parse_copy(const void *image, size_t bytes)
 {
     unsigned char *copy = malloc(bytes + (bytes == 0));

@@ -30,7 +30,7 @@ typedef struct fake_books {
     int no_virtual_memory, no_file_descriptors; /* attributes */
     int unreachable;                            /* a device that cannot be granted access; -1: none */
     size_t most_addresses;                      /* longer ranges cannot be had; 0: any length */
-    bool elsewhere;                             /* ranges lie where the driver likes, not where they are wanted */
+    bool elsewhere; /* ranges lie at addresses of the driver's choice, not at the requested ones */
 
     hdcu_deviceptr base; /* 0: nothing reserved */
     size_t reserved, created;

@@ -92,7 +92,7 @@ static void takes_what_the_device_has(void **unused)
     tool_end(arena);
 }
 
-/* A call of the driver for each granule would be 400, while all other threads that grow wait. And the device's last granule is had all the same. */
+/* A call of the driver for each granule would be 400 calls, while all other threads that grow wait. The device's last granule is had all the same. */
 static void small_blocks_get_several_granules_at_once(void **unused)
 {
     (void)unused;

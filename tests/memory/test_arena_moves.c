@@ -52,7 +52,7 @@ static void stitches_a_large_block(void **unused)
         size_t bytes = before.limit_bytes - before.mapped_bytes + before.idle_bytes;
         assert_true(bytes > before.largest_free);
         assert_status(tool_take(arena, before.limit_bytes - before.taken_bytes + 256, &at), HD_ERROR_MEMORY);
-        assert_true(tool_info(arena).moved_bytes == 0); /* without hope nothing is moved */
+        assert_true(tool_info(arena).moved_bytes == 0); /* moves could not help, so nothing is moved */
         assert_ok(tool_take(arena, bytes, &at));
         assert_true(fake_is_mapped(at, bytes, 1));
         for (size_t i = 0; i < kept; i++) {
@@ -275,7 +275,7 @@ static void maps_more_before_it_waits(void **unused)
     tool_end(arena);
 }
 
-/* A small program is not troubled with moves, a larger one does not hold more than it needs. */
+/* No memory of a small program is moved. A larger program does not hold more than it needs. */
 static void moves_when_more_would_be_held_than_needed(void **unused)
 {
     (void)unused;

@@ -76,7 +76,7 @@ static void a_revoked_peer_can_be_granted_again(void **unused)
     tool_end(arena);
 }
 
-/* What the sharing hooks were asked for, and when they fail. A peer has a mapping from `give` until `take_back`. */
+/* The calls of the sharing hooks, and when they fail. A peer has a mapping from `give` until `take_back`. */
 enum { PEERS = 3, PIECES = 512 };
 
 typedef struct sharing {

@@ -71,7 +71,7 @@ static void gives_zeroed_pages(void **unused)
     hdi_pinned_pool_destroy(NULL);
 }
 
-/* Pages that are given out ahead are there before a driver sees them, in one part or several. */
+/* Pages that are given out ahead are there before a driver gets them, in one part or several. */
 static void gives_out_pages_ahead(void **unused)
 {
     (void)unused;

@@ -21,7 +21,7 @@ typedef struct device {
     bool lost;
     void *pinned[PINS];
     int n_pinned;
-    uint64_t skew;                                  /* it sees memory this far from where it is */
+    uint64_t skew;                                  /* its addresses of memory are off by this */
     int requests, fail_from, fail_count, fail_code; /* requests from number fail_from on, 1 is the next, fail */
     bool keeps;                                     /* a failed pin leaves it registered */
 } device;
@@ -132,7 +132,7 @@ static void *window_of(const hdi_pinned_pool *pool, uint64_t *bytes)
     return (void *)(uintptr_t)at;
 }
 
-/* Ends the pool and sees that the window went with it. */
+/* Ends the pool, and checks that the window went with it. */
 static void end(hdi_pinned_pool *pool)
 {
     uint64_t bytes;

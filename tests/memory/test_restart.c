@@ -21,7 +21,7 @@
 typedef struct device {
     hdi_port port; /* first */
     _Atomic int gone;
-    bool elsewhere; /* ranges lie at other addresses than were asked for */
+    bool elsewhere; /* ranges lie at other addresses than the requested ones */
     uint64_t base, mapped;
     uint16_t mappings[RANGE / GRANULE]; /* by granule: how long the mapping is that begins there; UINT16_MAX: goes on */
     int requests, reserved, grants;

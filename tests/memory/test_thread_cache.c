@@ -3,7 +3,7 @@
  * Promise: A block put into a thread's cache comes out once, for its own size class, and within the bounds.
  *
  * Threads: one. Locks: none.
- * Always: every item is somewhere, once.
+ * Always: every item is in exactly one place.
  */
 #include "thread_cache_store.h"
 

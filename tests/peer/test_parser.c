@@ -357,7 +357,7 @@ static void nobody_is_believed(void **state)
         r = record_of((hdi_record_kind)kinds[i]);
         assert_int_equal(hdi_peer_parser_take(&h, &r), HDI_PARSED_MALFORMED);
     }
-    /* pairs in another order, or that were not asked for */
+    /* pairs in another order, or that were not to be tested */
     assert_int_equal(say_pair(1, 0), HDI_PARSED_MALFORMED);
     assert_int_equal(say_pair(-1, 1000000), HDI_PARSED_MALFORMED);
     /* what belongs to a pair, without one */

@@ -130,7 +130,7 @@ static bool never_enough(void *context)
     return false;
 }
 
-/* Waiting lasts as long as there are results, though not for ever; and ends with the one that is waited for. */
+/* Waiting lasts as long as the holder has new results, but not for ever. It ends with the result that is waited for. */
 static void who_comes_on_is_waited_for(void **state)
 {
     (void)state;
@@ -143,11 +143,11 @@ static void who_comes_on_is_waited_for(void **state)
     asked = 0;
     assert_int_equal(hdi_results_lock(folder, 60000000000, not_before_the_third, NULL, NULL), -1);
     assert_int_equal(asked, 3);
-    /* it ends some day, however the other one goes on */
+    /* it ends at its limit, although the holder goes on */
     assert_int_equal(hdi_results_lock(folder, 100000000, never_enough, NULL, NULL), -1);
     atomic_store(&holding, false);
     assert_int_equal(pthread_join(holder, NULL), 0);
-    /* nothing is in the way, and it is asked all the same: what was waited for may have been found meanwhile */
+    /* the callback is called although the lock is free: what was waited for may have been found meanwhile */
     asked = 2;
     assert_int_equal(hdi_results_lock(folder, 0, not_before_the_third, NULL, NULL), -1);
     asked = 0;

@@ -11,7 +11,7 @@
 #include "base/shm.h"
 #include "engine/port.h"
 
-/* What the fake was asked last. */
+/* The last call of the fake. */
 typedef struct fake_note {
     const char *call; /* the member of hdi_port_calls */
     uint64_t a, b;

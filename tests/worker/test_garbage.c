@@ -26,7 +26,7 @@ static uint32_t dice(uint32_t below)
 
 /* ---- to the worker ---- */
 
-/* Sends to the worker's memory line. False: it no longer listens. */
+/* Sends to the worker's memory line. False: its line is closed. */
 static bool send_to_worker(const void *bytes, size_t n, const int *descriptors, int n_descriptors)
 {
     return hdi_wire_send(worker.application[0], bytes, n, descriptors, n_descriptors, LATE) == HDI_WIRE_OK;
@@ -54,7 +54,7 @@ static int reply_of_worker(uint64_t serial)
     return reply.header.code;
 }
 
-/* A worker without a port: the test speaks to it. */
+/* A worker without a port: the test sends its messages. */
 static void start_bare_worker(void)
 {
     hdi_remote_port_disconnect(port);
