@@ -1,6 +1,7 @@
 /* test_error.c - the error path: messages, fields, threads, structures of other sizes, and failures when memory is out.
  *
  * Promise: Every failure leaves a message and its fields for the calling thread, also when memory is out.
+ * Threads: the main one, and others in two cases.
  */
 #include "support/check.h"
 #include "support/sanitizers.h"

@@ -1,6 +1,7 @@
 /* test_file.c - files replaced as a whole: content, mode, failures, what a kill leaves, and what is swept away.
  *
  * Promise: A replaced file is always whole: the old content or the new, also after a kill.
+ * Threads: one, and a child process that is killed.
  */
 #include "support/check.h"
 

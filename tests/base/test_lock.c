@@ -1,6 +1,7 @@
 /* test_lock.c - the short lock: exclusion under contention, a holder that keeps it for long, and one that takes it again and again.
  *
  * Promise: At most one thread holds the lock, and every waiting thread gets it in the end.
+ * Threads: the main one, and those that compete for the lock.
  */
 #include "support/check.h"
 

@@ -2,6 +2,7 @@
  * leaks; codes.
  *
  * Promise: The wrapper fails and delays exactly the driver calls that its setting names.
+ * Threads: one. Locks: none.
  */
 #include "host_support.h"
 #include <heddle/status.h>

@@ -2,6 +2,7 @@
  * ends the process.
  *
  * Promise: A faulting kernel ends its host device alone; signals from outside still end the process.
+ * Threads: the main one and the host provider's own; a second process where a case ends one.
  *
  * Contained: the faults that a processor reports (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in kernels, copies and fills. Not
  * contained: signals that are sent, abort and exit; a second process, this program started again, shows that these end

@@ -1,6 +1,7 @@
 /* test_host_fork.c - what a forked child may do with a driver that its parent uses: nothing, at once, without harm.
  *
  * Promise: A forked child is refused every call on its parent's driver, at once and without harm.
+ * Threads: the main one and the host provider's own; each case forks.
  *
  * Children report with their exit status, since a failed assertion would continue the parent's test in them. Each has a
  * minute, so a child that hangs fails.

@@ -1,6 +1,7 @@
 /* test_host_graph.c - stream capture and graphs of the host provider: fork and join, replay, order, misuse.
  *
  * Promise: Captured graphs of host devices run their nodes in the captured order.
+ * Threads: the main one, another one in two cases, and the host provider's own.
  */
 #include "host_support.h"
 #include <pthread.h>

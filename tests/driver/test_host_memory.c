@@ -2,6 +2,7 @@
  * the context.
  *
  * Promise: Host devices count memory exactly, and mappings grant exactly the access asked for.
+ * Threads: the main one, and the host provider's own.
  */
 #include "host_support.h"
 #include <unistd.h>

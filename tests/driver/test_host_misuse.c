@@ -1,6 +1,7 @@
 /* test_host_misuse.c - wrong calls and device faults on the host provider: the driver's codes, no crash, no leak.
  *
  * Promise: Wrong calls on host devices return the driver's codes, without a crash or a leak.
+ * Threads: the main one, another one in one case, and the host provider's own.
  */
 #include "host_support.h"
 #include <pthread.h>

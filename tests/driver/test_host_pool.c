@@ -1,6 +1,7 @@
 /* test_host_pool.c - stream-ordered memory of the host provider: when it is had again, and what the pool holds.
  *
  * Promise: Stream-ordered memory of host devices is reused no earlier than its streams allow.
+ * Threads: the main one, several workers in one case, and the host provider's own.
  */
 #include "host_support.h"
 #include <pthread.h>

@@ -2,6 +2,7 @@
  * memory, registered memory.
  *
  * Promise: Memory that a process exports is the same memory in the process that imports it.
+ * Threads: the main one and the host provider's own, in both processes.
  *
  * The maker is a second process: this program started again, with a host provider of its own. It does what it is asked
  * over a socket. It ends when its socket does, or after a minute.

@@ -1,6 +1,7 @@
 /* test_host_spoil.c - peers that do not deliver, on purpose, and the limit of eight peers.
  *
  * Promise: Each fault of a link that a setting asks for happens, and only between the devices named.
+ * Threads: the main one and the host provider's own; one case forks.
  */
 #include "host_support.h"
 

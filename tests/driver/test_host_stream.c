@@ -2,6 +2,7 @@
  * functions, life.
  *
  * Promise: Work in one stream of a host device runs in order, and events order streams.
+ * Threads: the main one, several with streams of their own in one case, and the host provider's own.
  */
 #include "host_support.h"
 #include <link.h>

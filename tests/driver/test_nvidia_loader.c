@@ -2,6 +2,7 @@
  * in a forked child.
  *
  * Promise: The loader finds every entry point of libcuda, or fails with a message.
+ * Threads: one, and a forked child.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,6 +2,7 @@
  *
  * An input: two bytes for the length of a source, the source, and the output about it. The output is looked at as PTX, too. What is printed goes into
  * a file, of which every line of the tool's own has to be in order.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

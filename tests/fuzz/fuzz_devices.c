@@ -1,6 +1,7 @@
 /* fuzz_devices.c - the option devices: what is accepted names devices that there are, each once; the rest is refused.
  *
  * An input: a byte for the number of devices, then the list.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

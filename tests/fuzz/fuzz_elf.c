@@ -1,4 +1,7 @@
-/* fuzz_elf.c - CPU code: whether a file is a shared object, and which kernels it describes. */
+/* fuzz_elf.c - CPU code: whether a file is a shared object, and which kernels it describes.
+ *
+ * Threads: one. Locks: none.
+ */
 #include "fuzz.h"
 
 #include "kernel/elf.h"

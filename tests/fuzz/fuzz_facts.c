@@ -1,6 +1,7 @@
 /* fuzz_facts.c - files of /sys and /proc, which another kernel or driver may write otherwise: facts about devices and the paths between.
  *
  * An input: files, each as a byte for which one, two bytes for its length, and its content.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,7 @@
 /* fuzz_json.c - the JSON writer: whatever strings and numbers are written with it are one document, and harmless on a terminal.
  *
  * An input is a list of steps: a byte for what to write, a byte for a length, and so many bytes.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,7 @@
 /* fuzz_kernel_build.c - hd_kernel_file_build: parts of a kernel file made by any compiler. What it makes can be loaded.
  *
  * An input: a byte of flags, two bytes for the length of the PTX, the PTX, and an ELF file. The latter is code and descriptions alike.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

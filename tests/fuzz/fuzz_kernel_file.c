@@ -1,6 +1,7 @@
 /* fuzz_kernel_file.c - kernel files: what is accepted is inside the image, can be written again, and is loaded as its head describes it.
  *
  * Head, size and checksum are put right first, so that what is behind them is reached; an input as it is, is tried as well.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,7 @@
 /* fuzz_log.c - recorded logs of allocations, and the file recorded.jsonl beside them: what is accepted can be replayed without checks.
  *
  * An input: two bytes for the length of the log, the log, and recorded.jsonl.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

@@ -1,5 +1,8 @@
 /* fuzz_options.c - settings: what is accepted can be written down for a worker and read again as the same. Also faults, delays, spoilt pairs,
- * lists of processors, and names that are no options. */
+ * lists of processors, and names that are no options.
+ *
+ * Threads: one. Locks: none.
+ */
 #include "fuzz.h"
 
 #include "base/cpus.h"

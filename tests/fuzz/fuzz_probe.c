@@ -2,6 +2,7 @@
  *
  * An input: how the program ends (two bytes), and records of 12 bytes each, which decide what is in a real one's fields. A record whose
  * eighth byte is 255 is followed by a real one.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

@@ -1,4 +1,7 @@
-/* fuzz_ptx.c - PTX text: the kernels in it, and loading it as an image. */
+/* fuzz_ptx.c - PTX text: the kernels in it, and loading it as an image.
+ *
+ * Threads: one. Locks: none.
+ */
 #include "fuzz.h"
 
 #include "kernel/describe_image.h"

@@ -2,6 +2,7 @@
  *
  * An input is a list of changes to a good page. A change has a byte for the part of the page, two for the place in it, one for the length, and
  * the bytes.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

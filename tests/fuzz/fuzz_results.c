@@ -1,6 +1,7 @@
 /* fuzz_results.c - files of results about pairs of devices: what is read was written for this key, and is read again as the same.
  *
  * An input is what follows the key in such a file. It is also tried as it is: as a whole file, and as the parts of a key.
+ * Threads: one. Locks: none.
  */
 #include "fuzz.h"
 

@@ -2,6 +2,7 @@
  * launches.
  *
  * Promise: Kernels on the CPU keep barriers, shared memory and atomics under every schedule.
+ * Threads: the main one, several that launch in one case, and those of the pool of cores.
  */
 #include "support/check.h"
 

@@ -2,6 +2,7 @@
  * devices. Memory that every port registers is in test_pinned_window.c.
  *
  * Promise: Pinned memory comes back when given back, and every failure is undone.
+ * Threads: one. Locks: none.
  */
 #include "support/check.h"
 

@@ -2,6 +2,7 @@
  * port, lost devices and restarted ones. The ports are made up and keep books.
  *
  * Promise: Pinned memory has one address in every device's port, and a failing port undoes all.
+ * Threads: one; several that pin and unpin in one case.
  */
 #include "support/check.h"
 

@@ -2,6 +2,7 @@
  * allocating meanwhile. The port is made up: it records which granules it has mapped, and by which request.
  *
  * Promise: An arena drops its mappings with its device, and serves again after a restart.
+ * Threads: one; several that take and give in one case.
  */
 #include "support/check.h"
 

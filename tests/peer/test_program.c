@@ -1,6 +1,7 @@
 /* test_program.c - running heddle-probe: what becomes of pairs when the program does anything but its duty.
  *
  * Promise: A test program that misbehaves in any way leaves its pairs with a documented verdict, in limited time.
+ * Threads: one. The program is a process of its own.
  *
  * The program is this one, started again with a role in its environment: it writes records as a probe would, and then misbehaves.
  */

@@ -2,6 +2,7 @@
  * point of a request, and with many threads inside.
  *
  * Promise: A request to a worker that is slow, dead or replaced ends within its limit.
+ * Threads: the main one, those that make requests, and those that serve the worker's lines.
  */
 #include "connected.h"
 

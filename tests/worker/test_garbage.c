@@ -2,6 +2,7 @@
  * The bytes are the same in every run. Neither side may fault, wait forever or keep a descriptor.
  *
  * Promise: Neither side crashes, hangs or keeps a descriptor when it receives garbage.
+ * Threads: the main one, and those that serve or spoil the worker's lines.
  */
 #include "connected.h"
 

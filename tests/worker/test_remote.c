@@ -2,6 +2,7 @@
  * threads, and into another process.
  *
  * Promise: Every request of the remote port returns what the local port returns.
+ * Threads: the main one, several that make requests, and those that serve the worker's lines.
  */
 #include "connected.h"
 

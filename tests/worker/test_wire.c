@@ -1,7 +1,7 @@
-/* test_wire.c - messages over a socket pair: whole, with descriptors, with deadlines, and what goes wrong. Two threads in some
- * cases.
+/* test_wire.c - messages over a socket pair: whole, with descriptors, with deadlines, and what goes wrong.
  *
  * Promise: A message arrives whole, with its descriptors, or the call fails by its deadline.
+ * Threads: one; two in some cases.
  */
 #include "support/check.h"
 
