@@ -127,8 +127,7 @@ bool alloc_give(alloc_side *s, uint32_t lane, alloc_slot *slot, char *error)
 bool alloc_give_all(alloc_side *s, alloc_slot *slots, size_t count, char *error)
 {
     bool ok = true;
-    for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC;
-         lane++) { /* until then these lanes use what lane 0 frees */
+    for (int lane = 1; lane < s->lanes && s->kind == ALLOC_ASYNC; lane++) { /* lanes use what lane 0 frees until then */
         ok = alloc_wait(s, (uint32_t)lane, error) && ok;
     }
     for (size_t i = 0; i < count; i++) {

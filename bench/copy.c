@@ -2,7 +2,7 @@
  *
  * Threads: all of it on the calling thread; copy_submit.c makes threads of its own. Locks: none.
  * Always: one part is under way at a time. The part without peer access comes before the one with it, since the driver
- * keeps peer access once it was enabled. What was opened is closed on every way out.
+ * may keep peer access that was enabled once. What was opened is closed on every way out.
  */
 #include <stdlib.h>
 #include <string.h>
