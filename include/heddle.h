@@ -1,19 +1,21 @@
 /* heddle.h - the whole public API of Heddle: one program, every GPU, at full speed.
  *
  * Include this one header. The parts, one concept each:
- *   heddle/version.h   the version and the export macro
- *   heddle/status.h    what calls return, and the last failure in words and in fields
- *   heddle/runtime.h   options, hd_open, hd_close, facts about devices
- *   heddle/lane.h      lanes (in-order queues of work) and tickets (positions in them)
- *   heddle/buffer.h    tracked memory: allocation, free, host access
- *   heddle/memory.h    limits, reclaim, statistics and safety of memory
- *   heddle/unified.h   buffers that the CPU and the GPU both use
- *   heddle/copy.h      moving and filling bytes
- *   heddle/peer.h      which device can use which other device's memory
- *   heddle/module.h    modules, kernels and launches
- *   heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
- *   heddle/kernel_file.h  making and describing kernel files
- *   heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
+ *
+ *   - heddle/version.h   the version and the export macro
+ *   - heddle/status.h    what calls return, and the last failure in words and in fields
+ *   - heddle/runtime.h   options, hd_open, hd_close, facts about devices
+ *   - heddle/lane.h      lanes (in-order queues of work) and tickets (positions in them)
+ *   - heddle/buffer.h    tracked memory: allocation, free, host access
+ *   - heddle/memory.h    limits, reclaim, statistics and safety of memory
+ *   - heddle/unified.h   buffers that the CPU and the GPU both use
+ *   - heddle/copy.h      moving and filling bytes
+ *   - heddle/peer.h      which device can use which other device's memory
+ *   - heddle/module.h    modules, kernels and launches
+ *   - heddle/tensor.h    shapes and strides over buffers, layouts, matrix products
+ *   - heddle/kernel_file.h  making and describing kernel files
+ *   - heddle/driver.h    the driver's own entry points, for programs that need them beside Heddle
+ *
  * Kernel source includes heddle/kernel.h instead.
  *
  * Language: C99 or C++11, with the attributes of GNU C. Kernel source is C11.
@@ -21,7 +23,7 @@
  * Structures that begin with `size` may get more fields with later releases. The program sets size to sizeof the structure, clears what it does
  * not use, and works with older and newer libraries (docs/abi.md).
  *
- * Threads: every function may be called from any thread at any time unless its comment says otherwise.
+ * Threads: every function may be called from any thread at any time unless its comment restricts that.
  * Fork: see heddle/runtime.h.
  */
 #ifndef HEDDLE_H

@@ -13,12 +13,12 @@
  * `heddle cc` compiles such a file for both and packs the result into a kernel file, which hd_module_load takes.
  * Kernels are written in the part of C that is also C++ (clang compiles PTX as C++), without the C library.
  *
- * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), a buffer that the kernel reads, writes, or both, seen
- * as a pointer (to const, for HD_IN); or HD_VALUE(type, name), a number or a structure by value. 32 parameters and 4096
- * bytes at most.
+ * A parameter is HD_IN, HD_OUT or HD_INOUT(element type, name), or HD_VALUE(type, name). The first three are a buffer that the
+ * kernel reads, writes, or both, seen as a pointer (to const, for HD_IN). HD_VALUE is a number or a structure by value. A kernel has
+ * 32 parameters and 4096 bytes of them at most.
  *
- * Ordinary C and C++ code may include this header too: it gets the structures below and no macros for writing kernels
- * in C++; C code may define CPU kernels with it.
+ * Ordinary C and C++ code may include this header too. It gets the structures below. C code may define CPU kernels with it. In C++
+ * there are no macros for writing kernels.
  */
 #ifndef HEDDLE_KERNEL_H
 #define HEDDLE_KERNEL_H
@@ -159,8 +159,8 @@ typedef struct hd_cpu_param {
     uint32_t size;
 } hd_cpu_param;
 
-/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters and read from
- * there without relocations; so everything but `entry` and `params` is plain data. */
+/* One kernel. In an object file these lie in the section "hd_kernels", each followed by its parameters. They are read from
+ * there without relocations, so everything but `entry` and `params` is plain data. */
 typedef struct hd_cpu_kernel {
     uint32_t magic;        /* HD_CPU_KERNEL_MAGIC */
     uint32_t record_bytes; /* of this structure and its parameters together */
@@ -169,7 +169,7 @@ typedef struct hd_cpu_kernel {
     uint32_t argument_bytes; /* end of the last parameter */
     uint32_t max_threads;    /* per block, from HD_KERNEL_BOUNDS; 0: no bound of its own */
     uint32_t reserved;       /* 0 */
-    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes: the parameters in order, each at its
+    /* Runs one thread. `arguments` is the argument block, aligned to 16 bytes. It has the parameters in order, each at its
      * natural alignment, as a C structure (and CUDA's parameter space) has them. */
     void (*entry)(hd_kernel_thread *self, const void *arguments);
     const hd_cpu_param *params;
@@ -181,7 +181,7 @@ typedef struct hd_cpu_module {
     uint32_t version;                    /* HD_CPU_MODULE_VERSION; 1 ends before `shared` */
     const hd_cpu_kernel *const *kernels; /* the first, and past the last, of pointers to the kernels */
     const hd_cpu_kernel *const *kernels_end;
-    /* Where the loader puts a function that returns the module's thread-local storage for the thread that calls it: the
+    /* Where the loader puts a function that returns the thread-local storage of the module for the calling thread. That storage is the
      * HD_SHARED variables of the block that runs there. NULL: the system keeps that storage. */
     void *(**shared)(void);
 } hd_cpu_module;
@@ -306,8 +306,8 @@ HD_DEVICE uint32_t hd_atomic_max_u32(uint32_t *p, uint32_t v)
 }
 
 #ifdef HD_CPU_MODULE
-/* Defined by `heddle cc` when it makes the shared object: the table. Weak, so that several sources may be linked
- * together; and what the linker makes of the section of pointers is weak, so that a source without kernels may be linked. */
+/* Defined by `heddle cc` when it makes the shared object: the table. It is weak, so that several sources may be linked
+ * together. What the linker makes of the section of pointers is weak, so that a source without kernels may be linked. */
 extern const hd_cpu_kernel *const __start_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 extern const hd_cpu_kernel *const __stop_hd_kernel_pointers[] __attribute__((weak, visibility("hidden")));
 #if defined(__x86_64__) && !defined(HD_SHARED_BY_SYSTEM)
@@ -348,7 +348,7 @@ const hd_cpu_module hd_cpu_module_table __attribute__((weak, visibility("default
 #define HD_PP_RECORD(kernel, type, name, access)                                                                       \
     {#name, access ? 1 : HD_PP_KIND(type), access, offsetof(struct kernel##_hd_arguments, name), sizeof(type)},
 
-/* A parameter as in C: one message says what to write, and the rest is such that no other follows. */
+/* A parameter as in C: one message has what to write, and the rest makes no further message. */
 #define HD_PP_FIELD_PLAIN(kernel, parameter)
 #define HD_PP_PARAMETER_PLAIN(kernel, parameter) , parameter
 #define HD_PP_ARGUMENT_PLAIN(kernel, parameter) , 0

@@ -1,23 +1,31 @@
 /* heddle/memory.h - limits, reclaim, statistics and safety of memory.
  *
- * Device memory comes from a pool per device. Blocks up to 1 MiB are taken from and given back to magazines of the calling
- * thread, one per lane and size class; larger ones, and what a magazine has no room for, are taken from the device's arena.
- * Size classes: multiples of 256 bytes up to 2 KiB, eight per doubling up to 1 MiB, so a block wastes at most 255 bytes or
- * 12.5 %; larger blocks are exact to 256 bytes. Beside that, a granule of 2 MiB may be partly used.
+ * Device memory comes from a pool per device. Blocks up to 1 MiB come from magazines of the calling thread, and go back there.
+ * There is one for each lane and size class. The device's arena serves larger blocks, and those that a magazine has no room for.
+ * Size classes are multiples of 256 bytes up to 2 KiB, and eight per doubling up to 1 MiB. So a block wastes at most 255 bytes
+ * or 12.5 %. Larger blocks are exact to 256 bytes. Beside that, a granule of 2 MiB may be partly used.
  *
- * Limits. The option memory_limit (HEDDLE_MEMORY_LIMIT) bounds the physical memory that a runtime holds on each device, in
- * bytes or as a share of the device ("12G", "80%"); pinned_limit bounds pinned host memory. Neither is ever exceeded
- * (after hd_device_restart, what other devices still have mapped of the lost device's memory is not counted).
+ * Limits. The option memory_limit (HEDDLE_MEMORY_LIMIT) bounds the physical memory that a runtime holds on each device. It is
+ * given in bytes or as a share of the device ("12G", "80%"). The option pinned_limit bounds pinned host memory. Neither is ever exceeded.
+ * After hd_device_restart, what other devices still have mapped of the lost device's memory is not counted.
  *
- * Before an allocation fails with MEMORY, it has tried: the thread's own magazine; memory whose work is finished, or that the
- * same lane freed; memory that another lane is still using, with a wait in the lane; idle granules, moved to where they are
- * needed; more physical memory, up to the limit; the magazines of all threads; waiting for the work in flight; the program's
- * reclaim callback; and waiting for other threads, as long as one of them frees something, or work is finished, within the option
- * memory_patience (in all no longer than 20 times that). Nobody is waited for where that is of no use: for more than the limit, or
- * where nothing is unfinished and no other thread uses the library. A thread uses it from its first call with a runtime or a handle,
- * hd_open among them, until it ends. One whose first call would be hd_free is not known before: let it make a call when it starts,
- * hd_lane_get_default say. Pinned memory at its limit is waited for in the same way. The message says why it was given up, what can be done, and lists the largest
- * holders by label.
+ * An allocation fails with MEMORY only after it has tried, in this order:
+ *   - the thread's own magazine
+ *   - memory whose work is finished, or that the same lane freed
+ *   - memory that another lane is still using, with a wait in the lane
+ *   - idle granules, moved to where they are needed
+ *   - more physical memory, up to the limit
+ *   - the magazines of all threads
+ *   - waiting for the work in flight
+ *   - the program's reclaim callback
+ *   - waiting for other threads, as long as one of them frees something, or work is finished, within the option memory_patience
+ *     (in all no longer than 20 times that)
+ * It does not wait in vain: for more than the limit, or where neither work nor another thread can free memory.
+ * The latter is so where nothing is unfinished and no other thread uses the library.
+ * A thread uses the library from its first call with a runtime or a handle, hd_open among them, until it ends.
+ * A thread whose first call would be hd_free does not count before that call. Let such a thread make a call when it starts, for example
+ * hd_lane_get_default. An allocation of pinned memory at its limit waits in the same way. The message gives the reason and what can be
+ * done, and lists the largest holders by label.
  */
 #ifndef HEDDLE_MEMORY_H
 #define HEDDLE_MEMORY_H
@@ -50,20 +58,25 @@ typedef struct hd_reclaim {
     uint64_t limit_bytes;    /* most that may be held now: the limit, or what the device has */
 } hd_reclaim;
 
-/* Frees what the program can spare (hd_free) and returns whether it freed anything; for HD_RECLAIM_LIMIT true means: try again.
- * Runs on the thread that allocates, or that is about to block in hd_wait or hd_lane_wait, with no lock held that
- * other calls wait for, except hd_memory_on_reclaim: it may call everything except that, hd_close and hd_device_restart. What it allocates itself does not
- * lead to another call on the same thread. Several threads may call it at the same time. A wait
- * with a time limit ends no earlier than a callback that it has called. */
+/* Frees what the program can spare (hd_free) and returns whether it freed anything. For HD_RECLAIM_LIMIT true means: try again.
+ *   - Runs on the thread that allocates, or that is about to block in hd_wait or hd_lane_wait.
+ *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_reclaim.
+ *   - It may call everything except hd_memory_on_reclaim, hd_close and hd_device_restart.
+ *   - What it allocates itself does not lead to another call on the same thread.
+ *   - Several threads may call it at the same time.
+ *   - A wait with a time limit ends no earlier than a callback that it has called. */
 typedef bool (*hd_reclaim_callback)(void *context, const hd_reclaim *reclaim);
 
 /* Installs the runtime's callback; NULL removes it. Returns when no call of the callback before is under way any more.
  *
  * Early reclaim (option memory_reclaim, a share of time in percent, 0: off): the callback runs with HD_RECLAIM_EARLY from a
- * pressure of 0.75 on (0.50 where the thread is about to block anyway). Pressure is live bytes over the most that may be
- * held. The share of time that calls may take is memory_reclaim, doubled for each of: the last call freed more than a
- * tenth of the limit; the thread is about to block; pressure above 0.90; pressure above 0.95. The rule is that of CUDA.jl
- * (CUDACore/src/memory.jl, maybe_collect).
+ * pressure of 0.75 on. Where the thread is about to block anyway, it runs from 0.50 on. Pressure is live bytes over the most that
+ * may be held. Calls may take the share of time memory_reclaim. The share is doubled for each of these conditions:
+ *   - the last call freed more than a tenth of the limit
+ *   - the thread is about to block
+ *   - the pressure is above 0.90
+ *   - the pressure is above 0.95
+ * The rule is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
  * Errors: HANDLE, ARGUMENT (called from a callback), HOST_MEMORY. */
 HD_API hd_status hd_memory_on_reclaim(hd_runtime *runtime, hd_reclaim_callback callback, void *context);
 
@@ -98,8 +111,8 @@ HD_API hd_status hd_memory_each(hd_runtime *runtime, bool (*visit)(void *context
 /* ---- keeping memory where it is --------------------------------------------------------------------------------- */
 
 /* A graph that the program captured itself with hd_buffer_address uses memory by its address, longer than a handle lives. A
- * hold keeps it: after hd_free the handle is stale as ever, but the memory is not given to anybody, not moved and not given back, until
- * the hold is destroyed. */
+ * hold keeps that memory until the hold is destroyed. After hd_free the handle is stale as ever. But the memory is not allocated
+ * again, not moved and not given back. */
 typedef struct hd_hold hd_hold;
 
 /* An empty hold, owned by the caller: hd_hold_destroy, or hd_close. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
@@ -114,8 +127,8 @@ HD_API hd_status hd_hold_destroy(hd_hold *hold);
 
 /* ---- statistics ------------------------------------------------------------------------------------------------- */
 
-/* Memory of one device, or pinned host memory. Bytes unless said otherwise; counters since hd_open. Read one by one,
- * not as a whole. What is 0 by its nature (peers of pinned memory, say) stays 0. */
+/* Memory of one device, or pinned host memory. Figures are in bytes unless noted otherwise. Counters count since hd_open. They are
+ * read one by one, not as a whole. What is 0 by its nature (for example peers of pinned memory) stays 0. */
 typedef struct hd_memory_stats {
     size_t size; /* set by the caller to sizeof(hd_memory_stats) */
     uint64_t limit_bytes;
@@ -127,12 +140,17 @@ typedef struct hd_memory_stats {
     uint64_t waiting_bytes;                 /* free, but work of some lane still uses it */
     uint64_t held_bytes;                    /* freed, but in a hold */
     uint64_t allocations, frees, failures;
-    /* Where allocations came from: a magazine; the arena: freed by the same lane, finished, still in use by another lane (with a
-     * wait in the lane), never used before or mapped for it. Sum: allocations. */
+    /* Where allocations came from, in the order of the fields:
+     *   - a magazine
+     *   - the arena, freed by the same lane
+     *   - the arena, finished
+     *   - the arena, still in use by another lane (with a wait in the lane)
+     *   - the arena, never used before or mapped for it
+     * Sum: allocations. */
     uint64_t from_magazine, from_same_lane, from_finished, from_waited, from_fresh;
     uint64_t frees_elsewhere; /* by another thread than the one that allocated */
-    /* Physical memory: requests to the driver; mapped in all, of which moved from another place and given back (what is held is
-     * mapped - moved - returned); and how much of what was mapped came ahead of need. */
+    /* Physical memory: requests to the driver, then bytes mapped in all. Of these, bytes moved from another place, and bytes given
+     * back. What is held is mapped - moved - returned. The last is how much of what was mapped came ahead of need. */
     uint64_t driver_calls;
     uint64_t mapped_bytes, moved_bytes, returned_bytes; /* mapped less moved less returned is reserved */
     uint64_t ahead_bytes;
@@ -154,21 +172,21 @@ typedef struct hd_lane_memory {
     uint64_t cached_count;
 } hd_lane_memory;
 
-/* What magazines hold, for each lane of a device that they hold anything for (none for HD_DEVICE_HOST). Writes at most `room` entries, *count says how many
- * there are. Errors: ARGUMENT, HANDLE, NO_DEVICE. */
+/* What magazines hold, for each lane of a device that they hold anything for (none for HD_DEVICE_HOST). Writes at most `room` entries.
+ * *count is how many there are. Errors: ARGUMENT, HANDLE, NO_DEVICE. */
 HD_API hd_status hd_memory_get_lanes(hd_runtime *runtime, int device, hd_lane_memory *out, size_t room, size_t *count);
 
 typedef enum hd_report_format { HD_REPORT_TEXT = 0, HD_REPORT_JSON = 1 } hd_report_format;
 
 /* All of the above for all devices, with the largest holders by label (without: by call site), as `heddle info --memory` prints it.
  * Writes at most `room` bytes, with a zero at the end; *needed (may be NULL) is the whole size, that zero included. The same is written
- * when the runtime is closed, with what leaked, where the option `stats` says. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
+ * when the runtime is closed, with what leaked, where the option `stats` asks for it. Errors: ARGUMENT, HANDLE, HOST_MEMORY. */
 HD_API hd_status hd_memory_report(hd_runtime *runtime, hd_report_format format, char *out, size_t room, size_t *needed);
 
 /* The same of the runtimes that another process has open; pid 0: all processes of this user. Their figures are at most some hundred
- * milliseconds old, with many buffers the holders some seconds; with placement=inline, which has no thread for that, as old as the
- * program's last allocation that no magazine served. Nothing is asked of the other process, which may end meanwhile.
- * With HD_REPORT_JSON one object with an array "programs", whose elements are what hd_memory_report writes.
+ * milliseconds old. With many buffers, the holders are at most some seconds old. With placement=inline no thread renews the figures.
+ * Then they are as old as the program's last allocation that no magazine served. The other process does nothing for it, and may end
+ * meanwhile. With HD_REPORT_JSON one object with an array "programs", whose elements are what hd_memory_report writes.
  * Errors: ARGUMENT, NOT_FOUND (there is no such process, or it has no runtime open; not for pid 0), SYSTEM (the process is another
  * user's, or this one has no descriptor left to look), HOST_MEMORY. */
 HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed);
@@ -181,11 +199,11 @@ HD_API hd_status hd_memory_report_of(int pid, hd_report_format format, char *out
  *     looks at the guards: bytes that changed are an overrun. (At the back of a size that is no multiple of 4, up to 3 bytes
  *     of the guard look like fresh content.)
  *   - hd_free of a handle that was freed before, which otherwise does nothing, is a double free.
- *   - A call on a freed buffer, which fails with HANDLE always, says which buffer that was.
- *   - Buffers that are not freed at hd_close are leaks: hd_message() says how many after it, the report at hd_close lists them.
- * Findings become the calling thread's hd_message(), are counted in hd_memory_stats, stand in reports, and are told to the callback of
- * hd_memory_on_finding. memory_debug=report also writes a line for each (the first thousand), and a summary at hd_close, to stderr or
- * to the file of the option memory_debug_file. Without the option there are none. */
+ *   - A call on a freed buffer, which fails with HANDLE always, names that buffer.
+ *   - Buffers that are not freed at hd_close are leaks. hd_message() has their number after it, and the report at hd_close lists them.
+ * Findings become the calling thread's hd_message(), are counted in hd_memory_stats, and stand in reports. The callback of
+ * hd_memory_on_finding gets each of them. memory_debug=report also writes a line for each (the first thousand), and a summary at
+ * hd_close. They go to stderr or to the file of the option memory_debug_file. Without memory_debug there are no findings. */
 
 typedef enum hd_finding_kind {
     HD_FINDING_OVERRUN = 1,        /* bytes in front of a buffer or behind it were changed; found when it was freed */
@@ -208,11 +226,14 @@ typedef struct hd_finding {
     char message[512];          /* one line, with all that is known */
 } hd_finding;
 
-/* Runs on the thread whose call found it, within that call (of hd_close: for leaks), with no lock held that other calls wait for, except
- * hd_memory_on_finding: it may call everything except that, hd_close and hd_device_restart; within hd_close nothing of that
- * runtime. What its own calls find is kept and written, but not told. They leave the thread's hd_message() alone. Several threads may
- * call it at the same time, so numbers may arrive out of order; those of one thread arrive in order. `finding` belongs to the
- * library and is good until the callback returns. */
+/* Gets a finding.
+ *   - Runs on the thread whose call found it, within that call. For leaks that call is hd_close.
+ *   - The thread holds no lock that other calls wait for, except that of hd_memory_on_finding.
+ *   - It may call everything except hd_memory_on_finding, hd_close and hd_device_restart. Within hd_close it may call nothing of
+ *     that runtime.
+ *   - What its own calls find is kept and written, but leads to no callback. They leave the thread's hd_message() alone.
+ *   - Several threads may call it at the same time, so numbers may arrive out of order. Those of one thread arrive in order.
+ *   - `finding` belongs to the library and is good until the callback returns. */
 typedef void (*hd_finding_callback)(void *context, const hd_finding *finding);
 
 /* Installs the runtime's callback; NULL removes it. Returns when no call of the callback before is under way any more. Without the option

@@ -1,11 +1,11 @@
 /* heddle/module.h - modules, kernels and launches.
  *
- * A module is loaded code: PTX, a cubin or a fatbin, or a Heddle kernel file, which holds PTX for GPUs, code for the CPU and a
+ * A module is loaded code: PTX, a cubin, a fatbin, or a Heddle kernel file. A kernel file holds PTX for GPUs, code for the CPU and a
  * description of each kernel's parameters. `heddle cc` makes kernel files from C source. On host devices only kernel files run.
  *
- * Launches are checked before anything is submitted: number, size, kind and access of the arguments (as far as the image
- * describes them: a kernel file everything, PTX number and size), grid and block limits, shared memory, and whether the
- * device reaches every buffer.
+ * Launches are checked before anything is submitted. The checks are of number, size, kind and access of the arguments, grid and block
+ * limits, and shared memory. The device must also reach every buffer. Arguments are checked as far as the image describes them. A kernel file
+ * describes everything, PTX number and size.
  */
 #ifndef HEDDLE_MODULE_H
 #define HEDDLE_MODULE_H
@@ -18,15 +18,15 @@ typedef struct hd_module hd_module;
 typedef struct hd_kernel hd_kernel;
 
 /* Loads an image on the first device of the runtime that is not lost. Every other one gets the code with the first launch there, or now with the
- * option modules=all. `image` may be released on return; PTX text must end with a zero byte
- * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver; can take
+ * option modules=all. `image` may be released on return. PTX text must end with a zero byte
+ * inside `bytes`, or follows `bytes` exactly (a terminating zero is added when missing). Calls the driver. That can take
  * long, and on a busy GPU as long as the running kernel, but work in lanes goes on meanwhile.
  * *out is owned by the caller: hd_module_unload. Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST,
  * SYSTEM (placement process: no memory file). */
 HD_API hd_status hd_module_load(hd_runtime *runtime, const void *image, size_t bytes, hd_module **out);
 
-/* Unloads a module once submitted launches of its kernels are finished. Does not wait for them: while work is in flight the
- * driver is called later, by hd_module_load or hd_close; with none in flight, during the call. Its kernels must not be launched
+/* Unloads a module once submitted launches of its kernels are finished. Does not wait for them. While work is in flight,
+ * hd_module_load or hd_close calls the driver later. With none in flight, this call does. Its kernels must not be launched
  * afterwards: HANDLE. NULL: nothing happens. Errors: HANDLE (it was unloaded before). */
 HD_API hd_status hd_module_unload(hd_module *module);
 
@@ -35,12 +35,13 @@ HD_API hd_status hd_module_unload(hd_module *module);
 HD_API hd_status hd_kernel_get(hd_module *module, const char *name, hd_kernel **out);
 
 /* Heddle's own kernels: a module that belongs to the runtime and holds
- *   hd_fill_u32(out u32 *y, u64 n, u32 value)                   one thread per element
- *   hd_copy_u32(out u32 *y, in u32 *x, u64 n)                   one thread per element
- *   hd_axpy_f32(inout f32 *y, in f32 *x, f32 a, u64 n)          y += a x; one thread per element
- *   hd_matmul_f32(out f32 *c, in f32 *a, in f32 *b, u32 m, u32 n, u32 k)
+ *   - hd_fill_u32(out u32 *y, u64 n, u32 value)                   one thread per element
+ *   - hd_copy_u32(out u32 *y, in u32 *x, u64 n)                   one thread per element
+ *   - hd_axpy_f32(inout f32 *y, in f32 *x, f32 a, u64 n)          y += a x; one thread per element
+ *   - hd_matmul_f32(out f32 *c, in f32 *a, in f32 *b, u32 m, u32 n, u32 k)
  *        c[m x n] = a[m x k] b[k x n], row-major; block 32 x 32, grid ceil(n/32) x ceil(m/32)
- *   hd_sum_f32(inout f32 *total, in f32 *x, u64 n)              *total += sum of x; block 256, any grid
+ *   - hd_sum_f32(inout f32 *total, in f32 *x, u64 n)              *total += sum of x; block 256, any grid
+ *
  * Errors: ARGUMENT, HANDLE, IMAGE, MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER, SYSTEM. */
 HD_API hd_status hd_module_get_builtin(hd_runtime *runtime, hd_module **out);
 
@@ -141,10 +142,13 @@ static inline hd_arg hd_bytes(const void *bytes, size_t size)
     return a;
 }
 
-/* Submits a launch to a lane and returns at once, unless the lane is full, or two devices meet for the first time, or the
- * kernel is launched for the first time on the device (its code may have to be loaded, see hd_module_load), or first asks for more than the usual
- * shared memory (then the driver is asked). `args` is read during the call. *out (may be NULL) is the
- * launch's ticket. Errors, all before anything is submitted: ARGUMENT (an extent is 0 that is not missing at the end, wrong number, size or kind of arguments, null args),
+/* Submits a launch to a lane. `args` is read during the call. *out (may be NULL) is the launch's ticket. Returns at once, except:
+ *   - the lane is full
+ *   - two devices meet for the first time
+ *   - the kernel is launched for the first time on the device (its code may have to be loaded, see hd_module_load)
+ *   - the kernel first asks for more than the usual shared memory (then the driver is asked)
+ * Errors come before anything is submitted.
+ * Errors: ARGUMENT (an extent is 0 that is not missing at the end, wrong number, size or kind of arguments, null args),
  * HANDLE, RANGE, ACCESS (an argument's access contradicts the kernel's; a unified buffer is mapped for writing), LIMIT (grid, block,
  * shared memory, argument bytes), UNREACHABLE, FAILED (an argument's content was made by a failed operation), LANE_FAILED, DEVICE_LOST,
  * HOST_MEMORY, DRIVER, UNSUPPORTED (the kernel's parameters are not known), TIMEOUT (the lane stayed full for the option submit_timeout).

@@ -1,24 +1,24 @@
 /* heddle/peer.h - which device can use which other device's memory directly, found out by moving bytes.
  *
- * A driver's word that peer access works is not enough: writes may get lost, be seen by the writer alone, or arrive slower than
- * by way of pinned memory. So each ordered pair (device, owner) is tested when it is first needed, in a process of its own, so that a
- * hang or a fault there only makes a verdict. The owner fills its memory with a pattern, the other device writes to it by copy
- * engine and by kernel stores, reads it by kernel loads, counts in it where atomics are claimed, in several sizes, and what arrived is
- * looked at by the owner of the bytes only. Then both ways are timed: directly, and through pinned memory.
+ * A driver may report that peer access works where it does not. Writes may get lost, be visible to the writer alone, or arrive slower
+ * than by way of pinned memory. So each ordered pair (device, owner) is tested when it is first needed. The test runs in a process of
+ * its own, so that a hang or a fault there only makes a verdict. The owner fills its memory with a pattern. The other device writes to
+ * it by copy engine and by kernel stores, and reads it by kernel loads. Where atomics are claimed, it counts there, too. All of this is
+ * done in several sizes. Only the owner of the bytes checks what arrived. Then both ways are timed: directly, and through pinned memory.
  *
- * Results are kept in a file of the user's cache folder (option cache), under a key that changes with boot, driver, devices and the
- * kernel's command line. The option peers=trust goes by the driver's word instead, peers=off never uses peer access; peer_timeout
- * limits a test.
+ * Results are kept in a file of the user's cache folder (option cache). Its key changes with boot, driver, devices and the
+ * kernel's command line. The option peers=trust relies on the driver's report instead, peers=off never uses peer access. The option
+ * peer_timeout limits a test.
  *
- * A copy between two devices does not wait for the test. The first one has it begun, on a thread of the library's, and copies go through pinned
+ * A copy between two devices does not wait for the test. The first one starts it on a thread of the library's. Copies go through pinned
  * memory until there is a verdict; from there on they go directly where it is good. With placement=inline, which starts no threads, the
  * first copy makes the test itself. What needs an answer waits for it: hd_peer_check, hd_peers_check, and a kernel or a matrix product that is
- * given a buffer of another device. So a program that wants the direct way from its first copy on asks before it copies.
+ * given a buffer of another device. So a program that needs the direct way from its first copy on asks before it copies.
  *
- * Threads: any; two threads that ask for the same pair wait for one test, and so do two processes, while the one that tests has results.
- * Blocking: for the test, mostly a second or so; a pair may take as long as the option peer_timeout, and so may opening the devices for
+ * Threads: any. Two threads that ask for the same pair wait for one test. So do two processes, while the one that tests has results.
+ * Blocking: for the test, mostly a second or so. A pair may take as long as the option peer_timeout, and so may opening the devices for
  * it. Both directions of a pair are tested together. Work that is running or submitted meanwhile is not held up. hd_close ends a test that
- * is under way: nothing is found then, and who waits for it gets HANDLE.
+ * is under way: nothing is found then, and callers that wait for it get HANDLE.
  */
 #ifndef HEDDLE_PEER_H
 #define HEDDLE_PEER_H
@@ -31,9 +31,9 @@ typedef enum hd_peer_verdict {
     HD_PEER_UNKNOWN = 0, /* not tested */
     HD_PEER_USABLE,      /* bytes arrive, and faster than by way of pinned memory */
     HD_PEER_SLOW,        /* bytes arrive, but pinned memory is faster: kernels may use it, hd_copy does not */
-    HD_PEER_REFUSED,     /* the driver says no: `driver_code`, or its attributes */
+    HD_PEER_REFUSED,     /* the driver refuses: `driver_code`, or its attributes */
     HD_PEER_CORRUPT,     /* bytes did not arrive as they were sent, or the test hung or crashed */
-    HD_PEER_INCONCLUSIVE /* it could not be tested, or somebody killed the test; not used */
+    HD_PEER_INCONCLUSIVE /* it could not be tested, or the test was killed from outside; not used */
 } hd_peer_verdict;
 
 /* "usable", "slow", ...; never NULL. */

@@ -3,17 +3,17 @@
  * A runtime owns its lanes, buffers and modules. hd_close releases all of them; from then on calls refuse their handles (HANDLE).
  * Several runtimes may be open at once; they share nothing but the GPUs.
  *
- * Placement (option `placement`) says where a device's engine runs: on the caller (inline), on a thread of this process
- * (thread), or in a worker process of its own (process). With workers this process never starts the driver, a GPU that
+ * The option `placement` decides where a device's engine runs. It is the caller (inline), a thread of this process
+ * (thread), or a worker process of its own (process). With workers this process never starts the driver. A GPU that
  * faults takes nothing but its worker with it, and hd_device_restart brings it back. Workers are gone within a second of the
  * process that opened the runtime, however that ends.
  *
- * A device that the watchdog gives up in the placements inline and thread cannot be stopped: its kernels may still be writing, also to
- * memory of other devices that they were given. That memory must not be freed before hd_close.
+ * A device that the watchdog gives up in the placements inline and thread cannot be stopped. Its kernels may still be writing,
+ * also to memory of other devices that they were given. That memory must not be freed before hd_close.
  *
  * Fork: a runtime belongs to the process that opened it. In a child made by fork() every call on it, or on anything of
- * it, fails with HANDLE (hd_close does nothing); the parent is not affected. The child may open a runtime of its own with
- * placement=process, or, if the parent had no driver in its own process (placements inline and thread), with any.
+ * it, fails with HANDLE. There, hd_close does nothing. The parent is not affected. The child may open a runtime of its own with
+ * placement=process. It may use any placement if the parent had no driver in its own process (placements inline and thread have one).
  */
 #ifndef HEDDLE_RUNTIME_H
 #define HEDDLE_RUNTIME_H
@@ -34,8 +34,8 @@ typedef struct hd_options {
     const char *settings; /* "name=value name=value ...", separated by spaces or commas; may be NULL */
 } hd_options;
 
-/* Opens the devices of this machine: the NVIDIA GPUs, or host devices (CPU stand-ins) where there is no GPU or the option
- * `driver=host` says so. `options` may be NULL. On success *out is owned by the caller: hd_close.
+/* Opens the devices of this machine: the NVIDIA GPUs, or host devices (CPU stand-ins). Host devices are opened where there is no GPU
+ * or the option `driver=host` asks for them. `options` may be NULL. On success *out is owned by the caller: hd_close.
  * Blocks while the driver starts (the first use of a GPU can take a second).
  * At most 32 devices are opened (option devices).
  * Errors: ARGUMENT (out is null, size is wrong), OPTION, NO_DRIVER, NO_DEVICE, LIMIT (256 runtimes are open), MEMORY,
@@ -44,12 +44,13 @@ typedef struct hd_options {
  * placement=process about 60 runtimes have room for their pinned memory). */
 HD_API hd_status hd_open(const hd_options *options, hd_runtime **out);
 
-/* Waits for submitted work to finish, at most as long as the option `close_timeout` says, then releases everything. Where
- * work does not end in time, or the driver does not return, the devices are abandoned as they are: what they hold, pinned memory included,
- * goes back to the system when the process ends, and hd_message names the operation and what was left. Giving things back has 5
- * seconds beyond close_timeout; what takes longer goes on behind the program, and hd_message names it. NULL: nothing happens.
- * Calls of other threads that are under way come back, with HANDLE where they wait for work, memory or a pinned chunk; they have
- * close_timeout for that, and else everything is left as it is. Calls afterwards are refused: HANDLE.
+/* Waits for submitted work to finish, at most for the option `close_timeout`, then releases everything. NULL: nothing happens.
+ *   - Where work does not end in time, or the driver does not return, the devices are abandoned as they are. What they hold, pinned
+ *     memory included, goes back to the system when the process ends. hd_message names the operation and what was left.
+ *   - Giving things back has 5 seconds beyond close_timeout. What takes longer goes on behind the program, and hd_message names it.
+ *   - Calls of other threads that are under way return, with HANDLE where they wait for work, memory or a pinned chunk. They have
+ *     close_timeout for that, and else everything is left as it is.
+ *   - Calls afterwards are refused: HANDLE.
  * Errors: HANDLE (no open runtime, as for all but one of several threads that close at once; or from a callback of this runtime:
  * nothing happens); TIMEOUT (something was left, as above; the runtime is closed nevertheless); DEVICE_LOST, DRIVER (the driver
  * refused to take something back). */
@@ -71,10 +72,10 @@ typedef struct hd_device_info {
     size_t shared_bytes_per_block; /* without opting in */
     size_t shared_bytes_max;       /* at most, static and dynamic together */
     size_t memory_bytes;           /* physical memory of the device */
-    size_t memory_free_bytes;      /* free now, as the driver says; other programs count */
+    size_t memory_free_bytes;      /* free now, as the driver reports; other programs count */
     size_t memory_mapped_bytes;    /* physical bytes that this runtime holds mapped */
     int numa_node;                 /* -1 when unknown */
-    uint64_t peers;                /* bit j: the driver says this device can access device j's memory */
+    uint64_t peers;                /* bit j: the driver reports that this device can access device j's memory */
     bool lost;
     int worker_pid;    /* its worker process; 0: there is none (other placements, or it is lost) */
     uint64_t losses;   /* how often it was lost since hd_open */
@@ -97,24 +98,27 @@ typedef struct hd_device_loss {
     size_t size; /* set by the caller to sizeof(hd_device_loss) */
     int device;
     hd_loss_cause cause;
-    int driver_code;   /* the driver's code (a CUresult), 0 where the driver said nothing */
+    int driver_code;   /* the driver's code (a CUresult), 0 where the driver gave none */
     int signal;        /* that ended the worker, 0: none */
     uint64_t losses;   /* of this device since hd_open, this one included */
     char message[512]; /* one line: the device, the cause, the operations under way there */
 } hd_device_loss;
 
-/* A descriptor that poll() finds readable while there is a loss that hd_loss_next has not told yet. It belongs to the runtime
+/* A descriptor that poll() finds readable while there is a loss that hd_loss_next has not returned yet. It belongs to the runtime
  * (close-on-exec; not to be read, written or closed) and is valid until hd_close. Errors: ARGUMENT, HANDLE, SYSTEM. */
 HD_API hd_status hd_loss_descriptor(hd_runtime *runtime, int *out);
 
-/* The oldest loss not told yet; each is told once. Does not block. A device that is lost again before its last loss was
- * told is told once, with the newer facts. Errors: ARGUMENT, HANDLE, NOT_FOUND (there is none). */
+/* The oldest loss that it has not returned yet; it returns each once. Does not block. When a device is lost again before its last
+ * loss was returned, only one is returned, with the newer facts. Errors: ARGUMENT, HANDLE, NOT_FOUND (there is none). */
 HD_API hd_status hd_loss_next(hd_runtime *runtime, hd_device_loss *out);
 
-/* Brings a lost device back, with a fresh worker process (placement process). Blocks until the device works: lanes accept work
- * again, the modules and kernels that it had are loaded, pinned memory is known to the device, and buffers with a checkpoint
- * (hd_alloc_with) have their content again. Peer mappings are made again when they are first needed.
- * What stays failed: tickets from before, and all other buffers of the device; using one says DEVICE_LOST, hd_free it.
+/* Brings a lost device back, with a fresh worker process (placement process). Blocks until the device works:
+ *   - lanes accept work again
+ *   - the modules and kernels that it had are loaded
+ *   - pinned memory is mapped for the device
+ *   - buffers with a checkpoint (hd_alloc_with) have their content again
+ * Peer mappings are made again when they are first needed.
+ * What stays failed: tickets from before, and all other buffers of the device. Using one fails with DEVICE_LOST; hd_free it.
  * Other devices go on working meanwhile. Calls from several threads take turns; a device that is not lost is left alone: HD_OK.
  * Errors: HANDLE, NO_DEVICE, UNSUPPORTED (placements inline and thread: a driver that has lost a device is of no
  * more use to its process), HOST_MEMORY, SYSTEM (the worker cannot be started or did not answer in time), NO_DRIVER, IMAGE,
@@ -135,7 +139,7 @@ typedef struct hd_runtime_info {
 HD_API hd_status hd_runtime_get_info(const hd_runtime *runtime, hd_runtime_info *out);
 
 typedef enum hd_option_source {
-    HD_OPTION_FROM_DEFAULT = 1, /* 0: the library does not say */
+    HD_OPTION_FROM_DEFAULT = 1, /* 0: the library does not report it */
     HD_OPTION_FROM_ENVIRONMENT,
     HD_OPTION_FROM_SETTINGS
 } hd_option_source;
@@ -148,8 +152,8 @@ typedef struct hd_option_info {
         value; /* in force, of `worker` and `probe` also the path that was found; belongs to the runtime (or static, for a
                         * NULL runtime: the default) */
     const char *help;        /* static */
-    bool is_default;         /* the value is the default's, whoever gave it */
-    hd_option_source source; /* who gave it */
+    bool is_default;         /* the value is the default's, whatever its source */
+    hd_option_source source; /* where it came from */
 } hd_option_info;
 
 /* The option number `index`, counted from 0. `runtime` may be NULL: then the defaults. Errors: ARGUMENT, HANDLE, NOT_FOUND (index is past the last one). */

@@ -1,9 +1,9 @@
 /* heddle/status.h - what calls return, and how to learn more about a failure.
  *
  * Every function that can fail returns an hd_status: HD_OK (0), or a negative value. Outputs come last in the argument
- * list and are written only on success. Each failure leaves, for the calling thread, one line of text (hd_message)
- * and the same facts in fields (hd_last_error); a success leaves both as they were. The library never
- * aborts the program, and prints nothing but what an option asks for (stats) and one line about variables HEDDLE_... that are no options
+ * list and are written only on success. Each failure leaves one line of text (hd_message) for the calling thread,
+ * and the same facts in fields (hd_last_error). A success leaves both as they were. The library never
+ * aborts the program. It prints only what an option asks for (stats), and one line about variables HEDDLE_... that are no options
  * (environment_check).
  */
 #ifndef HEDDLE_STATUS_H
@@ -45,8 +45,9 @@ typedef enum hd_status {
 #undef HD_STATUS_ENUM
 } hd_status;
 
-/* The facts of a failure: of the operation that failed; where a limit passed (TIMEOUT), of the one that was waited for at last; where a device was
- * lost, of the likeliest of those that the message lists. Fields that do not apply are -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
+/* The facts of a failure, which are those of the operation that failed. Where a limit passed (TIMEOUT), they are of the operation that was
+ * waited for at last. Where a device was lost, they are of the likeliest of those that the message lists. Fields that do not apply are
+ * -1 (numbers), 0 (ticket, driver_code) or "" (strings). */
 typedef struct hd_error {
     size_t size; /* set by the caller to sizeof(hd_error) */
     hd_status status;
@@ -65,7 +66,7 @@ HD_API const char *hd_status_name(hd_status status);
 /* The meaning of a status in a few words; a static string, also for unknown values. */
 HD_API const char *hd_status_text(hd_status status);
 
-/* The calling thread's last failure in one line that says what to do about it, "" if there was none. The string
+/* The calling thread's last failure in one line, with what to do about it, "" if there was none. The string
  * belongs to the library and stays valid until the same thread's next failure. */
 HD_API const char *hd_message(void);
 

@@ -1,11 +1,11 @@
 /* heddle/tensor.h - shapes and strides over buffers.
  *
- * A tensor is a plain value: a buffer, the offset of its first element, an element type, a shape, and the distance in bytes from one
- * element to the next in each dimension. Slicing, permuting, transposing and broadcasting make another value over the same bytes and
- * touch none of them; nothing has to be freed. The buffer is not owned: who allocated it frees it. Dimension 0 is the slowest in a
- * tensor made without strides (row-major, as in C); strides may be 0 (broadcast) or negative.
+ * A tensor is a plain value: a buffer, the offset of its first element, an element type, a shape and strides. A stride is the distance
+ * in bytes from one element to the next in a dimension. Slicing, permuting, transposing and broadcasting make another value over the
+ * same bytes and touch none of them; nothing has to be freed. The buffer is not owned: the code that allocated it frees it. Dimension 0
+ * is the slowest in a tensor made without strides (row-major, as in C). Strides may be 0 (broadcast) or negative.
  *
- * Functions that make a tensor from another check everything and call no driver; those that move elements are asynchronous and are
+ * Functions that make a tensor from another check everything and call no driver. Those that move elements are asynchronous. They are
  * ordered like every operation on the buffers (heddle/buffer.h), as users of all bytes between their first and last element.
  */
 #ifndef HEDDLE_TENSOR_H
@@ -83,8 +83,8 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
 
 /* ---- moving elements ---- */
 
-/* Copies src's elements to dst's, whatever the layouts and wherever they are. Types must be the same; src's shape must be dst's, or
- * broadcast to it. dst must not hold an element twice (stride 0, or overlapping strides), nor overlap src.
+/* Copies src's elements to dst's, whatever the layouts and wherever they are. Types must be the same. src must have the shape
+ * of dst, or broadcast to it. dst must not hold an element twice (stride 0, or overlapping strides), nor overlap src.
  * Asynchronous, in copy lanes; *out (may be NULL) is the ticket of the last part. Takes temporary device memory where the devices
  * cannot reach each other's and a layout has to change.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (a unified buffer is mapped for writing), FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER,
@@ -96,13 +96,15 @@ HD_API hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_t
 HD_API hd_status hd_tensor_write(const hd_tensor *dst, const void *src);
 HD_API hd_status hd_tensor_read(const hd_tensor *src, void *dst);
 
-/* c = alpha a b + beta c for each matrix of the batch: the last two dimensions are rows and columns, those before them are the batch, for
- * which a and b may be broadcast. Types f16, bf16, f32, f64, c64, c128, the same for all three; sums of f16 and bf16 are made in f32. Transposed
- * operands are given by their strides. With beta 0 what is in c does not matter. alpha and beta are real.
- * Runs in `lane`, by cuBLAS or an installed CPU library where one can be opened (option blas), by a built-in kernel otherwise; all buffers
- * must be reachable from the lane's device. Large operands whose strides a library does not take are copied to temporary device memory first, and
- * such a c from there, in copy lanes: then *out is the ticket of that. Asynchronous; the first product in a lane opens the library there, which
- * takes long. With alpha 0 what is in a and b does not matter.
+/* Computes c = alpha a b + beta c for each matrix of the batch. The last two dimensions are rows and columns. Those before them are the
+ * batch, for which a and b may be broadcast. Transposed operands are given by their strides.
+ *   - Types f16, bf16, f32, f64, c64, c128, the same for all three. Sums of f16 and bf16 are made in f32. alpha and beta are real.
+ *   - With beta 0 what is in c does not matter. With alpha 0 what is in a and b does not matter.
+ *   - Runs in `lane`. All buffers must be reachable from the lane's device.
+ *   - cuBLAS or an installed CPU library makes it where one can be opened (option blas), a built-in kernel otherwise.
+ *   - Large operands whose strides a library does not take are copied to temporary device memory first, in copy lanes. A large c of that
+ *     kind is copied from there afterwards, in copy lanes, too. Then *out is the ticket of that copy.
+ *   - Asynchronous. The first product in a lane opens the library there, which takes long.
  * Errors: ARGUMENT (shapes, types, strides that are no multiple of the element's size, c overlaps a or b), HANDLE, RANGE, ACCESS, UNREACHABLE,
  * OPTION (blas names a library that does not open), LANE_FAILED, FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER, TIMEOUT, SYSTEM, IMAGE. */
 HD_API hd_status hd_tensor_matmul(hd_lane *lane, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b,
@@ -111,7 +113,7 @@ HD_API hd_status hd_tensor_matmul(hd_lane *lane, const hd_tensor *c, const hd_te
 typedef struct hd_matmul_info {
     size_t size;      /* set by the caller to sizeof(hd_matmul_info) */
     char library[64]; /* "cublas 13.0", "openblas", "built-in" */
-    char reason[448]; /* why it is no other one; "" where there is nothing to say */
+    char reason[448]; /* why it is no other one; "" where there is no reason */
 } hd_matmul_info;
 
 /* What makes the matrix products of this lane. Opens the library if that has not happened, which takes long.

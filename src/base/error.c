@@ -1,7 +1,7 @@
 /* error.c - the one error path: the calling thread's last failure, as a line and as fields, and the names of statuses.
  *
- * Threads: any; each has its own state, so there are no locks. It is made by the thread's first failure and freed at its end; when
- * memory is out it is one of a few that are always there, and when those are taken, too, one that says only that. Always: the state is one
+ * Threads: any; each has its own state, so there are no locks. A thread's first failure makes it, and the thread's end frees it. When
+ * memory is out it is one of a few that are always there. When those are taken, too, it is one with a constant text. Always: the state is one
  * finished hd_error whose message is one zero-terminated line, and only a failure (or hdi_error_restore) changes it.
  */
 #include "base/error.h"
@@ -33,7 +33,7 @@ static const hd_error untold = {.size = sizeof(hd_error),
                                 .status = HD_ERROR_HOST_MEMORY,
                                 .device = -1,
                                 .lane = -1,
-                                .message = "out of host memory, and so there is none to say what failed"};
+                                .message = "out of host memory, also for the text of this failure; free some"};
 static state spares[SPARES];
 
 static _Thread_local state *own;     /* NULL: there was no failure, or no memory for it */
@@ -45,7 +45,7 @@ static int own_error; /* the program has all keys there are: then nothing is giv
 static void give_back(state *s)
 {
     if (s->is_spare) {
-        /* pairs with the acquire of who takes it next */
+        /* pairs with the acquire of the thread that takes it next */
         atomic_store_explicit(&s->is_taken, false, memory_order_release);
     } else {
         free(s);
@@ -83,7 +83,7 @@ static state *own_state(void)
     pthread_once(&own_once, make_key);
     state *s = calloc(1, sizeof *s);
     s = s != NULL ? s : take_spare();
-    if (s != NULL && own_error == 0 && pthread_setspecific(own_key, s) != 0) { /* nobody would give it back */
+    if (s != NULL && own_error == 0 && pthread_setspecific(own_key, s) != 0) { /* it would never be given back */
         give_back(s);
         s = NULL;
     }

@@ -1,8 +1,8 @@
-/* handle.h - opaque handles that know when they are stale.
+/* handle.h - opaque handles with which a call recognises stale ones.
  *
  * A handle is the object's address with a generation in bits that the address leaves. Objects of every kind are in stable memory (stable.h), at
- * multiples of HDI_SELF_ALIGN, and begin with a word that only a good handle fits. So a handle that is stale, of another kind, or of a
- * runtime that was closed finds a word that it does not fit, and is refused; it is never followed into memory that is gone. An object whose
+ * multiples of HDI_SELF_ALIGN, and begin with a word that only a good handle fits. A handle may be stale, of another kind, or of a
+ * runtime that was closed. Such a handle finds a word that it does not fit, and is refused. It is never followed into memory that is gone. An object whose
  * generations have run out is not used again. Handles that a process made before it was forked are stale in the child.
  * User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
  * Any thread; no locks.
@@ -20,7 +20,7 @@
 #define HDI_HANDLE_FIRST 1 /* generation; 0: they have run out */
 
 /* What an object that handles lead to begins with, in one word: magic of its kind, generation, and whether handles of this
- * generation are good. Written under the lock of whoever hands the object out, read by anybody. */
+ * generation are good. Written under the lock of the code that hands the object out. Any thread may read it. */
 typedef struct hdi_handle_head {
     _Atomic uint64_t word;
 } hdi_handle_head;
@@ -115,8 +115,10 @@ static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *hea
            hdi_handle_word(magic, hdi_handle_generation(handle), HDI_HANDLE_LIVE);
 }
 
-/* Fails with HANDLE: "WHO: this is a lane, not a buffer", "WHO: the buffer is null", or "WHO: not a buffer, or WHY", where `kind` is
- * "buffer". Whatever the handle is, nothing is looked at but stable memory. */
+/* Fails with HANDLE. Whatever the handle is, only stable memory is read. `kind` is, for example, "buffer". Then the message is one of
+ *   - "FUNCTION: this is a lane, not a buffer"
+ *   - "FUNCTION: the buffer is null"
+ *   - "FUNCTION: not a buffer, or REASON" */
 hd_status hdi_handle_refused(const void *handle, const char *who, const char *kind, const char *why);
 
 /* ---- self handles: for objects that come and go by the million ----

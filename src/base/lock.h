@@ -1,8 +1,8 @@
 /* lock.h - a lock for sections of some tens of nanoseconds.
  *
- * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields, then queues up
- * and sleeps for a while, so a holder that lost its processor is not spun against. Whoever comes first takes an open lock, except while the first of
- * the queue asks for it: then everybody else lets it go first. So no thread waits for longer than those before it in the queue.
+ * One locked instruction to take, a plain store to release. A thread that finds it taken spins for a moment, then yields. Then it queues up
+ * and sleeps for a while, so no thread spins against a holder that lost its processor. The first thread to come takes an open lock, except
+ * while the first of the queue asks for it. Then all others let that one go first. So no thread waits for longer than those before it in the queue.
  *
  * Not recursive. Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
  * a path that is rare.
@@ -15,7 +15,7 @@
 
 typedef struct hdi_lock {
     atomic_int taken;
-    atomic_int urgent;     /* the first of the queue is awake and asks for the lock: nobody else takes it */
+    atomic_int urgent;     /* the first of the queue is awake and asks for the lock: no other thread takes it */
     atomic_uint last_turn; /* turns that were given out to the queue */
     atomic_uint turn;      /* turns that are over */
 } hdi_lock;
@@ -24,16 +24,16 @@ void hdi_lock_take_slow(hdi_lock *lock);
 
 static inline bool hdi_lock_try(hdi_lock *lock)
 {
-    /* Relaxed: who sees it late overtakes once. */
+    /* Relaxed: a thread that sees it late overtakes once. */
     if (__builtin_expect(atomic_load_explicit(&lock->urgent, memory_order_relaxed) != 0, 0)) {
         return false;
     }
-    /* pairs with the release store in hdi_lock_release; seq_cst for those who look whether a lock is taken (hdi_lock_is_taken) */
+    /* pairs with the release store in hdi_lock_release; seq_cst for threads that look whether a lock is taken (hdi_lock_is_taken) */
     return atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0;
 }
 
-/* For a thread that has just changed something which holders of the lock look at: false means that whoever takes the lock from now on sees
- * the change, and that everybody before has let go. Both sides are sequentially consistent. */
+/* For a thread that has just changed something which holders of the lock look at. False means: every thread that takes the lock from now
+ * on sees the change, and every thread that had it before has released it. Both sides are sequentially consistent. */
 static inline bool hdi_lock_is_taken(const hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_seq_cst) != 0;

@@ -1,15 +1,15 @@
-/* presence.h - which calls are under way: each thread says of which runtime it is inside a call, and hd_close waits until none is.
+/* presence.h - which calls are under way: each thread notes the runtime that it is inside a call of, and hd_close waits until none is.
  *
- * A thread enters before it looks at a handle, with a plain store. Who closes makes the handles stale and has every processor that runs this
- * process see that (hdi_biased_barrier). Then it looks at all threads: who is not seen inside finds the handle stale.
+ * A thread enters before it looks at a handle, with a plain store. The closing thread makes the handles stale and has every processor that
+ * runs this process see that (hdi_biased_barrier). Then it looks at all threads. A thread that it does not see inside finds the handle stale.
  *
- * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that are made by the million: it costs two plain stores, and
+ * Two ways in. HDI_INSIDE may be nested. HDI_INSIDE_BRIEFLY is for calls that are made by the million. It costs two plain stores. It
  * may have HDI_INSIDE within, but is not within anything itself. What the program does in a callback counts apart (hdi_presence_apart).
  *
- * A call within a call is one on the same runtime, and changes nothing: its handles may be stale by then, and stale handles have no runtime.
+ * A call within a call is one on the same runtime, and changes nothing. Its handles may be stale by then, and stale handles have no runtime.
  *
  * Threads: any; a thread's record is written by that thread alone. Locks: one for the list of records, taken at a thread's first call, at
- * its end, around a callback, and by who closes.
+ * its end, around a callback, and by the closing thread.
  * Always: records are never freed; one whose thread has ended serves another.
  */
 #ifndef HDI_BASE_PRESENCE_H
@@ -40,7 +40,7 @@ typedef struct hdi_inside {
     const void *before;
 } hdi_inside;
 
-/* Where hdi_presence_own is NULL. Without memory for a record it is one for all threads that have none, which nobody waits for. */
+/* Where hdi_presence_own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
 hdi_inside hdi_presence_enter_slow(const void *runtime);
 
 /* Inside a call on a runtime from here on. */

@@ -1,7 +1,7 @@
 /* sized.h - structures that grow from release to release: those that begin with `size`, which the program sets (docs/abi.md).
  *
- * Threads: any. Locks: none. Always: not a byte beyond what a program says it has room for is read or written, and what only one of program
- * and library knows is 0 for the other.
+ * Threads: any. Locks: none. Always: no byte beyond the program's `size` is read or written. A field that only one of program
+ * and library has is 0 for the other.
  */
 #ifndef HDI_BASE_SIZED_H
 #define HDI_BASE_SIZED_H
@@ -48,7 +48,7 @@ enum {
 /* A larger one was never set: it is whatever was in the program's memory. */
 #define HDI_SIZED_MOST 16384
 
-/* What a callback gets: behind the structure lie zeros, for a program that knows more fields than the library. */
+/* What a callback gets: behind the structure lie zeros, for a program with more fields than the library has. */
 #define HDI_SIZED_TOLD(structure)                                                                                      \
     struct {                                                                                                           \
         structure known;                                                                                               \
@@ -70,7 +70,7 @@ static inline const void *hdi_sized_take(const char *who, const char *structure,
     return hdi_sized_convert(who, structure, given, room, known, least);
 }
 
-/* An input, as this library knows it: `given`, or `room` where the program is older. NULL: refused (ARGUMENT), since the size was not
+/* An input, as this library has it: `given`, or `room` where the program is older. NULL: refused (ARGUMENT), since the size was not
  * set, or the program is newer and wants something that this library does not have. */
 #define HDI_SIZED_IN(who, structure, given, room)                                                                      \
     ((const structure *)hdi_sized_take(who, #structure, given, room, sizeof(structure), HDI_LEAST_##structure))
@@ -81,7 +81,7 @@ static inline const void *hdi_sized_take(const char *who, const char *structure,
          ? HD_OK                                                                                                       \
          : hdi_sized_refuse(who, #structure, (out)->size, HDI_LEAST_##structure))
 
-/* Fills an output, all but its size: with what both know, and zeros behind it. */
+/* Fills an output, all but its size: with the fields that both have, and zeros behind it. */
 #define HDI_SIZED_OUT(structure, out, from) hdi_sized_give(out, (const structure *){from}, sizeof(structure))
 
 #endif

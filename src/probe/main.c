@@ -1,8 +1,8 @@
 /* main.c - the program heddle-probe: tests pairs of devices for peer access, in a process that may hang or die of it.
  *
- * The library starts it (src/peer/test.c); it is of no use by itself. src/peer/record.h has its arguments and what it says. It
- * opens the devices the way that the asking runtime does, so that the mappings that will be used are the ones that are tested: by access to
- * mapped memory, or, with worker processes, by descriptors.
+ * The library starts it (src/peer/test.c); it is of no use by itself. src/peer/record.h has its arguments and what it reports. It
+ * opens the devices the way that the asking runtime does: by access to mapped memory, or, with worker processes, by descriptors.
+ * So it tests the mappings that will be used.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size
                                8 << 10};
 #define ROOM_ON_HOST 2
 
-/* The settings come as an argument; what the application's environment says of Heddle is not for this process. */
+/* The settings come as an argument; the application's environment has no Heddle settings for this process. */
 static void forget_environment(void)
 {
     for (char **e = environ; *e;) {
@@ -144,7 +144,7 @@ static bool next_pair(const char **at, int n_devices, int *device, int *owner)
     return *device >= 0 && *device < n_devices && *owner >= 0 && *owner < n_devices && *device != *owner;
 }
 
-/* Whether the devices are those of whoever asks. */
+/* Whether the devices are those of the asking runtime. */
 static hd_status check_names(const hd_runtime *rt, const char *names)
 {
     for (int i = 0; i < rt->n_devices; i++) {
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     hdi_program_begin();
-    signal(SIGPIPE, SIG_IGN); /* write says it, too */
+    signal(SIGPIPE, SIG_IGN); /* write reports it, too */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     forget_environment();
     /* Nothing is closed, and no destructor runs: both may hang where a device has failed. What workers there are end with us. */

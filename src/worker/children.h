@@ -1,7 +1,7 @@
 /* children.h - what the files that start, shake hands with and watch worker processes share.
  *
- * Fields of hdi_child are under the workers' mutex, except `ours` and `asked`: whoever starts the worker has them to itself, until the port takes
- * them over or it hangs up. (Should the worker end meanwhile, the other ends close.)
+ * Fields of hdi_child are under the workers' mutex, except `ours` and `asked`. The thread that starts the worker has these two to itself, until
+ * the port takes them over or the thread closes them. (Should the worker end meanwhile, the other ends close.)
  */
 #ifndef HDI_WORKER_CHILDREN_H
 #define HDI_WORKER_CHILDREN_H
@@ -49,7 +49,7 @@ typedef struct hdi_child {
 /* With the mutex: waits until there is no process, at most until the deadline. */
 bool hdi_child_await_none(hdi_workers *workers, hdi_child *c, int64_t deadline);
 
-/* Whether it was started, and not taken over or given up yet. By whoever starts it. */
+/* Whether it was started, and not taken over or given up yet. Only the thread that starts it may call this. */
 static inline bool hdi_child_is_begun(const hdi_child *c)
 {
     return c->ours[0] >= 0;
@@ -61,7 +61,7 @@ hd_status hdi_child_make_sockets(hdi_child *c);
 /* The watcher's: starts the process. The mutex is held. */
 void hdi_child_spawn(hdi_workers *workers, int index);
 
-/* handshake.c: what a process is told that is to start the driver; to be freed. */
+/* handshake.c: the request to a process that is to start the driver; the caller frees it. */
 hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const char *who, struct hdi_message **out);
 
 /* spare.c. The watcher's: starts the spares that are missing, and notices the ones that have gone. The mutex is held. */
@@ -83,7 +83,7 @@ struct hdi_workers {
     bool closing;
     int64_t closing_at;
     hdi_child of[HDI_CHILDREN];
-    struct hdi_message *spare_request;  /* what spares are told, NULL: there are to be none. Constant once it is set */
+    struct hdi_message *spare_request;  /* the request to spares, NULL: there are to be none. Constant once it is set */
     bool spares_held;                   /* none is started now: a restart has the machine */
     int64_t spares_from;                /* clock: nor before */
     int spares_gone;                    /* that have ended by themselves since the last one was of use */

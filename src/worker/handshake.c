@@ -57,7 +57,7 @@ static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result,
     }
     return hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s for device %d %s", who, rt->workers->program, index,
                     result == HDI_WIRE_TIMEOUT ? "did not answer within the option worker_timeout"
-                                               : "said something that is not of this version of Heddle");
+                                               : "sent something that is not of this version of Heddle");
 }
 
 static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n, const char *who)

@@ -1,13 +1,13 @@
-/* message.h - what a device's worker process and the application say to each other: the shape of every message.
+/* message.h - what a device's worker process and the application send each other: the shape of every message.
  *
  * A request is a header and the payload of its kind, its reply a header with the kind | HDI_MESSAGE_REPLY and the same serial.
  * The size of a message follows from its kind, so a receiver checks it before it looks inside. Plain data without pointers;
  * both ends are built from this file, and HELLO and PROBE compare HDI_MESSAGE_PROTOCOL.
  *
- * Threads: any; a message belongs to whoever fills it in. Locks: none.
- * Always: after hdi_message_check said GOOD, every string inside has an end and nothing that a terminal would obey, a failure to begin has a status
- * of ours and a text, every count is within its array, and the descriptors that came along are as many as the kind has. Nothing else about a
- * message may be trusted.
+ * Threads: any; a message belongs to the thread that fills it in. Locks: none.
+ * Always: after hdi_message_check returned GOOD, every string inside has an end and nothing that a terminal would obey. A failure to begin
+ * has a status of ours and a text. Every count is within its array. The descriptors that came along are as many as the kind has. Nothing
+ * else about a message may be trusted.
  */
 #ifndef HDI_WORKER_MESSAGE_H
 #define HDI_WORKER_MESSAGE_H
@@ -43,7 +43,7 @@ enum {
     HDI_MESSAGE_KERNEL = 14,
     HDI_MESSAGE_KERNEL_SHARED = 15,
     HDI_MESSAGE_BLAS = 16,
-    /* between the worker's main program and whoever started it; hdi_serve refuses them */
+    /* between the worker's main program and the process that started it; hdi_serve refuses them */
     HDI_MESSAGE_DISCOVER = 32,
     HDI_MESSAGE_HELLO = 33, /* descriptors: the files of all channels, one per device of the runtime, in their order */
     HDI_MESSAGE_KINDS = 34
@@ -108,9 +108,9 @@ typedef struct hdi_message_hello {
     char settings[HDI_MESSAGE_SETTINGS_BYTES];   /* as in a PROBE */
 } hdi_message_hello;
 
-/* ---- replies; kinds that are not listed have no payload. Without success a payload is zeros, except where it says otherwise ---- */
+/* ---- replies; kinds that are not listed have no payload. Without success a payload is zeros, except where a comment states otherwise ---- */
 
-/* MEMORY_FREE: bytes; RESERVE, PIN: an address; LOAD: the module's number */
+/* MEMORY_FREE: bytes. RESERVE, PIN: an address. LOAD: the module's number. */
 typedef struct hdi_message_value {
     uint64_t value;
 } hdi_message_value;

@@ -1,9 +1,10 @@
 /* program.c - finds a program of the library's own: named by its option, or near the file with the library's code, or where it was
  * installed.
  *
- * Threads: any. Locks: the dynamic loader's. Always: what is found without the option is a regular file that belongs to root, to the user of
- * this process, or to whoever owns the file with the library's code, and that nobody can write who cannot write that file, too. What the
- * program was called, the current folder and the folders above have no say.
+ * Threads: any. Locks: the dynamic loader's.
+ * Always: what is found without the option is a regular file. It belongs to root, to the user of this process, or to the owner of the file
+ * with the library's code. Only users that can write that file can write it, too. The name that the program was called by, the current
+ * folder and the folders above have no influence.
  */
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,9 @@
 /* remote.c - the port into a worker process. Threads, blocking and what always holds: see remote.h.
  *
- * Locks: a line's turn (a futex) is held from a request to its reply, then `lock` for some instructions: it
- * guards what says whether there is a connection. Nothing waits under `lock`. Sockets are closed only by whoever has both
- * turns and has taken them out under `lock`, so a request may use its line's socket while it has the turn, and
- * hdi_remote_port_disconnect, which has no turn, while it has `lock`.
+ * Locks: a line's turn (a futex) is held from a request to its reply. `lock` is held for some instructions: it
+ * guards the fields that determine whether there is a connection. It may be taken within a turn. Nothing waits under `lock`.
+ * Always: only a thread that has both turns, and has taken the sockets out under `lock`, closes them. So a request may use its
+ * line's socket while it has the turn. hdi_remote_port_disconnect, which has no turn, may use the sockets while it has `lock`.
  */
 #include "worker/remote.h"
 
@@ -58,10 +58,10 @@ typedef struct question {
     size_t request_bytes;
     uint64_t amount; /* bytes that the worker goes through for it */
     int descriptor;  /* sent along; -1: none */
-    void *reply;     /* gets the payload of a reply that says success */
+    void *reply;     /* gets the payload of a reply of success */
     size_t reply_bytes;
     bool reply_always; /* of any reply */
-    int *received;     /* gets the descriptor of a reply that says success */
+    int *received;     /* gets the descriptor of a reply of success */
 } question;
 
 /* ---- turns ---- */
@@ -73,7 +73,7 @@ static void take_turn(line *l)
     if (atomic_compare_exchange_strong_explicit(&l->turn, &seen, TAKEN, memory_order_acquire, memory_order_relaxed)) {
         return;
     }
-    /* Whoever has the turn has a time limit, and when that passes the line is dead for all who wait. */
+    /* The thread that has the turn has a time limit. When it passes, the line is dead for all threads that wait. */
     while (atomic_exchange_explicit(&l->turn, AWAITED, memory_order_acquire) != OPEN) {
         hdi_futex_wait(&l->turn, AWAITED, INT64_MAX);
     }
@@ -89,13 +89,13 @@ static void give_turn(line *l)
 
 /* ---- connections ---- */
 
-/* What a request on the line must say without being sent; 0: nothing, it may be. With `lock`. */
+/* What a request on the line must return without being sent; 0: it may be sent. With `lock`. */
 static int gone_code(const remote *r, const line *l, uint64_t connection)
 {
     return !r->connected || r->connection != connection ? HDI_GONE_CLOSED : l->gone;
 }
 
-/* The first look also says which connection the request is for. */
+/* The first look also determines which connection the request is for. */
 static int first_look(remote *r, const line *l, uint64_t *connection)
 {
     hdi_lock_take(&r->lock);
@@ -113,8 +113,8 @@ static int look_again(remote *r, const line *l, uint64_t connection)
     return code;
 }
 
-/* The line has failed with `code`, unless it or its connection had ended before. Says what the request must answer, and in *tell
- * whether `broken` has to hear of it. */
+/* The line has failed with `code`, unless it or its connection had ended before. Returns what the request must answer, and in `*tell`
+ * whether `broken` must be called for it. */
 static int end_line(remote *r, line *l, uint64_t connection, int code, bool *tell)
 {
     hdi_lock_take(&r->lock);
@@ -199,7 +199,7 @@ static int exchange(line *l, const question *q, int64_t deadline, int *received)
     return 0;
 }
 
-/* The same name where it stays: callers keep answers across further requests. "": none that we know. */
+/* The same name in static memory: callers keep answers across further requests. "": the table has none. */
 static const char *static_name(const char *call)
 {
     static const char *const names[] = {
@@ -227,7 +227,7 @@ static const char *static_name(const char *call)
     return "";
 }
 
-/* Hands the reply in the line's message to whoever asked. */
+/* Hands the reply in the line's message to the request. */
 static hdi_answer deliver(const line *l, const question *q, int received)
 {
     const hdi_message *m = &l->message;
@@ -288,7 +288,7 @@ static hdi_answer ask(hdi_port *port, const question *q)
     take_turn(l);
     answer = take_part(r, l, connection, q, &tell);
     give_turn(l);
-    /* A driver that says so does no more work for that process, whoever noticed first. */
+    /* After such a code the driver does no more work for that process, whichever call noticed first. */
     bool fatal = answer.code > 0 && hdi_driver_code_is_fatal(answer.code);
     if ((tell || fatal) && r->broken != NULL) {
         r->broken(r->context, connection, answer.code);
@@ -298,7 +298,7 @@ static hdi_answer ask(hdi_port *port, const question *q)
 
 /* ---- the calls ---- */
 
-/* What a local port would have been told by the driver about such arguments. */
+/* What a local port would have got from the driver for such arguments. */
 static hdi_answer refused(const char *call)
 {
     return answer_of(HDCU_ERROR_INVALID_VALUE, call);

@@ -1,12 +1,12 @@
 /* remote.h - the port of a device whose engine and driver are in a worker process: every call is a request over a socket.
  *
- * There are two lines, so that a slow module load does not hold up memory: facts, lanes, memory and pinning go over one, code
- * (load, unload, kernel, kernel_shared, blas) over the other. A line carries one request at a time.
+ * There are two lines, so that a slow module load does not hold up memory. Facts, lanes, memory and pinning go over one. Code
+ * (load, unload, kernel, kernel_shared, blas) goes over the other. A line carries one request at a time.
  *
- * Threads: any, for everything but create and destroy. Blocking: requests for their turn and up to the time limit, the rest not. Locks: each
- * line has a turn, held from a request to its reply; nothing is held while `broken` runs.
- * Always: a request ends with what the worker said, or with a code below 0; after the first such code on a line every
- * later request there has one, too, until the port is connected again. No request goes on to another worker than that
+ * Threads: any, for everything but create and destroy. Blocking: requests for their turn and up to the time limit, the rest not.
+ * Locks: each line has a turn, held from a request to its reply. Nothing is held while `broken` runs.
+ * Always: a request ends with the worker's answer, or with a code below 0. After the first such code on a line every
+ * later request there ends with one, too, until the port is connected again. A request goes on to no other worker than the one that
  * it was begun for.
  */
 #ifndef HDI_WORKER_REMOTE_H
@@ -15,20 +15,21 @@
 #include <stdint.h>
 #include "engine/port.h"
 
-/* Not connected: every request says HDI_GONE_CLOSED. `time_limit_ns` is for one request, from its turn to its reply, ten times
- * as long for one about code, and longer for one about many bytes (250 MB/s); below 0: none.
- * `broken` (may be NULL) is told which connection it is about, as hdi_remote_port_connect numbered it, since another may have come
- * meanwhile; it runs on the requesting thread, at most once per connection: HDI_GONE_UNANSWERED when a reply was late or
- * made no sense, HDI_GONE_CLOSED when the worker closed a line. It also runs whenever the driver over there answers with a code after
- * which it does no more work. It may call hdi_remote_port_disconnect and _connect.
- * NULL: no host memory. */
+/* Makes a port that is not connected: every request returns HDI_GONE_CLOSED. NULL: no host memory.
+ *   - `time_limit_ns` is for one request, from its turn to its reply. It is ten times as long for a request about code, and
+ *     longer for one about many bytes (250 MB/s). Below 0: none.
+ *   - `broken` (may be NULL) runs on the requesting thread, at most once per connection. It may call
+ *     hdi_remote_port_disconnect and _connect.
+ *   - It gets the number of the connection, as hdi_remote_port_connect gave it, since another one may have come meanwhile.
+ *   - Its code is HDI_GONE_UNANSWERED when a reply was late or made no sense, HDI_GONE_CLOSED when the worker closed a line.
+ *   - It also runs whenever the driver over there answers with a code after which it does no more work. */
 hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *context, uint64_t connection, int code),
                                  void *context);
 
 /* Takes both sockets over, and returns the number of the connection. A connection that there is is disconnected, and its requests end first. */
 uint64_t hdi_remote_port_connect(hdi_port *port, int memory_socket, int code_socket);
 
-/* Ends the connection: requests under way and later ones say HDI_GONE_CLOSED, `broken` is not called. Does not wait for them. */
+/* Ends the connection: requests under way and later ones return HDI_GONE_CLOSED, `broken` is not called. Does not wait for them. */
 void hdi_remote_port_disconnect(hdi_port *port);
 
 /* No request may be under way. NULL is ignored. */

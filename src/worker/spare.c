@@ -1,8 +1,8 @@
 /* spare.c - workers in reserve: processes that have started the driver, which is what takes longest, and drive no device yet.
  *
  * Threads: the watcher starts them and notices their end; a restart takes one. Locks: the workers' mutex.
- * Always: a spare is never needed. One that ends is replaced, and forgotten after a few in a row; one that is of no use when it is taken
- * makes way for a fresh process.
+ * Always: a spare is never needed. One that ends is replaced, but after a few ends in a row no more. One that is of no use when it is
+ * taken makes way for a fresh process.
  */
 #include <stdlib.h>
 #include "base/clock.h"
@@ -48,7 +48,7 @@ void hdi_spares_hold(hd_runtime *rt)
     pthread_mutex_unlock(&rt->workers->lock);
 }
 
-/* Whatever goes wrong, there is no spare, and nobody is told. */
+/* After any failure there is no spare, and no error is reported. */
 static void start(hdi_workers *workers, int index)
 {
     hdi_child *c = &workers->of[index];
@@ -61,7 +61,7 @@ static void start(hdi_workers *workers, int index)
         return;
     }
     hdi_child_spawn(workers, index);
-    if (c->state == HDI_CHILD_FRESH) { /* else it is told to nobody, and seen to be gone */
+    if (c->state == HDI_CHILD_FRESH) { /* else it is not reported, and seen to be gone */
         size_t bytes = hdi_message_bytes(HDI_MESSAGE_DISCOVER);
         hdi_wire_send(c->ours[0], workers->spare_request, bytes, NULL, 0, hdi_clock_ns());
         c->asked = true;
@@ -92,7 +92,7 @@ bool hdi_spare_take(hd_runtime *rt, int index)
     hdi_child *into = &workers->of[index];
     bool taken = false;
     pthread_mutex_lock(&workers->lock);
-    /* as in hdi_worker_spawn, which says so if it does not end */
+    /* as in hdi_worker_spawn, which fails with a message if it does not end */
     bool room = workers->spare_request && hdi_child_await_none(workers, into, hdi_deadline(END_NS));
     for (int i = 0; i < HDI_SPARES_MAX && !taken && room; i++) {
         hdi_child *c = spare_at(workers, i);

@@ -1,13 +1,14 @@
 /* workers.h - the worker processes of a runtime as the application sees them: started, watched, ended.
  *
- * One thread per runtime, the watcher, starts all worker processes and lives as long as they do: the kernel kills a worker
- * when the thread that started it ends, so no worker outlives the application, however that ends. It notices when
- * a worker ends, is stopped, or makes no step while it has work, and then declares its device lost.
+ * One thread per runtime, the watcher, starts all worker processes and lives as long as they do. The kernel kills a worker
+ * when the thread that started it ends, so no worker outlives the application, however that ends. The watcher notices when
+ * a worker ends, is stopped, or makes no step while it has work. Then it declares the worker's device lost.
  *
- * Threads: any, unless said otherwise. Locks: one mutex, around the states of the processes, also while one is started or a port is
- * connected (whose own locks are the only ones taken under it); not held while a device is declared lost.
- * Always: a device of a dead worker is declared lost only when the process is gone, so that nothing of it can write any
- * more to memory that is shared with it (a process that cannot be killed for 5 seconds counts as gone).
+ * Threads: any, unless noted otherwise.
+ * Locks: one mutex, around the states of the processes. It is also held while a process is started or a port is connected. The port's
+ * own locks are the only ones taken under it. It is not held while a device is declared lost.
+ * Always: a device of a dead worker is declared lost only when the process is gone. So nothing of it can write any
+ * more to memory that is shared with it. A process that cannot be killed for 5 seconds counts as gone.
  */
 #ifndef HDI_WORKER_WORKERS_H
 #define HDI_WORKER_WORKERS_H
@@ -16,15 +17,15 @@
 
 typedef struct hdi_workers hdi_workers;
 
-/* Finds the worker program and starts the watcher. Errors: SYSTEM (also: no worker program, the message says where was looked), HOST_MEMORY. */
+/* Finds the worker program and starts the watcher. Errors: SYSTEM (also: no worker program, the message lists the places), HOST_MEMORY. */
 hd_status hdi_workers_create(hd_runtime *rt);
 
-/* Ends all workers and the watcher; nobody may use their ports meanwhile. NULL runtime->workers is ignored. */
+/* Ends all workers and the watcher; no thread may use their ports meanwhile. NULL runtime->workers is ignored. */
 void hdi_workers_release(hd_runtime *rt);
 
 /* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
 hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who);
-/* spare.c: workers that have started the driver and drive no device yet, as many as the option spare_workers says. */
+/* spare.c: workers that have started the driver and drive no device yet, as many as the option spare_workers asks for. */
 /* Has them started, in the background, from here on, or again after a restart (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
 hd_status hdi_spares_want(hd_runtime *rt);
 /* None is started from here on: that would slow a restart down. */
@@ -32,7 +33,7 @@ void hdi_spares_hold(hd_runtime *rt);
 /* One of them becomes the process for device `index`, as hdi_worker_spawn makes one. False: there is none. It may be about to end. */
 bool hdi_spare_take(hd_runtime *rt, int index);
 
-/* Whether there is one that was started and is not connected to its device yet. By whoever starts it, as the following. */
+/* Whether there is one that was started and is not connected to its device yet. Only the thread that starts it may call this and the following. */
 bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
 typedef struct hdi_discovery {
@@ -40,19 +41,19 @@ typedef struct hdi_discovery {
     int driver_version, device_count;
 } hdi_discovery;
 
-/* Has a fresh process start the driver, and say what it shows. Errors: SYSTEM, OPTION. */
+/* Has a fresh process start the driver, and report what it shows. Errors: SYSTEM, OPTION. */
 hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who);
-/* Waits for what it says. Errors: what hdi_driver_open fails with over there; SYSTEM. */
+/* Waits for its report. Errors: what hdi_driver_open fails with over there; SYSTEM. */
 hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_discovery *out);
 
-/* Tells a fresh process which device it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
+/* Sends a fresh process the device that it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
 hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who);
 
 /* Waits until the process, after its handshake, drives its device, fills in the device's facts, and connects the device's port. From here
  * on the worker is watched. Errors: what the set-up over there fails with; SYSTEM. */
 hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who);
 
-/* Kills the process for the reason `code` (HDI_GONE_*, or what its driver said); its device is lost as soon as it is gone.
+/* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code); its device is lost as soon as it is gone.
  * `connection`: only if its port has this one; 0: in any case. */
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code);
 
@@ -62,7 +63,7 @@ void hdi_worker_shut_down(hd_runtime *rt, int index);
 /* The same for one that need not be gone yet: hd_close sees to that. */
 void hdi_worker_drop(hd_runtime *rt, int index);
 
-/* A device was declared lost by somebody else than the watcher, which sees to the rest of it (hdi_device_end). */
+/* A device was declared lost by another thread than the watcher; the watcher does the rest (hdi_device_end). */
 void hdi_worker_end_device(hd_runtime *rt, int index);
 
 /* Whether the process that drives the device is there. Once false, its end will not be noticed as a loss any more. */
@@ -79,7 +80,7 @@ int hdi_worker_service(int memory_socket, int code_socket);
 
 /* Exit statuses of the worker program, beside 0. */
 #define HDI_WORKER_EXIT_USAGE 2
-#define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `ending` says why */
+#define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `ending` has the reason */
 
 /* Descriptors that a worker process starts with, the first one HDI_PROGRAM_DESCRIPTOR. */
 #define HDI_WORKER_MEMORY_SOCKET 3
