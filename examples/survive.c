@@ -1,8 +1,8 @@
 /* survive.c - a program that loses a device and goes on.
  *
  * Every device adds x to y, STEPS times, and saves y every SAVE_EVERY steps. On the way a broken kernel makes the last device
- * fault. Its engine runs in a worker process of its own (placement=process), so the other devices, and the program, work on;
- * the program restarts the device and goes on where y was saved last. x and y keep a copy in the host's memory for that. */
+ * fault. Its engine runs in a worker process of its own (placement=process), so the other devices and the program go on working.
+ * The program restarts the device and goes on where y was saved last. x and y keep a copy in the host's memory for that. */
 #include <heddle.h>
 #include <poll.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static hd_status advance(sum *s)
     return status ? status : hd_wait(saved, HD_FOREVER);
 }
 
-/* Waits until the loss is told, restarts the device, and asks y itself how far it has got. */
+/* Waits until the loss is reported, restarts the device, and asks y itself how far it has got. */
 static hd_status bring_back(hd_runtime *runtime)
 {
     struct pollfd losses = {.events = POLLIN};

@@ -83,8 +83,9 @@ HD_API bool hd_tensor_is_contiguous(const hd_tensor *t);
 
 /* ---- moving elements ---- */
 
-/* Copies src's elements to dst's, whatever the layouts and wherever they are. Types must be the same. src must have the shape
- * of dst, or broadcast to it. dst must not hold an element twice (stride 0, or overlapping strides), nor overlap src.
+/* Copies src's elements to dst's, whatever the layouts and wherever they are. Types must be equal.
+ * The shape of src must be that of dst, or broadcast to it.
+ * In dst no element may lie twice (stride 0, or overlapping strides). dst must not overlap src.
  * Asynchronous, in copy lanes; *out (may be NULL) is the ticket of the last part. Takes temporary device memory where the devices
  * cannot reach each other's and a layout has to change.
  * Errors: ARGUMENT, HANDLE, RANGE, ACCESS (a unified buffer is mapped for writing), FAILED, DEVICE_LOST, MEMORY, HOST_MEMORY, DRIVER,

@@ -35,7 +35,7 @@ static bool register_process(void)
 
 _Atomic int hdi_biased_how;
 
-/* Once for a process: who fences and who does not have to agree with who comes to look. A forked child has to register itself. */
+/* Once for a process: owners and visitors must agree on which of them fences. A forked child has to register itself. */
 static void in_child(void)
 {
     if (atomic_load_explicit(&hdi_biased_how, memory_order_relaxed) == 1 && !register_process()) {

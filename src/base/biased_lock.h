@@ -2,9 +2,9 @@
  *
  * The owner enters and leaves without a locked instruction. A visitor announces itself, makes every processor that runs this process
  * see that (membarrier), and waits until the owner is outside. Where membarrier is missing, and under the thread
- * sanitizer, which does not know it, the owner pays for a fence instead.
+ * sanitizer, which does not model it, the owner pays for a fence instead.
  *
- * Without it a pair of hd_alloc and hd_free would take two locked exchanges more; what the pair costs, `heddle bench alloc` says. The idea
+ * Without it a pair of hd_alloc and hd_free would take two locked exchanges more; `heddle bench alloc` measures what the pair costs. The idea
  * is that of biased locks, see also membarrier(2).
  *
  * The barrier alone serves presence.h, and engines that are about to sleep (engine.h).
@@ -27,7 +27,7 @@ typedef struct hdi_biased_lock {
 } hdi_biased_lock;
 
 /* Whether owners fence, in this process: since the first look. */
-extern _Atomic int hdi_biased_how; /* 0: not looked at yet; 1: membarrier; 2: fences */
+extern _Atomic int hdi_biased_how; /* 0: not looked at yet, 1: membarrier, 2: fences */
 int hdi_biased_look(void);
 static inline bool hdi_biased_fenced(void)
 {

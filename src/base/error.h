@@ -9,7 +9,7 @@
 
 /* Records `status` with a formatted message for the calling thread and returns it:
  *     return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc: bytes is 0");
- * Messages start with the public function or the operation, and say what to do where that is not obvious. */
+ * Messages start with the public function or the operation, and end with what to do where that is not obvious. */
 hd_status hdi_fail(hd_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same with the driver's code and the entry point that returned it, e.g.
@@ -21,11 +21,11 @@ hd_status hdi_fail_driver(hd_status status, int driver_code, const char *entry_p
 /* Records a failure whose fields are all known. `error->message` is the finished line. */
 hd_status hdi_fail_error(const hd_error *error);
 
-/* An hd_error with every field that does not apply set as status.h says. */
+/* An hd_error with every field that does not apply set as status.h defines. */
 hd_error hdi_error_blank(hd_status status);
 
-/* A short text that goes into a message, such as the name of something that has none: the calling thread's, until its next call of this
- * function. 95 characters at most; no failure. */
+/* A short text that goes into a message, such as the name of something that has none. It belongs to the calling thread, until its next
+ * call of this function. 95 characters at most; no failure. */
 const char *hdi_error_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The status of the calling thread's last failure and its message put aside and back, around clean-up that may fail itself. */

@@ -15,7 +15,7 @@
 
 #define SUFFIX ".XXXXXX"
 #define NAMES 64      /* tried before giving up; the first is mostly free */
-#define LEFT_AFTER 60 /* seconds: nobody writes as long as that */
+#define LEFT_AFTER 60 /* seconds: no write takes as long as that */
 
 /* The folder of a file, and the file's own name. */
 static bool split(const char *path, char folder[PATH_MAX], const char **name)
@@ -49,7 +49,7 @@ static bool write_all(int fd, const char *from, size_t bytes)
     return bytes == 0;
 }
 
-/* Gives a file without a name one that nobody has: `fresh`, which ends in SUFFIX. */
+/* Gives a file without a name one that no file has: `fresh`, which ends in SUFFIX. */
 static bool give_name(int fd, char *fresh)
 {
     char from[64], *random = fresh + strlen(fresh) - 6;
@@ -95,7 +95,7 @@ static bool replace_with_name(const char *path, char *fresh, const void *content
     int fd = mkostemp(fresh, O_CLOEXEC);
     bool good = fd >= 0 && write_all(fd, content, bytes) && fchmod(fd, mode) == 0;
     int code = errno;
-    if (fd >= 0 && close(fd) != 0 && good) { /* NFS says here that there is no room */
+    if (fd >= 0 && close(fd) != 0 && good) { /* NFS reports here that there is no room */
         good = false;
         code = errno;
     }

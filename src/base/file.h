@@ -1,4 +1,4 @@
-/* file.h - a file replaced as a whole: who reads it finds the old content or the new one, and who is killed meanwhile leaves nothing.
+/* file.h - a file replaced as a whole: a process that reads it finds the old content or the new one. One that is killed meanwhile leaves nothing.
  *
  * Threads: any; the calling thread's signal mask changes meanwhile (base/quiet.h). Locks: none. Several may replace one file at the same
  * time: the last one's content stays.
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* False with errno: the file is as it was. Where the file system has no files without a name (NFS), a kill may leave a file ".NAME.XXXXXX" beside
- * it, NAME being the file's own name. */
+/* False with errno: the file is as it was. Where the file system has no files without a name (NFS), a kill may leave a file beside
+ * it. That file is called ".NAME.XXXXXX", NAME being the file's own name. */
 bool hdi_file_replace(const char *path, const void *content, size_t bytes, mode_t mode);
 
 /* Deletes what was left so beside `path` more than a minute ago. */

@@ -1,4 +1,5 @@
-/* handle.c - the number that tells handles of this process from those of the process that it was forked from; what is wrong with a handle.
+/* handle.c - the number that distinguishes handles of this process from those of the process that it was forked from. Also what is wrong
+ * with a handle.
  *
  * Threads: any; the number changes in the child's only one, right after a fork. Locks: none but the stable memory's. Always: the number grows
  * with every generation of forks, so no ancestor's handle fits.

@@ -1,4 +1,6 @@
-/* handover.h - for the thread sanitizer: fields that are written when a structure has no owner, or a new one, while who has an old handle may read them.
+/* handover.h - fields that the thread sanitizer is not to report.
+ *
+ * They are written when a structure has no owner, or a new one. Meanwhile a thread with an old handle may read them.
  *
  * A call reads what an object is, and looks at the handle again under the lock that protects what it names. Where the object is another one by
  * then, the call is refused, and nothing that it has read counts. The sanitizer would report that read. So these fields, and no others, are

@@ -1,9 +1,9 @@
-/* lock.c - the slow path of hdi_lock: what a thread does that found the lock taken.
+/* lock.c - the slow path of hdi_lock, for a thread that found the lock taken.
  *
  * Threads: any. Always: returns holding the lock; threads of the queue get it in the order in which they queued up.
  * A waiting thread first looks again for about as long as a section lasts. Then it yields, so that a holder without a processor gets one.
- * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock; the others sleep for a while each, and meanwhile the lock
- * is open to all. So a sleep leaves no open lock unused, and nobody waits for ever.
+ * Then it queues up. The first of the queue stays awake and keeps newcomers out until it has the lock. The others sleep for a while each, and
+ * meanwhile the lock is open to all. So a sleep leaves no open lock unused, and no thread waits for ever.
  */
 #include "base/lock.h"
 
@@ -19,7 +19,7 @@ static bool try_when_open(hdi_lock *lock)
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_try(lock);
 }
 
-/* The same for the first of the queue, whom nobody precedes. */
+/* The same for the first of the queue, which no thread precedes. */
 static bool try_first(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&

@@ -110,7 +110,7 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* The name of a variable that is set, begins like an option's, and is none. What is no word is nobody's spelling mistake. */
+/* The name of a variable that is set, begins like an option's, and is none. What is no word is no spelling mistake. */
 static bool is_unknown(const char *variable, char name[NAME_BYTES])
 {
     size_t n = strcspn(variable, "=");

@@ -1,6 +1,6 @@
 /* options.c - parses the one table of options (HDI_OPTION_MAP in options.h).
  *
- * Threads: hdi_options_parse runs in hd_open and reads the environment, which nobody may change meanwhile (as with secure_getenv); a parsed
+ * Threads: hdi_options_parse runs in hd_open and reads the environment, which no thread may change meanwhile (as with secure_getenv); a parsed
  * table is read-only. Locks: none. Always: in a parsed table every option has a text, and a field that agrees with it.
  */
 #include "base/options.h"

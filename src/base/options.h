@@ -31,9 +31,12 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
 #undef HDI_CHOICE_NUMBER
 
 /* X(field, ENVIRONMENT, kind, default, low, high, help)
- * kinds: CHOICE (low is its list of words), INTEGER (low..high), BYTES (as hdi_bytes_parse reads them, low..high), AMOUNT (BYTES, or a share of
- * something in percent: "80%"), TEXT.
- * The setting's name is the field's name. */
+ * The setting's name is the field's name. Kinds:
+ *   - CHOICE: low is its list of words
+ *   - INTEGER: low..high
+ *   - BYTES: as hdi_bytes_parse reads them, low..high
+ *   - AMOUNT: as BYTES, or a share of something in percent: "80%"
+ *   - TEXT */
 #define HDI_OPTION_MAP(X)                                                                                              \
     X(driver, "HEDDLE_DRIVER", CHOICE, "auto", HDI_CHOICES_DRIVER, 0,                                                  \
       "provider of the driver entry points; auto: nvidia where it works, else host")                                   \
@@ -81,7 +84,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(memory_debug_file, "HEDDLE_MEMORY_DEBUG_FILE", TEXT, "", 0, 0,                                                   \
       "file that memory_debug=report appends to; empty: stderr")                                                       \
     X(queues, "HEDDLE_QUEUES", INTEGER, "8", 1, 32,                                                                    \
-      "hardware queues that NVIDIA's driver is asked for on each device, unless CUDA_DEVICE_MAX_CONNECTIONS says; "    \
+      "hardware queues that NVIDIA's driver is asked for on each device, unless CUDA_DEVICE_MAX_CONNECTIONS is set; "  \
       "more "                                                                                                          \
       "lanes than queues hold each other up, more queues make hd_open and hd_close slower")                            \
     X(modules, "HEDDLE_MODULES", CHOICE, "used", HDI_CHOICES_MODULES, 0,                                               \
@@ -90,13 +93,14 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
       "memory, and none of a device's")                                                                                \
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", HDI_CHOICES_PEERS, 0,                                                   \
-      "access to other devices' memory: where a test moved bytes there and back, where the driver says so, or never")  \
+      "access to other devices' memory: where a test moved bytes there and back, where the driver claims it, or "      \
+      "never")                                                                                                         \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \
       "milliseconds that the test of a pair of devices may take without a sign of progress")                           \
     X(probe, "HEDDLE_PROBE", TEXT, "", 0, 0,                                                                           \
       "path of the program that tests peer access; empty: heddle-probe beside the library")                            \
     X(cache, "HEDDLE_CACHE", TEXT, "", 0, 0,                                                                           \
-      "folder of the results of peer tests; empty: heddle in the user's cache folder; none: nowhere")                  \
+      "folder of the results of peer tests; empty: heddle in the user's cache folder, none: nowhere")                  \
     X(copy_threads, "HEDDLE_COPY_THREADS", INTEGER, "-1", -1, 64,                                                      \
       "threads that copy between the program's memory and pinned memory; -1: by the number of processors, 0: only "    \
       "the caller, as with placement=inline")                                                                          \
@@ -120,7 +124,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
     X(delay, "HEDDLE_DELAY", TEXT, "", 0, 0,                                                                           \
       "delays driver calls on purpose: [ENTRY:]N[+]=MICROSECONDS, counted as in HEDDLE_FAULT")                         \
     X(environment_check, "HEDDLE_ENVIRONMENT_CHECK", CHOICE, "on", HDI_CHOICES_SWITCH, 0,                              \
-      "hd_open says on stderr, in one line and once, which variables HEDDLE_... are no options")
+      "hd_open prints on stderr, in one line and once, which variables HEDDLE_... are no options")
 
 /* The parsed settings. CHOICE is the number of the word in its list; TEXT is a string owned by the table. */
 typedef int hdi_option_CHOICE;
@@ -151,7 +155,8 @@ typedef struct hdi_options {
     hd_option_source source[48];
 } hdi_options;
 
-/* Defaults, then the environment (nothing of it where the program runs with more rights than its caller has: set-uid, capabilities), then `settings` (NULL: none): "name=value name=value", separated by blanks or commas; a value may
+/* Reads the defaults, then the environment, then `settings` (NULL: none). The environment is not read where the program runs with more
+ * rights than its caller has (set-uid, capabilities). `settings` is "name=value name=value", separated by blanks or commas. A value may
  * be quoted with "..." to hold separators. On failure nothing is owned by the caller. Errors: OPTION (unknown name, or a value
  * out of its range; the message names option, value and what is allowed), HOST_MEMORY. */
 hd_status hdi_options_parse(const char *settings, hdi_options *out);
@@ -181,7 +186,7 @@ const hdi_option_row *hdi_option_without_prefix(const char *name);
 /* The line about variables HEDDLE_... of an environment that are no options: its length, 0: there are none. */
 size_t hdi_option_unknown_variables(char **environment, char *out, size_t room);
 
-/* Writes that line of this process's environment to stderr, once. Not where the environment is somebody else's (AT_SECURE). */
+/* Writes that line of this process's environment to stderr, once. Not where the environment is another user's (AT_SECURE). */
 void hdi_option_check_environment(void);
 
 #endif

@@ -80,7 +80,7 @@ bool hdi_own_file_runpath(char *out, size_t bytes)
     return n >= 0 && (size_t)n < bytes;
 }
 
-/* The file that is mapped at an address, as the kernel knows it. */
+/* The file that is mapped at an address, as the kernel names it. */
 static bool mapped_file(uintptr_t address, char *out, size_t bytes)
 {
     FILE *maps = fopen("/proc/self/maps", "re");

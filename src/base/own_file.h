@@ -8,11 +8,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The name that the loader has for the shared object with this code: what it was opened by, maybe relative to a folder that was the current
- * one then. NULL: it is the program itself. */
+/* The name that the loader has for the shared object with this code: the one it was opened by. It may be relative to a folder that was
+ * the current one then. NULL: it is the program itself. */
 const char *hdi_own_file_name(void);
 
-/* Where that file's own record says that its libraries are (DT_RUNPATH): folders with colons between them, "" without a record. False: they
+/* Where the libraries are by that file's own record (DT_RUNPATH): folders with colons between them, "" without a record. False: they
  * are longer than `bytes`. */
 bool hdi_own_file_runpath(char *out, size_t bytes);
 

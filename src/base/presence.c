@@ -88,7 +88,7 @@ static hdi_presence *make(void)
     pthread_once(&once, begin);
     hdi_presence *own = take();
     if (own && !key_error && pthread_setspecific(key, own) != 0) {
-        thread_ends(own); /* nobody would give it back */
+        thread_ends(own); /* it would never be given back */
         own = NULL;
     }
     if (!own) {

@@ -1,7 +1,7 @@
 /* quiet.h - writing to a file, or making it larger, so that what goes wrong is an errno and not a signal.
  *
- * By default a broken pipe (SIGPIPE) and a limit on the size of files (SIGXFSZ, ulimit -f; it holds for memory files, too) end the program,
- * which never asked for the file. Threads: any; the calling thread's signal mask is changed for the time between the two calls.
+ * By default a broken pipe (SIGPIPE) and a limit on the size of files (SIGXFSZ, ulimit -f) end the program. The library must not do that to it.
+ * The limit holds for memory files, too. Threads: any; the calling thread's signal mask is changed for the time between the two calls.
  */
 #ifndef HDI_BASE_QUIET_H
 #define HDI_BASE_QUIET_H

@@ -1,7 +1,7 @@
 /* shm.c - memory that another process can be given.
  *
- * Threads: any; no locks. Always: the file keeps the size it was made with, so a process that maps it cannot be made to fault by
- * another that shortens it.
+ * Threads: any; no locks. Always: the file keeps the size it was made with. So another process that shortens it cannot make a process
+ * that maps it fault.
  */
 #include "base/shm.h"
 

@@ -32,8 +32,8 @@ void hdi_shm_release(hdi_shm *shm); /* zeroed or released: ignored */
 /* Gives the memory back, but not its addresses: nothing else comes to lie there. Zeroed or released: ignored. */
 void hdi_shm_bury(hdi_shm *shm);
 
-/* Takes an address range without memory behind it. False: something is there already, or the system has no room for it; errno
- * says which (EEXIST, ENOMEM). Given back with munmap. */
+/* Takes an address range without memory behind it. False: something is there already (errno EEXIST), or the system has no room for it
+ * (ENOMEM). Given back with munmap. */
 bool hdi_shm_reserve(void *address, size_t bytes);
 
 #endif

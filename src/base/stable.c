@@ -57,7 +57,7 @@ hdi_stable *hdi_stable_create(void)
     return stable;
 }
 
-/* Addresses that nobody has; NULL: none. Lock held. */
+/* Addresses that are in no use; NULL: none. Lock held. */
 static void *cut(size_t bytes)
 {
     if (bytes > yard_bytes) {

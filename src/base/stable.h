@@ -1,6 +1,6 @@
 /* stable.h - memory for the structures that handles lead to: its addresses are never used for anything else.
  *
- * So a stale handle can be looked at for as long as the process lives. While the runtime is open it leads to its structure, which says so;
+ * So a stale handle can be looked at for as long as the process lives. While the runtime is open it leads to its structure, whose head no longer fits;
  * afterwards it leads to zeros, which no handle fits. What that costs is addresses: some hundred kilobytes for each runtime that was
  * closed, without memory behind them.
  *

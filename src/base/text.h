@@ -1,4 +1,4 @@
-/* text.h - a FILE that writes into memory, and says when there was not enough of it (open_memstream hands out what it has).
+/* text.h - a FILE that writes into memory, and reports when there was not enough of it (open_memstream hands out what it has).
  *
  * One thread per text; no locks. Always: a text that is handed out is whole.
  */

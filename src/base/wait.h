@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Tells the processor that this is a spin loop. */
+/* Marks a spin loop for the processor. */
 static inline void hdi_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -30,7 +30,7 @@ bool hdi_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_
 /* Wakes up to `count` sleepers (INT32_MAX: all). */
 void hdi_futex_wake(_Atomic uint32_t *word, int count);
 
-/* The same for sleepers that are told apart by bits, of which at least one is set: wakes all that have one of `bits`. */
+/* The same for sleepers that are distinguished by bits, of which at least one is set: wakes all that have one of `bits`. */
 bool hdi_futex_wait_bits(_Atomic uint32_t *word, uint32_t expected, uint32_t bits, int64_t deadline_ns);
 void hdi_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits);
 
@@ -43,8 +43,8 @@ bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadlin
 /* Sleeps for about `ns` nanoseconds. */
 void hdi_sleep_for(int64_t ns);
 
-/* One turn of a spin loop: with few processors (fewer than 4) somebody else's turn on this one, since the work waited for may need
- * it, else a pause. */
+/* One turn of a spin loop. With few processors (fewer than 4) it yields this one, since the work waited for may need
+ * it. Else it is a pause. */
 void hdi_spin_turn(void);
 
 /* How long a wait spins before it sleeps, from the option spin_us (-1: 200 us where there are at least 4 processors, else

@@ -1,8 +1,8 @@
 /* deliver.c - whether bytes arrive: sentinel, one-way transfer, a look by the owner of the bytes alone.
  *
- * Each case fills the bytes and what lies around them with a sentinel, by the device that owns them; moves a fresh pattern there in one
- * way; and reads the bytes back by their owner. So neither a transfer that only the writer sees, nor one that never left, nor bytes that
- * were there before look right.
+ * Each case has three steps. The device that owns the bytes fills them, and what lies around them, with a sentinel. The case moves a fresh
+ * pattern there in one way. The owner reads the bytes back. So none of these looks right: a transfer that only the writer sees, one that
+ * never left, and bytes that were there before.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct hdi_case {
     uint32_t width; /* of kernels' accesses */
 } hdi_case;
 
-/* Rising, so that the first one that fails says most. Ends and beginnings at all alignments; more than a piece of memory (2 MiB). */
+/* Rising, so that the first one that fails shows most. Ends and beginnings at all alignments; more than a piece of memory (2 MiB). */
 static const hdi_case cases[] = {
     {4, 0, 0, 4},
     {8, 12, 4, 4},
@@ -137,7 +137,7 @@ static hdi_outcome try_to(hdi_subject *s, const hdi_case *c, bool by_copy)
     return failed(s, status) ? HDI_OUTCOME_FAILED : look(s, s->far, far_at, c->bytes);
 }
 
-/* What is fetched from the owner, who has made it by itself: the near bytes are looked at. */
+/* Fetches bytes that the owner has made by itself: the near bytes are looked at. */
 static hdi_outcome try_from(hdi_subject *s, const hdi_case *c, bool by_copy)
 {
     size_t far_at = HDI_MARGIN + c->far_at, near_at = HDI_MARGIN + (by_copy ? c->near_at : c->far_at);

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include "peer/record.h"
 
-/* ---- records.c: records. A write that fails ends the process: nobody listens any more. ---- */
+/* ---- records.c: records. A write that fails ends the process: no process reads them any more. ---- */
 
 void hdi_record_pair(int device, int owner);
 void hdi_record_step(hdi_step step, uint64_t bytes);
@@ -37,8 +37,8 @@ typedef struct hdi_subject {
 /* What became of a pair. */
 typedef enum hdi_outcome {
     HDI_OUTCOME_GOOD,
-    HDI_OUTCOME_BAD,   /* a result was said; the next pair may be tested */
-    HDI_OUTCOME_FAILED /* a call failed, which was said; nothing is sure any more */
+    HDI_OUTCOME_BAD,   /* a result was reported; the next pair may be tested */
+    HDI_OUTCOME_FAILED /* a call failed, which was reported; nothing is sure any more */
 } hdi_outcome;
 
 /* Moves bytes in all ways and sizes. */

@@ -1,4 +1,4 @@
-/* records.c - writes records to whoever started this program. */
+/* records.c - writes records to the process that started this program. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,7 +59,7 @@ void hdi_record_wrong(hdi_record_kind kind, int64_t at, uint64_t found, uint64_t
     send(&r);
 }
 
-/* Whether somebody has killed a worker process: that its device is lost then is nobody's fault. */
+/* Whether a worker process was killed from outside. The loss of its device is then no fault of the pair. */
 static bool is_worker_killed(const hd_runtime *rt)
 {
     bool killed = false;
@@ -77,7 +77,7 @@ void hdi_record_failed(const hd_runtime *rt)
     hdi_record r = blank(HDI_RECORD_FAILED);
     r.status = is_worker_killed(rt) ? HD_ERROR_SYSTEM : error.status;
     r.code = error.driver_code;
-    /* there is room for the first part of what it says */
+    /* there is room for the first part of the message */
     size_t length = strcspn(error.message, ";");
     snprintf(r.text, sizeof r.text, "%.*s", (int)(length < sizeof r.text ? length : sizeof r.text - 1), error.message);
     send(&r);

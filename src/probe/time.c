@@ -6,7 +6,7 @@
 #include "engine/runtime.h"
 #include "probe/probe.h"
 
-#define PROBE_BYTES ((size_t)1 << 20) /* the first copy, which says how much is worth measuring */
+#define PROBE_BYTES ((size_t)1 << 20) /* the first copy, which shows how much is worth measuring */
 #define TURN_NS 8000000.0             /* a turn is to take about so long */
 #define ROUNDS 4
 #define TURN_COPIES_MOST 256

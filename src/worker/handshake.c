@@ -1,8 +1,8 @@
-/* handshake.c - the first words between the application and a fresh worker process, until the device's port takes over.
+/* handshake.c - the first messages between the application and a fresh worker process, until the device's port takes over.
  *
  * Threads: hd_open and hd_device_restart, one at a time per device. Locks: the workers' mutex for states only. Blocking: up to
  * the option worker_timeout per message.
- * Always: after a failure over there the process is being killed and its sockets are closed; after one on this side the caller
+ * Always: after a failure over there the process is being killed and its sockets are closed. After one on this side the caller
  * shuts it down.
  */
 #include <errno.h>
@@ -24,7 +24,7 @@ static int64_t deadline_of(hd_runtime *rt)
     return hdi_option_deadline(rt->options.worker_timeout);
 }
 
-/* Waits until a process that is on its way out is gone, and says why it went. */
+/* Waits until a process that is on its way out is gone, and returns a failure with the reason. */
 static int wait_gone(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;

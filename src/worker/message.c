@@ -92,7 +92,7 @@ static void end_facts(hdi_facts *facts)
     END(facts->bus_id);
 }
 
-/* What a worker says about its beginning: it works, or it says why not. */
+/* A worker's report of its beginning: it works, or the reason why not. */
 static bool welcome_is_good(const hdi_message_welcome *w)
 {
     return w->status == HD_OK ? w->device_count >= 0
@@ -137,7 +137,7 @@ static bool reply_is_good(hdi_message_payload *p, uint32_t kind, int code, int n
         }
     }
     int expected = kind == HDI_MESSAGE_EXPORT && code == HDCU_SUCCESS ? 1 : 0;
-    return n_descriptors == expected && code >= 0; /* below 0 says that nobody answered */
+    return n_descriptors == expected && code >= 0; /* below 0: there was no answer */
 }
 
 hdi_message_state hdi_message_check(hdi_message *message, size_t bytes, int n_descriptors)

@@ -1,8 +1,8 @@
 /* serve.c - the worker's side of a line. Threads, blocking and what always holds: see serve.h.
  *
- * Locks: pinnings_lock guards the list of mappings made for PIN, for some instructions. Nothing of a request is trusted beyond
- * hdi_message_check: numbers are compared with the sizes of the tables that they index, files with what is to be mapped of
- * them, and only mappings that were made here are unmapped.
+ * Locks: pinnings_lock guards the list of mappings made for PIN, for some instructions.
+ * Always: nothing of a request is trusted beyond hdi_message_check. Numbers are compared with the sizes of the tables that they index.
+ * Files are compared with what is to be mapped of them. Only mappings that were made here are unmapped.
  */
 #include "worker/serve.h"
 
@@ -21,7 +21,7 @@
 
 _Static_assert(HDI_MESSAGE_DEVICES == HDI_DEVICES_MAX, "a HELLO names every device of a runtime");
 
-/* A reply finds room at once where requests are sent one by one; whoever takes none for so long does not keep to that. */
+/* A reply finds room at once where requests are sent one by one; an application that takes none for so long breaks that rule. */
 #define REPLY_LIMIT_NS ((int64_t)10 * 1000000000)
 #define KERNELS_MAX ((uint32_t)HDI_KERNEL_CHUNK * HDI_KERNEL_CHUNKS)
 
@@ -55,7 +55,7 @@ static hdi_answer senseless(void)
     return answer_of(HDCU_ERROR_INVALID_VALUE, "");
 }
 
-/* What errno says about a system call. */
+/* The answer for the errno of a system call. */
 static hdi_answer system_failure(const char *call)
 {
     int code = errno == ENOMEM   ? HDCU_ERROR_OUT_OF_MEMORY

@@ -1,7 +1,7 @@
 /* service.c - a worker process: takes hold of its device, runs the engine on a thread, and serves requests until it is not wanted.
  *
  * Threads: the calling one serves memory requests, one more serves code requests, one more is the engine; all end with the process.
- * Locks: none. Always: the process ends at once when its sockets close, without giving anything back by itself: the system
+ * Locks: none. Always: the process ends at once when its sockets close. It gives nothing back by itself. The system
  * does that, whatever state the driver is in.
  */
 #include <pthread.h>
@@ -30,7 +30,7 @@ typedef struct service {
 /* The driver has ended all work. The application declares the device lost when this process is gone. */
 static void end_process(hdi_device *device, int code)
 {
-    /* pairs with the acquire load of whoever sees the process gone */
+    /* pairs with the acquire load of the thread that sees the process gone */
     atomic_store_explicit(&device->channel.engine->ending, code, memory_order_release);
     _exit(HDI_WORKER_EXIT_LOST);
 }

@@ -50,8 +50,8 @@ static int set_up_attributes(posix_spawnattr_t *attributes)
     return e ? e : posix_spawnattr_setsigdefault(attributes, &all);
 }
 
-/* What a program of ours is to find in its environment: this process's own. Where that comes from somebody with fewer rights, only what says
- * which devices there are, so that it sees the same ones. `kept` has room for those. */
+/* The environment for a program of ours: this process's own. Where that comes from a user with fewer rights, only the variables that
+ * determine which devices there are, so that it sees the same ones. `kept` has room for those. */
 static char **environment_for(char *kept[4])
 {
     static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS"};
@@ -97,7 +97,7 @@ int hdi_spawn(const char *program, char *const arguments[], const int *descripto
 
 void hdi_process_kill(const hdi_process *process)
 {
-    /* Not by its number where that may be somebody else's by now: the application may have waited for it itself. */
+    /* Not by its number where that may be another process's by now: the application may have waited for it itself. */
     if (process->pidfd < 0 || syscall(SYS_pidfd_send_signal, process->pidfd, SIGKILL, NULL, 0) != 0) {
         if (process->pidfd < 0 || errno == ENOSYS) {
             kill(process->pid, SIGKILL);

@@ -1,8 +1,8 @@
 /* spawn.h - programs of the library's own: where they are, starting one apart from the application, seeing it end.
  *
  * Threads: any. Locks: none.
- * Always: a program sees the descriptors that it is given, as 3, 4, ..., and standard error, and no other; none of the application's
- * signal settings; and is in a process group of its own. It must ask for its death with its parent's thread itself (hdi_program_begin).
+ * Always: a program sees the descriptors that it is given, as 3, 4, ..., and standard error, and no other. It has none of the
+ * application's signal settings. It is in a process group of its own. It must ask for its death with its parent's thread itself (hdi_program_begin).
  */
 #ifndef HDI_WORKER_SPAWN_H
 #define HDI_WORKER_SPAWN_H
@@ -16,9 +16,12 @@
 #define HDI_PROGRAM_DESCRIPTOR 3 /* the first that a program is given */
 #define HDI_PROGRAM_DESCRIPTORS 2
 
-/* program.c: the path of the program `name`: where `value` of the option `option` says; if that is empty, beside the library (or the program, where that
- * has the library inside), or where an installation has it, seen from there, or where it was installed. `need`: what it is needed for, in
- * the message, which is hd_open's. Errors: SYSTEM. */
+/* program.c: the path of the program `name`. It is looked for, in this order:
+ *   - where `value` of the option `option` points, and then nowhere else; empty: the option is not set
+ *   - beside the library, or beside the program, where that has the library inside
+ *   - where an installation has it, seen from there
+ *   - where it was installed
+ * `need`: what it is needed for, in the message, which is hd_open's. Errors: SYSTEM. */
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
                            size_t bytes);
 

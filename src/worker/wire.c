@@ -1,7 +1,7 @@
 /* wire.c - messages with descriptors between two processes. Threads, locks and what always holds: see wire.h.
  *
- * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first and sleeps in ppoll only when it could not be done at once, so
- * it does not matter whether the other side of the pair made its end non-blocking.
+ * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first and sleeps in ppoll only when it could not be done at once.
+ * So it does not matter whether the other side of the pair made its end non-blocking.
  */
 #include "worker/wire.h"
 
@@ -59,12 +59,12 @@ static bool wait_for(int socket, short events, int64_t deadline)
         struct pollfd look = {.fd = socket, .events = events};
         int ready = ppoll(&look, 1, limit_or_none, NULL);
         if (ready > 0) {
-            return true; /* also for an error: the next try says which */
+            return true; /* also for an error: the next try returns it */
         }
         if (ready < 0 && errno != EINTR) {
             hdi_sleep_for(SLEEP_NS); /* the system has no memory for the call */
         }
-        /* nothing yet: `left` says whether there is time for more */
+        /* nothing yet: `left` is whether there is time for more */
     }
 }
 
@@ -182,7 +182,7 @@ hdi_wire_result hdi_wire_receive(int socket, void *bytes, size_t room, size_t *n
             return HDI_WIRE_OK;
         }
         if (got >= 0) {
-            /* 0 is the end; nobody sends messages of no bytes */
+            /* 0 is the end; no process sends messages of no bytes */
             hdi_wire_close(descriptors, stored);
             return got == 0 ? HDI_WIRE_CLOSED : HDI_WIRE_BROKEN;
         }

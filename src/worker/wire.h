@@ -2,8 +2,8 @@
  *
  * A message arrives whole or not at all, and in order. Sockets are close-on-exec; no call here blocks past its deadline.
  *
- * Threads: any; two that receive from (or send to) one end at the same time get whole messages, but nobody knows who
- * gets which. shutdown() of an end from another thread ends what waits there with CLOSED. Locks: none.
+ * Threads: any. Those that receive from (or send to) one end at the same time get whole messages. Which of them gets which message is not
+ * defined. shutdown() of an end from another thread ends what waits there with CLOSED. Locks: none.
  * Always: a descriptor that came with a message is either the caller's or closed.
  */
 #ifndef HDI_WORKER_WIRE_H

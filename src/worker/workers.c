@@ -2,8 +2,8 @@
  *
  * Threads: the watcher runs everything named watch_*; the rest runs on callers. Locks: the workers' mutex, around their states; the
  * watcher lets go of it before it declares a device lost.
- * Always: a process is waited for (reaped) by the watcher alone, so a process number is not used after its process is
- * gone (as long as the application does not wait for it itself).
+ * Always: only the watcher waits for a process (reaps it). So a process number is not used after its process is
+ * gone, as long as the application does not wait for it itself.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -197,7 +197,7 @@ int hdi_worker_pid(hd_runtime *rt, int index)
     return pid;
 }
 
-/* The code for which a worker has ended itself; 0: it did not, or a stray write said so. */
+/* The code for which a worker has ended itself; 0: it did not, or a stray write made it look so. */
 static int ending_of(const hdi_device *device, const siginfo_t *info)
 {
     bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
