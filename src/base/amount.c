@@ -1,4 +1,4 @@
-/* amount.c - see amount.h. */
+/* amount.c - amounts of bytes and durations as text. See amount.h for threads and locks. */
 #include "base/amount.h"
 
 #include <ctype.h>

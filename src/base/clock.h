@@ -1,4 +1,4 @@
-/* clock.h - the one clock: CLOCK_MONOTONIC in nanoseconds. Any thread, no locks, cannot fail. */
+/* clock.h - the one clock: CLOCK_MONOTONIC in nanoseconds. Threads: any. Locks: none. It cannot fail. */
 #ifndef HDI_BASE_CLOCK_H
 #define HDI_BASE_CLOCK_H
 

@@ -1,4 +1,4 @@
-/* cpus.c - see cpus.h. Everything is read from the system when it is asked for; nothing is kept. */
+/* cpus.c - see cpus.h for threads and locks. Everything is read from the system when it is asked for; nothing is kept. */
 #include "base/cpus.h"
 
 #include <sched.h>

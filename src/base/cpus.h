@@ -1,6 +1,6 @@
 /* cpus.h - which processors this process may use, and which of them are near a PCI device.
  *
- * Any thread; no locks. What the system does not report is "unknown", never a failure.
+ * Threads: any. Locks: none. What the system does not report is "unknown", never a failure.
  */
 #ifndef HDI_BASE_CPUS_H
 #define HDI_BASE_CPUS_H

@@ -5,7 +5,7 @@
  * runtime that was closed. Such a handle finds a word that it does not fit, and is refused. It is never followed into memory that is gone. An object whose
  * generations have run out is not used again. Handles that a process made before it was forked are stale in the child.
  * User-space addresses fit in 48 bits on every system we build for (wider ones only on request).
- * Any thread; no locks.
+ * Threads: any. Locks: none.
  */
 #ifndef HDI_BASE_HANDLE_H
 #define HDI_BASE_HANDLE_H

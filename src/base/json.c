@@ -1,6 +1,6 @@
 /* json.c - the one JSON writer.
  *
- * One thread per writer; no locks. Always: what was written so far is the beginning of a valid document, if the calls nest. Write
+ * Threads: one per writer. Locks: none. Always: what was written so far is the beginning of a valid document, if the calls nest. Write
  * errors are the FILE's (ferror).
  */
 #include "base/json.h"

@@ -4,7 +4,7 @@
  * and sleeps for a while, so no thread spins against a holder that lost its processor. The first thread to come takes an open lock, except
  * while the first of the queue asks for it. Then all others let that one go first. So no thread waits for longer than those before it in the queue.
  *
- * Not recursive. Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
+ * Threads: any. Not recursive. Zero-initialised is open. Never hold one across a driver call, and across a system call or an allocation only on
  * a path that is rare.
  */
 #ifndef HDI_BASE_LOCK_H

@@ -93,7 +93,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "worker processes kept in reserve with the driver started, so that hd_device_restart is quick; each holds host " \
       "memory, and none of a device's")                                                                                \
     X(peers, "HEDDLE_PEERS", CHOICE, "verify", HDI_CHOICES_PEERS, 0,                                                   \
-      "access to other devices' memory: where a test moved bytes there and back, where the driver claims it, or "      \
+      "access to other devices' memory: where a test moved bytes there and back, where the driver reports it, or "     \
       "never")                                                                                                         \
     X(peer_timeout, "HEDDLE_PEER_TIMEOUT", INTEGER, "20000", 100, 86400000,                                            \
       "milliseconds that the test of a pair of devices may take without a sign of progress")                           \

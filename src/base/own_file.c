@@ -1,4 +1,4 @@
-/* own_file.c - which file the library's own code lies in. See self.h for threads, locks and what always holds. */
+/* own_file.c - which file the library's own code lies in. See own_file.h for threads, locks and what always holds. */
 #include "base/own_file.h"
 
 #include <limits.h>

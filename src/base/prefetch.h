@@ -3,7 +3,7 @@
  * Reading ahead alone gets a line that other processors keep a copy of. Its first store waits until they have given theirs up. The
  * compiler's own prefetch is one for reading, unless it may assume a newer processor than the oldest of x86-64.
  *
- * Any thread, no locks. Always: nothing but time depends on it; any address will do.
+ * Threads: any. Locks: none. Always: nothing but time depends on it; any address will do.
  */
 #ifndef HDI_BASE_PREFETCH_H
 #define HDI_BASE_PREFETCH_H

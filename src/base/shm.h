@@ -1,6 +1,8 @@
 /* shm.h - memory that another process can be given: an anonymous file, sealed against resizing, mapped shared.
  *
  * Nothing appears in the file system; the descriptor is close-on-exec. Pages are zero and cost nothing until touched.
+ *
+ * Threads: any. Locks: none.
  */
 #ifndef HDI_BASE_SHM_H
 #define HDI_BASE_SHM_H

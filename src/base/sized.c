@@ -1,4 +1,4 @@
-/* sized.c - see sized.h. */
+/* sized.c - structures that grow from release to release. See sized.h for threads, locks and what always holds. */
 #include "base/sized.h"
 
 #include "base/error.h"

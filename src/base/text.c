@@ -1,4 +1,4 @@
-/* text.c - a FILE that writes into memory. See text.h. */
+/* text.c - a FILE that writes into memory. See text.h for threads, locks and what always holds. */
 #include "base/text.h"
 
 #include <stdlib.h>

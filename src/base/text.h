@@ -1,6 +1,6 @@
 /* text.h - a FILE that writes into memory, and reports when there was not enough of it (open_memstream hands out what it has).
  *
- * One thread per text; no locks. Always: a text that is handed out is whole.
+ * Threads: one per text. Locks: none. Always: a text that is handed out is whole.
  */
 #ifndef HDI_BASE_TEXT_H
 #define HDI_BASE_TEXT_H

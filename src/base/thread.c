@@ -1,4 +1,4 @@
-/* thread.c - threads of the library's own, and what is left to do when any thread ends. See thread.h. */
+/* thread.c - threads of the library's own, and what is left to do when any thread ends. See thread.h for threads, locks and what always holds. */
 #include "base/thread.h"
 
 #include <dlfcn.h>

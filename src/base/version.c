@@ -1,4 +1,4 @@
-/* version.c - the version of the library that is loaded. Any thread, no locks. It is a constant. */
+/* version.c - the version of the library that is loaded. Threads: any. Locks: none. It is a constant. */
 #include <heddle/version.h>
 
 const char *hd_version(void)

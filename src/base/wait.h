@@ -1,6 +1,6 @@
 /* wait.h - spin, then sleep: futexes that work across processes, condition variables, and the pause between two looks at a condition.
  *
- * Any thread; no locks. A word that is waited on may live in memory shared between processes.
+ * Threads: any. Locks: none. A word that is waited on may live in memory shared between processes.
  */
 #ifndef HDI_BASE_WAIT_H
 #define HDI_BASE_WAIT_H

@@ -1,4 +1,5 @@
-/* pattern.h - bytes that show where they belong: those of src/kernel/builtin/probe.c, made and checked by the processor. One thread. */
+/* pattern.h - bytes that show where they belong: those of src/kernel/builtin/probe.c, made and checked by the processor.
+ * Threads: one. Locks: none. */
 #ifndef HDI_PROBE_PATTERN_H
 #define HDI_PROBE_PATTERN_H
 

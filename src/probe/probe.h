@@ -1,4 +1,4 @@
-/* probe.h - what the files of heddle-probe share. One thread; everything ends with the process. */
+/* probe.h - what the files of heddle-probe share. Threads: one. Locks: none. Everything ends with the process. */
 #ifndef HDI_PROBE_PROBE_H
 #define HDI_PROBE_PROBE_H
 

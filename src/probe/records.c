@@ -1,4 +1,4 @@
-/* records.c - writes records to the process that started this program. */
+/* records.c - writes records to the process that started this program. See probe.h for threads. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

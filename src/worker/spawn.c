@@ -1,4 +1,4 @@
-/* spawn.c - starting programs of the library's own, and seeing them end. See spawn.h. */
+/* spawn.c - starting programs of the library's own, and seeing them end. See spawn.h for threads, locks and what always holds. */
 #include "worker/spawn.h"
 
 #include <errno.h>
