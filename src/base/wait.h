@@ -43,7 +43,7 @@ bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadlin
 /* Sleeps for about `ns` nanoseconds. */
 void hdi_sleep_for(int64_t ns);
 
-/* One turn of a spin loop. With few processors (fewer than 4) it yields this one, since the work waited for may need
+/* One turn of a spin loop. With few processors (fewer than 4) it yields the processor, since the work waited for may need
  * it. Else it is a pause. */
 void hdi_spin_turn(void);
 

@@ -20,6 +20,7 @@
  *   - where `value` of the option `option` points, and then nowhere else; empty: the option is not set
  *   - beside the library, or beside the program, where that has the library inside
  *   - where an installation has it, seen from there
+ *   - in the folders of the record in that file (DT_RUNPATH), and where an installation has it, seen from these
  *   - where it was installed
  * `need`: what it is needed for, in the message, which is hd_open's. Errors: SYSTEM. */
 hd_status hdi_program_find(const char *name, const char *option, const char *value, const char *need, char *out,
