@@ -1,4 +1,8 @@
-/* buffer.h - the structure behind hd_buffer, and what the layers below need of it. */
+/* buffer.h - the structure behind hd_buffer, and what the layers below need of it.
+ *
+ * Threads: any, unless a comment names one.
+ * Locks: where a field changes under a lock, its comment names the lock.
+ */
 #ifndef HDI_DATA_BUFFER_H
 #define HDI_DATA_BUFFER_H
 
@@ -34,8 +38,8 @@ struct hd_buffer {
     uint64_t locks;   /* bit mask of the order locks that using it takes, HDI_UNIFIED_BIT, HDI_DIRECT_BIT */
     uint64_t address; /* what kernels see */
     uint64_t bytes;
-    /* Chunks that the program may read, or write, at `host` now (element.h). Pinned memory: one chunk, under the order lock; unified: under
-     * the mirror's lock; else none. Looked at without a lock. */
+    /* Chunks that the program may read, or write, at `host` now (element.h). Pinned memory has one chunk, under the order lock.
+     * Chunks of unified buffers are under the mirror's lock. Other buffers have none. Looked at without a lock. */
     _Atomic uint64_t readable, writable;
     unsigned char *host; /* what the program sees; NULL for device memory */
     uint8_t chunk_shift; /* a chunk is so many bytes, as a power of two */
@@ -57,14 +61,14 @@ struct hd_buffer {
     struct hdi_checkpoint *checkpoint; /* for HDI_BUFFER_CHECKPOINTED */
     struct hdi_mirror *mirror;         /* for HDI_BUFFER_UNIFIED */
     uint32_t holds;                    /* under the list's lock, like the next one */
-    bool handed;                       /* freed, and left to the holds: who lets go last gives it back */
+    bool handed;                       /* freed, and left to the holds: the end of the last one gives it back */
     const void *call_site;
     char label[HD_LABEL_BYTES];
     struct hd_buffer *next;
 };
 _Static_assert(sizeof(struct hd_buffer) <= HDI_SELF_ALIGN, "a buffer's structure has one place");
 
-/* For HDI_INSIDE, before anybody looks whether it is a buffer: only to be compared. */
+/* For HDI_INSIDE, before a check whether it is a buffer: only to be compared. */
 static inline const void *hdi_buffer_runtime(const hd_buffer *handle)
 {
     const struct hd_buffer *b = (const struct hd_buffer *)hdi_self_object(handle);
@@ -103,8 +107,8 @@ static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
     return number < HDI_DEVICES_MAX ? &rt->devices[number]->order : &rt->host_order[number - HDI_DEVICES_MAX];
 }
 
-/* Takes the order lock of a buffer for its use record: waits also while somebody works on the record without the lock. Nobody frees the
- * buffer meanwhile: it is the library's own, in a hold, or no handle leads to it. */
+/* Takes the order lock of a buffer for its use record: waits also while another thread works on the record without the lock. The buffer
+ * must not be freed meanwhile: it is the library's own, in a hold, or no handle leads to it. */
 void hdi_record_lock(struct hd_buffer *b);
 
 /* The same for a buffer that `handle` led to a moment ago, and that another thread may have freed since. False, with the lock open: it is not
@@ -115,14 +119,14 @@ static inline void hdi_record_unlock(struct hd_buffer *b)
     hdi_lock_release(hdi_order_lock(b->runtime, b->order));
 }
 
-/* Forgets all uses, of a buffer that no handle leads to. */
+/* Drops all uses, of a buffer that no handle leads to. */
 void hdi_record_release(struct hd_buffer *b);
 
 /* ---- list.c: the structures ---- */
 
 /* hd_close: no handle fits any more. */
 void hdi_buffers_close(hd_runtime *rt);
-/* hd_open and hd_close. Release forgets all live buffers; their memory goes with the arenas and the pool of pinned memory. */
+/* hd_open and hd_close. Release drops all live buffers; their memory goes with the arenas and the pool of pinned memory. */
 hd_status hdi_buffers_create(hd_runtime *rt);
 void hdi_buffers_release(hd_runtime *rt);
 
@@ -133,11 +137,11 @@ void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b);
 /* Its handle is good from now on, or lost at once if its device is. */
 void hdi_buffer_make_live(struct hd_buffer *b);
 
-/* Calls `visit` for every structure that has memory for the program: live, lost or held. Under the list's lock, which is let go now and then:
- * a buffer that is freed and allocated anew meanwhile may be seen twice, or not at all. */
+/* Calls `visit` for every structure that has memory for the program: live, lost or held. Under the list's lock, which is released now and then.
+ * A buffer that is freed and allocated anew meanwhile may be seen twice, or not at all. */
 void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
 
-/* Whether the memory was taken since the device was last lost: else it is gone, and its address may be somebody else's. */
+/* Whether the memory was taken since the device was last lost: else it is gone, and its address may belong to another buffer. */
 bool hdi_buffer_of_now(const struct hd_buffer *b);
 
 /* A device was lost: its buffers are, too. Any thread. */
@@ -151,7 +155,7 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
 
-/* hd_alloc_with and hd_free for who is inside a call on the runtime, or is a thread of the library's. */
+/* hd_alloc_with and hd_free for callers inside a call on the runtime, and for threads of the library. */
 hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
                          hd_buffer **out);
 void hdi_free(hd_buffer *handle);
@@ -166,7 +170,7 @@ void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
 size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **points);
 
 /* ---- fallback.c: what is tried before an allocation fails ---- */
-/* After hdi_arena_alloc has said MEMORY; the same arguments. */
+/* After hdi_arena_alloc has returned MEMORY; the same arguments. */
 hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
                              hdi_points *inherited);
 
@@ -178,7 +182,7 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
 
 /* A pinned buffer for the library's own use, which nothing uses any more. `patient`: at the limit this waits for memory that work still uses.
  * Errors: as hd_alloc_host, and TIMEOUT. */
-/* What the wait for a pinned chunk says when it came to nothing. */
+/* The message of a wait for a pinned chunk that got none. */
 #define HDI_CHUNKS_IN_USE "%s: all pinned chunks are in use (option transfer_timeout)"
 hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out);
 /* A buffer's pinned memory goes back to the pool; the points are of work that still uses it. */
@@ -207,21 +211,21 @@ hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *
 /* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
 struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt);
 
-/* Whether the handle is that buffer's no more: then what was found wrong may have been another one's, since nothing kept it from being freed and
- * its structure from being used again. */
+/* Whether the handle is not that buffer's any more. Then what was found wrong may have been another buffer's: the buffer may have been freed,
+ * and its structure used again. */
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);
 
-/* Checks a handle and a range of it; 'who' for the message. Errors: HANDLE, DEVICE_LOST, RANGE. */
+/* Checks a handle and a range of it; `who` for the message. Errors: HANDLE, DEVICE_LOST, RANGE. */
 hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
                            struct hd_buffer **out);
 
 /* Fails with ARGUMENT unless it is one of the three. */
 hd_status hdi_access_check(hd_access access, const char *who);
 
-/* Beside HD_READ and HD_WRITE: the host is about to replace all of these bytes, so what failed to write them before does not matter any more. */
+/* Beside HD_READ and HD_WRITE: the host is about to replace all of these bytes. So an earlier failed write of them does not matter any more. */
 #define HDI_ACCESS_REPLACES 4u
 
-/* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then says whether the content is
+/* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then returns whether the content is
  * good. What is submitted from then on stays in the record, whatever the host does. `handle`: as for hdi_record_lock_of. Errors: TIMEOUT,
  * FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
@@ -229,22 +233,22 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
 
 /* One of what is unfinished of its uses; position 0: nothing is. Takes the record's lock. */
 hdi_point hdi_buffer_awaited(struct hd_buffer *b);
-/* hdi_uses_state of a part of a buffer that nobody frees meanwhile. */
+/* hdi_uses_state of a part of a buffer that must not be freed meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
 
 /* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
  * the owner's memory for it. */
 bool hdi_peer_access(hd_runtime *rt, int from, int owner);
-/* Which of two devices copies from one to the other, by using the other's memory. -1: neither, since a copy through pinned memory is faster, or
- * the only one, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
+/* Which of two devices copies from one to the other, by using the other's memory. -1: neither. Then a copy through pinned memory
+ * is faster, or the only way, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
 /* The peer_tester: finds out about a pair of devices, and maps memory for it. */
 void hdi_peer_access_settle(hd_runtime *rt, int from, int owner);
 
-/* A device was lost: who reaches whom is found out again. */
+/* A device was lost: which devices reach each other is found out again. */
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
-/* Fails with UNREACHABLE, saying why and what else can be done. */
+/* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
 hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner, const char *who);
 
 #endif

@@ -1,11 +1,11 @@
 /* parts.h - the segments of a use record that has several: a list sorted by address, in leaves of a few segments each.
  *
  * Finding a segment is two binary searches. Splitting one, joining some or taking some out touches their leaves, and the leaves'
- * directory, however many segments there are. The leaves of one record and those of the other records under the same order lock are in a
- * ring, so that each change can also prune a little somewhere else: what is finished goes although nobody looks at that buffer.
+ * directory, however many segments there are. All records with segments under one order lock are in a
+ * ring, so that each change can also prune a little of another record. So finished uses go even from buffers that are not used any more.
  *
  * Threads: any, under the order lock of the buffer's owner, or with the record claimed (uses.h). Locks: none of its own.
- * Always: segments cover the buffer without gaps or overlaps; no leaf is empty; a segment has at most one reader point per lane.
+ * Always: segments cover the buffer without gaps or overlaps. No leaf is empty. A segment has at most one reader point per lane.
  */
 #ifndef HDI_DATA_PARTS_H
 #define HDI_DATA_PARTS_H
@@ -92,7 +92,7 @@ typedef struct hdi_leaf {
     hdi_segment segments[HDI_LEAF_SEGMENTS];
 } hdi_leaf;
 
-/* A reader of many segments, noted once instead of in each of them. Whoever writes any of these bytes waits for it. */
+/* A reader of many segments, noted once instead of in each of them. An operation that writes any of these bytes waits for it. */
 typedef struct hdi_wide_reader {
     uint64_t low, high;
     hdi_point point;
@@ -106,7 +106,7 @@ typedef struct hdi_parts {
     hdi_leaf *first[HDI_LEAVES_FIRST];
     uint32_t n_leaves, leaves_room;
     uint32_t next_to_prune; /* leaf */
-    bool claimed;           /* a thread works on the record without the order lock; everybody else waits */
+    bool claimed;           /* a thread works on the record without the order lock; every other thread waits */
     uint32_t n_wide, wide_room;
     hdi_wide_reader *wide;
     uint64_t writes; /* uses that wrote, counted */
@@ -121,8 +121,8 @@ typedef struct hdi_segment_place {
 
 /* The segments of a record that had one. NULL: no memory. Under the order lock of the group. */
 hdi_parts *hdi_parts_make(const hdi_segment *only, hdi_parts_group *group);
-/* Out of the group, under its order lock. The group may keep the memory for the next one, so that a buffer that is used in parts and freed, over and
- * over, costs no call of the allocator. Returns what is left to be freed, without the lock; NULL: nothing. */
+/* Out of the group, under its order lock. The group may keep the memory for the next record. So a buffer that is used in parts and freed again and
+ * again costs no call of the allocator. Returns what is left to be freed, without the lock; NULL: nothing. */
 hdi_parts *hdi_parts_leave(hdi_parts *parts);
 void hdi_parts_free(hdi_parts *parts); /* NULL is ignored */
 /* The kept memory of a group that has no records. */
@@ -167,18 +167,19 @@ static inline bool hdi_parts_are_more(const hdi_parts *parts, uint64_t low, uint
 /* Makes `at` the border of two segments. False: no memory; nothing has changed. */
 bool hdi_parts_split(hdi_parts *parts, uint64_t at);
 
-/* Makes one segment out of all from `first` to before `end` (a place behind it, perhaps behind the last one), with `to` in place of their points.
+/* Makes one segment out of all from `first` to before `end`, with `to` in place of their points.
+ * `end` is a place behind `first`, perhaps behind the last segment.
  * Leaves that become free are put in front of *garbage. */
 void hdi_parts_replace(hdi_parts *parts, hdi_segment_place first, hdi_segment_place end, const hdi_segment *to,
                        hdi_leaf **garbage);
 
-/* Looks at the leaves `from` to `to`: `visit` is called for each of their segments and may drop points, then neighbours that say the same are
- * joined. */
+/* Looks at the leaves `from` to `to`: calls `visit` for each of their segments, which may drop points. Then joins neighbours that are
+ * equal. */
 typedef void hdi_segment_visit(void *context, hdi_segment *s);
 void hdi_parts_join(hdi_parts *parts, uint32_t from, uint32_t to, hdi_segment_visit *visit, void *context);
 
 bool hdi_segment_check(const hdi_segment *s);
-/* Whether all is what this page says. Time grows with the number of segments. */
+/* Whether all that this file's head promises holds. Time grows with the number of segments. */
 bool hdi_parts_check(const hdi_parts *parts, uint64_t bytes);
 
 #endif

@@ -1,8 +1,9 @@
 /* patience.h - how long an allocation at a limit waits for others to free something (option memory_patience).
  *
- * It waits until nothing has moved for as long as the option says, and in all HDI_PATIENCE_TIMES as long, so that somebody whose
- * memory others take each time is told in the end. It gives up earlier where nobody is there who could free anything: nothing is unfinished,
- * and no other thread of the program's is alive that has made a call. What moves is the caller's to say.
+ * The wait ends when nothing has moved for the time of the option. It takes at most HDI_PATIENCE_TIMES that time in all.
+ * So an allocation fails in the end even where other threads take the freed memory each time.
+ * The wait ends earlier where nothing can be freed any more. Then nothing is unfinished, and no other live thread of the program has made a call.
+ * The caller decides what counts as moving (hdi_patience_moved).
  *
  * Threads: one per wait. Locks: none.
  */
@@ -17,7 +18,7 @@ typedef enum hdi_patience_end {
     HDI_PATIENCE_NONE,  /* it was not waited */
     HDI_PATIENCE_STILL, /* nothing has moved */
     HDI_PATIENCE_LONG,  /* something has, again and again */
-    HDI_PATIENCE_ALONE, /* nobody is there who could free anything */
+    HDI_PATIENCE_ALONE, /* nothing is unfinished, and no other thread could free anything */
     HDI_PATIENCE_CLOSED /* the runtime is being closed */
 } hdi_patience_end;
 

@@ -1,11 +1,15 @@
-/* uses.h - use records: who wrote which bytes of a buffer last, and who has read them since.
+/* uses.h - use records: for each range of a buffer's bytes, the last writer and the readers since.
  *
- * A record is one segment as long as only the whole buffer is used, and several (parts.h) where uses name parts of it. What is finished and
- * went well is dropped when somebody looks at it, and neighbours that say the same are joined, so a record has about as many segments as
- * unfinished uses of parts, and one again once the whole buffer has been written or everything is finished.
+ * A record is one segment while only the whole buffer is used. It has several segments (parts.h) where uses name parts of the buffer.
+ * Looking at a range of a record drops the uses that are finished and went well, and joins neighbours with equal content.
+ * So a record has about as many segments as there are unfinished uses of parts.
+ * It has one segment again once the whole buffer has been written or everything is finished.
  *
- * The calls below are made under the order lock of the buffer's owner. Who has to look at very many segments claims the record first
- * (submit.c): then it works on it without the lock, and everybody else waits until the record is free (hdi_uses_claimed).
+ * Threads: those that submit work or look at a buffer.
+ * Locks: the calls below are made under the order lock of the buffer's owner.
+ * A thread that has to look at very many segments claims the record first (submit.c), and works on it without the lock.
+ * Every other thread waits until the record is free (hdi_uses_claimed).
+ * Always: a point goes only when its operation has finished; a writer's point only when that went well, too.
  */
 #ifndef HDI_DATA_USES_H
 #define HDI_DATA_USES_H
@@ -49,29 +53,29 @@ static inline const hdi_wide_reader *hdi_uses_wide(const hdi_uses *u, uint32_t *
     return u->parts ? u->parts->wide : NULL;
 }
 
-/* Nobody has unfinished business with any part of the buffer, as far as the record says, and none of it has failed. */
+/* Whether the record has no use of any part of the buffer that may be unfinished, and none that has failed. */
 static inline bool hdi_uses_is_blank(const hdi_uses *u)
 {
     const hdi_segment *s = &u->whole;
     return (u->parts == NULL) & (s->writer.position == 0) & ((s->n_readers | s->room) == 0);
 }
 
-/* Drops what is finished from the segments of [low, high), and joins those that say the same then. A writer that failed is kept: the content is
+/* Drops what is finished from the segments of [low, high), and joins those that are then equal. A writer that failed is kept: the content is
  * not good. */
 void hdi_uses_settle(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
 /* The same for one segment; `rt`: the runtime. */
 hdi_segment_visit hdi_segment_settle;
 
-/* For a record of several segments: calls `visit` for those of [low, high) and for neighbours, and joins those that say the same then. Wide readers
+/* For a record of several segments: calls `visit` for those of [low, high) and for neighbours, and joins those that are then equal. Wide readers
  * that are finished go. */
 void hdi_uses_visit(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, hdi_segment_visit *visit, void *context);
 
 /* As hdi_uses_settle for a record of several segments that the caller has claimed, without the lock. */
 void hdi_uses_settle_claimed(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* Where records under the order lock with the number `order` have several segments, looks at one leaf of one of them, and at one more of this
- * record: so what nobody asks for goes, too, and no change looks at many. */
+/* Where records under the order lock with the number `order` have several segments, looks at one leaf of one of them.
+ * Looks at one more leaf of this record. So finished uses of records that are not used any more go, too, and no change looks at many. */
 void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order);
 static inline void hdi_uses_prune(hd_runtime *rt, hdi_uses *u, unsigned order)
 {
@@ -89,8 +93,8 @@ static inline bool hdi_uses_has_room(const hdi_uses *u)
 /* The slow part of hdi_uses_prepare. `room`: all segments are known to have room for a reader more, or will have none. */
 bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room);
 
-/* Makes sure that hdi_uses_commit of the same range cannot fail. `order`: number of the order lock. False: no memory; the record says the same
- * as before. */
+/* Makes sure that hdi_uses_commit of the same range cannot fail. `order`: number of the order lock. False: no memory, and the record is
+ * unchanged. */
 static inline bool hdi_uses_prepare(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_t low, uint64_t high, bool room)
 {
     if (!u->parts && low == u->whole.low && high == u->whole.high && u->whole.room == 0 &&
@@ -118,8 +122,8 @@ static inline void hdi_uses_commit_whole(hdi_uses *u, bool write, hdi_point poin
     }
 }
 
-/* The usual record: nobody but `lane` has unfinished business with any part of the buffer as far as the record says, it has room
- * for one more reader, and its last writer is not among the operations up to `failed_to`, some of which failed. */
+/* Whether the record is the usual one: its unfinished uses are all of `lane`, and it has room for one more reader.
+ * Its last writer is not among the operations up to `failed_to`, some of which failed. */
 static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t failed_to)
 {
     const hdi_segment *s = &u->whole;
@@ -129,7 +133,7 @@ static inline bool hdi_uses_only_in(const hdi_uses *u, uint32_t lane, uint64_t f
            ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == lane)));
 }
 
-/* hdi_uses_commit for a record that hdi_uses_only_in said yes to, and a use of the whole buffer. */
+/* hdi_uses_commit for a record for which hdi_uses_only_in is true, and a use of the whole buffer. */
 static inline void hdi_uses_commit_only_in(hdi_uses *u, bool write, hdi_point point)
 {
     hdi_segment *s = &u->whole;
@@ -151,17 +155,17 @@ unsigned hdi_uses_state(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high
 /* The last writer of some bytes of [low, high) that has failed; position 0: there is none. */
 hdi_point hdi_uses_failed_writer(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high);
 
-/* Whether the record is what uses.c says it always is. Time grows with its size: for debug builds and tests. */
+/* Whether the record is as uses.c promises. Time grows with its size: for debug builds and tests. */
 bool hdi_uses_check(const hdi_uses *u, uint64_t bytes);
 
 /* Adds a reader of everything, as a fresh buffer needs it for the former uses of its memory. False: no memory. */
 bool hdi_uses_inherit(hd_runtime *rt, hdi_uses *u, hdi_point point);
 
-/* Makes the record one of `bytes` bytes that were never written, and that `point` alone reads (position 0: nobody). As hdi_uses_release. */
+/* Makes the record one of `bytes` bytes that were never written, and that `point` alone reads (position 0: no reader). As hdi_uses_release. */
 void hdi_uses_renew(hdi_uses *u, uint64_t bytes, hdi_point point);
 
-/* Points of [low, high) that are not finished, of writers or also of readers, the last one per lane, into points[0..room); returns how many there are (may be
- * more than room). */
+/* Writes the unfinished points of [low, high) into points[0..room), the last one per lane: those of writers, or also of readers.
+ * Returns how many there are (may be more than room). */
 size_t hdi_uses_pending(hd_runtime *rt, hdi_uses *u, uint64_t low, uint64_t high, bool readers, hdi_point *points,
                         size_t room);
 
