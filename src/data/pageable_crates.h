@@ -1,13 +1,14 @@
 /* pageable_crates.h - crates: the pinned chunks that hd_write fills and hd_read empties.
  *
- * Every device has rings of crates of its own, for each direction and for small and large ones, so a device that is held up keeps nobody
- * else's transfers waiting. The crates of a ring are used in one lane only, so the one that was given back first is the first to be free, and
- * a look at it is all that taking one costs. Crates are made when the first in the ring is still in use, so there are no more than
- * are needed; they are kept until hd_close, or until pinned memory gets short.
+ * Every device has its own rings of crates, for each direction and for small and large crates. So a delayed device delays no transfers of others.
+ * The crates of a ring are used in one lane only. So the crate that was given back first is free first, and taking one is one look at it.
+ * A crate is made when the first in the ring is still in use, so there are no more than are needed.
+ * Crates are kept until hd_close, or until pinned memory gets short.
  *
- * Threads: any. Locks: one per ring, for tens of nanoseconds, with nothing below it. Blocking: where the caller says so.
- * Always: a crate is in its ring, with the position of its last use, or taken by one thread. Who has taken one gives it back
- * without waiting for another one, so nobody waits in a circle.
+ * Threads: any.
+ * Locks: one per ring, for tens of nanoseconds, with nothing below it. Blocking: where the comment of a call states it.
+ * Always: a crate is in its ring, with the position of its last use, or taken by one thread.
+ * A thread gives its crate back without waiting for another one, so no circle of waits arises.
  */
 #ifndef HDI_DATA_PAGEABLE_CRATES_H
 #define HDI_DATA_PAGEABLE_CRATES_H
@@ -20,7 +21,7 @@
 
 typedef struct hdi_crate {
     struct hd_buffer *buffer; /* NULL: not made */
-    uint64_t last;            /* position in the ring's lane behind its last use, 0: nobody uses it */
+    uint64_t last;            /* position in the ring's lane behind its last use, 0: it is not in use */
     bool signalled;           /* a completion write follows it at once (hdi_command) */
     struct hdi_crate *next;
 } hdi_crate;
@@ -47,7 +48,7 @@ typedef struct hdi_crates {
 hd_status hdi_crates_create(hd_runtime *rt);
 void hdi_crates_release(hd_runtime *rt);
 
-/* A device's ring. NULL: no host memory for it; said. */
+/* A device's ring. NULL: no host memory for it, reported. */
 hdi_crates *hdi_crates_of(hdi_device *device, bool to_device, bool large, const char *who);
 
 /* The lane that its crates are used in: small transfers do not queue up behind large ones. */
@@ -60,11 +61,11 @@ static inline hd_lane *hdi_crates_lane(const hdi_crates *ring)
 typedef enum hdi_crate_wish {
     HDI_CRATE_IDLE, /* one that is there and free */
     HDI_CRATE_NOW,  /* or one that is made now */
-    HDI_CRATE_WAIT  /* or the next one to be free, until the deadline: for who has none in this ring */
+    HDI_CRATE_WAIT  /* or the next one to be free, until the deadline: for a thread that has none in this ring */
 } hdi_crate_wish;
 
-/* *out: a crate that the caller may use at once; NULL, with HD_OK, where there is none (WAIT: until the deadline). Errors: there is
- * no crate in the ring and none can be made: HOST_MEMORY, DRIVER and what else hd_alloc_host says. */
+/* *out: a crate that the caller may use at once; NULL, with HD_OK, where there is none (WAIT: until the deadline). Errors, where there is
+ * no crate in the ring and none can be made: HOST_MEMORY, DRIVER and the others of hd_alloc_host. */
 hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out);
 
 /* Gives it back; the device uses it until `last` (0: not at all), which is `signalled` or not. */
@@ -81,8 +82,8 @@ bool hdi_crates_relieve(hd_runtime *rt);
 /* Whether crates have memory: after hdi_crates_relieve those in use. */
 bool hdi_crates_in_use(const hd_runtime *rt);
 
-/* The use of a crate that is waited for, and the completion write that will tell of it, if one is on its way already: another one would
- * hold up the link. But what that stands behind may take much longer, so it is waited for only for a moment. */
+/* The use of a crate that is waited for, and the completion write that will show its end, if one is submitted already. Another one would
+ * delay the link. But the work in front of that write may take much longer, so the wait for it is short. */
 typedef struct hdi_awaited {
     uint64_t last;    /* 0: nothing */
     uint64_t flagged; /* 0: none */
@@ -98,7 +99,7 @@ static inline void hdi_awaited_add(hdi_awaited *a, uint64_t last, bool signalled
 /* False: the deadline passed. */
 bool hdi_awaited_wait(const hdi_awaited *a, hd_lane *lane, int64_t deadline);
 
-/* Whether somebody waits for a crate of the ring. A hint. */
+/* Whether a thread waits for a crate of the ring. A hint. */
 static inline bool hdi_crates_wanted(const hdi_crates *ring)
 {
     return atomic_load_explicit(&ring->waiting, memory_order_relaxed) != 0;
