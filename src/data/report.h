@@ -1,5 +1,6 @@
-/* report.h - figures about a runtime's memory as plain data, and ways to print them: hd_memory_report, the report at hd_close, and
- * the page that other processes look at (page.h), which holds the very structure.
+/* report.h - figures about a runtime's memory as plain data, and ways to print them.
+ *
+ * hd_memory_report and the report at hd_close print them. The page that other processes read (page.h) holds the structure hdi_report itself.
  *
  * Threads: any. Locks: see hdi_report_collect; nothing here is called under a lock of the memory or data layer.
  */
@@ -93,7 +94,7 @@ typedef struct hdi_report {
     hdi_finding finding[HDI_REPORT_FINDINGS];
 } hdi_report;
 
-/* ---- holders.c: who holds memory ---- */
+/* ---- holders.c: what holds memory ---- */
 
 typedef struct hdi_holder {
     int32_t device;
@@ -118,9 +119,9 @@ void hdi_site_text(const void *site, char out[HDI_SITE_BYTES]);
 hd_status hdi_holders_create(hd_runtime *rt);
 void hdi_holders_release(hd_runtime *rt);
 
-/* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message, with the largest five of a device
- * (HD_DEVICE_HOST: pinned memory); "" where host memory is short. Of very many buffers the list may be older, which is said then
- * ("; holders 3 ms ago: "), since all of them are looked at for it. Leaves the thread's message alone. */
+/* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message.
+ * It has the largest five of a device (HD_DEVICE_HOST: pinned memory). "" where host memory is short.
+ * Of very many buffers the list may be older, since it takes a look at all of them. Then the text gives its age ("; holders 3 ms ago: "). Leaves the thread's message alone. */
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
 
 /* ---- report.c: figures ---- */
@@ -139,7 +140,7 @@ typedef struct hdi_leaks {
     size_t n;
 } hdi_leaks;
 
-/* `leaks` may be NULL: then nothing is said about them. */
+/* `leaks` may be NULL: then the report has no part about them. */
 void hdi_report_print(FILE *out, const hdi_report *report, const hdi_leaks *leaks);
 /* One object. */
 void hdi_report_put(hdi_json *j, const hdi_report *report, const hdi_leaks *leaks);
@@ -148,12 +149,12 @@ void hdi_report_put(hdi_json *j, const hdi_report *report, const hdi_leaks *leak
 hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
                            size_t *length);
 
-/* Such a text goes to a caller, as hd_memory_report says. */
+/* Such a text goes to a caller, as hd_memory_report promises. */
 void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
 
 /* ---- close.c ---- */
 
-/* hd_close, when work has ended and nothing is torn down yet: writes the report where the option `stats` says, with leaks if memory_debug is
+/* For hd_close, when work has ended and nothing is torn down yet. Writes the report where the option `stats` directs it, with leaks if memory_debug is
  * on. *message, the thread's last failure before hd_close, is replaced where there are leaks, or the report could not be written. */
 void hdi_report_at_close(hd_runtime *rt, hd_error *message);
 
