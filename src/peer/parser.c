@@ -349,7 +349,7 @@ bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail)
         snprintf(how, sizeof how, "hung (for %d ms)", detail);
         break;
     case HDI_ENDING_MALFORMED:
-        snprintf(how, sizeof how, "said what is not of this version of Heddle");
+        snprintf(how, sizeof how, "sent what is not of this version of Heddle");
         break;
     default:
         snprintf(how, sizeof how, "ended, it is not known how,");

@@ -239,7 +239,7 @@ static void endings_name_the_step(void **state)
         {HDI_ENDING_SIGNAL, SIGTERM, "was killed by signal 15", false},
         {HDI_ENDING_SILENT, 20000, "hung (for 20000 ms)", true},
         {HDI_ENDING_GONE, 0, "ended, it is not known how,", true},
-        {HDI_ENDING_MALFORMED, 0, "said what is not of this version of Heddle", false},
+        {HDI_ENDING_MALFORMED, 0, "sent what is not of this version of Heddle", false},
     };
     static const struct {
         hdi_step step;

@@ -385,7 +385,7 @@ static void nonsense_is_inconclusive(void **state)
 {
     (void)state;
     is_the_first_pairs(test_all("noise", program, 3), HD_PEER_INCONCLUSIVE,
-                       "said what is not of this version of Heddle");
+                       "sent what is not of this version of Heddle");
 }
 
 static void chatter_ends_in_time(void **state)
