@@ -1,14 +1,23 @@
 /* channel.h - the shared mapping of one device: everything that both the application's side and the engine touch.
  *
- * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same code.
- * Layout: engine (what concerns the device as a whole), lanes (state of each lane), flags (one cache line per lane that the
- * device itself writes), requests, rings, logs of failures (failures.h).
- * Who writes what is said at each field; a field has one writing side. Positions are those of command.h.
+ * It holds no pointers and no process-local handles, so that an engine in another process can map it and run the same
+ * code. Its areas, in order:
+ * - engine: what concerns the device as a whole
+ * - lanes: the state of each lane
+ * - flags: one cache line per lane, which the device itself writes
+ * - requests, rings, and logs of failures (failures.h)
  *
- * A worker process may write anything anywhere in it, and die at any moment. So what the application owns (how far lanes are filled,
- * how much of a log is archived, whether the device is lost) it keeps in memory of its own (hd_lane, hdi_device), and never reads from
- * here. What the engine reports is compared with that (verify.c): what cannot be costs the worker its life.
- * Areas are whole pages, and a worker process maps those that it does not write only to read them.
+ * Positions are those of command.h. Areas are whole pages, and a worker process maps those that it does not write for
+ * reading only.
+ *
+ * A worker process may write anything anywhere in the channel, and die at any moment. So the application keeps in
+ * memory of its own (hd_lane, hdi_device) what it owns. This is how far lanes are filled, how much of a log is
+ * archived, and whether the device is lost. The application compares the engine's reports with that (verify.c). A
+ * worker that reports something impossible is killed.
+ *
+ * Threads: each field's comment names the side that writes it.
+ * Locks: none, except where a field's comment names one.
+ * Always: a field has one writing side. The application never reads from here what it owns.
  */
 #ifndef HDI_ENGINE_CHANNEL_H
 #define HDI_ENGINE_CHANNEL_H
@@ -21,7 +30,7 @@
 #include "engine/command.h"
 
 #define HDI_LANES_MAX 256       /* per device */
-#define HDI_FAILURES_LEAST 4096 /* records of a lane's log; twice a ring's slots where that is more */
+#define HDI_FAILURES_LEAST 4096 /* records of a lane's log; or twice a ring's slots where that is more */
 #define HDI_LINE 64
 
 /* Operations at positions from..to failed. */
@@ -34,35 +43,37 @@ typedef struct hdi_failure {
     uint8_t op;        /* HDI_OP_* to blame; 0: unknown */
     uint8_t lost;      /* the device was lost */
     uint8_t inherited; /* this lane's operation read the result of the one to blame */
-    uint8_t waited;    /* of a lost device: the one to blame is in another lane, and this lane waited for it */
-    uint64_t loss;     /* likewise: which loss, see hdi_loss_suspects; 0: not known any more */
+    uint8_t waited;    /* of a lost device: the one to blame is in another lane, which this one waited for */
+    uint64_t loss;     /* likewise: number of the loss, see hdi_loss_suspects; 0: not recorded */
     uint64_t begun;    /* likewise: what is behind this position of this lane had not begun */
 } hdi_failure;
 
 #define HDI_FAILURE_WORDS (sizeof(hdi_failure) / sizeof(uint64_t))
 _Static_assert(sizeof(hdi_failure) % sizeof(uint64_t) == 0, "records are copied word by word");
 
-/* A submitter stores `head` and then looks whether its lane is active and the engine awake; an engine that is about to sleep, or to take a lane
- * off, stores that and then looks at `head`. One of them has to see the other's store, and submitters come far oftener. */
+/* Which side fences between its store and its load. A submitter stores `head`, and then loads whether its lane is
+ * active and the engine awake. An engine that is about to sleep, or to take a lane off, stores that and then loads
+ * `head`. One of them has to see the other's store. Submitters do this far more often. */
 enum {
     HDI_FENCES_SUBMITTER = 0, /* submitters fence */
-    HDI_FENCES_EITHER =
-        1, /* likewise; a worker's engine may take it over, since the application has joined (hdi_biased_join) */
-    HDI_FENCES_ENGINE = 2, /* submitters do not; the engine has their processors fence (hdi_engine_see_heads) */
+    /* Submitters fence. A worker's engine may take it over, since the application has joined (hdi_biased_join). */
+    HDI_FENCES_EITHER = 1,
+    HDI_FENCES_ENGINE = 2, /* the engine fences for submitters, on their processors (hdi_engine_see_heads) */
 };
 
-/* The engine as the others see it. */
+/* The state of the engine that others see. */
 typedef struct hdi_engine_shared {
     /* Bit per lane: has commands, or work in flight. Set by submitters, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t active[HDI_LANES_MAX / 64];
     _Atomic uint32_t asleep; /* the engine sleeps, or is about to: ring the doorbell */
-    _Atomic uint32_t fences; /* HDI_FENCES_*: who cares that one of the two sees the other, submitter or engine */
-    /* Bit per lane: somebody waits for it, or did. Set by who waits, cleared by the engine. */
+    _Atomic uint32_t fences; /* HDI_FENCES_*: which side fences */
+    /* Bit per lane: a thread waits for it, or did. Set by threads that wait, cleared by the engine. */
     _Alignas(HDI_LINE) _Atomic uint64_t awaited[HDI_LANES_MAX / 64];
     _Alignas(HDI_LINE) _Atomic uint32_t doorbell;  /* futex word */
-    _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: moves with every pass, so that others see that it lives */
-    _Atomic int32_t ending; /* worker process: the code for which it ends itself; the device is lost when it is gone */
-    _Atomic uint32_t overdue; /* watchdog: the lane whose first operation took too long, and 1; 0: none */
+    _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: rises with every pass, so that others see that it runs */
+    _Atomic int32_t
+        ending; /* worker process: the code with which it ends itself; the device is lost once the process is gone */
+    _Atomic uint32_t overdue; /* watchdog: 1 + the lane whose first operation took too long; 0: none */
     _Atomic uint64_t operations, waits, events, signals, sleeps;
 } hdi_engine_shared;
 
@@ -72,34 +83,35 @@ typedef struct hdi_lane_shared {
 
     /* Engine: changes with every command. */
     _Alignas(HDI_LINE) _Atomic uint64_t issued; /* slots given to the driver */
-    _Atomic uint64_t
-        begun; /* no work behind this had begun, exactly once the engine has lost the device; 0: not known */
-    _Atomic int64_t
-        moved; /* clock of the engine's pass that saw `done` move, or gave the idle lane something; 0: none */
+    /* No work behind this had begun. Exact once the engine has lost the device. 0: not recorded. */
+    _Atomic uint64_t begun;
+    /* Clock of the engine's pass that saw `done` move, or that issued work to the idle lane. 0: none. */
+    _Atomic int64_t moved;
 
     /* Engine: changes when work is seen finished. */
     _Alignas(HDI_LINE) _Atomic uint64_t done; /* slots finished; what tickets are compared with */
-    _Atomic uint32_t wake;                    /* futex word: moves when `done` reaches what somebody sleeps for */
+    _Atomic uint32_t wake;                    /* futex word: rises when `done` reaches what a thread sleeps for */
     _Atomic uint32_t sleepers;                /* waiters: threads asleep on `wake` */
-    _Atomic uint32_t
-        awaited; /* waiters, and cleared by whoever wakes them: bits (hdi_awaited_bit) of what they sleep for */
+    /* Set by waiters, cleared by the thread that wakes them: bits (hdi_awaited_bit) of what they sleep for. */
+    _Atomic uint32_t awaited;
 
-    /* Anybody, only ever raised. */
+    /* Any thread or engine. Only ever raised. */
     _Alignas(HDI_LINE) _Atomic uint64_t wanted_host; /* a thread waits for this position: publish it without delay */
     _Atomic uint64_t wanted_event; /* another lane waits for this position: record an event behind it */
-    _Atomic uint64_t
-        wanted_now; /* another lane stands at a wait for this position, which was issued: record an event at once */
+    /* Another lane stands at a wait for this position, which was issued: record an event at once. */
+    _Atomic uint64_t wanted_now;
     _Atomic uint32_t watchers; /* bit per device whose engine, in another process, sleeps until `done` moves */
 
-    /* Engine: changes only on failure. Submitters read `failed` on each submission, so it has a quiet line. */
+    /* Engine: changes only on failure. Submitters read `failed` on each submission, so its cache line changes
+     * rarely. */
     _Alignas(HDI_LINE) _Atomic uint32_t failed; /* the lane refuses work */
     _Atomic uint64_t failure_changes;           /* odd while the log is being written; 0: nothing ever failed */
     _Atomic uint64_t failures_end;              /* records ever written to the log */
-    _Atomic uint64_t failures_first;            /* application: of them, that have left the log; see failures.h */
+    _Atomic uint64_t failures_first;            /* application: how many of them have left the log; see failures.h */
 } hdi_lane_shared;
 
-/* The device writes the low 32 bits of a finished position here (a 4-byte memset behind the work), so that the engine
- * sees completion with a load instead of a driver call. */
+/* The device writes the low 32 bits of a finished position here, by a 4-byte memset behind the work. So the engine sees
+ * completion with a load instead of a driver call. */
 typedef struct hdi_completion_flag {
     _Alignas(HDI_LINE) _Atomic uint32_t position;
 } hdi_completion_flag;
@@ -110,20 +122,21 @@ typedef struct hdi_channel {
     hdi_lane_shared *lanes;     /* HDI_LANES_MAX */
     hdi_completion_flag *flags; /* HDI_LANES_MAX, page-aligned */
     size_t flags_bytes;
-    /* Two bits (HDI_ASK_*) per slot: asked for right behind the command that ends there. A wish (wanted_*) alone is of little use to whoever waits for
-     * an early position while others wait for late ones, since only the latest is known. */
+    /* Two bits (HDI_REQUEST_*) per slot: what is requested right behind the command that ends there. A wish
+     * (`wanted_*`) has only the latest position. So it is of little use to a thread that waits for an early position
+     * while others wait for late ones. */
     _Atomic uint64_t *requests;
     hdi_command *rings;         /* HDI_LANES_MAX rings of `slots` commands */
     uint32_t slots;             /* a power of two */
     uint32_t failures_room;     /* records of a lane's log, a power of two */
-    _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of so many records of HDI_FAILURE_WORDS */
+    _Atomic uint64_t *failures; /* HDI_LANES_MAX logs of failures_room records of HDI_FAILURE_WORDS words */
 } hdi_channel;
 
 #define HDI_REQUEST_EVENT 1
 #define HDI_REQUEST_FLAG 2
 #define HDI_REQUESTS_PER_WORD 32
 
-/* Sleepers are told apart by the low bits of what they sleep for. */
+/* Sleepers are distinguished by the low bits of what they sleep for. */
 static inline uint32_t hdi_awaited_bit(uint64_t position)
 {
     return (uint32_t)1 << (position % 32);
@@ -148,16 +161,17 @@ static inline _Atomic uint64_t *hdi_requests_at(const hdi_channel *channel, uint
     return &channel->requests[slot / HDI_REQUESTS_PER_WORD];
 }
 
-/* Any thread, beside the wish, which holds where the engine has passed the position already. */
+/* Requests completion behind a position. Any thread. The caller also raises the wish, which works where the engine has
+ * passed the position already. */
 static inline void hdi_request_completion(const hdi_channel *channel, uint32_t lane, uint64_t position, unsigned what)
 {
     unsigned shift;
     _Atomic uint64_t *requests = hdi_requests_at(channel, lane, position, &shift);
-    /* relaxed: an ask that comes too late is found by the next command in that slot, and costs it something */
+    /* relaxed: a request that comes too late is found by the next command in that slot, and costs it something */
     atomic_fetch_or_explicit(requests, (uint64_t)what << shift, memory_order_relaxed);
 }
 
-/* Engine: whether anything is asked for behind a position. */
+/* Engine: whether anything is requested behind a position. */
 static inline bool hdi_is_requested(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     unsigned shift;
@@ -165,7 +179,7 @@ static inline bool hdi_is_requested(const hdi_channel *channel, uint32_t lane, u
     return (atomic_load_explicit(requests, memory_order_relaxed) >> shift & 3) != 0;
 }
 
-/* Engine: what is asked for behind a position; not a second time. */
+/* Engine: takes what is requested behind a position, so that it is returned once. */
 static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t lane, uint64_t position)
 {
     unsigned shift;
@@ -177,10 +191,11 @@ static inline unsigned hdi_take_requests(const hdi_channel *channel, uint32_t la
     return what;
 }
 
-/* Errors: SYSTEM, HOST_MEMORY. */
+/* Makes the channel. Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_create(uint32_t slots, hdi_channel *out);
-/* Maps the channel that another process made; takes the descriptor over, also on failure. What this side never writes it cannot write:
- * the rings, and where the device is a `peer`, which another process drives, all but the engine's and the lanes' state.
+/* Maps the channel that another process made. Takes the descriptor over, also on failure. This side cannot write what
+ * it never writes: the rings. Where the device is a `peer`, which another process drives, it can write the engine's and
+ * the lanes' state only.
  * Errors: SYSTEM, HOST_MEMORY. */
 hd_status hdi_channel_map(int descriptor, uint32_t slots, bool peer, hdi_channel *out);
 void hdi_channel_release(hdi_channel *channel);

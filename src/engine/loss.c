@@ -1,10 +1,11 @@
-/* loss.c - devices that are lost: what happens to their lanes, who is told, and how their lanes come back.
+/* loss.c - lost devices: how their lanes end, how the loss is reported, and how the lanes come back.
  *
- * Threads: hdi_lane_lose and hdi_loss_note run where the loss is noticed: on the engine, or, for a worker process that is gone, on
- * the thread that watches it; hd_loss_* on any. Locks: the order lock of the device while the lanes of a dead worker are
- * ended, so that no submission comes in between; the losses' own mutex while a loss is noted and lanes are ended, nothing is taken
- * under it.
- * Always: a position is failed before it is done; a loss is told once.
+ * Threads: hdi_lane_lose and hdi_loss_note run where the loss is noticed. That is the engine or, for a worker process
+ * that is gone, the thread that watches it. hd_loss_* run on any thread.
+ * Locks:
+ * - The device's order lock, while the lanes of a dead worker are ended, so that no submission comes in between.
+ * - The losses' own mutex, while a loss is noted and lanes are ended. No lock is taken under it.
+ * Always: a position is failed before it is done. hd_loss_next reports a loss once.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,11 @@
 #include "engine/engine.h"
 
 typedef struct loss {
-    int code;       /* 0: nothing to tell */
+    int code;       /* 0: nothing to report */
     uint64_t order; /* which of several came first */
     uint64_t losses;
-    /* Of the latest loss, before anybody can see it: which one it is, who may be to blame, and the line that says so. */
+    /* Of the latest loss, set before the loss is visible: its number, the operations that may be to blame, and its
+     * message. */
     uint64_t suspected;
     hdi_suspects suspects;
     hd_error error;
@@ -28,7 +30,7 @@ typedef struct loss {
 
 struct hdi_losses {
     pthread_mutex_t lock;
-    int descriptor; /* readable while there is something to tell */
+    int descriptor; /* readable while hd_loss_next has something to report */
     uint64_t order;
     loss of[HDI_DEVICES_MAX];
 };
@@ -88,7 +90,8 @@ static bool waits(const hdi_device *device, uint32_t number, const hdi_command *
     if (lane == own || lane >= (uint32_t)rt->n_devices * HDI_LANES_MAX) {
         return false;
     }
-    /* What was never submitted is not waited for: somebody wrote over the command. Only the application knows that. */
+    /* A position that was never submitted is not waited for: the command was overwritten. Only the application's
+     * process can determine that. */
     bool known = rt->end_process || position <= hdi_lane_submitted(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX);
     return known && !hdi_point_done(rt, (hdi_point){lane, position});
 }
@@ -106,15 +109,15 @@ bool hdi_lane_waits(const hdi_device *device, uint32_t number, uint64_t from, ui
             return false;
         }
         if (slots == 0) {
-            return false; /* somebody wrote over it */
+            return false; /* the command was overwritten */
         }
         at += slots;
     }
     return false;
 }
 
-/* The engine's process has ended, perhaps by writing anywhere: positions that cannot be are replaced by ones that can, the careful way.
- * Order lock held. */
+/* The engine's process has ended, and may have written anything. Positions that are impossible are replaced by possible
+ * ones, so that too little counts as done rather than too much. Order lock held. */
 static void mend_positions(hdi_device *device, hd_lane *of)
 {
     hdi_lane_shared *lane = of->shared;
@@ -135,7 +138,7 @@ static void mend_positions(hdi_device *device, hd_lane *of)
     atomic_store_explicit(&of->done_least, done, memory_order_relaxed);
 }
 
-/* The operation to blame, which is as good as none without any. */
+/* Copies the operation to blame. Without a suspect the failure stays as it is. */
 static void blame(hdi_failure *failure, const hdi_suspect *s)
 {
     if (s->count) {
@@ -173,7 +176,8 @@ uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
     return number;
 }
 
-/* Everything of a lane that is not done fails, now and later; and everything from position `from` on. */
+/* Records that everything of a lane that is not done fails, now and later. Everything from position `from` on fails,
+ * too. */
 static void lose_from(hdi_device *device, uint32_t number, int code, uint64_t from)
 {
     const hdi_channel *channel = &device->channel;
@@ -211,7 +215,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 {
-    /* Sequentially consistent: behind the store of `done`, see wait_for_host in stream_wait.c. */
+    /* Sequentially consistent, after the store of `done`: see wait_for_host in stream_wait.c. */
     if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
         return;
     }
@@ -238,8 +242,8 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     return head;
 }
 
-/* What is unfinished in a dead lane is finished, without success, as far as that does not wait for a living one: whoever comes next
- * may rely on it that everything before is over. True when something moved. */
+/* Finishes the unfinished work of a dead lane, without success, up to its first wait for a living lane. Work that comes
+ * later relies on the end of all that is in front of it. True when something moved. */
 static bool end_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
@@ -251,7 +255,8 @@ static bool end_lane(hdi_device *device, uint32_t number)
     if (reach == done) {
         return false;
     }
-    /* As hdi_stream_store_done. What nobody else writes comes first: see hdi_wait_position. */
+    /* As hdi_stream_store_done. `done_least` comes first, since only the application writes it: see
+     * hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
     atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);
     atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
@@ -265,7 +270,7 @@ bool hdi_device_ended(const hdi_device *device)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     bool lost = hdi_device_lost(device) != 0;
     for (uint32_t i = 0; i < made; i++) {
-        /* What is done in the lanes of a dead engine nobody but the application says. */
+        /* For the lanes of a dead engine only the application's own record counts. */
         uint64_t done = atomic_load_explicit(lost ? &device->lanes[i]->done_least : &device->channel.lanes[i].done,
                                              memory_order_acquire);
         if (done < hdi_lane_submitted(device, i)) {
@@ -287,10 +292,11 @@ bool hdi_device_end(hdi_device *device)
     return hdi_device_ended(device);
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
-/* Notes a loss, and ends the lanes where that is ours to do: under the lock, so that whoever has waited for a ticket is told of the
- * loss, and whoever was told finds all tickets done. */
+/* Notes a loss. Ends the lanes, too, with `ends_lanes`. Both happen under the lock, which guarantees two things:
+ * - A thread that has waited for a ticket finds the loss reported.
+ * - A thread that has read the loss finds all tickets done. */
 static void note(hdi_device *device, int code, bool ends_lanes)
 {
     hd_runtime *rt = device->runtime;
@@ -321,12 +327,12 @@ void hdi_loss_note(hdi_device *device, int code)
 void hdi_device_lose(hdi_device *device, int code)
 {
     hdi_engine_shared *engine = device->channel.engine;
-    /* Before the lock: a submitter that has it may be reading a record which a dead engine left half written. */
+    /* Before the lock: a submitter that holds it may be reading a record which a dead engine left half written. */
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hdi_failure_repair(&device->channel, i);
     }
-    /* Nobody submits under the lock, and behind it everybody sees `lost`. */
+    /* No thread submits while this one has the lock. Later submitters see `lost`. */
     hdi_lock_take(&device->order);
     bool first = hdi_device_lost(device) == 0;
     if (first) {
@@ -349,7 +355,7 @@ void hdi_device_lose(hdi_device *device, int code)
         return;
     }
     note(device, code, true);
-    /* Also where nothing moved: a dead engine may have moved `done` and woken nobody. */
+    /* Also where nothing moved: a dead engine may have moved `done` and woken no thread. */
     for (uint32_t i = 0; i < made; i++) {
         hdi_lane_shared *lane = &device->channel.lanes[i];
         atomic_fetch_add_explicit(&lane->wake, 1, memory_order_release);
@@ -376,7 +382,7 @@ void hdi_device_reactivate(hdi_device *device)
         }
     }
     atomic_store_explicit(&device->channel.engine->overdue, 0, memory_order_relaxed);
-    /* First, so that whoever sees the device back sees this, too. */
+    /* First, so that a thread that sees the device back sees this count, too. */
     atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
     atomic_store_explicit(&device->lost, 0, memory_order_release);
     hdi_lock_release(&device->order);
@@ -393,7 +399,7 @@ static bool noted(hd_runtime *rt, int device, hd_error *out)
     return known;
 }
 
-/* "WHO: WHAT: device 0 is lost: ..." */
+/* "CALL: WHAT: device 0 is lost: ..." */
 static hd_status fail_as(hd_error *error, const char *who, const char *what)
 {
     char cause[sizeof error->message];
@@ -432,7 +438,7 @@ hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, c
         return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "%s: device %d is lost: %s", who,
                                device->index, hdi_driver_code_name(code));
     }
-    /* The engine is about to find it out. */
+    /* The engine has not noticed the loss yet, so the operations are looked for here. */
     char call[160];
     snprintf(call, sizeof call, "%.90s: %.60s", who, entry_point);
     hdi_suspects suspects;
@@ -518,7 +524,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     }
     pthread_mutex_unlock(&losses->lock);
     if (!oldest) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_loss_next: no device was lost since it last told of one");
+        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_loss_next: no device was lost since the last one that it returned");
     }
     HDI_SIZED_OUT(hd_device_loss, out, &told);
     return HD_OK;

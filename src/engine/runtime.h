@@ -1,18 +1,31 @@
-/* runtime.h - the structures behind hd_runtime, hd_lane and a device: the glossary of the engine.
+/* runtime.h - the structures behind hd_runtime, hd_lane and a device.
  *
- *   hd_runtime    options, the driver's table, the devices, the table of kernels
- *   hdi_device    one device: context, limits, the shared channel, the order lock, its lanes and its engine
- *   hd_lane       the application's side of a lane: where the next command goes, what has been waited for
- *   hdi_stream    the engine's side of a lane: the stream of the driver, its events, how far it is
- *   hdi_engine    feeds one device: its streams, and how it sleeps and is woken. In the placement process it is in the worker
- *   hdi_port      what is asked of a device beside its lanes (port.h)
+ *    hd_runtime    options, the driver's table, the devices, the table of kernels
+ *    hdi_device    one device: context, limits, the shared channel, the order lock, its lanes and its engine
+ *    hd_lane       the application's side of a lane: where the next command goes, what has been waited for
+ *    hdi_stream    the engine's side of a lane: the CUDA stream, its events, how far it is
+ *    hdi_engine    feeds one device: its streams, how it sleeps and wakes; in the worker in the placement process
+ *    hdi_port      what is requested of a device beside its lanes (port.h)
  *
- * Who may touch what: fields of hd_lane are under the device's order lock; fields of hdi_stream belong to whoever runs the engine
- * (its thread, or the holder of `running` in the placement inline); everything in hdi_lane_shared says so itself.
- * Lock order: a unified buffer's mirror (several by rising address), with nothing above it; restarting, cold, linking, holds, the lanes of
- * copies', the pinned blocks' growing, an arena's growing, lanes_lock or the pinned pool's, a remote port's turns, the workers' mutex; apart
- * from these the list of caches, one cache's biased lock, the list of buffers, then order locks of devices by rising number, then the losses'.
- * The short locks of arenas, of pinned blocks and of pinned chunks, and the maintenance thread's, have nothing below them.
+ * Threads: any. Fields of hdi_stream belong to the thread that runs the engine: its own thread, or the holder of
+ * `running` in the placement inline.
+ * Locks: fields of hd_lane are under the device's order lock. The comments of hdi_lane_shared name the side that writes
+ * each field.
+ *
+ * Lock order, outermost first:
+ * - a unified buffer's mirror (several by rising address), with nothing above it
+ * - restarting, then cold, linking, holds, then the lock of the copy lanes
+ * - the growing lock of the pinned blocks, then that of an arena
+ * - lanes_lock or the pinned pool's lock, then a remote port's turns, then the workers' mutex
+ *
+ * Apart from these, in this order:
+ * - the list of caches, then one cache's biased lock, then the list of buffers
+ * - order locks of devices by rising number, then the losses' mutex
+ *
+ * The short locks of arenas, of pinned blocks and of pinned chunks, and the maintenance thread's, have nothing below
+ * them.
+ *
+ * Always: an hd_lane and an hd_runtime are stable memory, whose addresses are never used for anything else.
  */
 #ifndef HDI_ENGINE_RUNTIME_H
 #define HDI_ENGINE_RUNTIME_H
@@ -36,17 +49,16 @@
 #define HDI_DEVICES_MAX 32
 #define HDI_HOST_LOCKS 4 /* order locks of pinned host memory: buffers are spread over them */
 /* hdi_device.peer_access: whether a device uses another one's memory, and whether it was granted. */
-#define HDI_PEERS_UNKNOWN 0 /* nobody has asked, or the answer may be another one next time */
+#define HDI_PEERS_UNKNOWN 0 /* not asked yet, or the answer may be another one next time */
 #define HDI_PEERS_YES 1
 #define HDI_PEERS_NO 2
 #define HDI_PEERS_SLOW 3     /* kernels only: copies are faster through pinned memory */
 #define HDI_PEERS_SLOW_ASK 4 /* the same, and not granted yet */
-#define HDI_PEERS_SOUGHT                                                                                               \
-    5 /* unknown, and a thread finds out for the copies, which go through pinned memory meanwhile */
+#define HDI_PEERS_SOUGHT 5   /* unknown; a thread tests it for the copies, which go through pinned memory meanwhile */
 
 typedef struct hdi_device hdi_device;
 
-#define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: for good, so that no operation takes the short way */
+#define HDI_FAILURES_UNKNOWN UINT64_MAX /* hd_lane.failures_known: no operation takes the short way any more */
 
 /* One dependency on another lane, collected while a command is being ordered. */
 typedef struct hdi_wait_entry {
@@ -58,7 +70,7 @@ typedef struct hdi_wait_entry {
 /* What a submission has to wait for (src/data/dependencies.h). */
 typedef struct hdi_waits {
     hdi_wait_entry *entries; /* at most one per lane of the runtime */
-    uint32_t *index;         /* per lane: which entry is its, if that says so */
+    uint32_t *index;         /* per lane: the number of its entry; valid only where that entry names the lane */
     uint32_t n;
     uint32_t n_sources, sources_room;
     hdi_point *sources; /* results that are read beside those of the entries */
@@ -74,39 +86,39 @@ struct hd_lane {
     hdi_handle_head handle; /* not live: given back, its slot can be given out again */
     uint32_t number;        /* on its device */
     uint32_t global;        /* in the runtime: device * HDI_LANES_MAX + number */
-    bool
-        sticky_failure; /* after a failure the lane refuses work (lanes of the application); else only what depends on it fails */
+    /* After a failure the lane refuses work (lanes of the application). Otherwise only what depends on it fails. */
+    bool sticky_failure;
     bool is_default;
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;
     hdi_lane_shared *shared;
     hdi_command *ring;
-    uint64_t mask;                      /* slots - 1 */
-    uint64_t head;                      /* where the next command goes */
-    _Atomic uint64_t submitted;         /* `head` as published: any thread may look at it */
-    _Atomic uint64_t done_least;        /* the lane was seen done that far, when that could be */
-    _Atomic uint64_t changes_least;     /* likewise the lane's `failure_changes` */
-    int64_t unsettled_since;            /* watcher's: the clock when those were last seen to be even, or to move, */
-    int unsettled_looks;                /* and how often they were looked at since */
-    _Atomic uint64_t failures_first;    /* records that have left the log, of all there have been; see failures.h */
-    _Atomic uint64_t failures_archived; /* the last position that those cover */
-    uint64_t done_seen;                 /* `done` as last looked at, for the space check */
-    uint64_t failed_to;                 /* what is known of failures concerns nothing behind this position */
-    uint64_t failures_known;            /* the lane's `failure_changes` when that was so */
-    uint64_t *seen;                     /* per lane of the runtime: the position that this lane has waited for */
-    uint64_t *seen_source;              /* likewise: the last position whose result it has waited for */
-    hdi_waits waits;                    /* scratch of the submission under way */
+    uint64_t mask;                           /* slots - 1 */
+    uint64_t head;                           /* where the next command goes */
+    _Atomic uint64_t submitted;              /* `head` as published: any thread may look at it */
+    _Atomic uint64_t done_least;             /* the lane was seen done that far, in a report that was possible */
+    _Atomic uint64_t changes_least;          /* likewise the lane's `failure_changes` */
+    int64_t unsettled_since;                 /* watcher: clock when changes_least was last seen even, or to move */
+    int unsettled_looks;                     /* watcher: looks at it since then */
+    _Atomic uint64_t failures_first;         /* how many records have left the log; see failures.h */
+    _Atomic uint64_t failures_archived;      /* the last position that those cover */
+    uint64_t done_seen;                      /* `done` as last loaded, for the space check */
+    uint64_t failed_to;                      /* no failure recorded so far covers a position behind this one */
+    uint64_t failures_known;                 /* the lane's `failure_changes` when that was so */
+    uint64_t *seen;                          /* per lane of the runtime: the position that this lane has waited for */
+    uint64_t *seen_source;                   /* likewise: the last position whose result it has waited for */
+    hdi_waits waits;                         /* scratch of the submission under way */
     hdi_room_waiter *room_first, *room_last; /* submissions that wait for room, in their order */
     hdi_archive *archive;                    /* failures that have left the log */
-    hd_lane *before;                         /* that the lane was in until its handles ran out; NULL: none */
+    hd_lane *before;          /* the structure that the lane was in until its handles ran out; NULL: none */
     _Atomic uint64_t resumed; /* position of the last command that made the lane accept work again; 0: none */
 };
 
 #define HDI_EVENTS_PER_LANE 16
 
-/* A result of another lane that this lane reads: this lane's position is not done before the other's is, so that a
- * failure of the other, noticed late, still reaches this one's tickets. */
+/* A result of another lane that this lane reads. This lane's position is not done before the other's is. So a failure
+ * of the other lane that is noticed late still reaches this one's tickets. */
 typedef struct hdi_dependency {
     uint64_t position; /* of this lane, behind the wait */
     uint64_t target;   /* of the other lane */
@@ -115,7 +127,7 @@ typedef struct hdi_dependency {
 
 #define HDI_STREAM_SIGNALS 8
 #define HDI_STREAM_NEW 8
-#define HDI_KERNEL_WORDS 1024 /* of a bit for each number that a command can name */
+#define HDI_KERNEL_WORDS 1024 /* words with a bit for each kernel number that a command can have */
 
 typedef struct hdi_stream {
     _Atomic bool made; /* the fields below are set; by the thread that makes the lane */
@@ -123,8 +135,8 @@ typedef struct hdi_stream {
     uint32_t number;
     uint64_t issued, done;
     uint64_t signalled; /* a completion write stands behind this position */
-    uint64_t entries, entries_done,
-        entries_signalled; /* of the driver's queue: given to it, known to be finished, in front of the last signal */
+    /* Of the driver's queue: entries given to it, seen to be finished, in front of the last signal. */
+    uint64_t entries, entries_done, entries_signalled;
     struct {
         uint64_t position, entries;
         hdi_kernel_time_signal timing;
@@ -144,18 +156,18 @@ typedef struct hdi_stream {
     uint32_t event_next;
     bool failed; /* commands are passed over instead of issued */
     bool sticky_failure;
-    _Atomic bool blocked; /* at a wait whose event does not exist yet; written by whoever runs the engine */
+    _Atomic bool blocked; /* at a wait whose event does not exist yet; written by the thread that runs the engine */
     hdi_failure cause;    /* of `failed` */
     uint64_t front;       /* watchdog: `done` as it was at `front_since` */
     int64_t front_since;
     int64_t idle_since;              /* clock when the lane ran empty, 0: not empty */
-    int64_t quiet_since;             /* turns.c: clock when all of it was first seen done, 0: it was not */
+    int64_t quiet_since;             /* schedule.c: clock when all of it was first seen done, 0: it was not */
     int64_t checked;                 /* clock of the last progress, or of the last look at the stream's status */
     uint64_t in_call;                /* slots of a command whose call has failed, and may have begun */
-    uint64_t passed;                 /* the device is known to be this far; `done` follows once the dependencies are */
+    uint64_t passed;                 /* the device is this far; `done` follows once the dependencies are done */
     bool loss_recorded;              /* of the device */
-    bool flag_missing;               /* no completion write could be made: look at the stream's status instead */
-    uint32_t bad_looks;              /* looks at the status in a row that failed without killing the device */
+    bool flag_missing;               /* no completion write could be made: query the stream's status instead */
+    uint32_t bad_looks;              /* queries of the status in a row that failed without killing the device */
     _Atomic(struct hdi_blas *) blas; /* for matrix products; by the port's thread. NULL: not opened, or there is none */
     hdi_dependency *dependencies;
     uint32_t first_dependency, n_dependencies, dependencies_room;
@@ -172,28 +184,29 @@ typedef struct hdi_engine {
     int64_t watchdog_ns;   /* 0: none */
     int64_t now;           /* clock at the beginning of the pass, or behind the last call of the driver */
     uint64_t entries_most; /* of the driver's queue, for each lane */
-    bool fences;           /* submitters do not: HDI_FENCES_ENGINE */
-    int64_t retired_at;    /* turns.c: clock when lanes with nothing to do were last taken off */
+    bool fences;           /* the engine fences, submitters do not: HDI_FENCES_ENGINE */
+    int64_t retired_at;    /* schedule.c: clock when lanes with nothing to do were last taken off */
     _Atomic bool stop;
     _Atomic uint32_t started; /* futex word: HDI_ENGINE_* */
-    int start_code;           /* what the driver said at the start */
+    int start_code;           /* the driver's code at the start */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t running;             /* placement inline: who runs the engine */
-    uint32_t bad_entries;                /* placement inline: refusals of the context in a row */
-    pthread_mutex_t chaining;            /* chain.c: executables, while they are used */
-    uint32_t chain_most;                 /* launches in a chain; 0: no chains */
-    bool chains_eager;                   /* they are made at their first use, and as long as they can be */
-    bool chains_used;                    /* some lane has chains */
-    uint64_t chain_bytes;                /* of all lanes' */
-    uint32_t chain_refusals;             /* in a row */
-    int64_t chains_again, chains_pruned; /* clock: none are used before; they were last looked at for what is idle */
-    _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel's number. Whoever unloads a module clears them */
-    uint64_t full[HDI_LANES_MAX / 64]; /* turns.c: lanes that had more to issue when they were visited last */
-    int64_t company_at;                /* turns.c: clock when a lane with little to do was beside others */
-    bool has_company;                  /* that is not long ago */
-    uint32_t turns, full_turn, awaited_turn,
-        looked_at; /* turns.c: of full lanes: how many, and whose the last ones were */
+    pthread_mutex_t running;  /* placement inline: held by the thread that runs the engine */
+    uint32_t bad_entries;     /* placement inline: refusals of the context in a row */
+    pthread_mutex_t chaining; /* chain.c: executables, while they are used */
+    uint32_t chain_most;      /* launches in a chain; 0: no chains */
+    bool chains_eager;        /* they are made at their first use, and as long as they can be */
+    bool chains_used;         /* some lane has chains */
+    uint64_t chain_bytes;     /* of all lanes' */
+    uint32_t chain_refusals;  /* in a row */
+    /* Clocks: before the first one no chains are used; of the last search for idle ones. */
+    int64_t chains_again, chains_pruned;
+    _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; unloading a module clears them */
+    uint64_t full[HDI_LANES_MAX / 64]; /* schedule.c: lanes that had more to issue when they were visited last */
+    int64_t company_at;                /* schedule.c: clock when a lane with little to do was beside others */
+    bool has_company;                  /* whether that was within COMPANY_NS */
+    /* schedule.c: turns of full lanes so far, and the lanes that had the last turns and looks. */
+    uint32_t turns, full_turn, awaited_turn, looked_at;
 } hdi_engine;
 
 struct hdi_arena;
@@ -206,22 +219,22 @@ struct hdi_device {
     hdcu_context context;
     hdi_port *port;
     hdi_facts facts;
-    hdi_limits limits; /* as in `facts`, cut to what a command can say */
+    hdi_limits limits; /* as in `facts`, cut to what a command can hold */
     hdi_channel channel;
-    _Atomic int32_t lost;       /* code that ended the device; 0: it works. See hdi_device_lost */
-    _Atomic uint32_t corrupted; /* its worker process wrote what cannot be, and is to be killed for it: see verify.c */
+    _Atomic int32_t lost;         /* code that ended the device; 0: it works. See hdi_device_lost */
+    _Atomic uint32_t corrupted;   /* its worker process wrote something impossible, and is to be killed: see verify.c */
     hdcu_deviceptr flags_address; /* the channel's flags as the device sees them */
     bool flags_registered;
     _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */
-    _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* making lanes, giving them out */
+    _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* held while lanes are made and given out */
     hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */
-    _Atomic uint32_t lanes_made;                   /* the first ones */
+    _Atomic uint32_t lanes_made;                   /* so many, from number 0 on */
     _Atomic uint8_t peer_access[HDI_DEVICES_MAX];  /* HDI_PEERS_*: does this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
     struct hdi_copy_lanes *copy_lanes;             /* src/data: these and more of them */
     struct hdi_arena *arena;
-    _Atomic int64_t
-        ahead_again; /* clock: no memory is mapped ahead of need before, since the driver had none; 0: at any time */
+    /* Clock: before it no memory is mapped ahead of need, since the driver had none. 0: at any time. */
+    _Atomic int64_t ahead_again;
     uint64_t range_at, range_bytes; /* placement process: its address range, the same in every process */
     _Atomic uint64_t ring_stalls;
     struct hdi_memory_counts *memory; /* src/data: counters of its memory that threads share */
@@ -230,10 +243,10 @@ struct hdi_device {
     _Atomic bool returning; /* lost, but its port leads to a fresh worker already */
 };
 
-/* What an engine needs to know to launch a kernel. */
+/* What an engine needs to launch a kernel. */
 typedef struct hdi_kernel_code {
-    /* Its name, for messages about failures: word by word, since the number may be given to another kernel while an old failure is
-     * being described. */
+    /* Its name, for messages about failures. It is copied word by word, since the number may be given to another kernel
+     * while an old failure is being described. */
     _Atomic uint64_t name[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)];
     _Atomic(hdcu_function) function[HDI_DEVICES_MAX];
 } hdi_kernel_code;
@@ -252,7 +265,7 @@ typedef struct hdi_parts_group {
 
 struct hd_runtime {
     hdi_handle_head head; /* a runtime's handle is its address: it has one generation */
-    _Atomic bool closing; /* calls that wait come back */
+    _Atomic bool closing; /* calls that wait return */
     hdi_stable *stable;   /* this structure, and all others that handles lead to */
     uint64_t id;          /* never used again in this process */
     hdi_options options;
@@ -265,9 +278,9 @@ struct hd_runtime {
     int n_devices;
     _Atomic int threads; /* that have lanes of their own here */
     hdi_device *devices[HDI_DEVICES_MAX];
-    hdi_lock host_order[HDI_HOST_LOCKS];                   /* use records of pinned host memory */
-    pthread_mutex_t cold;                                  /* kernels, modules, staging: everything rare */
-    pthread_mutex_t linking;                               /* changes of hdi_device.peer_access: granting, forgetting */
+    hdi_lock host_order[HDI_HOST_LOCKS]; /* use records of pinned host memory */
+    pthread_mutex_t cold;                /* for kernels, modules, staging: everything rare */
+    pthread_mutex_t linking;             /* for changes of hdi_device.peer_access: granting, dropping */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
     struct hdi_buffers *buffers;                             /* src/data */
@@ -277,7 +290,7 @@ struct hd_runtime {
     struct hdi_copy_pool *copy_pool;                         /* src/data */
     struct hdi_all_crates *crates;                           /* src/data */
     struct hdi_peers *peers;                                 /* src/peer */
-    struct hdi_peer_tester *peer_tester; /* src/data: the thread that finds out about peers for copies */
+    struct hdi_peer_tester *peer_tester; /* src/data: the thread that tests pairs of devices for copies */
     struct hdi_modules *modules;         /* src/kernel */
     struct hdi_products *products;       /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
@@ -288,23 +301,25 @@ struct hd_runtime {
     struct hdi_maintenance *maintenance; /* src/data: the thread that grows and trims ahead of need */
     _Atomic bool maintenance_asleep;
     struct hdi_holds *holds;             /* src/data */
-    struct hdi_holders_memo *holders;    /* src/data: who holds memory, for messages */
+    struct hdi_holders_memo *holders;    /* src/data: holders of memory, for messages */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
     struct hdi_memory_page *memory_page; /* src/data: figures that other processes may look at */
-    /* Where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
+    /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     struct hdi_shares *shares;   /* src/memory; placement process */
     pthread_mutex_t restarting;  /* one device at a time comes back */
     struct hdi_workers *workers; /* src/worker; placement process */
     struct hdi_losses *losses;
     hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */
-    /* In a worker process: ends it, instead of declaring the device lost. Does not return. */
+    /* In a worker process: ends the process, instead of recording the loss of the device. Does not return. */
     void (*end_process)(hdi_device *device, int code);
-    /* Behind each hd_launch that was submitted, with its command: its status. NULL: not with the option launch_wait. */
+    /* Called after each hd_launch that was submitted, with its command. Returns the status of hd_launch. NULL: the
+     * option launch_wait is off. */
     hd_status (*on_launched)(hd_lane *lane, const hdi_command *command, uint64_t position);
-    /* After a device was lost, by whoever noticed; marks its buffers. */
+    /* Called after a device was lost, by the thread that noticed it. Marks the device's buffers. */
     void (*on_loss)(hd_runtime *rt, hdi_device *device);
-    /* hd_close waits for calls from here on: wakes those that wait for something else than a lane, so that they see `closing`. */
+    /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
+     * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
 };
 
@@ -314,7 +329,7 @@ static inline int64_t hdi_option_deadline(int64_t milliseconds)
     return hdi_deadline(milliseconds < 0 ? -1 : milliseconds * 1000000);
 }
 
-/* hd_close waits for this call to come back. */
+/* Whether hd_close waits for this call to return. */
 static inline bool hdi_is_closing(hd_runtime *rt)
 {
     return atomic_load_explicit(&rt->closing, memory_order_relaxed);
@@ -335,7 +350,7 @@ static inline bool hdi_kernel_exists(hd_runtime *rt, uint32_t number)
     return chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire) != NULL;
 }
 
-/* The name of a kernel, by a number that may be nonsense, into out[HDI_KERNEL_NAME_BYTES]. */
+/* Copies the name of a kernel into out[HDI_KERNEL_NAME_BYTES]. The number may be nonsense. */
 static inline void hdi_kernel_name(hd_runtime *rt, uint32_t number, char *out)
 {
     uint64_t words[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)] = {'?'};
@@ -375,7 +390,7 @@ static inline int hdi_device_lost(const hdi_device *device)
     return atomic_load_explicit(&device->lost, memory_order_acquire);
 }
 
-/* How far a lane is filled, 0 where it was never made. In the application's process; any thread. */
+/* How far a lane is filled; 0 where it was never made. In the application's process. Any thread. */
 static inline uint64_t hdi_lane_submitted(const hdi_device *device, uint32_t number)
 {
     /* pairs with the release stores where a lane is made, and where its commands are published */
