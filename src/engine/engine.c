@@ -1,9 +1,10 @@
-/* engine.c - runs a device's engine: the loop over its lanes, how it sleeps and is woken, the placements.
+/* engine.c - runs a device's engine: the placements, the loop over its lanes, how it sleeps and is woken.
  *
- * Threads: in the placement thread one thread per device, from hd_open to hd_close; in the placement inline whoever submits or waits,
- * one at a time per device. Locks: `running` (inline only); below it an order lock where the context is refused.
- * Always: an engine that has nothing to do sleeps; a submitter that finds it asleep rings the doorbell; a sleep with work in flight ends
- * by itself, since the device's completion flags ring no doorbell.
+ * Threads: in the placement thread the engine's own, one per device, from hd_open to hd_close. In the placement inline
+ * the threads that submit or wait, one at a time per device.
+ * Locks: `running` (inline only). Below it an order lock where the driver refuses the context.
+ * Always: an engine that has nothing to do sleeps. A submitter that finds it asleep rings the doorbell. A sleep with
+ * work in flight has a time limit, since the device's completion flags ring no doorbell.
  */
 #include "engine/stream.h"
 
@@ -16,16 +17,16 @@
 #include "base/thread.h"
 #include "driver/blas.h"
 
-/* Timed sleeps while work is in flight: a small part of how long nothing has happened yet, since that much may be lost at the end. With few processors
- * a larger one: the work may need them. */
+/* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since up to that much is
+ * lost at the end. With few processors it is a larger part, since the work may need them. */
 #define SLEEP_LEAST_NS 20000
 #define SLEEP_MOST_NS 500000
 #define SLEEP_PART 1024
 #define SLEEP_PART_OF_FEW 16
 #define FEW_PROCESSORS 4
 #define SPINS_PER_LOOK 4
-#define SEEN_NS 1000      /* some times as long as a processor keeps a store to itself */
-#define TIDY_NS 500000000 /* of a timed sleep without anything in flight, while chains are there to be given back */
+#define SEEN_NS 1000      /* several times as long as a processor keeps a store to itself */
+#define TIDY_NS 500000000 /* of a sleep without work in flight, while there are chains to be given back */
 
 void hdi_engine_ring(hdi_engine_shared *engine)
 {
@@ -40,7 +41,7 @@ void hdi_engine_offer_fences(hdi_device *device)
                           memory_order_relaxed);
 }
 
-/* Before the first command. Who still sees the former value fences once too often. */
+/* Before the first command. A submitter that still reads the former value fences once too often. */
 static void take_fences(hdi_engine *engine)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -57,7 +58,7 @@ static void take_fences(hdi_engine *engine)
 void hdi_engine_see_heads(hdi_engine *engine)
 {
     if (!engine->fences) {
-        return; /* submitters do */
+        return; /* submitters fence */
     }
     if (engine->device->runtime->is_process) {
         hdi_biased_barrier_everywhere();
@@ -66,7 +67,8 @@ void hdi_engine_see_heads(hdi_engine *engine)
     }
 }
 
-/* True when some active lane has commands that could be issued now. A blocked lane is looked at again after a timed sleep, if there is one. */
+/* True when some active lane has commands that could be issued now. With a timed sleep, a blocked lane is left out: it
+ * is visited again after the sleep. */
 static bool has_new_work(hdi_engine *engine, bool timed)
 {
     for (uint32_t w = 0; w < HDI_LANES_MAX / 64; w++) {
@@ -94,11 +96,11 @@ static bool has_wishes(hdi_engine *engine)
             bits &= bits - 1;
             const hdi_stream *stream = &engine->streams[lane];
             hdi_lane_shared *shared = &engine->device->channel.lanes[lane];
-            /* A lane has wishes only once it has commands. Who made the stream may be a thread that only the submitter's process parsed of:
-             * pairs with the release store in hdi_stream_make. */
+            /* A lane has wishes only once it has commands. Another thread may have made the stream, in a worker process
+             * the one that serves requests: pairs with the release store in hdi_stream_make. */
             if (!atomic_load_explicit(&stream->made, memory_order_acquire) ||
                 atomic_load_explicit(&shared->head, memory_order_relaxed) == stream->done) {
-                continue; /* what is done needs nothing more */
+                continue; /* all of it is done, so its wishes are met */
             }
             if (atomic_load_explicit(&shared->wanted_host, memory_order_seq_cst) > stream->signalled ||
                 atomic_load_explicit(&shared->wanted_event, memory_order_seq_cst) > stream->event_last ||
@@ -110,7 +112,8 @@ static bool has_wishes(hdi_engine *engine)
     return false;
 }
 
-/* A timed sleep ends by itself: so there it is enough that a store is seen by others in this time. Not worth an interrupt of every processor. */
+/* Gives stores of submitters time to become visible. That is enough before a timed sleep, which ends by itself. An
+ * interrupt of every processor would cost more. */
 static void let_stores_be_seen(void)
 {
     int64_t end = hdi_clock_ns() + SEEN_NS;
@@ -146,7 +149,7 @@ static int64_t sleep_after(int64_t quiet)
     return sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns;
 }
 
-/* The last thing that the thread does: hdi_engine_stop may join it without waiting for the driver. */
+/* The last step of the thread: hdi_engine_stop may join it without waiting for the driver. */
 static void end_thread(hdi_engine *engine)
 {
     atomic_store_explicit(&engine->started, HDI_ENGINE_ENDED, memory_order_release);
@@ -168,9 +171,9 @@ static void *engine_thread(void *argument)
         return NULL;
     }
     int64_t quiet_since = 0;
-    bool first = true; /* timed sleep since something happened */
-    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL,
-          0UL); /* of this thread: its timed sleeps are shorter than the usual slack */
+    bool first = true; /* whether the next timed sleep is the first one since something happened */
+    /* Of this thread: its timed sleeps are shorter than the usual slack. */
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     while (!atomic_load_explicit(&engine->stop, memory_order_acquire)) {
         hdi_pass pass = hdi_engine_pass(engine);
         if (pass.progress) {
@@ -200,8 +203,8 @@ static void *engine_thread(void *argument)
 
 #define BAD_ENTRIES_MAX 8
 
-/* The device's context on this thread. A driver that keeps refusing it makes the device useless: then it is lost, and a pass
- * without a context says so to everybody who waits. */
+/* Makes the device's context current on this thread. A driver that keeps refusing makes the device useless, and so the
+ * device is lost. A pass without a context then fails all work that is waited for. */
 static bool enter_inline(hdi_engine *engine, hdi_scope *scope)
 {
     hd_error before;
@@ -212,7 +215,7 @@ static bool enter_inline(hdi_engine *engine, hdi_scope *scope)
     }
     hd_error error = {.size = sizeof error};
     hd_last_error(&error);
-    hdi_error_restore(&before); /* what the caller is told is not about this */
+    hdi_error_restore(&before); /* the caller's error is about its own call */
     if (hdi_driver_code_is_fatal(error.driver_code) || ++engine->bad_entries >= BAD_ENTRIES_MAX) {
         hdi_engine_lose(engine, error.driver_code);
         return true;
@@ -226,11 +229,11 @@ void hdi_engine_run_inline(hdi_device *device)
     hdi_scope scope;
     do {
         if (pthread_mutex_trylock(&engine->running)) {
-            return; /* whoever runs it looks for new commands once more after letting go */
+            return; /* the thread that runs it looks for new commands once more after it has released `running` */
         }
         if (!enter_inline(engine, &scope)) {
             pthread_mutex_unlock(&engine->running);
-            return; /* whoever waits tries again */
+            return; /* threads that wait try again */
         }
         while (hdi_engine_pass(engine).progress) {
         }
@@ -332,7 +335,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
                 driver->cuEventDestroy(stream->event[e]);
             }
         }
-        /* A library's own ways in a context that does no more work are nobody's promise. */
+        /* There is no promise of what a library does in a context that does no more work. */
         hdi_blas_close(atomic_load_explicit(&stream->blas, memory_order_relaxed),
                        driver_usable && !hdi_device_lost(device));
         if (driver_usable && stream->handle) {

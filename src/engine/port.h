@@ -1,13 +1,16 @@
-/* port.h - what the application's side asks of a device beside its lanes: everything that is rare.
+/* port.h - requests to a device beside its lanes: everything that is rare.
  *
- * Facts, lanes, mapping memory, pinning, modules, kernels. The engine's hot path does not come by here. Two ports exist:
- * the local one calls the driver on the calling thread (placements inline and thread, and inside a worker process);
- * the remote one sends the request to the device's worker process and waits for its reply (src/worker). Both do the same.
+ * These are facts, lanes, mapping memory, pinning, modules, kernels. The engine's hot path makes none of them. Two
+ * kinds of ports exist, and both do the same:
+ * - The local one calls the driver on the calling thread. It serves the placements inline and thread, and the inside of
+ *   a worker process.
+ * - The remote one sends the request to the device's worker process and waits for its reply (src/worker).
  *
- * Threads: any, also at the same time. Blocking: as long as the driver takes; a remote port has a time limit, after
- * which its device is lost. Locks: the port's own, never held by anything that submits.
- * Always: a request that failed has changed nothing, except where its comment says otherwise; outputs are written
- * on success only.
+ * Threads: any, also at the same time. A call blocks as long as the driver takes. A remote port has a time limit, after
+ * which its device is lost.
+ * Locks: the port's own, never held by anything that submits.
+ * Always: a request that failed has changed nothing, except where its comment states otherwise. Outputs are written on
+ * success only.
  */
 #ifndef HDI_ENGINE_PORT_H
 #define HDI_ENGINE_PORT_H
@@ -18,10 +21,10 @@
 #include "driver/blas.h"
 #include "driver/driver.h"
 
-/* What became of a request. */
+/* The outcome of a request. */
 typedef struct hdi_answer {
-    int code;         /* 0, the driver's code, or below 0 one of HDI_GONE_* (driver.h): the driver could not be asked */
-    const char *call; /* the entry point that said so, "" where there is none to name; static */
+    int code; /* 0, the driver's code, or below 0 one of HDI_GONE_* (driver.h): the request did not reach the driver */
+    const char *call; /* the entry point that returned it, "" where there is none to name; static */
 } hdi_answer;
 
 static inline bool hdi_answered(hdi_answer answer)
@@ -32,10 +35,10 @@ static inline bool hdi_answered(hdi_answer answer)
 typedef struct hdi_limits {
     uint32_t threads_per_block;
     uint32_t block[3], grid[3];
-    uint64_t shared_default, shared_max; /* bytes per block: without opting in, at most */
+    uint64_t shared_default, shared_max; /* bytes per block: without opting in, and at most */
 } hdi_limits;
 
-/* What does not change while a device is open. Plain data: it travels between processes. */
+/* The properties of a device that do not change while it is open. Plain data: it travels between processes. */
 typedef struct hdi_facts {
     hdi_limits limits;
     char name[128], bus_id[32];
@@ -44,13 +47,13 @@ typedef struct hdi_facts {
     int32_t virtual_memory; /* whether it has virtual memory management */
     uint64_t memory_bytes;  /* physical */
     uint64_t granule;       /* bytes; what is mapped is a multiple */
-    uint64_t peers;         /* bit j: the driver says that it can access the memory of the runtime's device j */
-    uint64_t peers_denied;  /* bit j: but an attribute of the pair says that it cannot */
-    uint64_t peers_atomic;  /* bit j: ... and do atomic operations there */
+    uint64_t peers;         /* bit j: the driver reports access to the memory of the runtime's device j */
+    uint64_t peers_denied;  /* bit j: an attribute of the pair denies that access */
+    uint64_t peers_atomic;  /* bit j: atomic operations work there, too */
 } hdi_facts;
 
-/* Code to load. The bytes are the port's only during the call. `descriptor`: an anonymous file whose bytes [offset, offset + bytes)
- * are the same code, for a port into another process; -1: there is none. */
+/* Code to load. The port uses the bytes only during the call. `descriptor` is for a port into another process: an
+ * anonymous file whose bytes [offset, offset + bytes) are the same code. -1: there is none. */
 typedef struct hdi_code {
     const void *bytes;
     size_t size;
@@ -63,9 +66,9 @@ typedef struct hdi_code {
 #define HDI_FUNCTION_PARAMS_MAX 2048
 
 typedef struct hdi_kernel_facts {
-    uint32_t max_threads;   /* per block, as the driver says */
+    uint32_t max_threads;   /* per block, as the driver reports it */
     uint32_t static_shared; /* bytes */
-    uint32_t n_params;      /* of `params`, UINT32_MAX: the driver does not tell */
+    uint32_t n_params;      /* of `params`, UINT32_MAX: the driver does not report them */
     struct {
         uint16_t offset, size;
     } params[HDI_FUNCTION_PARAMS_MAX];
@@ -82,41 +85,45 @@ typedef struct hdi_port_calls {
     hdi_answer (*lane)(hdi_port *port, uint32_t number, bool sticky_failure);
 
     /* ---- device memory; addresses and sizes are multiples of the granule ---- */
-    /* An address range, at `wanted` if that is not 0 and free there (a caller that needs it there looks at *out). */
+    /* Reserves an address range, at `wanted` if that is not 0 and free there. A caller that needs that address compares
+     * *out. */
     hdi_answer (*reserve)(hdi_port *port, uint64_t wanted, uint64_t bytes, uint64_t *out);
-    /* Gives the range back with all that is mapped in it. Goes on past errors and tells the first one. */
+    /* Gives the range back with all that is mapped in it. Goes on after errors and returns the first one. */
     hdi_answer (*unreserve)(hdi_port *port, uint64_t at, uint64_t bytes);
-    /* Physical memory of the device, mapped at an address inside a reserved range, which the device may read and write. What
-     * cannot be undone after a failure is kept in mind and undone before the next `map`. */
+    /* Maps physical memory of the device at an address inside a reserved range. The device may read and write it. What
+     * cannot be undone after a failure is recorded, and undone before the next `map`. */
     hdi_answer (*map)(hdi_port *port, uint64_t at, uint64_t bytes);
     /* Undoes exactly one `map` or `import`. */
     hdi_answer (*unmap)(hdi_port *port, uint64_t at, uint64_t bytes);
 
     /* ---- device memory that another device uses, for one `map` of the owner ---- */
-    /* Local ports: the owner lets the device `peer` (number in the runtime) use it. */
+    /* Local ports: gives the device `peer` (number in the runtime) access to the owner's memory. */
     hdi_answer (*grant)(hdi_port *owner, int peer, uint64_t at, uint64_t bytes);
-    /* Between processes: the owner's memory as a descriptor, which the caller closes, and where another device maps that
-     * memory, at the same address, in a range that it has reserved for it. */
+    /* Between processes. `export` returns the owner's memory as a descriptor, which the caller closes. `import` maps
+     * that memory for another device, at the same address, in a range that it has reserved for it. */
     hdi_answer (*export)(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor);
     hdi_answer (*import)(hdi_port *port, int descriptor, uint64_t at, uint64_t bytes);
 
     /* ---- pinned memory: `base` is whole pages of a shared mapping of this process, whose file is `descriptor` ---- */
-    /* *address: where devices see it. A remote port gives the worker the file, which maps it at the same address. */
+    /* *address: the address on devices. A remote port gives the file to the worker, which maps it at the same
+     * address. */
     hdi_answer (*pin)(hdi_port *port, void *base, uint64_t bytes, int descriptor, uint64_t *address);
     hdi_answer (*unpin)(hdi_port *port, void *base, uint64_t bytes);
 
     /* ---- code ---- */
-    /* *out: the module's number for the calls below, never 0. `log` (HDI_CODE_LOG_BYTES) gets the compiler's words, also on failure. */
+    /* *out: the module's number for the calls below, never 0. `log` (HDI_CODE_LOG_BYTES) gets the compiler's messages,
+     * also on failure. */
     hdi_answer (*load)(hdi_port *port, const hdi_code *code, uint64_t *out, char *log);
     hdi_answer (*unload)(hdi_port *port, uint64_t module);
-    /* Looks a kernel up and makes it what the engine launches under `number` (of the runtime's table). */
+    /* Looks a kernel up, and stores it where the engine finds it by `number` (of the runtime's table). */
     hdi_answer (*kernel)(hdi_port *port, uint64_t module, const char *name, uint32_t number, hdi_kernel_facts *out);
-    /* Lets launches of the kernel ask for up to `bytes` of dynamic shared memory. */
+    /* Allows launches of the kernel with up to `bytes` of dynamic shared memory. */
     hdi_answer (*kernel_shared)(hdi_port *port, uint32_t number, uint32_t bytes);
 
     /* ---- libraries ---- */
-    /* Opens the library that the option blas names for matrix products in lane `number`, which has been made, with device memory for that
-     * lane's products alone. Success also where there is none (out->types is 0). Once it is open for a lane it stays, and says the same. */
+    /* Opens the library of the option blas for matrix products in lane `number`, which has been made. The workspace is
+     * device memory for that lane's products alone. Success also where there is no library (out->types is 0). Once it
+     * is open for a lane it stays open, and the facts stay the same. */
     hdi_answer (*blas)(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
 } hdi_port_calls;
 
@@ -139,9 +146,9 @@ typedef struct hdi_local_port_config {
 
 /* NULL: no host memory. */
 hdi_port *hdi_local_port_create(const hdi_local_port_config *config);
-/* The engine whose lanes `lane` makes; before the first such call. */
+/* Sets the engine whose lanes `lane` makes. Before the first such call. */
 void hdi_local_port_set_engine(hdi_port *port, struct hdi_engine *engine);
-/* Forgets everything without calling the driver. NULL is ignored. */
+/* Discards everything without calling the driver. NULL is ignored. */
 void hdi_local_port_destroy(hdi_port *port);
 
 #endif

@@ -1,11 +1,14 @@
-/* progress.c - how far a lane is: what the device writes about it, what the driver says, and `done`.
+/* progress.c - how far a lane is: the completion flag that the device writes, the stream's status, and `done`.
  *
- * A *signal* behind the lane's work makes the device write the position into the lane's completion flag. Behind kernels it is a fill, which follows them
- * at once, as it does small copies to the device, whose bytes the driver sends along with its commands; behind other copies a written value,
- * since a fill is work for another engine of the device than the copy was.
+ * A *signal* behind the lane's work makes the device write the position into the lane's completion flag. There are two
+ * kinds:
+ * - A fill, behind kernels and behind small copies to the device. It follows kernels at once. The driver sends the
+ *   bytes of small copies along with its commands, so the fill follows them at once, too.
+ * - A written value, behind other copies. A fill would be work for another engine of the device than the copy was.
  *
- * Threads: whoever runs the device's engine. The device's context is current. Locks: none.
- * Always: `done` never passes a position before the results it reads from other lanes are done.
+ * Threads: the thread that runs the device's engine. The device's context is current.
+ * Locks: none.
+ * Always: `done` never passes a position before the results that it reads from other lanes are done.
  */
 #include "engine/stream.h"
 
@@ -14,15 +17,15 @@
 #include "base/clock.h"
 #include "base/wait.h"
 
-#define LOOK_NS 1000000 /* no progress for this long: look at the stream's status, an error shows only there */
-#define BAD_LOOKS_MAX 8 /* the status call failing this often in a row means that the device cannot be used */
+#define LOOK_NS 1000000 /* no progress for this long: query the stream's status, since an error shows only there */
+#define BAD_LOOKS_MAX 8 /* the status query failing this often in a row means that the device cannot be used */
 
 #ifdef HDI_DEBUG
 static bool failed_there(const hdi_engine *engine, uint32_t lane, uint64_t position)
 {
     hdi_failure failure;
     const hdi_device *owner = hdi_lane_owner(engine->device->runtime, lane);
-    /* What an engine in another process has logged may be anything. */
+    /* The log of an engine in another process may hold anything. */
     return position && owner->engine &&
            hdi_failure_logged(&owner->channel, lane % HDI_LANES_MAX, position, &failure) == HDI_LOGGED_YES;
 }
@@ -39,7 +42,7 @@ static bool a_source_failed(const hdi_engine *engine, const hdi_command *c)
     return failed;
 }
 
-/* No operation that reads a failed one's result is done without having failed. */
+/* Checks that no operation that reads a failed one's result is done without having failed. */
 static void check_outcomes(const hdi_engine *engine, const hdi_stream *stream, uint64_t to)
 {
     uint32_t own = (uint32_t)engine->device->index * HDI_LANES_MAX + stream->number;
@@ -64,14 +67,14 @@ void hdi_stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t posi
 #endif
     uint64_t before = stream->done;
     stream->done = position;
-    atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only to be told */
-    /* Releases what the device wrote to whoever loads `done`; and is sequentially consistent with the sleeper's
-     * registration followed by its last look at `done`. */
+    atomic_store_explicit(&shared->moved, engine->now, memory_order_relaxed); /* only for messages */
+    /* Releases what the device wrote to threads that load `done`. Sequentially consistent with the sleeper, which
+     * registers and then loads `done` once more. */
     atomic_store_explicit(&shared->done, position, memory_order_seq_cst);
     if (atomic_load_explicit(&shared->sleepers, memory_order_seq_cst) != 0) {
         uint32_t bits = hdi_awaited_bits(before, position);
         if (atomic_load_explicit(&shared->awaited, memory_order_seq_cst) & bits) {
-            /* Who is woken for another position with the same bit sets it again. */
+            /* A thread that is woken for another position with the same bit sets it again. */
             atomic_fetch_and_explicit(&shared->awaited, ~bits, memory_order_seq_cst);
             atomic_fetch_add_explicit(&shared->wake, 1, memory_order_release);
             hdi_futex_wake_bits(&shared->wake, bits);
@@ -80,7 +83,8 @@ void hdi_stream_store_done(hdi_engine *engine, hdi_stream *stream, uint64_t posi
     hdi_lane_ring_watchers(engine->device->runtime, shared);
 }
 
-/* Where the lane read the result of a lane that failed, so has it, from behind the wait on. False: that cannot be said yet. */
+/* Where the lane read the result of a lane that failed, it fails, too, from behind the wait on. False: the other lane's
+ * outcome cannot be read yet. */
 static bool settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dependency *d)
 {
     hdi_failure failure;
@@ -91,7 +95,7 @@ static bool settle_failure(hdi_engine *engine, hdi_stream *stream, const hdi_dep
     }
     bool failed = stream->failed;
     uint64_t end = stream->issued;
-    /* The operation that reads may not have been issued yet: then it is still to be passed over. */
+    /* The operation that reads may not have been issued yet. Then it still has to be passed over. */
     bool issued =
         hdi_lane_operation(&engine->device->channel, stream->number, d->position, stream->issued, &end) != NULL;
     end = stream->sticky_failure ? stream->issued : end;
@@ -105,9 +109,9 @@ static bool same_dependency(const hdi_dependency *a, const hdi_dependency *b)
     return a->position == b->position && a->lane == b->lane && a->target == b->target;
 }
 
-/* Moves `done` towards what the device has passed, at least to `until`, as far as the lanes that this one read from are done as
- * well. A lane of the same device is moved first where needed; every level looks at its lane afresh after that, since lanes
- * that read from each other in turn come by several times. */
+/* Moves `done` towards what the device has passed, at least to `until`. It stops where a lane that this one read from
+ * is not done. A lane of the same device is moved first where needed. After that, every level loads its lane's state
+ * again, since lanes that read from each other in turn come by several times. */
 static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int depth)
 {
     while (stream->done < until) {
@@ -124,7 +128,8 @@ static void finish(hdi_engine *engine, hdi_stream *stream, uint64_t until, int d
         hd_runtime *rt = engine->device->runtime;
         hdi_lane_shared *other = hdi_lane_shared_of(rt, d.lane);
         if (atomic_load_explicit(&other->done, memory_order_acquire) < d.target) {
-            /* Work behind the wait has finished, so on the same device the other lane has passed the target, too. */
+            /* The work behind the wait has finished, so on the same device the other lane has passed the target,
+             * too. */
             if (hdi_lane_owner(rt, d.lane) == engine->device && depth < HDI_LANES_MAX) {
                 hdi_stream *other_stream = &engine->streams[d.lane % HDI_LANES_MAX];
                 other_stream->passed = other_stream->passed > d.target ? other_stream->passed : d.target;
@@ -161,7 +166,7 @@ void hdi_stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
         stream->n_signals--;
     }
     if (stream->passed == stream->issued) {
-        stream->entries_done = stream->entries; /* at most a signal is left, which says the same again */
+        stream->entries_done = stream->entries; /* at most one signal is left, which has the same count */
     }
     if (passed) {
         hdi_kernel_time_pass(&stream->timing, &first, &last, others, hdi_clock_ns());
@@ -171,7 +176,7 @@ void hdi_stream_pass_signals(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* A signal stands behind what was issued. */
+/* Notes a signal behind what was issued. */
 static void add_signal(hdi_stream *stream)
 {
     bool joined = stream->n_signals == HDI_STREAM_SIGNALS;
@@ -196,8 +201,8 @@ static bool passed(hdi_engine *engine, hdi_stream *stream, uint64_t position)
     return stream->done > before;
 }
 
-/* What this lane has read since it was signalled last: until that is known to be done, this lane is not. Not sooner, since every signal holds
- * up the other lane a little. */
+/* Requests signals from the lanes that this lane has read since its last signal. Until those are done, this lane is
+ * not. Not sooner, since every signal delays the other lane a little. */
 static void want_sources(hdi_engine *engine, const hdi_stream *stream)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -241,7 +246,8 @@ void hdi_stream_signal(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Asks the driver about the stream: the way in which errors of running work come to light, and completion where the flag could not be written. */
+/* Queries the stream's status. Only that shows errors of running work, and completion where the flag could not be
+ * written. */
 static void look_at_stream(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
     uint64_t issued = stream->issued;
@@ -252,7 +258,7 @@ static void look_at_stream(hdi_engine *engine, hdi_stream *stream, hdi_pass *pas
         stream->flag_missing = false;
         pass->progress |= passed(engine, stream, issued);
     } else if (r == HDCU_ERROR_NOT_READY ||
-               hdi_driver_code_is_capture(r)) { /* a capture says nothing about this stream */
+               hdi_driver_code_is_capture(r)) { /* a capture has no bearing on this stream */
         stream->bad_looks = 0;
     } else if (hdi_driver_code_is_fatal(r) || ++stream->bad_looks >= BAD_LOOKS_MAX) {
         hdi_engine_lose(engine, r);
@@ -264,11 +270,11 @@ bool hdi_stream_read_flag(hdi_engine *engine, hdi_stream *stream)
     if (stream->signalled <= stream->done) {
         return false;
     }
-    /* Pairs with the device's write, ordered behind the lane's work. The flag holds the low half of a position that
-     * lies between `passed` and `signalled`, far less than 2^32 apart. */
+    /* Pairs with the device's write, which is ordered behind the lane's work. The flag holds the low half of a position
+     * between `passed` and `signalled`, which are far less than 2^32 apart. */
     uint32_t low = atomic_load_explicit(&engine->device->channel.flags[stream->number].position, memory_order_acquire);
     uint64_t position = stream->signalled - (uint32_t)((uint32_t)stream->signalled - low);
-    /* Beyond what was signalled only where something else wrote there. */
+    /* It is beyond `signalled` only where something else wrote there. */
     return position > stream->done && position <= stream->signalled && passed(engine, stream, position);
 }
 
@@ -276,7 +282,7 @@ void hdi_stream_reap(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
     hdi_stream_pass_signals(engine, stream); /* another lane may have shown that the device has passed them */
     if (stream->passed > stream->done && passed(engine, stream, stream->passed)) {
-        pass->progress = true; /* what it had read from another lane is done by now */
+        pass->progress = true; /* the results that it read from another lane are done by now */
     }
     if (hdi_stream_read_flag(engine, stream)) {
         stream->checked = pass->now;

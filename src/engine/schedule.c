@@ -1,11 +1,13 @@
 /* schedule.c - in which order an engine visits its lanes.
  *
- * A lane that has more than a few commands to issue is *full*. A pass visits all other lanes, then one or a few of the full ones; so what a
- * lane with little to do waits for is one short visit, however many lanes are full. Full lanes take turns, and every second turn is of those
- * that somebody waits for.
+ * A lane that has more than a few commands to issue is *full*. A pass visits all other lanes, then one or a few of the
+ * full ones. So a lane with little to do waits for one short visit, however many lanes are full. Full lanes take turns.
+ * Every second turn goes to a full lane that a thread waits for.
  *
- * Threads: whoever runs the device's engine, with the device's context current. Locks: none.
- * Always: a full lane gets its turn after at most twice as many visits as there are full lanes; a lane that is not active is not full.
+ * Threads: the thread that runs the device's engine, with the device's context current.
+ * Locks: none.
+ * Always: a full lane gets its turn after at most twice as many visits as there are full lanes. A lane that is not
+ * active is not full.
  */
 #include "engine/stream.h"
 
@@ -13,11 +15,11 @@
 
 #define WORDS (HDI_LANES_MAX / 64)
 #define LITTLE 8          /* commands: a lane that has no more to issue is not full */
-#define LOOKED_AT 16      /* full lanes that are asked how far they are, beside each turn */
+#define LOOKED_AT 16      /* full lanes whose progress is checked beside each turn */
 #define LIGHT_PER_TURN 32 /* visits of other lanes for each turn of a full one: many of them leave time for it */
 #define QUIET_NS 10000000 /* a lane is active for so long after its work is done */
-#define COMPANY_NS                                                                                                     \
-    1000000 /* visits of full lanes are short for so long after another lane was there: it may come again */
+/* Visits of full lanes are short for so long after another lane was there: it may come again. */
+#define COMPANY_NS 1000000
 
 static void put(uint64_t *bits, uint32_t lane, bool value)
 {
@@ -25,8 +27,9 @@ static void put(uint64_t *bits, uint32_t lane, bool value)
     bits[lane / 64] = value ? bits[lane / 64] | bit : bits[lane / 64] & ~bit;
 }
 
-/* Whether somebody waits for the lane. Who begins to wait sets the bit behind the wish; it is cleared before the last look at that, and only where
- * it matters: one that stays costs who waits the next time nothing. */
+/* Whether a thread waits for the lane. A thread that begins to wait stores the wish, then sets the bit. The engine
+ * clears the bit before its last load of the wish. It does so only here, where a turn depends on it: a bit that stays
+ * set saves the next waiter an atomic operation. */
 static bool is_awaited(hdi_engine *engine, uint32_t lane)
 {
     _Atomic uint64_t *word = &engine->shared->awaited[lane / 64];
@@ -51,7 +54,8 @@ static void visit(hdi_engine *engine, uint32_t lane, hdi_pass *pass)
 {
     hdi_stream *stream = &engine->streams[lane];
     bool more = hdi_stream_visit(engine, stream, pass);
-    /* The rest of a backlog does not wait for another turn. In slots: commands would have to be looked at. */
+    /* The rest of a backlog does not wait for another turn. It counts slots, since counting commands would mean reading
+     * them. */
     uint64_t head = atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_relaxed);
     put(engine->full, lane, more && head - stream->issued > LITTLE);
 }
@@ -91,7 +95,7 @@ static bool turn(hdi_engine *engine, hdi_pass *pass)
     return true;
 }
 
-/* Whether a lane that was not full has become so; it gets its first turn like the others. */
+/* Whether a lane that was not full has become so. It gets its first turn like the others. */
 static bool has_filled(const hdi_engine *engine, uint32_t lane)
 {
     const hdi_stream *stream = &engine->streams[lane];
@@ -103,7 +107,7 @@ static bool has_filled(const hdi_engine *engine, uint32_t lane)
     uint64_t head = atomic_load_explicit(&channel->lanes[lane].head, memory_order_acquire);
     uint64_t at = stream->issued;
     if (head - at <= LITTLE || head - at > channel->slots) {
-        return false; /* the visit finds out what cannot be */
+        return false; /* the visit checks for impossible values */
     }
     for (int i = 0; i < LITTLE && at < head; i++) {
         at += *(const volatile uint8_t *)&hdi_command_at(channel, lane, at)->slots;
@@ -119,8 +123,8 @@ static bool is_quiet(const hdi_engine *engine, uint32_t lane)
            atomic_load_explicit(&engine->device->channel.lanes[lane].head, memory_order_acquire) == stream->done;
 }
 
-/* Lanes that have been quiet for a while are not active any more. Not at once: most have work again soon, and then who submits it finds the lane
- * active. */
+/* Takes lanes off the active ones that have been quiet for a while. Not at once: most have work again soon, and their
+ * submitter then finds the lane active. */
 static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint64_t off[WORDS] = {0};
@@ -156,7 +160,7 @@ static void retire(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
     }
 }
 
-/* Lanes that have little to do. Returns how many there are. */
+/* Visits the lanes that have little to do. Returns how many there are. */
 static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass *pass)
 {
     uint32_t n = 0;
@@ -180,7 +184,7 @@ static uint32_t visit_light(hdi_engine *engine, const uint64_t *active, hdi_pass
     return n;
 }
 
-/* Some of the full lanes, in turn: what is finished there is seen long before their next visit. */
+/* Checks some of the full lanes, in turn, so that what is finished there is noticed long before their next visit. */
 static void look_at_full(hdi_engine *engine, hdi_pass *pass)
 {
     uint32_t first = HDI_LANES_MAX;
@@ -202,7 +206,7 @@ hdi_pass hdi_engine_pass(hdi_engine *engine)
 {
     hdi_pass pass = {.now = hdi_clock_ns()};
     engine->now = pass.now;
-    /* one writer; relaxed: who looks at it waits far longer than a store takes to be seen */
+    /* one writer; relaxed: a reader of it waits far longer than a store takes to become visible */
     atomic_store_explicit(&engine->shared->heartbeat,
                           atomic_load_explicit(&engine->shared->heartbeat, memory_order_relaxed) + 1,
                           memory_order_relaxed);
