@@ -1,10 +1,13 @@
-/* archive.c - failures that have left their lane's log, and how they come here. What it is for, threads, locks: see failures.h.
+/* archive.c - failures that have left their lane's log, and how they get here. Purpose, threads, locks: see failures.h.
  *
- * Tickets stay with the program, so nothing here is ever let go of. But what fails again and again does so at equal distances, mostly: such failures share an
- * entry, so that a loop whose kernel fails a million times takes one.
+ * The program may keep a ticket forever, so nothing here is ever dropped. But what fails again and again mostly does so
+ * at equal distances. Such failures share an entry. So a loop whose kernel fails a million times takes one entry.
  *
- * Always: what is archived is complete before the log gives it up, so a reader that misses it in the log finds it here; positions rise. Entries give
- * exactly the records that went in: what lies between two of them has succeeded, also within an entry.
+ * Always:
+ * - A record is complete in the archive before it leaves the log, so a reader that misses it in the log finds it here.
+ * - Positions rise.
+ * - Entries yield exactly the records that went in. What lies between two of them has succeeded, also within an
+ * entry.
  */
 #include "engine/failures.h"
 
@@ -14,11 +17,11 @@
 #include "engine/engine.h"
 
 #define ROOM_FIRST 1024
-#define UNSURE_NS 1000000000 /* nobody takes so long over a record, and lives */
+#define UNSURE_NS 1000000000 /* no live writer takes so long for a record */
 #define UNSURE_SLEEP_NS 20000
 
-/* Stretches of positions that failed alike, each an hdi_failure: they have one length, begin at equal distances, and what is to blame moves on
- * from one to the next by equal steps. */
+/* Stretches of positions that failed alike, each an hdi_failure. They have one length and begin at equal distances.
+ * From one to the next, the position to blame rises by equal steps. */
 typedef struct entry {
     uint64_t from, to; /* of the first, and of the last */
     uint64_t position; /* to blame for the first */
@@ -38,7 +41,8 @@ struct hdi_archive {
     pthread_mutex_t lock; /* covers all that follows */
     entry *entries;
     size_t count, room;
-    /* What the log may give up next: records up to `until`, once each lane has done what it had been given when the lane was seen done that far. */
+    /* The next records that may leave the log: those up to `until`. They may leave once each lane has done what it had
+     * been given when this lane was seen done that far. */
     uint64_t until;  /* 0: nothing is planned */
     uint64_t *heads; /* per lane of the runtime */
 };
@@ -72,7 +76,7 @@ size_t hdi_archive_entries(hdi_archive *archive)
 
 /* ---- finding ---- */
 
-/* The last stretch that begins at the position or before. */
+/* The last stretch of an entry that begins at the position or before. */
 static hdi_failure stretch_with(const entry *e, uint64_t position)
 {
     uint64_t number = e->distance ? (position - e->from) / e->distance : 0;
@@ -112,7 +116,7 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
     return found;
 }
 
-/* As hdi_failure_logged, but sure. */
+/* As hdi_failure_logged, but waits until it is sure. */
 static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, hdi_failure *out)
 {
     hdi_logged logged = hdi_failure_logged(&device->channel, number, position, out);
@@ -137,7 +141,8 @@ static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, 
     return logged == HDI_LOGGED_YES;
 }
 
-/* What a worker process wrote names nothing that there is not, and no loss that nobody has seen. */
+/* Corrects a record that a worker process wrote. It names no lane that does not exist, and no loss that the application
+ * has not seen. */
 static void tame(const hd_runtime *rt, uint32_t lane, hdi_failure *f)
 {
     if (rt->is_process) {
@@ -160,7 +165,7 @@ bool hdi_failure_find(hd_runtime *rt, uint32_t lane, uint64_t position, hdi_fail
         tame(rt, lane, out);
         return true;
     }
-    /* After the log, which gives up only what is here. A lane that was never made has neither. */
+    /* Searched after the log, which gives up only what is here. A lane that was never made has neither. */
     const hd_lane *of = device->lanes[number];
     return of && position <= atomic_load_explicit(&of->failures_archived, memory_order_acquire) &&
            find_archived(of->archive, position, out);
@@ -185,8 +190,8 @@ bool hdi_failures_are_many(const hd_lane *lane)
     return used(lane) > lane->device->channel.failures_room / 4;
 }
 
-/* Notes how far each lane is filled. A submission that began before holds the order lock of its lane until it is in the ring; one that begins
- * later sees that the lane of the archive is done as far as `until`. */
+/* Notes how far each lane is filled. A submission that began before holds the order lock of its lane until it is in the
+ * ring. One that begins later sees that this lane is done as far as `until`. */
 static bool plan(hd_lane *of)
 {
     hd_runtime *rt = of->device->runtime;
@@ -210,7 +215,7 @@ static bool plan(hd_lane *of)
     return true;
 }
 
-/* The first lane that has not done all that it had been given; false: there is none. */
+/* Finds the first lane that has not done all that it had been given. False: there is none. */
 static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *lane, uint64_t *position)
 {
     for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
@@ -223,7 +228,7 @@ static bool find_behind(hd_runtime *rt, const hdi_archive *archive, uint32_t *la
     return false;
 }
 
-/* Whether a stretch goes on where an entry ends, and by how much. */
+/* Whether a stretch continues an entry, and at which distance and step. */
 static bool goes_on(const entry *e, const entry *one, uint32_t *distance, uint32_t *step)
 {
     const hdi_failure last = stretch_with(e, e->to);
@@ -270,7 +275,7 @@ static bool append(hdi_archive *archive, const hdi_failure *f)
     return true;
 }
 
-/* Records that are done and that nobody can look for in the log any more. False: no memory for all of them. */
+/* Moves records that are done and that no reader can look for in the log any more. False: no memory for all of them. */
 static bool move(hd_lane *of)
 {
     const hdi_channel *channel = &of->device->channel;

@@ -1,7 +1,7 @@
-/* chain.c - chains of launches: making them, filling them, giving them back. What they are, threads, locks: see chain.h.
+/* chain.c - chains of launches: making them, filling them, giving them back. Purpose, threads, locks: see chain.h.
  *
- * Always: executables of all lanes together take no more memory, by our own count, than the option chain_memory; the graph that an executable was
- * made of lives as long, since its nodes are named by that.
+ * Always: the executables of all lanes together take no more memory, by our own count, than the option chain_memory.
+ * The graph of an executable lives as long as the executable, whose nodes are named by the graph's.
  */
 #include "engine/chain.h"
 
@@ -9,28 +9,29 @@
 #include <stdlib.h>
 #include "base/clock.h"
 
-/* What an executable takes on the device: measured with 580.159, 112 KiB with 8 nodes and 192 KiB with 32. */
+/* The memory of an executable on the device. Measured with 580.159: 112 KiB with 8 nodes and 192 KiB with 32. */
 #define EXECUTABLE_BYTES ((uint64_t)86 << 10)
 #define NODE_BYTES ((uint64_t)3500)
 
-/* Where it is not known how long kernels take, chains are short. */
+/* Chains are short where the kernels' time is not measured. */
 #define MOST_UNMEASURED 2
 
-/* A chain is at most so many times as long as the one before it: filling four nodes takes about as long as the call before did. */
+/* A chain is at most so many times as long as the one before it. Filling four nodes takes about as long as the call
+ * before did. */
 #define GROWTH 4
 
-#define SLOTS_KEPT 2 /* of a command: longer ones are set each time */
+#define SLOTS_KEPT 2 /* of a command: nodes of longer ones are set each time */
 
 #define WANTED_BEFORE_MADE 8          /* making one takes as long as some tens of launches */
 #define IDLE_NS ((int64_t)1000000000) /* given back when not used for so long */
-#define TIDY_NS ((int64_t)100000000)  /* between looks for such */
+#define TIDY_NS ((int64_t)100000000)  /* between searches for idle ones */
 #define RETRY_NS ((int64_t)1000000000)
-#define REFUSALS_MOST 8 /* in a row: the driver does not want chains */
+#define REFUSALS_MOST 8 /* in a row: then no chains are used for RETRY_NS */
 
-/* What a node was set to last. A launch that is the same again needs no call: programs repeat themselves, and setting the nodes is the larger part
- * of what a chain costs. */
+/* What a node was set to last. An identical launch needs no call. Programs repeat themselves, and setting the nodes is
+ * the larger part of a chain's cost. */
 typedef struct node_setting {
-    hdcu_function function; /* NULL: not known, or too long to be kept */
+    hdcu_function function; /* NULL: not recorded, or too long to be kept */
     hdi_command command[SLOTS_KEPT];
 } node_setting;
 
@@ -65,7 +66,7 @@ void hdi_chains_start(hdi_engine *engine)
     pthread_mutex_init(&engine->chaining, NULL);
     bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams;
     engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
-    /* On the CPU they cost and save nothing: there all is done as early, and for as long, as can be. */
+    /* On the CPU chains cost and save nothing. There everything is done as early, and for as long, as possible. */
     engine->chains_eager = strcmp(rt->provider, "host") == 0;
 }
 
@@ -96,7 +97,7 @@ static void unmake_all(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* Gives back what no lane has used since `before`. Returns the latest use of what is left, 0: nothing is. */
+/* Gives back what no lane has used since `before`. Returns the latest use of what is left; 0: nothing is. */
 static int64_t give_back(hdi_engine *engine, int64_t before)
 {
     int64_t latest = 0;
@@ -134,7 +135,7 @@ void hdi_chains_forget(hdi_engine *engine)
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         unmake_all(engine, &engine->streams[i]);
     }
-    /* The numbers of the module's kernels will be those of others. */
+    /* The numbers of the module's kernels will be given to others. */
     for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
         atomic_store_explicit(&engine->seen_to_end[i], 0, memory_order_relaxed);
     }
@@ -153,7 +154,7 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
     pthread_mutex_destroy(&engine->chaining);
 }
 
-/* A graph of `size` nodes in a line, each a launch like this one. */
+/* Makes a graph of `size` nodes in a line, each a launch like this one. */
 static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const hdi_launch *like)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
@@ -186,7 +187,7 @@ static void refused(hdi_engine *engine, int code)
     }
 }
 
-/* Whether there is a chain of this size, or can be now. */
+/* Whether there is a chain of this size, or one can be made now. */
 static bool have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const hdi_launch *like)
 {
     chain *c = &stream->chains->of[s];
@@ -246,7 +247,7 @@ void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream)
     stream->n_new = left;
 }
 
-/* How many launches may be given together now. */
+/* The most launches that may be given together now. */
 static uint32_t limit_of(const hdi_engine *engine, const hdi_stream *stream, uint32_t most)
 {
     uint32_t limit = most < engine->chain_most ? most : engine->chain_most;
@@ -258,7 +259,7 @@ static uint32_t limit_of(const hdi_engine *engine, const hdi_stream *stream, uin
     return stream->chains->growing < limit ? stream->chains->growing : limit;
 }
 
-/* Whether something is to happen right behind a position: an event, a signal, or somebody waits for it. */
+/* Whether something is due right behind a position: an event, a signal, or the end of a thread's wait. */
 static bool ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t position)
 {
     const hdi_channel *channel = &engine->device->channel;
@@ -270,7 +271,7 @@ static bool ends_at(const hdi_engine *engine, const hdi_stream *stream, uint64_t
            position - stream->signalled >= signal_every || hdi_is_requested(channel, stream->number, position);
 }
 
-/* Launches from where the stream is; where each ends. */
+/* Collects launches from where the stream is, and where each ends. */
 static uint32_t gather(hdi_engine *engine, const hdi_stream *stream, uint64_t head, uint32_t limit,
                        hdi_launch launches[], uint64_t ends[])
 {
@@ -294,7 +295,7 @@ static uint32_t gather(hdi_engine *engine, const hdi_stream *stream, uint64_t he
     return n;
 }
 
-/* Sets a node of an executable to a launch, unless it is. */
+/* Sets a node of an executable to a launch, unless it has it already. */
 static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode node, const hdi_launch *l,
                        node_setting *setting)
 {
@@ -313,7 +314,7 @@ static hdcu_result set(hdi_engine *engine, hdcu_graphexec exec, hdcu_graphnode n
     return r;
 }
 
-/* Fills a chain and launches it. False: the driver refused; nothing of it was issued. */
+/* Fills a chain and launches it. False: the driver refused, and nothing of it was issued. */
 static bool launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t size, const hdi_launch launches[],
                    uint64_t end)
 {
@@ -327,10 +328,10 @@ static bool launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t si
             if (hdi_driver_code_is_fatal(r)) {
                 hdi_engine_lose(engine, r);
             }
-            return false; /* it is the launch's own fault: it fails, or works, by itself */
+            return false; /* a failure of the launch itself: it fails, or works, by itself */
         }
     }
-    /* Where this process ends in the call, or before `issued` passes the commands, their work may have begun. */
+    /* If this process ends in the call, or before `issued` passes the commands, their work may have begun. */
     atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, end, memory_order_release);
     hdcu_result r = driver->cuGraphLaunch(exec, stream->handle);
     if (r != HDCU_SUCCESS) {
@@ -357,7 +358,7 @@ static bool begin(hdi_engine *engine, hdi_stream *stream)
     return true;
 }
 
-/* `chaining` is held. */
+/* As hdi_chain_issue. `chaining` is held. */
 static uint32_t issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end)
 {
     hdi_launch launches[HDI_CHAIN_MOST];

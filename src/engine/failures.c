@@ -1,7 +1,8 @@
-/* failures.c - the log of a lane's failures in its shared memory. What it is for, threads: see failures.h. Locks: none.
+/* failures.c - the log of a lane's failures in its shared memory. Purpose and threads: see failures.h.
  *
- * Always: records are sorted and do not overlap; those of positions that are done do not change any more. A reader that races with the writer sees
- * `failure_changes` move and looks again.
+ * Locks: none.
+ * Always: records are sorted and do not overlap. Records of positions that are done do not change any more. A reader
+ * that races with the writer sees `failure_changes` move and reads again.
  */
 #include "engine/failures.h"
 
@@ -9,17 +10,17 @@
 #include "base/wait.h"
 #include "engine/runtime.h"
 
-#define TRIES 64 /* a writer needs less than one, if it is not held up */
+#define TRIES 64 /* a writer needs less than one, unless it is held up */
 
-/* The number `failures_first` to `failures_end` that a record has from its beginning to its end leads to its place. */
+/* The place of a record. Its number lies between `failures_first` and `failures_end`, and stays the same. */
 static _Atomic uint64_t *record_at(const hdi_channel *channel, uint32_t lane, uint64_t number)
 {
     return channel->failures +
            ((size_t)lane * channel->failures_room + (number & (channel->failures_room - 1))) * HDI_FAILURE_WORDS;
 }
 
-/* A seqlock without fences: the writer's word stores release the odd count before them, the reader's word loads
- * acquire, so a reader that saw a new word also sees that the count has moved. */
+/* A seqlock without fences. The writer's word stores release the odd count that was stored before them. The reader's
+ * word loads acquire. So a reader that saw a new word also sees that the count has moved. */
 static void read_record(const hdi_channel *channel, uint32_t lane, uint64_t number, hdi_failure *out)
 {
     const _Atomic uint64_t *at = record_at(channel, lane, number);
@@ -83,7 +84,7 @@ static uint64_t last_before(const hdi_channel *channel, uint32_t lane, uint64_t 
     return low;
 }
 
-/* Calls itself done when nothing has changed meanwhile. */
+/* Whether nothing has changed since `before` was loaded. */
 static bool is_stable(const hdi_lane_shared *lane, uint64_t before)
 {
     return (before & 1) == 0 && atomic_load_explicit(&lane->failure_changes, memory_order_relaxed) == before;
@@ -123,14 +124,15 @@ bool hdi_failure_end(const hd_lane *lane, uint64_t *out)
     return false;
 }
 
-/* Puts one record between the others, which it does not overlap. Those behind it, which are few, move. */
+/* Inserts one record between the others, which it does not overlap. The few records behind it move. */
 static void insert(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_lane_shared *shared = &channel->lanes[lane];
     uint64_t first, end = bounds(channel, lane, &first);
     begin_change(shared);
     if (end - first == channel->failures_room) {
-        /* Submissions see to it that this does not happen. If it did, too much would fail rather than too little. */
+        /* Submissions keep enough room, so this does not happen. If it did, too much would fail rather than too
+         * little. */
         hdi_failure last;
         read_record(channel, lane, end - 1, &last);
         last.to = last.to > failure->to ? last.to : failure->to;
@@ -159,7 +161,7 @@ static bool same_cause(const hdi_failure *a, const hdi_failure *b)
     return memcmp(a, &other, sizeof other) == 0;
 }
 
-/* The record with this number now reaches to `to`. */
+/* Extends the record with this number to `to`. */
 static void widen(const hdi_channel *channel, uint32_t lane, uint64_t number, uint64_t end, uint64_t to)
 {
     hdi_failure failure;
@@ -173,7 +175,8 @@ static void widen(const hdi_channel *channel, uint32_t lane, uint64_t number, ui
 void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failure *failure)
 {
     hdi_failure rest = *failure;
-    /* A gap between two records at a time, so there are few; but not where somebody has spoilt the log. */
+    /* Each round fills a gap between two records, so there are few rounds. The limit holds where the log was
+     * overwritten. */
     for (uint32_t i = 0; i <= 2 * channel->failures_room && rest.from <= rest.to; i++) {
         uint64_t first, end = bounds(channel, lane, &first);
         hdi_failure before, behind;
@@ -188,7 +191,7 @@ void hdi_failure_add(const hdi_channel *channel, uint32_t lane, const hdi_failur
         hdi_failure part = rest;
         if (number + 1 != end) {
             read_record(channel, lane, number + 1, &behind);
-            /* Always behind `from`, where nobody has spoilt the order. */
+            /* It begins behind `from`, unless the log was overwritten. */
             part.to = behind.from > part.from && behind.from <= part.to ? behind.from - 1 : part.to;
         }
         if (number != first - 1 && before.to + 1 == part.from && same_cause(&before, &part)) {
@@ -222,7 +225,7 @@ bool hdi_failure_first(const hdi_channel *channel, uint32_t lane, hdi_failure *o
 
 void hdi_failure_drop_first(hd_lane *lane)
 {
-    /* pairs with the acquire load in bounds: who misses the record here finds it where it went */
+    /* pairs with the acquire load in bounds: a reader that misses the record here finds it in the archive */
     uint64_t first = atomic_load_explicit(&lane->failures_first, memory_order_relaxed) + 1;
     atomic_store_explicit(&lane->failures_first, first, memory_order_relaxed);
     atomic_store_explicit(&lane->shared->failures_first, first, memory_order_release);
@@ -255,7 +258,7 @@ uint64_t hdi_failure_mend(const hd_lane *lane)
         known = sane ? record.to : known;
         good += sane;
     }
-    /* A count that no reader has seen, so that all look again. */
+    /* Sets a count that no reader has seen, so that all read again. */
     uint64_t least = atomic_load_explicit(&lane->changes_least, memory_order_relaxed);
     uint64_t changes = atomic_load_explicit(&shared->failure_changes, memory_order_relaxed);
     uint64_t seen = lane->failures_known != HDI_FAILURES_UNKNOWN ? lane->failures_known : 0;
@@ -282,7 +285,7 @@ void hdi_failure_close(const hdi_channel *channel, uint32_t lane, uint64_t to)
         begin_change(shared);
         last.to = to;
         write_record(channel, lane, end - 1, &last);
-        /* Where nothing was unfinished it covers nothing, and goes. */
+        /* Where nothing was unfinished the record covers nothing, and is removed. */
         end_change(shared, to < last.from ? end - 1 : end);
     }
 }

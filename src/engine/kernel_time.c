@@ -1,11 +1,12 @@
-/* kernel_time.c - how long the kernels of a lane take. What it is, threads, locks: see kernel_time.h. */
+/* kernel_time.c - how long the kernels of a lane take. Method, threads, locks: see kernel_time.h. */
 #include "engine/kernel_time.h"
 
-/* From the return of a call until a completion write behind the shortest kernel is seen; measured with 580.159 on H200: 4.3 us, of which 1.2 are the kernel's. Not
- * taken off where few launches would have to share it: where it is less they would seem faster than they are. */
+/* From the return of a call until a completion write behind the shortest kernel is seen. Measured with 580.159 on H200:
+ * 4.3 us, of which 1.2 are the kernel's. Not subtracted where few launches would share it: where the delay is shorter
+ * they would seem faster than they are. */
 #define SEEN_NS 3000
 
-/* A signal costs as much as filling half a chain does; behind a single launch it says little. */
+/* A signal costs as much as filling half a chain. Behind a single launch it has little value. */
 #define ASKED_LEAST 4
 #define ASKED_EVERY_NS 200000
 
@@ -39,13 +40,13 @@ void hdi_kernel_time_put_signal(hdi_kernel_time *timing, hdi_kernel_time_signal 
     timing->next.others = false;
 }
 
-/* What a launch takes at most, of a stretch of so many. */
+/* The most that a launch takes, in a stretch of so many. */
 static int64_t each_of(int64_t from, int64_t to, uint64_t launches)
 {
     return to > from ? (to - from) / (int64_t)launches + 1 : 1;
 }
 
-/* The least that the stretches which end at the signal say. */
+/* The least time of the stretches that end at the signal. */
 static int64_t least_of(const hdi_kernel_time *timing, int64_t since, const hdi_kernel_time_signal *signal,
                         int64_t seen)
 {
@@ -68,7 +69,8 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
     if (!others && last->launches > timing->passed) {
         int64_t each = least_of(timing, first->since, last, now);
         int64_t old = timing->kernel_ns ? timing->kernel_ns : each;
-        /* All say too much rather than too little, so less counts more; yet what takes much longer counts soon. */
+        /* All estimates are too high rather than too low, so a lower one counts more. Yet a much longer time counts
+         * soon. */
         timing->kernel_ns = each < old       ? (old + 3 * each) / 4
                             : each > 2 * old ? (old + each) / 2
                                              : (3 * old + each) / 4;

@@ -1,11 +1,13 @@
-/* stream.c - one lane's commands into the driver. What becomes of them is seen in progress.c.
+/* stream.c - gives one lane's commands to the driver. progress.c follows what becomes of them.
  *
- * Threads: whoever runs the device's engine; its thread, or in the placement inline the holder of `running`. The device's context is
- * current. Locks: none; other engines read event positions, everything else they need is in the shared channel.
+ * Threads: the thread that runs the device's engine. That is its own thread or, in the placement inline, the holder of
+ * `running`. The device's context is current.
+ * Locks: none. Other engines read event positions, and find everything else in the shared channel.
  * Always:
- *   - a lane's commands are issued in order; a failed command is recorded before `issued` passes it;
- *   - every event position stands for an event already recorded behind that position, so waiting for an event can
- *     not close a circle.
+ * - a lane's commands are issued in order
+ * - a failed command is recorded before `issued` passes it
+ * - every event position stands for an event that is already recorded behind that position, so waits for events close
+ *   no circle
  */
 #include "engine/stream.h"
 
@@ -13,7 +15,7 @@
 #include "base/clock.h"
 #include "base/wait.h"
 
-#define VISIT_NS 8000 /* of a visit: a call may take a microsecond, or ten. A chain of 32 takes so long */
+#define VISIT_NS 8000 /* of a visit: a call takes one to ten microseconds; a chain of 32 takes as long as a visit */
 #define VISIT_NS_IN_COMPANY 4000
 #define EVENTS_PER_VISIT (HDI_EVENTS_PER_LANE / 2)
 #define LINGER_NS 10000 /* an empty lane is signalled this long after it ran empty, sooner if a thread waits */
@@ -32,7 +34,7 @@ static void blame(hdi_engine *engine, const hdi_stream *stream, const hdi_comman
     };
 }
 
-/* Records that positions from..to failed because of stream->cause. */
+/* Records that positions from..to failed by stream->cause. */
 static void record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from, uint64_t to)
 {
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
@@ -41,12 +43,13 @@ static void record_failure(hdi_engine *engine, hdi_stream *stream, uint64_t from
     hdi_failure_add(&engine->device->channel, stream->number, &stream->cause);
     stream->failed = true;
     if (stream->sticky_failure) {
-        /* pairs with the load in the submit path, which refuses; late is fine, the engine passes over what still comes */
+        /* pairs with the load in the submit path, which refuses; late is fine, as the engine passes over later
+         * commands */
         atomic_store_explicit(&shared->failed, 1, memory_order_release);
     }
 }
 
-/* Everything of the lane that is not done fails, now and later, once. */
+/* Records, once, that everything of the lane that is not done fails, now and later. */
 static void record_loss(hdi_engine *engine, hdi_stream *stream, int code)
 {
     if (!stream->loss_recorded) {
@@ -56,7 +59,8 @@ static void record_loss(hdi_engine *engine, hdi_stream *stream, int code)
     }
 }
 
-/* What the device has said so far counts. A signal that it has not passed stands in front of what came later, so that had not begun. */
+/* Takes in what the device has written so far. A signal that it has not passed stands in front of what came later, so
+ * that had not begun. */
 static void settle(hdi_engine *engine, hdi_stream *stream)
 {
     hdi_stream_read_flag(engine, stream);
@@ -92,11 +96,11 @@ void hdi_engine_lose(hdi_engine *engine, int code)
     hdi_loss_note(engine->device, code);
 }
 
-/* A driver call for this lane failed without killing the device: the command ending at `end` did not happen. */
+/* A driver call for this lane failed. Unless that killed the device, the command ending at `end` did not happen. */
 static void command_failed(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t begin, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        /* A library for products makes several calls, so that some of its work may be why. */
+        /* A library for products makes several calls, so some of its work may be the cause. */
         stream->in_call = c->op == HDI_OP_MATMUL ? c->slots : 0;
         hdi_engine_lose(engine, code);
         stream->in_call = 0;
@@ -116,12 +120,13 @@ void hdi_stream_inherit(hdi_engine *engine, hdi_stream *stream, const hdi_failur
 
 /* ---- issuing ---- */
 
-/* Puts an event behind everything issued so far, for other lanes to wait for. */
+/* Records an event behind everything issued so far, for other lanes to wait for. */
 static void record_event(hdi_engine *engine, hdi_stream *stream)
 {
     const hdi_driver *driver = engine->device->runtime->driver;
     uint32_t i = stream->event_next;
-    /* Other engines that still use the old position get the new, later record: more than they need, never less. */
+    /* Other engines that still use the old position get the new, later record. They wait for more than they need, never
+     * for less. */
     hdcu_result r = HDCU_SUCCESS;
     if (!stream->event[i]) {
         r = driver->cuEventCreate(&stream->event[i], HDCU_EVENT_DISABLE_TIMING);
@@ -131,7 +136,7 @@ static void record_event(hdi_engine *engine, hdi_stream *stream)
     }
     stream->event_last = stream->issued;
     if (r == HDCU_SUCCESS) {
-        /* pairs with the acquire load in find_event: the event is recorded before its position is seen */
+        /* pairs with the acquire load in find_event: the event is recorded before its position is visible */
         atomic_store_explicit(&stream->event_position[i], stream->issued, memory_order_release);
         stream->event_next = (i + 1) % HDI_EVENTS_PER_LANE;
         hdi_engine_count(&engine->shared->events);
@@ -143,7 +148,7 @@ static void record_event(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* What the lane ends in behind this command. */
+/* The kind of work that the lane ends in behind this command. */
 static uint8_t tail_of(const hdi_command *c)
 {
     int kind = c->kind & HDI_COPY_KIND;
@@ -164,23 +169,23 @@ static uint64_t entries_of(const hdi_command *c)
         HDI_OP_MAP(ENTRIES)
 #undef ENTRIES
     };
-    uint8_t op = *(const volatile uint8_t *)&c->op; /* looked at twice */
+    uint8_t op = *(const volatile uint8_t *)&c->op; /* loaded once, since it is used twice */
     return hdi_op_is_work(op) ? entries_of_op[op] : 1;
 }
 
-/* One command. False: the lane cannot go on yet. */
+/* Issues one command. False: the lane cannot go on yet. */
 static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
 {
     hdcu_result r = HDCU_SUCCESS;
-    /* Waits are made all the same: later operations, and uses of the same buffers elsewhere, count on them. */
+    /* Waits are made after a failure, too: later operations, and uses of the same buffers elsewhere, rely on them. */
     if (stream->failed && c->op != HDI_OP_RESUME && c->op != HDI_OP_WAIT) {
         record_failure(engine, stream, stream->issued + 1, stream->issued + c->slots);
         if (hdi_op_is_work(c->op) && !stream->sticky_failure) {
-            stream->failed = false; /* only what depended on the failed result */
+            stream->failed = false; /* only what depended on the failed result fails */
         }
         return true;
     }
-    hdi_command own; /* what is looked at more than once stays the same, whoever writes into the ring */
+    hdi_command own; /* a copy stays the same, whatever is written into the ring meanwhile */
     switch (c->op) {
     case HDI_OP_WAIT:
         own = *c;
@@ -195,7 +200,7 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
         own = *c;
         return hdi_stream_sources(engine, stream, &own);
     default:
-        /* Where this process ends in the call, or before `issued` passes the command, its work may have begun. */
+        /* If this process ends in the call, or before `issued` passes the command, its work may have begun. */
         atomic_store_explicit(&engine->device->channel.lanes[stream->number].begun, stream->issued + c->slots,
                               memory_order_release);
         r = hdi_issue(engine, stream, c);
@@ -207,19 +212,19 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     if (__builtin_expect(r != HDCU_SUCCESS, 0)) {
         command_failed(engine, stream, c, stream->issued, r);
         if (!stream->sticky_failure) {
-            stream->failed = false; /* this command alone */
+            stream->failed = false; /* only this command fails */
         }
     }
     return true;
 }
 
-/* A lost device: everything is finished, without success, as far as it does not wait for others. True when something moved. Not in a worker
- * process, which ends instead. */
+/* Ends the work of a lane on a lost device, without success, up to its first wait for others. True when something
+ * moved. Not in a worker process, which ends instead. */
 static bool drop(hdi_engine *engine, hdi_stream *stream)
 {
     uint64_t head = hdi_lane_submitted(engine->device, stream->number);
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
-    /* A lane that was made while the device was being lost. */
+    /* The lane may have been made while the device was being lost. */
     record_loss(engine, stream, hdi_device_lost(engine->device));
     bool moved = stream->issued != head;
     stream->issued = stream->passed = stream->signalled = head;
@@ -233,8 +238,8 @@ static bool drop(hdi_engine *engine, hdi_stream *stream)
     return moved;
 }
 
-/* Signals the end of what was issued last, for other lanes: by an event, and where those of other devices are in other processes by a completion write,
- * too. */
+/* Signals the end of what was issued last, for other lanes. By an event and, where other devices' lanes are in other
+ * processes, by a completion write, too. */
 static void signal_end(hdi_engine *engine, hdi_stream *stream)
 {
     record_event(engine, stream);
@@ -243,11 +248,11 @@ static void signal_end(hdi_engine *engine, hdi_stream *stream)
     }
 }
 
-/* What is to happen right behind a command, or a chain that ends with it. */
+/* Records events and signals that are due right behind a command, or behind a chain that ends with it. */
 static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *shared, const hdi_command *c,
                       bool signalled)
 {
-    /* The watchdog has to see every operation end. */
+    /* The watchdog needs the end of every operation. */
     uint64_t signal_every = engine->watchdog_ns ? 1 : engine->device->channel.slots / 8;
     bool ask = signalled || (c->op == HDI_OP_COPY && c->copy.signalled);
     bool awaited = (c->op == HDI_OP_COPY || c->op == HDI_OP_COPY_BOX) && (c->kind & HDI_COPY_AWAITED);
@@ -268,7 +273,8 @@ static void follow_up(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *s
     }
 }
 
-/* A launch by itself. Of a kernel that was never seen to end between two signals (*signalled): if it never does, it is known which one it was. */
+/* Issues one launch by itself. A kernel that was never seen to end is put between two signals (*signalled). If it never
+ * ends, the signals show that it was this one. */
 static bool issue_launch(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, bool *signalled)
 {
     uint32_t kernel = c->kernel;
@@ -286,7 +292,8 @@ static bool issue_launch(hdi_engine *engine, hdi_stream *stream, const hdi_comma
     return issued;
 }
 
-/* The next command, or several launches together. *end: where they end. Returns how many, 0: the lane cannot go on yet. */
+/* Issues the next command, or several launches together. *end: where they end. Returns how many; 0: the lane cannot go
+ * on yet. */
 static uint32_t issue_next(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end,
                            bool *signalled)
 {
@@ -309,15 +316,15 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
 {
     bool any = false;
     atomic_store_explicit(&stream->blocked, false, memory_order_relaxed);
-    uint64_t events =
-        0; /* not all in one visit: who waits for the first of them comes by before it is recorded again */
+    /* Not all in one visit: a lane that waits for the first of them is visited before that event is recorded again. */
+    uint64_t events = 0;
     engine->now = hdi_clock_ns();
     int64_t until = engine->now + (engine->has_company ? VISIT_NS_IN_COMPANY : VISIT_NS);
     for (uint32_t left = engine->has_company ? HDI_COMMANDS_IN_COMPANY : HDI_COMMANDS_PER_VISIT;
          left > 0 && stream->issued != head && events < EVENTS_PER_VISIT;) {
         if (stream->entries - stream->entries_done >= engine->entries_most) {
             atomic_store_explicit(&stream->blocked, true, memory_order_relaxed);
-            break; /* one more call might wait for the device, and all lanes with it */
+            break; /* one more call might wait for the device, and block all lanes */
         }
         uint64_t event_before = stream->event_last;
         const hdi_command *c = hdi_command_at(&engine->device->channel, stream->number, stream->issued);
@@ -357,7 +364,7 @@ static bool issue_some(hdi_engine *engine, hdi_stream *stream, hdi_lane_shared *
     return any;
 }
 
-/* An operation that has been at the front of its lane for too long: its device is of no more use. */
+/* Applies the watchdog: an operation has been at the front of its lane for too long, so its device is lost. */
 static void watch(hdi_engine *engine, hdi_stream *stream, const hdi_pass *pass)
 {
     if (stream->issued == stream->done || stream->front != stream->done || !stream->front_since) {
@@ -374,7 +381,7 @@ static void watch(hdi_engine *engine, hdi_stream *stream, const hdi_pass *pass)
 }
 
 #ifdef HDI_DEBUG
-/* What always holds of a stream between two visits. */
+/* Checks what always holds of a stream between two visits. */
 static void check_stream(hdi_engine *engine, const hdi_stream *stream, uint64_t head)
 {
     assert(stream->done <= stream->passed && stream->passed <= stream->issued && stream->issued <= head);
@@ -390,20 +397,21 @@ static void check_stream(hdi_engine *engine, const hdi_stream *stream, uint64_t 
 bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
 {
     if (!atomic_load_explicit(&stream->made, memory_order_acquire)) {
-        return false; /* never: pairs with the release store in hdi_stream_make, which is before the lane's first command */
+        /* Never false: pairs with the release store in hdi_stream_make, which precedes the lane's first command. */
+        return false;
     }
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     /* pairs with the submitters' store: the commands are written before `head` shows them */
     uint64_t head = atomic_load_explicit(&shared->head, memory_order_acquire);
     if (__builtin_expect(head - stream->done > engine->device->channel.slots || head < stream->issued, 0)) {
-        hdi_engine_lose(engine, HDI_GONE_CORRUPTED); /* more than the ring holds, or less than there was */
+        hdi_engine_lose(engine, HDI_GONE_CORRUPTED); /* more than the ring holds, or less than before */
     }
     if (!hdi_device_lost(engine->device)) {
         if (stream->issued != head) {
             if (stream->issued == stream->done) {
                 stream->checked = pass->now;
                 if (!atomic_load_explicit(&stream->blocked, memory_order_relaxed)) {
-                    atomic_store_explicit(&shared->moved, pass->now, memory_order_relaxed); /* only to be told */
+                    atomic_store_explicit(&shared->moved, pass->now, memory_order_relaxed); /* only for messages */
                 }
             }
             if (issue_some(engine, stream, shared, head)) {
@@ -464,7 +472,7 @@ hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_fail
         stream->handle = NULL;
         return answer;
     }
-    /* Not 0 where an engine before this one was lost. */
+    /* Not 0 where a former engine was lost. */
     uint64_t position = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     stream->number = number;
     stream->issued = stream->done = stream->passed = stream->signalled = stream->event_last = position;

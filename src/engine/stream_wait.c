@@ -1,8 +1,11 @@
-/* stream_wait.c - a lane waits for a position of another one: by an event of the driver, or where that is in another process until it is done.
+/* stream_wait.c - makes a lane wait for a position of another one.
  *
- * Threads, locks: as stream.c. Blocking: never; the lane is visited again.
- * Always: a wait is made also where the operation behind it fails at once, since later ones count on it; what is read from another lane is a
- * dependency until it is known to be good.
+ * It waits by an event of the driver. Where the other lane's engine is in another process, it waits until the position
+ * is done.
+ *
+ * Threads, locks: as stream.c. No call blocks: the lane is visited again.
+ * Always: a wait is made also where the operation behind it fails at once, since later ones rely on it. What is read
+ * from another lane is a dependency until its outcome is recorded.
  */
 #include "engine/stream.h"
 
@@ -12,7 +15,7 @@
 
 #define DEPENDENCIES_LOCAL 8
 
-/* The event with the lowest position that stands at or behind `position`, NULL if there is none. */
+/* The event with the lowest position that stands at or behind `position`. NULL: there is none. */
 static hdcu_event find_event(const hdi_stream *other, uint64_t position)
 {
     hdcu_event best = NULL;
@@ -48,8 +51,8 @@ static bool room_for_dependency(hdi_stream *stream)
     return true;
 }
 
-/* The other lane's engine is in another process, whose events mean nothing here: this lane goes on when that one is done. Its
- * `done` moves and rings our doorbell also when its device is lost. */
+/* The other lane's engine is in another process, whose events have no meaning here. This lane goes on when that one is
+ * done. That moves `done` and rings our doorbell also when its device is lost. */
 static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -62,7 +65,7 @@ static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t l
     return atomic_load_explicit(&other->done, memory_order_seq_cst) >= target;
 }
 
-/* The driver makes the lane's stream wait for the other lane. False: it does not take the wait now. */
+/* Makes the lane's CUDA stream wait for the other lane. False: not possible now. */
 static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_command *c, uint64_t source)
 {
     hd_runtime *rt = engine->device->runtime;
@@ -79,7 +82,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     }
     if (source && !room_for_dependency(stream)) {
         hdi_want(&other->wanted_host, c->wait.position);
-        return false; /* no memory just now: the lane goes on when the other one is done */
+        return false; /* no memory now: the lane goes on when the other one is done */
     }
     hdcu_result r = rt->driver->cuStreamWaitEvent(stream->handle, event, 0);
     if (hdi_driver_code_is_fatal(r)) {
@@ -87,7 +90,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
         return true;
     }
     if (r != HDCU_SUCCESS) {
-        /* The driver does not take the wait: then this lane goes on when the other one is done. */
+        /* The driver refuses the wait: this lane goes on when the other one is done. */
         hdi_want(&other->wanted_host, c->wait.position);
         hdi_engine_notify(owner->channel.engine, lane % HDI_LANES_MAX);
         return false;
@@ -100,7 +103,7 @@ static bool wait_for_event(hdi_engine *engine, hdi_stream *stream, const hdi_com
     return true;
 }
 
-/* Whether there is such a lane. Where there is none somebody wrote over the command, and the device is lost. */
+/* Whether there is such a lane. If not, the command was overwritten, and the device is lost. */
 static bool lane_exists(hdi_engine *engine, uint32_t lane)
 {
     if (__builtin_expect(lane >= (uint32_t)engine->device->runtime->n_devices * HDI_LANES_MAX, 0)) {
@@ -118,7 +121,7 @@ bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *
         return true;
     }
     uint64_t target = c->wait.position;
-    uint64_t source = stream->failed ? 0 : c->wait.source; /* what has failed need not hear of another failure */
+    uint64_t source = stream->failed ? 0 : c->wait.source; /* a failed lane needs no second failure */
     hdi_lane_shared *other = hdi_lane_shared_of(rt, lane);
     hdi_device *owner = hdi_lane_owner(rt, lane);
     bool self = owner == engine->device && lane % HDI_LANES_MAX == stream->number;
@@ -143,10 +146,10 @@ bool hdi_stream_wait(hdi_engine *engine, hdi_stream *stream, const hdi_command *
     }
     if (logged == HDI_LOGGED_YES) {
         hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, stream->issued + c->slots);
-        source = 0; /* and the order stays: the operations behind the one that fails count on it */
+        source = 0; /* the order stays: the operations behind the one that fails rely on it */
     }
     if (self && source && !done) {
-        /* Order is given; but the earlier operation may turn out to have failed. */
+        /* One lane has its order anyway. But the earlier operation may turn out to have failed. */
         if (!room_for_dependency(stream)) {
             return false;
         }
@@ -179,7 +182,8 @@ bool hdi_stream_sources(hdi_engine *engine, hdi_stream *stream, const hdi_comman
         if (logged == HDI_LOGGED_YES) {
             hdi_stream_inherit(engine, stream, &failure, stream->issued + 1, behind);
         } else if (!done) {
-            /* Where there is no memory the whole command is looked at again: what is noted twice is settled twice. */
+            /* Without memory the whole command is handled again later. A dependency that is noted twice is settled
+             * twice. */
             if (!room_for_dependency(stream)) {
                 return false;
             }
