@@ -1,7 +1,8 @@
-/* attach.c - takes hold of a device through the driver of this process: context, completion flags, local port.
+/* attach.c - connects a device through the driver of this process: context, completion flags, local port.
  *
- * Threads: hd_open and hd_close, or the start of a worker process. Locks: none. Always: what attach made before it failed,
- * detach gives back.
+ * Threads: hd_open and hd_close, or the start of a worker process.
+ * Locks: none.
+ * Always: what attach made before it failed, detach gives back.
  */
 #include "base/error.h"
 #include "engine/engine.h"
@@ -18,7 +19,7 @@ hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
     return HD_OK;
 }
 
-/* The device writes completion flags into the channel. */
+/* Registers the completion flags in the channel, which the device writes. */
 static hd_status register_words(hdi_device *device)
 {
     hdi_scope scope;

@@ -1,9 +1,13 @@
 /* command.h - what stands in a lane's command ring: commands in 64-byte slots.
  *
- * A position counts slots since the lane was made and never goes back; slot number = position modulo the ring's size. A ticket is the position
- * behind its command. Long argument blocks continue in the following slots; a command never wraps around the ring's end (a
- * SKIP fills the gap). No pointers of the application: a kernel is a number in the runtime's table, memory is a device
- * address, a lane is a number, so a ring means the same to an engine in another process.
+ * A position counts slots since the lane was made and never goes back. The slot's number is the position modulo the
+ * ring's size. A ticket is the position behind its command. Long argument blocks continue in the following slots. A
+ * command never wraps around the ring's end: a SKIP fills the gap.
+ *
+ * Threads: submitters write commands under the device's order lock. The engine reads them.
+ * Locks: that order lock.
+ * Always: a ring holds no pointers of the application, so it means the same to an engine in another process. A kernel
+ * is a number in the runtime's table, memory is a device address, a lane is a number.
  */
 #ifndef HDI_ENGINE_COMMAND_H
 #define HDI_ENGINE_COMMAND_H
@@ -16,10 +20,14 @@
 #define HDI_SOURCES_MOST 13 /* in one command */
 #define HDI_COMMAND_SLOTS_MAX (1 + HDI_ARGUMENT_BYTES_MAX / HDI_SLOT_BYTES)
 
-/* The one table of operations, which a ticket of the application can stand for:
- * X(op, its name in issue.c, name in messages, entries that it takes of the driver's queue, rank among the suspects of a loss: the likeliest first).
- * The driver call of each is in issue.c. COPY_BOX copies rows at equal distances. MATMUL is a call of a library, which is few
- * kernels; its command is a hdi_product (driver/product.h), whose first bytes are those of a command. */
+/* The one table of operations, which a ticket of the application can stand for: X(op, call, name, entries, rank).
+ * - call: its name in issue.c, which has the driver call of each
+ * - name: its name in messages
+ * - entries: how many entries of the driver's queue it takes
+ * - rank: its rank among the suspects of a loss, the likeliest first
+ *
+ * COPY_BOX copies rows at equal distances. MATMUL is a call of a library, which is few kernels. Its command is a
+ * hdi_product (driver/product.h), whose first bytes are those of a command. */
 #define HDI_OP_MAP(X)                                                                                                  \
     X(LAUNCH, launch, "launch", 1, 0)                                                                                  \
     X(COPY, copy, "copy", 1, 2)                                                                                        \
@@ -32,11 +40,11 @@ enum {
 #define HDI_OP_OF_MAP(op, call, name, entries, rank) HDI_OP_##op,
     HDI_OP_MAP(HDI_OP_OF_MAP)
 #undef HDI_OP_OF_MAP
-        HDI_OPS,           /* what follows is between a lane and its engine, and no operation */
+        HDI_OPS,           /* what follows is between a lane and its engine, and is no operation */
     HDI_OP_SKIP = HDI_OPS, /* nothing; fills the ring up to its end */
     HDI_OP_WAIT,           /* the lane goes on when another lane has finished a position */
     HDI_OP_RESUME,         /* a failed lane accepts work again */
-    HDI_OP_SOURCES         /* the next operation reads results of another lane; a WAIT before takes care of order */
+    HDI_OP_SOURCES         /* the next operation reads results of another lane; a WAIT before it gives the order */
 };
 
 enum {
@@ -46,8 +54,8 @@ enum {
     HDI_COPY_PEER,      /* likewise, and one of them another device's */
     HDI_COPY_HOST,      /* host to host */
     HDI_COPY_KIND = 255,
-    /* Beside the kind: other lanes are going to wait for exactly this operation. The engine marks its end at once, so that they need not go by
-     * the end of one that was issued later. */
+    /* A flag beside the kind: other lanes are going to wait for exactly this operation. The engine marks its end at
+     * once, so that they need not wait for the end of a later one. */
     HDI_COPY_AWAITED = 256
 };
 
@@ -74,8 +82,8 @@ typedef union hdi_command {
     } launch;
     struct {
         uint32_t first;
-        uint32_t
-            signalled; /* not 0: a completion write follows it at once, since a thread will look at how far the lane is */
+        /* Not 0: a completion write follows it at once, since a thread will check how far the lane is. */
+        uint32_t signalled;
         uint64_t dst, src, bytes;
     } copy;
     struct {
@@ -93,12 +101,12 @@ typedef union hdi_command {
         uint32_t first;
         uint32_t lane;     /* global number */
         uint64_t position; /* of that lane */
-        uint64_t source;   /* position whose result is read: when it failed this lane's command fails; 0: none */
+        uint64_t source;   /* position whose result is read: if it failed, this lane's command fails; 0: none */
     } wait;
     struct {
         uint32_t first;
         uint32_t lane;                         /* global number */
-        uint64_t position;                     /* whose result is read; the others are so much behind it: */
+        uint64_t position;                     /* position whose result is read; the others are so much behind it: */
         uint32_t behind[HDI_SOURCES_MOST - 1]; /* 0: no further one */
     } sources;
     unsigned char bytes[HDI_SLOT_BYTES];
@@ -106,7 +114,7 @@ typedef union hdi_command {
 
 #define HDI_MATMUL_SLOTS 2
 
-/* Whether it is in the table. */
+/* Whether it is an operation of the table. */
 static inline bool hdi_op_is_work(unsigned op)
 {
     return op - 1 < HDI_OPS - 1;

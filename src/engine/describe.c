@@ -1,7 +1,8 @@
 /* describe.c - failures of operations and losses of devices as messages, and as the fields of an hd_error.
  *
- * Threads: any. Locks: the losses' own, shortly; order locks may be held.
- * Always: text and fields name the same operation first; what is only likely is not told as if it were certain.
+ * Threads: any.
+ * Locks: the losses' own, shortly. Order locks may be held, except where engine.h states otherwise.
+ * Always: text and fields name the same operation first. What is only likely is not reported as certain.
  */
 #include "engine/engine.h"
 
@@ -12,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { LIST_BYTES = 260 }; /* of the operations in a message */
+enum { LIST_BYTES = 260 }; /* for the operations in a message */
 
 static const char *operation_name(uint8_t op)
 {
@@ -37,7 +38,7 @@ void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, 
     }
 }
 
-/* The fields that say which operation is to blame. */
+/* The fields that name the operation to blame. */
 static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
 {
     hd_error error = hdi_error_blank(f->lost ? HD_ERROR_DEVICE_LOST : HD_ERROR_FAILED);
@@ -56,7 +57,7 @@ static hd_error blamed(hd_runtime *rt, const hdi_failure *f)
 
 /* ---- suspects ---- */
 
-/* "kernel 'x' (lane 3, ticket 7)", "a copy (lane 1, tickets 2 to 9, 4 of them)"; its length. */
+/* "kernel 'x' (lane 3, ticket 7)", "a copy (lane 1, tickets 2 to 9, 4 of them)". Returns the length. */
 static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *out, size_t bytes)
 {
     char what[HDI_KERNEL_NAME_BYTES + 16], name[HDI_KERNEL_NAME_BYTES], tickets[96];
@@ -75,13 +76,13 @@ static int name_suspect(hd_runtime *rt, const hdi_suspect *s, bool first, char *
     return snprintf(out, bytes, "%s (lane %u, %s)", what, (unsigned)(s->lane % HDI_LANES_MAX), tickets);
 }
 
-/* Whether the failure's operation is among these. */
+/* Whether the failure's operation is among these operations. */
 static bool is_of(const hdi_suspect *s, const hdi_failure *f)
 {
     return s->lane == f->lane && s->op == f->op && s->kernel == f->kernel;
 }
 
-/* The operations, the one to blame first, as many as there is room for, and how many more there are. */
+/* Lists the operations, the one to blame first, as many as there is room for. Then the number of the others. */
 static void list_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out)
 {
     hdi_suspect first = {f->position, f->position, f->lane, f->kernel, 1, f->op};
@@ -103,12 +104,12 @@ static void list_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     }
 }
 
-/* What may have cost the device: what is known of it, and no more. */
+/* Describes what may have cost the device, with no more certainty than there is. */
 static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_failure *f, char *out, size_t bytes)
 {
     char list[LIST_BYTES] = "";
     hdi_suspects only = {.begun = true, .count = f->op ? 1 : 0};
-    if (!all || !all->count) { /* what the record itself says */
+    if (!all || !all->count) { /* only the record's own operation */
         only.named[0] = (hdi_suspect){.position = f->position,
                                       .last = f->position,
                                       .lane = f->lane,
@@ -152,7 +153,8 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
     *out = error;
 }
 
-/* For how long the lane has stood where it is; a worker that scribbles may say anything. */
+/* For how long the lane has stood where it is. A worker may have written any time there, so an impossible one is left
+ * out. */
 static void tell_standing(hd_runtime *rt, uint32_t lane, char *out, size_t bytes)
 {
     char amount[HDI_AMOUNT_BYTES];
@@ -258,7 +260,7 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
-    /* A lost device's records have no end; without one it is the lane's own failure that counts. */
+    /* A lost device's records have no end. Without one, the lane's own failure counts. */
     bool found = (lost && hdi_failure_find(rt, lane->global, head + 1, &failure)) ||
                  hdi_failure_find(rt, lane->global, issued, &failure) ||
                  hdi_failure_find(rt, lane->global, head, &failure) ||

@@ -1,7 +1,8 @@
 /* issue.c - the driver call of each operation in the table of command.h.
  *
- * Threads: whoever runs the device's engine; the device's context is current. Locks: none.
- * Always: one driver call (or library call) per command, which does not wait for the device.
+ * Threads: the thread that runs the device's engine. The device's context is current.
+ * Locks: none.
+ * Always: a command is one driver call or library call, which does not wait for the device.
  */
 #include "engine/engine.h"
 
@@ -72,7 +73,7 @@ static hdcu_result issue_copy_box(const hdi_engine *engine, const hdi_stream *st
     int kind = c->kind & HDI_COPY_KIND;
     bool from_host = kind == HDI_COPY_TO_DEVICE || kind == HDI_COPY_HOST;
     bool to_host = kind == HDI_COPY_TO_HOST || kind == HDI_COPY_HOST;
-    /* On a device either side may be a peer's, which the driver finds out by the address. */
+    /* On a device either side may be a peer's. The driver detects that by the address. */
     int device = kind == HDI_COPY_ON_DEVICE || kind == HDI_COPY_PEER ? HDCU_MEMORYTYPE_UNIFIED : HDCU_MEMORYTYPE_DEVICE;
     const hdcu_memcpy2d rows = {
         .src_type = from_host ? HDCU_MEMORYTYPE_HOST : device,
@@ -94,7 +95,7 @@ _Static_assert(sizeof(hdi_product) == HDI_MATMUL_SLOTS * HDI_SLOT_BYTES, "the co
 static hdcu_result issue_matmul(const hdi_engine *engine, const hdi_stream *stream, const hdi_command *c)
 {
     (void)engine;
-    /* pairs with the release store of the port. NULL where the device came back after the operation had been checked. */
+    /* pairs with the release store of the port. NULL where the device came back after the operation was checked */
     hdi_blas *blas = atomic_load_explicit(&stream->blas, memory_order_acquire);
     if (!blas) {
         return HDCU_ERROR_NOT_INITIALIZED;

@@ -1,9 +1,12 @@
 /* lane.c - lanes as the application sees them: making, giving out, giving back, waiting for a whole lane.
  *
- * Threads: any. Locks: a device's lanes_lock while lanes are made and given out; its order lock for what submitters read.
- * Always: an hd_lane, its stream and its ring live from their first use until hd_close, and positions never go back, so tickets stay valid
- * when a lane is given out again. Whether its failures are sticky is settled when it is made, on both sides. What its former owner left
- * in a lane does not fail the next one's work.
+ * Threads: any.
+ * Locks: a device's lanes_lock while lanes are made and given out. Its order lock for what submitters read.
+ * Always:
+ * - An hd_lane, its stream and its ring live from their first use until hd_close. Positions never go back. So tickets
+ *   stay valid when a lane is given out again.
+ * - Whether a lane's failures are sticky is settled when it is made, on both sides.
+ * - What a former owner left in a lane does not fail the next one's work.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -32,7 +35,7 @@ void hdi_waits_release(hdi_waits *waits)
     *waits = (hdi_waits){0};
 }
 
-/* A lane that has never been used: its memory, its stream. lanes_lock held. */
+/* Makes a lane that has never been used: its memory, its stream. lanes_lock held. */
 static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failure, const char *who, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
@@ -71,7 +74,7 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failu
         .failures_known = rt->on_launched ? HDI_FAILURES_UNKNOWN : 0,
     };
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-    /* Who ends the lanes of a lost device goes through them under this lock. */
+    /* The thread that ends the lanes of a lost device goes through them under this lock. */
     hdi_lock_take(&device->order);
     device->lanes[number] = lane;
     hdi_lock_release(&device->order);
@@ -86,7 +89,8 @@ void hdi_lane_push(hd_lane *lane, const hdi_command *command)
     lane->head += 1;
     if (command->op == HDI_OP_RESUME) {
         atomic_store_explicit(&lane->resumed, lane->head, memory_order_relaxed);
-        /* What fails by a result that was waited for before would not keep the lane from what comes now. */
+        /* Behind the RESUME, the failure of a result that was waited for before does not fail new operations. So they
+         * wait for it again. */
         memset(lane->seen_source, 0, (size_t)lane->runtime->n_devices * HDI_LANES_MAX * sizeof *lane->seen_source);
     }
     /* As hdi_submit_publish. */
@@ -104,14 +108,14 @@ static bool has_failed(const hd_lane *lane)
     return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) != 0;
 }
 
-/* There is room for the command that makes it accept work again. Order lock held. */
+/* Whether there is room for the command that makes it accept work again. Order lock held. */
 static bool has_room(const hd_lane *lane)
 {
     return lane->head - atomic_load_explicit(&lane->shared->done, memory_order_acquire) <= lane->mask;
 }
 
-/* The lane goes on in another structure, since the handles of this one have run out; tickets of the old one stay valid. What was about to be
- * submitted by way of the old one is refused (hdi_lane_is_past). False: no memory. Order lock held. */
+/* Moves the lane to another structure, since the handles of this one have run out. Tickets of the old one stay valid. A
+ * submission by way of the old one is refused (hdi_lane_is_past). False: no memory. Order lock held. */
 static bool renew(hd_lane **slot)
 {
     hd_lane *old = *slot;
@@ -123,11 +127,11 @@ static bool renew(hd_lane **slot)
     lane->before = old;
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
     old->failures_known = HDI_FAILURES_UNKNOWN;     /* no submission takes the short way */
-    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* looked at without the lock, too */
+    __atomic_store_n(slot, lane, __ATOMIC_RELEASE); /* loaded without the lock, too */
     return true;
 }
 
-/* A lane to give out, a new one if need be; *out: NULL where all are in use. lanes_lock held. */
+/* Finds a lane to give out, or makes a new one. *out: NULL where all are in use. lanes_lock held. */
 static hd_status find_lane(hdi_device *device, bool sticky_failure, const char *who, hd_lane **out)
 {
     hd_lane *lane = NULL;
@@ -156,7 +160,8 @@ static hd_status find_lane(hdi_device *device, bool sticky_failure, const char *
     return HD_OK;
 }
 
-/* Gives a lane out. *resumed: what is left in it comes to an end by itself, and it accepts work from there. Order lock held. */
+/* Gives a lane out. *resumed: work is left in it. That work ends by itself, and the lane accepts new work behind it.
+ * Order lock held. */
 static void give_out(hd_lane *lane, bool is_default, bool *resumed)
 {
     lane->is_default = is_default;
@@ -184,7 +189,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     }
     if (!status) {
         hdi_lock_take(&device->order);
-        /* Under the lock: behind it the lanes of a lost device have been ended, and nothing more is done in them. */
+        /* Under the lock: after it, the lanes of a lost device have been ended, and nothing more is done in them. */
         int gone = hdi_device_lost(device);
         if (!gone) {
             give_out(lane, is_default, &resumed);
@@ -202,7 +207,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     return status;
 }
 
-/* The default lane that the fewest threads have, for one thread more; NULL: there is none. */
+/* Takes the default lane that the fewest threads have, for one thread more. NULL: there is none. */
 static hd_lane *share_default_lane(hdi_device *device)
 {
     hd_lane *best = NULL;
@@ -223,7 +228,8 @@ static hd_lane *share_default_lane(hdi_device *device)
     return best;
 }
 
-/* Back to the runtime with the last of its owners; its work goes on. `is_default`: what the caller gives back; the other kind is left alone. */
+/* Gives a lane back to the runtime with the last of its owners. Its work goes on. `is_default`: the kind that the
+ * caller gives back. A lane of the other kind is left alone. */
 static hd_status give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
@@ -231,7 +237,7 @@ static hd_status give_back(const hd_lane *handle, bool is_default)
         return hdi_lane_refused(handle, "hd_lane_destroy");
     }
     hdi_lock_take(&lane->device->order);
-    /* Looked at again: of two threads that give the same one back, one does. */
+    /* Checked again: of two threads that give the same lane back, one does. */
     bool there = hdi_lane_from_handle(handle) == lane, ours = there && lane->is_default == is_default;
     if (ours && --lane->owners == 0) {
         hdi_handle_end(&lane->handle, HDI_LANE_MAGIC);
@@ -314,7 +320,7 @@ static void nothing(hd_runtime *rt, void *context)
     (void)context;
 }
 
-/* This thread's entry for a runtime, made when it is missing; entries of closed runtimes are dropped on the way. */
+/* This thread's entry for a runtime, made if missing. Entries of closed runtimes are dropped on the way. */
 static thread_lanes *lanes_of(hd_runtime *rt)
 {
     pthread_once(&own_lanes_once, make_key);
@@ -458,7 +464,8 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     return status;
 }
 
-/* All is done, the command to resume last, and the lane still says that it has failed: no engine does that. */
+/* Whether all is done, with the command to resume as the last one, and the lane still reports failure. No engine does
+ * that. */
 static bool is_stuck(const hd_lane *lane, uint64_t head)
 {
     return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) &&
@@ -478,7 +485,8 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     bool in_time = hdi_wait_position(rt, lane->global, head, deadline);
     while (in_time && atomic_load_explicit(&lane->shared->failed, memory_order_acquire)) {
-        /* Not drained: another thread's commands came in before it could see the failure. Then they are waited for first. */
+        /* Not drained: another thread submitted before the failure was visible to it. Then its commands are waited for
+         * first. */
         hdi_lock_take(&lane->device->order);
         bool lost = hdi_device_lost(lane->device) != 0; /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {

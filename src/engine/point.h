@@ -1,6 +1,8 @@
 /* point.h - a position in a lane of this runtime, as the layers below the API store it.
  *
- * A plain value. The work that it names is finished once the lane's finished position has reached `position`.
+ * Threads: any, since it is a plain value.
+ * Locks: none.
+ * Always: the work that it names is finished once the lane's `done` has reached `position`.
  */
 #ifndef HDI_ENGINE_POINT_H
 #define HDI_ENGINE_POINT_H

@@ -1,7 +1,8 @@
-/* port_code.c - the port to a driver in this process: lanes, modules, kernels, libraries. The rest of it is in port_local.c.
+/* port_code.c - the port to a driver in this process: lanes, modules, kernels, libraries. The rest of it is in
+ * port_local.c.
  *
- * Threads: any. Locks: none; the entry of a kernel's number is written by whoever looks the kernel up, before anybody
- * launches it.
+ * Threads: any.
+ * Locks: none. The thread that looks a kernel up writes the entry of the kernel's number, before any launch of it.
  * Always: a module's number is the driver's handle for it. A chunk of the table of kernels, once made, stays.
  */
 #include <stdlib.h>
@@ -62,13 +63,14 @@ bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number)
         return false;
     }
     _Atomic(hdi_kernel_code *) *slot = &rt->kernels[number / HDI_KERNEL_CHUNK];
-    /* pairs with the release store of whoever made the chunk */
+    /* pairs with the release store by which a chunk is made */
     if (atomic_load_explicit(slot, memory_order_acquire) != NULL) {
         return true;
     }
     hdi_kernel_code *chunk = calloc(HDI_KERNEL_CHUNK, sizeof *chunk);
     hdi_kernel_code *there = NULL;
-    /* Release: pairs with the acquire load in hdi_kernel_at. Several ports share the table: the first chunk stays. */
+    /* Release: pairs with the acquire load in hdi_kernel_at. Several ports share the table, so the first chunk
+     * stays. */
     if (chunk != NULL &&
         !atomic_compare_exchange_strong_explicit(slot, &there, chunk, memory_order_release, memory_order_relaxed)) {
         free(chunk);
@@ -76,7 +78,7 @@ bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number)
     return chunk != NULL;
 }
 
-/* Where each parameter lies. INVALID_VALUE is what the driver says behind the last one. */
+/* Finds where each parameter lies. The driver returns INVALID_VALUE behind the last one. */
 static hdi_answer ask_params(const hdi_driver *driver, hdcu_function function, hdi_kernel_facts *out)
 {
     hdi_answer answer = {HDCU_SUCCESS, "cuFuncGetParamInfo"};

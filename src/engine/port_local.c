@@ -1,8 +1,9 @@
 /* port_local.c - the port to a driver in this process: facts, memory, pinning. Lanes and code are in port_code.c.
  *
  * Threads, locks: see port_local.h.
- * Always: the table has every mapping and every handle that this port got from the driver and has not given back, also those
- * that it could not give back: these are `doomed`, and cleared before the next `map` or `import`, or by another `unmap`.
+ * Always: the table has every mapping and every handle that this port got from the driver and has not given back. Those
+ * that it could not give back are `doomed`. They are cleared before the next `map` or `import`, or by another
+ * `unmap`.
  */
 #include "engine/port_local.h"
 
@@ -14,7 +15,7 @@
 
 static const hdi_answer good = {HDCU_SUCCESS, ""};
 
-/* The first of two failures. */
+/* The first one of two answers that is a failure. */
 static hdi_answer first_of(hdi_answer a, hdi_answer b)
 {
     return hdi_answered(a) ? b : a;
@@ -92,7 +93,7 @@ static hdi_answer ask_identity(const hdi_local_port *p, hdi_facts *f)
     return answer;
 }
 
-/* An attribute of a pair of devices; `otherwise` where the driver does not tell. */
+/* An attribute of a pair of devices; `otherwise` where the driver does not report it. */
 static int pair_attribute(const hdi_local_port *p, int which, hdcu_device peer, int otherwise)
 {
     int value = 0;
@@ -100,7 +101,7 @@ static int pair_attribute(const hdi_local_port *p, int which, hdcu_device peer, 
     return r == HDCU_SUCCESS ? value : otherwise;
 }
 
-/* A pair that the driver says nothing about counts as not connected. */
+/* A pair that the driver does not report counts as not connected. */
 static void ask_peers(const hdi_local_port *p, hdi_facts *f)
 {
     for (int j = 0; p->config.devices != NULL && j < p->config.n_devices && j < 64; j++) {
@@ -121,7 +122,7 @@ static void ask_peers(const hdi_local_port *p, hdi_facts *f)
     }
 }
 
-/* What physical memory is made with: asked for once. Lock held. */
+/* Asks the driver once for the properties of physical memory. Lock held. */
 static hdi_answer know_memory(hdi_local_port *p)
 {
     if (p->prop.type != 0) {
@@ -221,8 +222,8 @@ static hdi_local_mapping *mapping_find(hdi_local_port *p, uint64_t at, uint64_t 
     return NULL;
 }
 
-/* Unmaps and releases as far as the driver lets us. What is left dooms the entry; without a rest it is gone, and the last
- * entry has taken its place. */
+/* Unmaps and releases as far as the driver allows. What is left dooms the entry. If nothing is left, the last entry
+ * takes its place. */
 static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
 {
     const hdi_driver *driver = p->config.driver;
@@ -232,8 +233,9 @@ static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
         m->mapped = !hdi_answered(first);
     }
     if (m->held) {
-        /* also where unmapping failed: the mapping keeps the memory until it ends itself */
-        /* Never twice, whatever it says: it may have worked all the same, and the handle may be somebody else's by then. */
+        /* Also where unmapping failed: the mapping keeps the memory until it ends itself. */
+        /* Never twice, whatever the driver returns: the release may have worked, and the handle may have been given out
+         * again. */
         first = first_of(first, hdi_local_answer(driver->cuMemRelease(m->handle), "cuMemRelease"));
         m->held = false;
     }
@@ -244,7 +246,7 @@ static hdi_answer mapping_clear(hdi_local_port *p, hdi_local_mapping *m)
     return first;
 }
 
-/* From the last to the first, so that the entry that takes the place of a cleared one has been looked at. */
+/* From the last to the first, so that the entry that replaces a cleared one has been handled before. */
 static hdi_answer clear_doomed(hdi_local_port *p)
 {
     hdi_answer first = good;
@@ -278,7 +280,8 @@ static hdi_answer mapping_map(hdi_local_port *p, hdi_local_mapping *m)
     return answer;
 }
 
-/* After the call that made a new mapping's memory: maps it, or forgets the mapping, which is the last one. */
+/* After the call that made a new mapping's memory: maps it or, if that call failed, drops the mapping, which is the
+ * last one. */
 static hdi_answer mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answer answer)
 {
     if (!hdi_answered(answer)) {
@@ -289,7 +292,7 @@ static hdi_answer mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answe
     return mapping_map(p, m);
 }
 
-/* Takes the lock and makes the context current; what could not be undone before is cleared. */
+/* Takes the lock and makes the context current. Clears what could not be undone before. */
 static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
 {
     pthread_mutex_lock(&p->lock);
@@ -344,7 +347,7 @@ static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
     hdi_current current;
     hdi_answer first = hdi_local_enter(p, &current);
     bool entered = hdi_answered(first);
-    /* Without the context the calls are made all the same: they name addresses and handles, which belong to the process. */
+    /* Without the context the calls are made, too: they name addresses and handles, which belong to the process. */
     for (size_t i = p->n_mappings; i-- > 0;) {
         hdi_local_mapping *m = &p->mappings[i];
         if (m->at >= at && m->at - at < bytes) {
@@ -476,7 +479,7 @@ static hdi_answer pin(hdi_port *port, void *base, uint64_t bytes, int descriptor
         if (hdi_answered(answer)) {
             *address = seen;
         } else {
-            /* Where this fails, too, `unpin` still finds it. */
+            /* If this fails, too, `unpin` still finds the registration. */
             driver->cuMemHostUnregister(base);
         }
     }
@@ -490,7 +493,7 @@ static hdi_answer unpin(hdi_port *port, void *base, uint64_t bytes)
     hdi_local_port *p = hdi_local_port_of(port);
     hdi_current current;
     bool entered = hdi_answered(hdi_local_enter(p, &current));
-    /* Tried without the context as well: it is what makes sure that no device uses the memory any more. */
+    /* Tried without the context as well, since only this ensures that no device uses the memory any more. */
     hdi_answer answer = hdi_local_answer(p->config.driver->cuMemHostUnregister(base), "cuMemHostUnregister");
     if (entered) {
         hdi_current_leave(&current);

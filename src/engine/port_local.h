@@ -1,8 +1,11 @@
-/* port_local.h - the inside of the local port, for port_local.c (facts, memory, pinning) and port_code.c (lanes, modules,
- * kernels).
+/* port_local.h - the inside of the local port, for port_local.c (facts, memory, pinning) and port_code.c (lanes,
+ * modules, kernels, libraries).
  *
- * Threads: any. Locks: `lock` of the port around its table of mappings, held across the driver calls that change it; the rest
- * takes none. Always: every driver call is made with the device's context current.
+ * Threads: any.
+ * Locks: `lock` of the port covers its table of mappings. It is held across the driver calls that change the table. The
+ * rest takes no lock.
+ * Always: driver calls are made with the device's context current. Only `unreserve` and `unpin` go on where it cannot
+ * be entered, since they name addresses and handles, which belong to the process.
  */
 #ifndef HDI_ENGINE_PORT_LOCAL_H
 #define HDI_ENGINE_PORT_LOCAL_H
@@ -11,7 +14,8 @@
 #include "driver/current.h"
 #include "engine/port.h"
 
-/* Memory that this port mapped. One that was to go and could not is `doomed`: it is cleared before anything more is mapped. */
+/* Memory that this port mapped. An entry that should be gone, but could not be undone, is `doomed`. It is cleared
+ * before anything more is mapped. */
 typedef struct hdi_local_mapping {
     uint64_t at, bytes;
     hdcu_memhandle handle;
@@ -25,7 +29,7 @@ typedef struct hdi_local_port {
     struct hdi_engine *engine;
 
     pthread_mutex_t lock;
-    hdi_local_mapping *mappings; /* under lock, like all below; in no order */
+    hdi_local_mapping *mappings; /* under `lock`, like all below; in no order */
     size_t n_mappings, mappings_room;
     hdcu_mem_prop prop; /* of physical memory; type 0: not asked for yet */
     size_t granule;
@@ -41,7 +45,7 @@ static inline hdi_answer hdi_local_answer(hdcu_result code, const char *call)
     return (hdi_answer){code, call};
 }
 
-/* Makes the device's context current. Unless it succeeds, nothing is to be left (hdi_current_leave). */
+/* Makes the device's context current. Only after success is it to be left (hdi_current_leave). */
 static inline hdi_answer hdi_local_enter(const hdi_local_port *p, hdi_current *current)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
@@ -57,7 +61,8 @@ hdi_answer hdi_local_kernel(hdi_port *port, uint64_t module, const char *name, u
 hdi_answer hdi_local_kernel_shared(hdi_port *port, uint32_t number, uint32_t bytes);
 hdi_answer hdi_local_blas(hdi_port *port, uint32_t number, uint64_t workspace, uint64_t bytes, hdi_blas_facts *out);
 
-/* Makes sure that the runtime's table of kernels has an entry for `number`. False: no memory, or no such number. Any thread. */
+/* Ensures that the runtime's table of kernels has an entry for `number`. False: no memory, or no such number. Any
+ * thread. */
 bool hdi_kernel_table_reach(struct hd_runtime *rt, uint32_t number);
 
 #endif

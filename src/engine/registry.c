@@ -1,7 +1,11 @@
-/* registry.c - which runtimes are open, so that a null or closed runtime is refused and a thread that ends can give its lanes back.
+/* registry.c - which runtimes are open. So a null or closed runtime is refused, and a thread that ends can give its
+ * lanes back.
  *
- * Threads: any. Locks: one process-wide mutex, held for a walk over a short list, and across fork(); never while a runtime is visited.
- * Always: in a child made by fork() no runtime is open that its parent opened; a runtime is removed when its last visitor has left.
+ * Threads: any.
+ * Locks: one mutex per process, held for a walk over a short list, and across fork(). It is never held while a runtime
+ * is visited.
+ * Always: in a child made by fork() no runtime is open that its parent opened. A runtime is removed when its last
+ * visitor has left.
  */
 #include "engine/engine.h"
 
@@ -10,16 +14,16 @@
 #define RUNTIMES_MAX 256
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t last_left =
-    PTHREAD_COND_INITIALIZER; /* a runtime that is being removed has no visitors any more */
+/* A runtime that is being removed has no visitors any more. */
+static pthread_cond_t last_left = PTHREAD_COND_INITIALIZER;
 static struct {
     hd_runtime *runtime; /* NULL: free */
     uint32_t visitors;
-    bool leaving; /* nobody finds it */
+    bool leaving; /* no call finds it */
 } places[RUNTIMES_MAX];
 static uint64_t next_id = 1;
 
-/* The list is not being changed while the process is copied, and the copy has no runtimes. */
+/* No thread changes the list while the process is copied. The copy has no runtimes. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&lock);
@@ -37,7 +41,7 @@ static void in_child(void)
             hdi_handle_close(&places[i].runtime->head);
         }
         places[i].runtime = NULL;
-        places[i].visitors = 0; /* threads that there are not here */
+        places[i].visitors = 0; /* of threads that do not exist here */
         places[i].leaving = false;
     }
     pthread_mutex_unlock(&lock);

@@ -1,7 +1,8 @@
-/* scope.c - driver calls on the application's thread, for what is rare: memory, modules, lanes. The application's own current
- * context is put aside for their length.
+/* scope.c - driver calls on the application's thread, for what is rare: memory, modules, lanes.
  *
- * Threads: any. Locks: none.
+ * Threads: any.
+ * Locks: none.
+ * Always: the application's own current context is put aside for the calls, and current again afterwards.
  */
 #include "base/clock.h"
 #include "base/error.h"

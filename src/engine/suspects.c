@@ -1,7 +1,7 @@
-/* suspects.c - which operations of a device may be under way. What it is for, threads, locks: see suspects.h.
+/* suspects.c - which operations of a device may be under way. Purpose, threads, locks: see suspects.h.
  *
- * Always: a position of a lane is looked at once per walk, so lanes that wait for each other in turn come to an end; numbers that an engine in
- * another process wrote are bounded before they are used.
+ * Always: each walk visits a position of a lane once, so walks over lanes that wait for each other in turn end. Numbers
+ * that an engine in another process wrote are bounded before they are used.
  */
 #include "engine/suspects.h"
 
@@ -26,13 +26,13 @@ HDI_OP_MAP(RANK_IS_THERE)
 typedef struct walk {
     const hdi_device *device;
     int rank;  /* what is looked for */
-    bool next; /* it is the first operation that was not given to the driver; else all that were */
-    bool one;  /* the first one is enough */
+    bool next; /* the first operation that was not given to the driver; else all that were */
+    bool one;  /* stop at the first one */
     hdi_suspects *out;
     uint64_t walked[HDI_LANES_MAX]; /* how far each lane was gone through */
-    uint32_t depth;      /* of lanes that wait for each other: what a dead process wrote over may go in circles */
-    bool across;         /* what is found at a WAIT for another device is to be found there */
-    hdi_point elsewhere; /* then: that WAIT; position 0: there is none */
+    uint32_t depth;      /* of lanes that wait for each other: what a dead process overwrote may form circles */
+    bool across;         /* at a WAIT for another device, go on there */
+    hdi_point elsewhere; /* then: the target of that WAIT; position 0: there is none */
 } walk;
 
 typedef struct stretch {
@@ -62,7 +62,7 @@ uint64_t hdi_suspects_begun(const hdi_device *device, uint32_t number)
     return stretch_of(device, number).begun;
 }
 
-/* Joins operations of one lane that are alike. */
+/* Adds a suspect. Operations of one lane that are alike are joined. */
 static void add(hdi_suspects *out, const hdi_suspect *s)
 {
     out->count++;
@@ -79,13 +79,13 @@ static void add(hdi_suspects *out, const hdi_suspect *s)
     }
 }
 
-/* The lane of this device that a WAIT is for; HDI_LANES_MAX: of another device, or nonsense. */
+/* The lane of this device that a WAIT is for. HDI_LANES_MAX: a lane of another device, or nonsense. */
 static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
 {
     return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;
 }
 
-/* A WAIT for another device that is not there yet. */
+/* Whether a WAIT is for another device that is not there yet. */
 static bool leads_elsewhere(walk *w, const hdi_command *c)
 {
     hd_runtime *rt = w->device->runtime;
@@ -110,7 +110,8 @@ static hdi_suspect suspect_of(const hdi_device *device, uint32_t number, const h
     };
 }
 
-/* Goes through a lane up to `limit`, and before each of its operations through what that waits for. True: enough was found. */
+/* Walks through a lane up to `limit`, and before each of its operations through what that waits for. True: enough was
+ * found. */
 static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-no-recursion): `walked` only rises */
 {
     stretch s = stretch_of(w->device, number);
@@ -143,7 +144,7 @@ static bool go_through(walk *w, uint32_t number, uint64_t limit) /* NOLINT(misc-
             }
         }
         if (w->next && hdi_op_is_work(c->op) && end > s.begun) {
-            return false; /* what comes behind it is not next */
+            return false; /* operations behind it are not the next ones */
         }
     }
     return false;
@@ -158,7 +159,8 @@ static void go_through_all(walk *w)
     }
 }
 
-/* The watchdog says which lane's first operation has taken too long. False: it does not. */
+/* Adds the operation that the watchdog names: the first one of a lane, which has taken too long. False: it names
+ * none. */
 static bool overdue(const hdi_device *device, hdi_suspects *out)
 {
     uint32_t lane = atomic_load_explicit(&device->channel.engine->overdue, memory_order_acquire) - 1;
@@ -198,7 +200,7 @@ bool hdi_suspects_of_lane(const hdi_device *device, uint32_t number, const hdi_s
     hdi_suspects found = {.count = 0};
     walk w = {.device = device, .one = true, .next = !all->begun, .out = &found};
     if (all->count && !all->certain) {
-        /* Of the rank that the device's suspects are of: a copy here is none while another lane has a kernel under way. */
+        /* Of the rank of the device's suspects: a copy here is no suspect while another lane has a kernel under way. */
         w.rank = rank_of(all->named[0].op);
         go_through(&w, number, UINT64_MAX);
     }
@@ -217,12 +219,12 @@ static hdi_suspect operation_at(const hdi_device *device, uint32_t number, uint6
     return c && end == position ? suspect_of(device, number, c, end) : (hdi_suspect){.count = 0};
 }
 
-/* One device's part of the way. The order lock is held. */
+/* Looks for awaited operations on one device. Returns where the way goes on, on another one. The order lock is held. */
 static hdi_point look_for_awaited(const hdi_device *device, hdi_point point, hdi_suspects *out)
 {
     walk w = {.device = device, .out = out, .across = true};
     out->begun = true;
-    if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may have to wait for others */
+    if (hdi_device_lost(device)) { /* nothing is under way there any more, but its lanes may wait for others */
         w.rank = RANKS;
         go_through(&w, point.lane % HDI_LANES_MAX, point.position);
         return w.elsewhere;

@@ -1,11 +1,14 @@
-/* suspects.h - which operations of a device may be under way: what a loss can be due to.
+/* suspects.h - which operations of a device may be under way: the possible causes of a loss.
  *
- * A GPU says that something went wrong, not what. What is known is which operations were given to the driver and have not been seen to end.
- * Kernels are looked for first, since what copies and fills touch was checked before. Of several kernels any may be it; those that others
- * wait for come first.
+ * A GPU reports that something went wrong, but not what. Recorded is which operations were given to the driver and have
+ * not been seen to end. Kernels are looked for first, since what copies and fills touch was checked before. Of several
+ * kernels any may be the cause. Those that others wait for come first.
  *
- * Threads: whoever runs the device's engine; or any, with the device's order lock, so that no submission writes over what is read.
- * Always: nothing is named that was seen to end before, or that was never given to the driver while something else was.
+ * Threads: the thread that runs the device's engine. Or any thread with the device's order lock, so that no submission
+ * writes over what is read.
+ * Locks: none of its own, except in hdi_suspects_awaited.
+ * Always: no operation is named that was seen to end before. None is named that was never given to the driver while
+ * another one was.
  */
 #ifndef HDI_ENGINE_SUSPECTS_H
 #define HDI_ENGINE_SUSPECTS_H
@@ -32,20 +35,22 @@ typedef struct hdi_suspects {
     uint32_t n_named;
     uint64_t count; /* operations in all, also those that have no room in `named` */
     bool begun;     /* false: nothing was under way, and these are what came next */
-    bool certain;   /* there is one, and it is known to be the one */
+    bool certain;   /* there is one, and it is certainly the cause */
 } hdi_suspects;
 
-/* Of a device that is lost by `code`, or may be soon (0). */
+/* Collects the suspects of a device that is lost by `code`, or may be soon (0). */
 void hdi_suspects_collect(const struct hdi_device *device, int code, hdi_suspects *out);
 
-/* The first of them in a lane, and among what its operations wait for on the same device. False: there is none, and *out is the device's. */
+/* Finds the first suspect in a lane, and among what its operations wait for on the same device. False: there is none
+ * there, and *out is the device's first. */
 bool hdi_suspects_of_lane(const struct hdi_device *device, uint32_t number, const hdi_suspects *all, hdi_suspect *out);
 
-/* What the work up to a position of a lane comes to wait for, through WAITs into other lanes and devices: the first device's where something is
- * unfinished. `own` (count 0: not known) is the operation at that position itself. Takes order locks, one at a time. False: nothing is. */
+/* Finds what the work up to a position of a lane waits for in the end, through WAITs into other lanes and devices. *out
+ * has the unfinished operations of the first device that has some. *own is the operation at that position itself (count
+ * 0: not known). False: nothing is unfinished. Takes order locks, one at a time. */
 bool hdi_suspects_awaited(struct hd_runtime *rt, uint32_t lane, uint64_t position, hdi_suspects *out, hdi_suspect *own);
 
-/* How far the lane may have begun: behind that position nothing was under way. */
+/* How far the lane may have begun. Behind that position nothing was under way. */
 uint64_t hdi_suspects_begun(const struct hdi_device *device, uint32_t number);
 
 #endif

@@ -1,6 +1,8 @@
-/* ticket.c - waiting for positions in lanes.
+/* ticket.c - waits for positions in lanes.
  *
- * Threads: any. Locks: none. Blocking: only hdi_wait_position, which spins for the option spin_us and then sleeps on the lane's
+ * Threads: any.
+ * Locks: none.
+ * Always: only hdi_wait_position and what calls it block. It spins for the option spin_us. Then it sleeps on the lane's
  * futex word (placement thread), or runs the engines itself (placement inline).
  */
 #include "engine/engine.h"
@@ -11,7 +13,7 @@
 
 #define INLINE_SLEEP_NS 20000
 #define DOUBT_SLEEP_NS 1000000
-#define LOOK_NS 1000000000 /* a worker process may wake nobody, and be woken by nobody */
+#define LOOK_NS 1000000000 /* a worker process may fail to wake this thread, or to be woken by it */
 
 void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 {
@@ -23,7 +25,7 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 
 static bool is_done(const hdi_lane_shared *shared, uint64_t position)
 {
-    /* pairs with store_done in stream.c */
+    /* pairs with hdi_stream_store_done in progress.c */
     return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
 }
 
@@ -56,7 +58,7 @@ static bool wait_asleep(hd_runtime *rt, hdi_lane_shared *shared, uint64_t positi
     /* Sequentially consistent with the engine's store of `done` followed by its load of `sleepers`. */
     atomic_fetch_add_explicit(&shared->sleepers, 1, memory_order_seq_cst);
     for (;;) {
-        /* In this order: whoever clears the bit moves `wake` behind that. */
+        /* In this order, since the thread that clears the bit moves `wake` after that. */
         uint32_t wake = atomic_load_explicit(&shared->wake, memory_order_acquire);
         atomic_fetch_or_explicit(&shared->awaited, bit, memory_order_seq_cst);
         if (atomic_load_explicit(&shared->done, memory_order_seq_cst) >= position) {
@@ -112,7 +114,8 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
     hdi_device *device = hdi_lane_owner(rt, lane);
     uint32_t number = lane % HDI_LANES_MAX;
     bool in_time = wait_done(rt, lane, position, deadline);
-    /* Nothing that is said of the lane counts before its worker is gone. */
+    /* While the worker's report is impossible, nothing that it reports counts. The wait goes on until the worker is
+     * gone. */
     while (in_time && rt->is_process && !hdi_lane_report_can_be(device, number) &&
            !hdi_lane_has_ended(device, number, position)) {
         hdi_device_set_corrupted(device);
@@ -163,7 +166,7 @@ bool hd_done(hd_ticket ticket)
     return !lane || is_done(lane->shared, ticket.sequence);
 }
 
-/* The work is not done, or did not go well. */
+/* The work is not done, or has failed. */
 static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t timeout_ns)
 {
     HDI_INSIDE(hdi_lane_runtime(ticket.lane));
@@ -173,7 +176,7 @@ static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t t
     }
     hd_runtime *rt = lane->runtime;
     if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
-        /* Who only looks may do so often. */
+        /* A caller that only checks may do so often, so it gets only the text. */
         return hdi_not_done(rt, lane->global, timeout_ns ? ticket.sequence : 0,
                             "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
                             (unsigned long long)ticket.sequence, lane->number, lane->device->index,
@@ -182,7 +185,8 @@ static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t t
     return hdi_position_status(rt, lane->global, ticket.sequence, "hd_wait");
 }
 
-/* The usual end: done, no further than it was filled, and nothing in the lane ever failed. `done` before the others. */
+/* The usual end: done, no further than the lane was filled, and nothing in the lane ever failed. `done` is loaded
+ * before the others. */
 static inline bool is_done_and_well(hd_ticket ticket)
 {
     HDI_INSIDE_BRIEFLY(hdi_lane_runtime(ticket.lane));

@@ -1,16 +1,19 @@
-/* verify.c - what a worker process reports about its lanes is compared with what the application knows itself.
+/* verify.c - compares what a worker process reports about its lanes with the application's own records.
  *
- * A worker shares memory with the application, and may write anything there: by a stray write of a kernel on the CPU or of its driver,
- * or because it is not the worker that it should be. What cannot be makes its device doubted. The thread that watches the workers
- * sees that, and kills the process; then the device is lost like any other whose worker has ended.
+ * A worker shares memory with the application, and may write anything there. The cause may be a stray write, of a
+ * kernel on the CPU or of its driver. Or it is not the worker that it should be. An impossible report marks its device
+ * corrupted. The thread that watches the workers sees the mark and kills the process. Then the device is lost like any
+ * other whose worker has ended.
  *
- * Threads: hdi_device_check on the one that watches the workers, the rest on any. Locks: none.
- * Always: an honest worker is never found corrupted, however slow it is: a count is taken before what it may not pass. A worker that says in
- * time that its own work is done or failed cannot be told from one that is right.
+ * Threads: hdi_device_check runs on the thread that watches the workers, the rest on any.
+ * Locks: none.
+ * Always: an honest worker is never found corrupted, however slow it is: a count is loaded before the one that limits
+ * it. A worker that falsely reports possible positions or failures cannot be detected.
  */
 #include "engine/engine.h"
 
-/* Nobody takes so long over a record of the log, and lives. Both, since the application may have been stopped for a while. */
+/* No live writer takes so long for a record of the log. Both limits apply, since the application may have been stopped
+ * for a while. */
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8
 
@@ -69,7 +72,7 @@ void hdi_device_check(hdi_device *device, int64_t now)
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hd_lane *lane = device->lanes[i];
-        /* A lane that has gone on in another structure meanwhile says nothing. */
+        /* A lane that has gone on in another structure meanwhile does not count. */
         if ((!positions_can_be(lane) || !log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
             hdi_device_set_corrupted(device);
         }

@@ -1,11 +1,15 @@
-/* close.c - hd_close: everything back within its limit, and a message that says what had to be left behind.
+/* close.c - hd_close: gives everything back within its limit, and reports what had to be left behind.
  *
- * Work in flight has the option close_timeout. Giving everything back means calls of the driver, joins and answers of workers, each of
- * which may never come. So a thread of the library's does it, the closer, and hd_close waits for that with a limit of its own.
+ * Work in flight has the option close_timeout. Giving everything back means driver calls, joins and answers of workers,
+ * each of which may never return. So a thread of the library does it, the closer. hd_close waits for the closer with a
+ * limit of its own.
  *
- * Threads: hd_close on any; the closer, which ends with hd_close or, where that gave up, once it is through. Locks: none.
- * Always: what unended work may still use is neither freed nor unmapped, and so is everything while a call on the runtime is under way
- * (presence.h). Of two calls that close a runtime one does it.
+ * Threads: hd_close on any. The closer ends with hd_close or, where hd_close gave up, when it is through.
+ * Locks: none.
+ * Always:
+ * - What unended work may still use is neither freed nor unmapped.
+ * - Nothing is freed while a call on the runtime is under way (presence.h).
+ * - Of two calls that close a runtime one does it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,7 +38,7 @@
 #include "tensor/matmul_library.h"
 #include "worker/workers.h"
 
-#define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets this long in any case */
+#define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets at least this long */
 #define RELEASE_NS 5000000000    /* beyond close_timeout, for giving everything back */
 #define LOOK_SLEEP_NS 1000000
 
@@ -53,7 +57,7 @@ static const char *what_becomes(const hd_runtime *rt)
                           : "memory and devices are left as they are until the program ends";
 }
 
-/* The first unfinished operation of a lane whose work did not end. */
+/* Reports the first unfinished operation of a lane whose work did not end. */
 static void tell_unfinished(hd_lane *lane, hd_error *left)
 {
     hd_runtime *rt = lane->device->runtime;
@@ -72,7 +76,7 @@ static void tell_unfinished(hd_lane *lane, hd_error *left)
     *left = error;
 }
 
-/* A device that was given up, and works on. */
+/* Reports a device that is lost, and works on. */
 static void tell_running(hdi_device *device, hd_error *left)
 {
     hd_runtime *rt = device->runtime;
@@ -93,7 +97,7 @@ static void tell_stuck(const char *who, int device, hd_error *left)
 
 /* ---- work in flight ---- */
 
-/* True when all work of the device ended, or the device is lost and so its work, too. */
+/* Waits for the work of a device. True when all of it ended, or the device is lost and so its work has ended, too. */
 static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
 {
     bool drained = true;
@@ -110,7 +114,8 @@ static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
     return drained;
 }
 
-/* What was given up in this process runs on, if it can, and the driver would wait for it without a limit. True: it ended. */
+/* Waits for work of a lost device in this process. It may go on, and the driver would wait for it without a limit.
+ * True: it ended. */
 static bool await_given_up(hdi_device *device, int64_t deadline, hd_error *left)
 {
     while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
@@ -125,7 +130,8 @@ static bool await_given_up(hdi_device *device, int64_t deadline, hd_error *left)
     return true;
 }
 
-/* False: an engine is stuck in a driver call. *hung: some device has work that did not end. */
+/* Waits for all work, then stops the engines. False: an engine is stuck in a driver call. *hung: some device has work
+ * that did not end. */
 static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 {
     int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
@@ -169,9 +175,9 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
         *left = left->status ? *left : report;
     }
     if (!stopped) {
-        return; /* the stuck engine comes back to all of this, if it ever comes back */
+        return; /* the stuck engine uses all of this if it ever returns */
     }
-    /* With worker processes nothing hangs on: what is theirs ends with them. */
+    /* With worker processes nothing hangs: what is theirs ends with them. */
     hdi_workers_release(rt);
     hung = hung && !rt->is_process;
     bool driver_usable = !hung && !rt->is_process;
@@ -190,12 +196,12 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_maintenance_release(rt);
     hdi_findings_release(rt);
     hdi_page_release(rt);
-    if (!hung) { /* else it stays as it is: to a kernel that goes on, and to the program, it is memory like any other */
+    if (!hung) { /* else it stays as it is: a kernel that goes on, and the program, may still use it */
         hdi_host_destroy(rt, driver_usable);
         hdi_pinned_pool_destroy(rt->pinned);
     }
     hdi_shares_release(rt);
-    /* What hangs on one device may still use what the others own. */
+    /* The devices come after all of this, since what belongs to one device may use what others own. */
     hdi_on_each(rt, destroy, &hung);
     release_kernels(rt);
     if (driver_usable) {
@@ -211,7 +217,7 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
 
 /* ---- handles ---- */
 
-/* From here on every call on anything of the runtime is refused. */
+/* Ends all handles: from here on every call on anything of the runtime is refused. */
 static void end_handles(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices; i++) {
@@ -232,7 +238,8 @@ typedef struct closer {
     _Atomic uint32_t state; /* futex word */
 } closer;
 
-/* Everybody out. False: a call on the runtime does not come back, and everything that it can reach must stay. */
+/* Waits until no other call is inside the runtime. False: a call does not return, and everything that it can reach must
+ * stay. */
 static bool empty(hd_runtime *rt, hd_error *left)
 {
     end_handles(rt);
@@ -240,9 +247,9 @@ static bool empty(hd_runtime *rt, hd_error *left)
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_wake_sleepers(rt->devices[i]);
     }
-    hdi_peers_end(rt); /* whoever waits for a test comes back, too */
+    hdi_peers_end(rt); /* threads that wait for a test return, too */
     bool out = hdi_presence_await(rt, hdi_option_deadline(rt->options.close_timeout));
-    /* The work that is still in flight is waited for by those who close. */
+    /* Waits for work in flight come after this, in the closing thread, and must not be cut short. */
     atomic_store_explicit(&rt->closing, false, memory_order_relaxed);
     if (!out) {
         *left = hdi_error_blank(HD_ERROR_TIMEOUT);
@@ -272,7 +279,7 @@ static void *close_runtime(void *argument)
     return NULL;
 }
 
-/* Waits for the closer, which is freed with its end. *left: what it has to tell. */
+/* Waits for the closer, which is freed with its end. *left: what it has to report. */
 static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error *left)
 {
     while (atomic_load_explicit(&c->state, memory_order_acquire) == RUNS) {
@@ -290,7 +297,7 @@ static void await_closer(closer *c, pthread_t thread, int64_t deadline, hd_error
     free(c);
 }
 
-/* On this thread, where there is no other one to be had. */
+/* Closes on this thread, where no other one can be started. */
 static void close_here(hd_runtime *rt, hd_error *left)
 {
     const hdi_driver *driver = rt->driver;

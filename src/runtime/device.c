@@ -1,6 +1,9 @@
-/* device.c - one device of a runtime: its channel, its way to the driver (here or in a worker process), facts, arena, engine.
+/* device.c - one device of a runtime: its channel, its way to the driver (here or in a worker process), facts, arena,
+ * engine.
  *
- * Threads: hd_open and hd_close. Locks: none. Always: whatever create made before it failed, destroy gives back.
+ * Threads: hd_open and hd_close.
+ * Locks: none.
+ * Always: what create made before it failed, destroy gives back.
  */
 #include <stdlib.h>
 #include "base/error.h"
@@ -23,7 +26,7 @@ static void take_limits(hdi_device *device)
 {
     device->limits = device->facts.limits;
     for (int i = 1; i < 3; i++) {
-        /* As much as a command can say; no device allows more. */
+        /* As much as a command can hold. No device allows more. */
         if (device->limits.grid[i] > UINT16_MAX) {
             device->limits.grid[i] = UINT16_MAX;
         }
@@ -51,11 +54,11 @@ hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device *
     return status;
 }
 
-/* A request on one of the worker's lines went wrong, or the driver over there is of no more use. */
+/* A request on one of the worker's connections failed, or its driver can no longer be used. */
 static void line_broken(void *context, uint64_t connection, int code)
 {
     hdi_device *device = context;
-    if (code != HDI_GONE_CLOSED) { /* whose worker is on its way out already */
+    if (code != HDI_GONE_CLOSED) { /* closed by a worker that is ending already */
         hdi_worker_kill(device->runtime, device->index, connection, code);
     }
 }
@@ -85,14 +88,14 @@ uint64_t hdi_device_place_range(hdi_device *device)
     hd_runtime *rt = device->runtime;
     uint64_t granule = device->facts.granule ? device->facts.granule : 1;
     uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
-    uint64_t memory =
-        0; /* of the largest device: all have the same range, else the places that are computed for them overlap */
+    /* Of the largest device. All have the same range, or else the places that are computed for them would overlap. */
+    uint64_t memory = 0;
     for (int i = 0; i < rt->n_devices; i++) {
         uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
         memory = bytes > memory ? bytes : memory;
     }
-    /* In the same process addresses are as many as the driver has; between processes it is our plan that may run out. What the last
-     * device has room for after its last restart suits all, and is chosen for good. */
+    /* In one process the driver has addresses enough. Between processes our plan may run out of them. So the range is
+     * halved until the last device has room for it after its last restart. That suits all devices, and stays. */
     uint64_t times = RANGE_TIMES;
     while (rt->is_process && times > 1 &&
            hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
@@ -105,7 +108,7 @@ uint64_t hdi_device_place_range(hdi_device *device)
     return device->range_at;
 }
 
-/* Physical memory that the option memory_limit allows on a device. */
+/* The physical memory that the option memory_limit allows on a device. */
 static uint64_t memory_limit(const hdi_device *device)
 {
     const hdi_option_AMOUNT *limit = &device->runtime->options.memory_limit;

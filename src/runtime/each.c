@@ -1,11 +1,12 @@
 /* each.c - a step of hd_open or hd_close on all devices at the same time.
  *
- * What takes long there is the driver: a context takes a hundred milliseconds to make, and tens to give back. It does much of that for several
- * devices at once.
+ * The driver takes long there: making a context takes a hundred milliseconds, and giving it back takes tens. It does
+ * much of that for several devices at once.
  *
- * Threads: the calling one takes the first device, and each other device has a thread for the length of the step. With placement=inline, and
- * where no thread is to be had, the calling one takes them one after the other. Locks: none.
- * Always: all of them have returned when this does.
+ * Threads: the calling one handles the first device. Each other device has a thread for the length of the step. With
+ * placement=inline, and where no thread can be started, the calling one handles them one after the other.
+ * Locks: none.
+ * Always: all steps have returned when hdi_on_each does.
  */
 #include <stdlib.h>
 #include "base/thread.h"
@@ -18,7 +19,7 @@ typedef struct job {
     pthread_t thread;
     bool started;
     hd_status status;
-    hd_error error; /* of a thread's own */
+    hd_error error; /* the error of the job's own thread */
 } job;
 
 static void *run(void *argument)
@@ -61,7 +62,7 @@ hd_status hdi_on_each(hd_runtime *rt, hdi_device_step step, void *context)
         job *j = &jobs[i];
         if (j->started) {
             pthread_join(j->thread, NULL);
-            if (j->status && !status) { /* the first device's failure is the one that is told */
+            if (j->status && !status) { /* the first device's failure is returned */
                 status = j->status;
                 hdi_error_restore(&j->error);
             }

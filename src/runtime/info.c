@@ -1,6 +1,7 @@
 /* info.c - facts about a runtime and its devices, options in force, counters, and the driver's entry points by name.
  *
- * Threads: any. Locks: none of its own.
+ * Threads: any.
+ * Locks: none of its own.
  */
 #include <heddle/driver.h>
 #include <heddle/runtime.h>
@@ -134,7 +135,7 @@ hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
     return HD_OK;
 }
 
-/* Of a program that is found without the option: where it is. */
+/* The value of an option in force. For a program that was found without its option: where it is. */
 static const char *value_in_force(const hd_runtime *rt, int index, const char *name)
 {
     const char *text = rt->options.text[index];

@@ -1,6 +1,8 @@
 /* open.c - hd_open.
  *
- * Threads: any. Locks: none. Always: an hd_open that fails leaves nothing behind.
+ * Threads: any.
+ * Locks: none.
+ * Always: an hd_open that fails leaves nothing behind.
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -61,7 +63,7 @@ hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
     return *n ? HD_OK : hdi_fail(HD_ERROR_OPTION, "hd_open: devices: no device named");
 }
 
-/* The driver in this process. */
+/* Opens the driver in this process. */
 static hd_status start_local(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_driver_open(&rt->options, &rt->driver);
@@ -99,7 +101,8 @@ static int count_parts(const char *list)
     return n;
 }
 
-/* How many devices there will be, as far as can be seen without the driver: 1 at least. Being wrong costs time, or processes that are ended. */
+/* The number of devices to expect, as far as it can be seen without the driver; 1 at least. A wrong number costs time,
+ * or processes that are ended. */
 static int expected_devices(const hd_runtime *rt)
 {
     bool host = rt->options.driver == HDI_DRIVER_HOST;
@@ -117,8 +120,8 @@ static int expected_devices(const hd_runtime *rt)
     return n < 1 ? 1 : n > HDI_DEVICES_MAX ? HDI_DEVICES_MAX : n;
 }
 
-/* As many workers as there will most likely be devices, each starting the driver, which takes long. What goes wrong with another one than the
- * first is found out when it is clear that its device is wanted. */
+/* Starts as many workers as there will most likely be devices. Each starts the driver, which takes long. Failures of
+ * workers other than the first count only when their devices turn out to be wanted. */
 static hd_status begin_workers(hd_runtime *rt)
 {
     hd_error before;
@@ -137,7 +140,7 @@ static hd_status begin_workers(hd_runtime *rt)
     return HD_OK;
 }
 
-/* The driver in worker processes. The first one, which will be that of device 0, says what there is. */
+/* Opens the driver in worker processes. The first one, later that of device 0, reports the devices. */
 static hd_status start_remote(hd_runtime *rt, int *count)
 {
     hd_status status = hdi_workers_create(rt);
@@ -152,7 +155,7 @@ static hd_status start_remote(hd_runtime *rt, int *count)
     return status;
 }
 
-/* All workers start at the same time. */
+/* Makes the devices' workers ready. All start at the same time. */
 static hd_status make_remote_devices(hd_runtime *rt)
 {
     hd_status status = HD_OK;
@@ -219,7 +222,7 @@ static hd_status make_copy_lanes(hdi_device *device, void *unused)
     return hdi_copy_lanes_create(device);
 }
 
-/* The port of a device, for pinned memory. */
+/* The port of a device for pinned memory. NULL: the device cannot be used now. */
 static hdi_port *usable_port(void *context, int index)
 {
     hd_runtime *rt = context;
@@ -277,7 +280,7 @@ static hd_status build(hd_runtime *rt)
     }
     status = status ? status : hdi_on_each(rt, make_copy_lanes, NULL);
     if (!status) {
-        hdi_page_create(rt); /* without it other processes just do not see the figures */
+        hdi_page_create(rt); /* without it other processes cannot read the figures */
     }
     status = status ? status : hdi_spares_want(rt);
     return status ? status : hdi_runtime_add(rt);
@@ -304,7 +307,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_stable_clear(stable);
         return status;
     }
-    hdi_keep_loaded(); /* with the first runtime, which may outlive the program's interest in this library */
+    hdi_keep_loaded(); /* with the first runtime, which may outlive the program's use of this library */
     if (rt->options.environment_check == HDI_SWITCH_ON) {
         hdi_option_check_environment();
     }
@@ -321,7 +324,7 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_runtime_tear_down(rt, NULL);
         hdi_error_restore(&cause);
     } else {
-        HDI_INSIDE(rt); /* from now on this thread uses the library, whatever it calls next */
+        HDI_INSIDE(rt); /* from now on this thread counts as a user of the library, whatever it calls next */
         *out = rt;
     }
     if (driver) {

@@ -1,9 +1,10 @@
 /* restart.c - hd_device_restart: a lost device comes back with a fresh worker process.
  *
- * Threads: any; one restart at a time per runtime (`restarting`). Locks: as in what it calls. Blocking: while the worker starts and
+ * Threads: any. One restart at a time per runtime (`restarting`). The call blocks while the worker starts and
  * everything is loaded there again.
- * Always: the device counts as lost until all of it is there, so that nobody submits to half of it; after a failure it
- * stays lost and the new worker is ended, so that the next try begins as this one did.
+ * Locks: `restarting`, and those of what it calls.
+ * Always: the device counts as lost until all of it is there, so that no thread submits to half of it. After a failure
+ * it stays lost and the new worker is ended, so that the next try begins as this one did.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,10 +21,10 @@
 #include "tensor/matmul_library.h"
 #include "worker/workers.h"
 
-#define END_TIMES 10 /* times the option worker_timeout */
+#define END_TIMES 10 /* limit for the end of all work, in times of the option worker_timeout */
 #define SLEEP_NS 200000
 
-/* Nothing from before is in the channel's way. Nobody else touches these now. */
+/* Clears what the former worker left in the channel. No other thread or process uses these fields now. */
 static void clean_channel(hdi_device *device)
 {
     hdi_engine_shared *engine = device->channel.engine;
@@ -62,7 +63,8 @@ static hd_status make_lanes(hdi_device *device)
     return status;
 }
 
-/* A worker that ended just before its device counted as working again was not noticed. */
+/* A worker that ended just before its device counted as working again was not noticed by the watcher. This notices
+ * it. */
 static hd_status check_alive(hdi_device *device)
 {
     if (!hdi_worker_drives(device->runtime, device->index)) {
@@ -73,7 +75,7 @@ static hd_status check_alive(hdi_device *device)
     return HD_OK;
 }
 
-/* Everything that the worker before knew. */
+/* Gives the worker everything that the former one had. */
 static hd_status refill(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
@@ -83,7 +85,7 @@ static hd_status refill(hdi_device *device)
     return status ? status : hdi_pinned_repin(rt->pinned, device->index);
 }
 
-/* Fails with what the first lane that has not ended waits for. */
+/* Fails with what the first unended lane waits for. */
 static hd_status not_ended(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire), number = 0;
@@ -97,7 +99,8 @@ static hd_status not_ended(hdi_device *device)
                         device->index);
 }
 
-/* What the lost device had still to do counts as finished when what it waited for on other devices is. */
+/* Waits until the lost device's unfinished work counts as finished. That is when what it waited for on other devices
+ * is. */
 static hd_status await_end(hdi_device *device)
 {
     int64_t deadline = hdi_deadline(END_TIMES * device->runtime->options.worker_timeout * 1000000);
@@ -110,7 +113,7 @@ static hd_status await_end(hdi_device *device)
     return HD_OK;
 }
 
-/* A process that drives the device: a spare one, which has started the driver, or a fresh one. */
+/* Starts a process that drives the device: a spare one, which has started the driver, or a fresh one. */
 static hd_status start_worker(hd_runtime *rt, int index)
 {
     hd_status status;
@@ -122,7 +125,7 @@ static hd_status start_worker(hd_runtime *rt, int index)
         if (!status) {
             return HD_OK;
         }
-        hdi_worker_shut_down(rt, index); /* it was of no use */
+        hdi_worker_shut_down(rt, index); /* the spare could not be used */
         hdi_error_restore(&before);
     }
     status = hdi_worker_spawn(rt, index, "hd_device_restart");
@@ -139,8 +142,8 @@ static hd_status restart(hdi_device *device)
         return status;
     }
     clean_channel(device);
-    /* Before there is a worker: nobody gives it, or takes from it, what the one before had. Until the device counts as working nobody
-     * asks for peer access to it, either. */
+    /* Before there is a worker, so that nothing of the former one is given to it or taken from it. Until the device
+     * counts as working, no thread requests peer access to it, either. */
     hdi_peer_access_forget(rt, index);
     hdi_shares_retire(rt, index);
     hdi_shares_reap(rt);
@@ -165,7 +168,8 @@ static hd_status restart(hdi_device *device)
     return status;
 }
 
-/* Also when that is not known yet: a caller may have seen a request fail before the watcher has seen why. */
+/* Whether the device is lost, also when that is not recorded yet. A caller may have seen a request fail before the
+ * watcher has seen why. */
 static bool is_lost(hdi_device *device)
 {
     if (!hdi_device_lost(device)) {
