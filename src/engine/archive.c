@@ -1,8 +1,9 @@
-/* archive.c - failures that have left their lane's log, and how they get here. Purpose, threads, locks: see failures.h.
+/* archive.c - failures that have left their lane's log, and how they get here. Its purpose: see failures.h.
  *
  * The program may keep a ticket forever, so nothing here is ever dropped. But what fails again and again mostly does so
  * at equal distances. Such failures share an entry. So a loop whose kernel fails a million times takes one entry.
  *
+ * Threads, Locks: see failures.h.
  * Always:
  * - A record is complete in the archive before it leaves the log, so a reader that misses it in the log finds it here.
  * - Positions rise.

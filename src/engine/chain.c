@@ -1,7 +1,8 @@
-/* chain.c - chains of launches: making them, filling them, giving them back. Purpose, threads, locks: see chain.h.
+/* chain.c - makes chains of launches, fills them and gives them back.
  *
- * Always: the executables of all lanes together take no more memory, by our own count, than the option chain_memory.
- * The graph of an executable lives as long as the executable, whose nodes are named by the graph's.
+ * Threads, Locks: see chain.h.
+ * Always: the executables of all lanes together take no more memory, as counted here, than the option chain_memory. The
+ * graph of an executable lives as long as the executable, since the graph's nodes name those of the executable.
  */
 #include "engine/chain.h"
 

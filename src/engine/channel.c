@@ -2,7 +2,8 @@
  *
  * Threads: hd_open, hd_close, the start of a worker process.
  * Locks: none.
- * Always: each area begins on a page of its own, so that its protection can differ. */
+ * Always: each area begins on a page of its own, so that its protection can differ.
+ */
 #include "engine/channel.h"
 
 #include <stdbool.h>

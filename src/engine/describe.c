@@ -283,6 +283,7 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
         return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", lane->device->index, "%s: device %d is lost: %s", who,
                                lane->device->index, hdi_driver_code_name(lost));
     }
-    return hdi_fail(HD_ERROR_LANE_FAILED, "%s: lane %u of device %d refuses work since an operation in it failed", who,
+    return hdi_fail(HD_ERROR_LANE_FAILED,
+                    "%s: lane %u of device %d refuses work since an operation in it failed; call hd_lane_reset", who,
                     lane->number, lane->device->index);
 }

@@ -1,7 +1,9 @@
 /* engine.h - the interface between the application's side and the engines.
  *
  * Threads: any, unless a comment names others.
- * Locks: none are held by the caller, unless a comment names one.
+ * Locks: the caller holds none, unless a comment names one.
+ * Always: a failure is recorded before `done` passes its position, so a thread that sees the position done finds the
+ * outcome.
  */
 #ifndef HDI_ENGINE_ENGINE_H
 #define HDI_ENGINE_ENGINE_H

@@ -1,5 +1,6 @@
-/* failures.c - the log of a lane's failures in its shared memory. Purpose and threads: see failures.h.
+/* failures.c - the log of a lane's failures in its shared memory. Its purpose: see failures.h.
  *
+ * Threads: see failures.h.
  * Locks: none.
  * Always: records are sorted and do not overlap. Records of positions that are done do not change any more. A reader
  * that races with the writer sees `failure_changes` move and reads again.
@@ -52,7 +53,7 @@ static void end_change(hdi_lane_shared *lane, uint64_t end)
 {
     atomic_store_explicit(&lane->failures_end, end, memory_order_release);
     uint64_t changes = atomic_load_explicit(&lane->failure_changes, memory_order_relaxed);
-    /* pairs with the acquire load in look */
+    /* pairs with the readers' acquire load of `failure_changes` */
     atomic_store_explicit(&lane->failure_changes, changes + 1, memory_order_release);
 }
 

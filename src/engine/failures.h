@@ -2,8 +2,8 @@
  *
  * The engine records failures in a log in the lane's shared memory, as stretches of positions sorted by position. A
  * reader searches it by halves, in time logarithmic in its length. Before the log is full, the application moves old
- * records into an archive of its own. There they are shorter, and kept as long as the runtime is open. So a failure is
- * found however many others came after it. Two failures are never joined over an operation that succeeded between them.
+ * records into an archive of its own. There they are shorter. Two failures are never joined over an operation that
+ * succeeded between them.
  *
  * A record may leave the log once no engine can look for it there. That is once every operation has finished that was
  * submitted before the lane was seen done that far. An operation that is submitted later finds the failure itself, and
@@ -16,6 +16,7 @@
  * Threads: the log has one writer, the thread that runs the lane's engine, or one thread after the engine has ended.
  * Any thread reads the log. Any thread uses the archive.
  * Locks: the archive's mutex. Above it there is only `restarting`, below it are order locks.
+ * Always: a failure is found as long as the runtime is open, however many others came after it.
  */
 #ifndef HDI_ENGINE_FAILURES_H
 #define HDI_ENGINE_FAILURES_H

@@ -1,4 +1,7 @@
-/* kernel_time.c - how long the kernels of a lane take. Method, threads, locks: see kernel_time.h. */
+/* kernel_time.c - how long the kernels of a lane take.
+ *
+ * Method, Threads, Locks, Always: see kernel_time.h.
+ */
 #include "engine/kernel_time.h"
 
 /* From the return of a call until a completion write behind the shortest kernel is seen. Measured with 580.159 on H200:

@@ -184,7 +184,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     pthread_mutex_lock(&device->lanes_lock);
     hd_status status = find_lane(device, sticky_failure, who, &lane);
     if (!status && !lane) {
-        status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use: destroy some", who, HDI_LANES_MAX,
+        status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use; destroy some", who, HDI_LANES_MAX,
                           device->index);
     }
     if (!status) {
@@ -464,8 +464,8 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     return status;
 }
 
-/* Whether all is done, with the command to resume as the last one, and the lane still reports failure. No engine does
- * that. */
+/* Whether all is done, with the command to resume as the last one, and the lane still reports failure. No correct
+ * engine reports that. */
 static bool is_stuck(const hd_lane *lane, uint64_t head)
 {
     return atomic_load_explicit(&lane->shared->failed, memory_order_acquire) &&

@@ -44,7 +44,7 @@ hd_status hdi_losses_create(hd_runtime *rt)
     losses->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (losses->descriptor < 0) {
         free(losses);
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: no descriptor is left");
+        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: no file descriptor is left; close some, or raise their limit");
     }
     pthread_mutex_init(&losses->lock, NULL);
     rt->losses = losses;

@@ -1,6 +1,6 @@
 /* port_local.c - the port to a driver in this process: facts, memory, pinning. Lanes and code are in port_code.c.
  *
- * Threads, locks: see port_local.h.
+ * Threads, Locks: see port_local.h.
  * Always: the table has every mapping and every handle that this port got from the driver and has not given back. Those
  * that it could not give back are `doomed`. They are cleared before the next `map` or `import`, or by another
  * `unmap`.

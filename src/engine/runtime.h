@@ -238,7 +238,7 @@ struct hdi_device {
     uint64_t range_at, range_bytes; /* placement process: its address range, the same in every process */
     _Atomic uint64_t ring_stalls;
     struct hdi_memory_counts *memory; /* src/data: counters of its memory that threads share */
-    hdi_engine *engine;               /* NULL: in a worker process */
+    hdi_engine *engine;               /* NULL: it is in a worker process */
     _Atomic uint64_t losses, restarts;
     _Atomic bool returning; /* lost, but its port leads to a fresh worker already */
 };
@@ -269,7 +269,7 @@ struct hd_runtime {
     hdi_stable *stable;   /* this structure, and all others that handles lead to */
     uint64_t id;          /* never used again in this process */
     hdi_options options;
-    const hdi_driver *driver; /* NULL: in the worker processes */
+    const hdi_driver *driver; /* NULL: it is in the worker processes */
     const char *provider;     /* "nvidia" or "host"; static */
     int driver_version;
     int captures_before; /* of the thread that opens it (driver/current.h) */
@@ -303,7 +303,7 @@ struct hd_runtime {
     struct hdi_holds *holds;             /* src/data */
     struct hdi_holders_memo *holders;    /* src/data: holders of memory, for messages */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
-    struct hdi_memory_page *memory_page; /* src/data: figures that other processes may look at */
+    struct hdi_memory_page *memory_page; /* src/data: figures that other processes may read */
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     struct hdi_shares *shares;   /* src/memory; placement process */
@@ -343,14 +343,14 @@ static inline hdi_kernel_code *hdi_kernel_at(hd_runtime *rt, uint32_t number)
     return &chunk[number % HDI_KERNEL_CHUNK];
 }
 
-/* Whether the table has an entry for a number that may be nonsense. */
+/* Whether the table has an entry for a number, which may be invalid. */
 static inline bool hdi_kernel_exists(hd_runtime *rt, uint32_t number)
 {
     uint32_t chunk = number / HDI_KERNEL_CHUNK;
     return chunk < HDI_KERNEL_CHUNKS && atomic_load_explicit(&rt->kernels[chunk], memory_order_acquire) != NULL;
 }
 
-/* Copies the name of a kernel into out[HDI_KERNEL_NAME_BYTES]. The number may be nonsense. */
+/* Copies the name of a kernel into out[HDI_KERNEL_NAME_BYTES]. The number may be invalid. */
 static inline void hdi_kernel_name(hd_runtime *rt, uint32_t number, char *out)
 {
     uint64_t words[HDI_KERNEL_NAME_BYTES / sizeof(uint64_t)] = {'?'};

@@ -5,6 +5,7 @@
  *
  * Threads: the thread that runs the device's engine, with the device's context current.
  * Locks: none.
+ * Always: done <= passed <= issued <= the lane's head, and signalled <= issued.
  */
 #ifndef HDI_ENGINE_STREAM_H
 #define HDI_ENGINE_STREAM_H

@@ -3,9 +3,11 @@
  * It waits by an event of the driver. Where the other lane's engine is in another process, it waits until the position
  * is done.
  *
- * Threads, locks: as stream.c. No call blocks: the lane is visited again.
- * Always: a wait is made also where the operation behind it fails at once, since later ones rely on it. What is read
- * from another lane is a dependency until its outcome is recorded.
+ * Threads, Locks: as stream.c.
+ * Always:
+ * - No call blocks: the lane is visited again.
+ * - A wait is made also where the operation behind it fails at once, since later ones rely on it.
+ * - What is read from another lane is a dependency until its outcome is recorded.
  */
 #include "engine/stream.h"
 
@@ -52,7 +54,7 @@ static bool room_for_dependency(hdi_stream *stream)
 }
 
 /* The other lane's engine is in another process, whose events have no meaning here. This lane goes on when that one is
- * done. That moves `done` and rings our doorbell also when its device is lost. */
+ * done. The other side moves `done` and rings this engine's doorbell also when its device is lost. */
 static bool wait_for_host(hdi_engine *engine, hdi_lane_shared *other, uint32_t lane, uint64_t target)
 {
     hd_runtime *rt = engine->device->runtime;

@@ -1,5 +1,6 @@
-/* suspects.c - which operations of a device may be under way. Purpose, threads, locks: see suspects.h.
+/* suspects.c - which operations of a device may be under way. Its purpose: see suspects.h.
  *
+ * Threads, Locks: see suspects.h.
  * Always: each walk visits a position of a lane once, so walks over lanes that wait for each other in turn end. Numbers
  * that an engine in another process wrote are bounded before they are used.
  */
@@ -79,7 +80,7 @@ static void add(hdi_suspects *out, const hdi_suspect *s)
     }
 }
 
-/* The lane of this device that a WAIT is for. HDI_LANES_MAX: a lane of another device, or nonsense. */
+/* The lane of this device that a WAIT is for. HDI_LANES_MAX: a lane of another device, or an invalid one. */
 static uint32_t waits_for(const hdi_device *device, const hdi_command *c)
 {
     return c->wait.lane / HDI_LANES_MAX == (uint32_t)device->index ? c->wait.lane % HDI_LANES_MAX : HDI_LANES_MAX;

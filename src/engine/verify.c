@@ -1,14 +1,14 @@
 /* verify.c - compares what a worker process reports about its lanes with the application's own records.
  *
  * A worker shares memory with the application, and may write anything there. The cause may be a stray write, of a
- * kernel on the CPU or of its driver. Or it is not the worker that it should be. An impossible report marks its device
- * corrupted. The thread that watches the workers sees the mark and kills the process. Then the device is lost like any
- * other whose worker has ended.
+ * kernel on the CPU or of its driver. Or the process is not the worker that it should be. An impossible report marks
+ * its device corrupted. The thread that watches the workers sees the mark and kills the process. Then the device is
+ * lost like any other whose worker has ended.
  *
  * Threads: hdi_device_check runs on the thread that watches the workers, the rest on any.
  * Locks: none.
- * Always: an honest worker is never found corrupted, however slow it is: a count is loaded before the one that limits
- * it. A worker that falsely reports possible positions or failures cannot be detected.
+ * Always: a worker without fault is never found corrupted, however slow it is: a count is loaded before the one that
+ * limits it. A worker that falsely reports possible positions or failures cannot be detected.
  */
 #include "engine/engine.h"
 

@@ -94,8 +94,9 @@ uint64_t hdi_device_place_range(hdi_device *device)
         uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
         memory = bytes > memory ? bytes : memory;
     }
-    /* In one process the driver has addresses enough. Between processes our plan may run out of them. So the range is
-     * halved until the last device has room for it after its last restart. That suits all devices, and stays. */
+    /* In one process the driver has addresses enough. Between processes the library's address plan may run out of them.
+     * So the range is halved until the last device has room for it after its last restart. That suits all devices, and
+     * stays. */
     uint64_t times = RANGE_TIMES;
     while (rt->is_process && times > 1 &&
            hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {

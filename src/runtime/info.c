@@ -2,6 +2,7 @@
  *
  * Threads: any.
  * Locks: none of its own.
+ * Always: structures are filled in on success only.
  */
 #include <heddle/driver.h>
 #include <heddle/runtime.h>

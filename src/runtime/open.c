@@ -60,7 +60,8 @@ hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
         ordinals[(*n)++] = (int)ordinal;
         p = *end ? end + 1 : end;
     }
-    return *n ? HD_OK : hdi_fail(HD_ERROR_OPTION, "hd_open: devices: no device named");
+    return *n ? HD_OK
+              : hdi_fail(HD_ERROR_OPTION, "hd_open: devices names no device; write all, or numbers such as 0,2,3");
 }
 
 /* Opens the driver in this process. */

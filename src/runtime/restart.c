@@ -93,10 +93,10 @@ static hd_status not_ended(hdi_device *device)
                                     hdi_lane_submitted(device, number)) {
         number++;
     }
-    return hdi_not_done(device->runtime, device->lanes[number]->global, hdi_lane_submitted(device, number),
-                        "hd_device_restart: work of other devices, for which work of device %d had to wait, is not "
-                        "finished: try again later",
-                        device->index);
+    return hdi_not_done(
+        device->runtime, device->lanes[number]->global, hdi_lane_submitted(device, number),
+        "hd_device_restart: work of other devices that device %d waits for is not finished; try again later",
+        device->index);
 }
 
 /* Waits until the lost device's unfinished work counts as finished. That is when what it waited for on other devices
@@ -193,11 +193,10 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
     }
     if (!rt->is_process) {
         char what[160];
-        snprintf(
-            what, sizeof what,
-            "with placement=%s the driver is in this process, and what it has lost it does not give back: open the "
-            "runtime with placement=process",
-            HDI_OPTION_TEXT(&rt->options, placement));
+        snprintf(what, sizeof what,
+                 "placement=%s: the driver in this process cannot give a lost device back; open the runtime with "
+                 "placement=process",
+                 HDI_OPTION_TEXT(&rt->options, placement));
         return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, "hd_device_restart", what);
     }
     pthread_mutex_lock(&rt->restarting);

@@ -1,7 +1,9 @@
 /* runtime_internal.h - what the files of hd_open, hd_close and hd_device_restart share.
  *
  * Threads: those of the calls that use it. Each file names its own.
- * Locks: none. */
+ * Locks: none.
+ * Always: what a step made before it failed, hdi_device_destroy and hdi_runtime_tear_down give back.
+ */
 #ifndef HDI_RUNTIME_INTERNAL_H
 #define HDI_RUNTIME_INTERNAL_H
 
