@@ -260,7 +260,7 @@ static void work_of_another_device(void **state)
     if (!can || !lose_one(&s, settings)) {
         skip();
     }
-    NAMED(hd_device_restart(s.runtime, 0), "hd_device_restart", "for which work of device 0 had to wait");
+    NAMED(hd_device_restart(s.runtime, 0), "hd_device_restart", "that device 0 waits for");
     wk_gate_open(&s.gate);
     CONF_OK(hd_lane_wait(s.lane, 60 * CONF_SECOND));
     CONF_OK(hd_device_restart(s.runtime, 0));
