@@ -19,6 +19,7 @@ add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/src/base/stable.c
     ${PROJECT_SOURCE_DIR}/src/base/handle.c
     ${PROJECT_SOURCE_DIR}/src/base/own_file.c
+    ${PROJECT_SOURCE_DIR}/src/base/rank.c
     ${PROJECT_SOURCE_DIR}/src/base/sized.c
     ${PROJECT_SOURCE_DIR}/src/base/thread.c)
 set_target_properties(heddle_pack PROPERTIES OUTPUT_NAME heddle-pack RUNTIME_OUTPUT_DIRECTORY ${builtin_build})

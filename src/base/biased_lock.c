@@ -81,28 +81,30 @@ void hdi_biased_init(hdi_biased_lock *lock)
     atomic_init(&lock->busy, false);
     atomic_init(&lock->wanted, false);
     lock->fenced = !register_process();
-    pthread_mutex_init(&lock->visit, NULL);
+    hdi_mutex_init(&lock->visit, HDI_RANK_THREAD_CACHE);
 }
 
 void hdi_biased_destroy(hdi_biased_lock *lock)
 {
-    pthread_mutex_destroy(&lock->visit);
+    hdi_mutex_destroy(&lock->visit);
 }
 
 void hdi_biased_enter_slow(hdi_biased_lock *lock)
 {
+    hdi_rank_released(lock);
     do {
-        hdi_biased_leave(lock);
-        pthread_mutex_lock(&lock->visit); /* until the visit is over */
+        atomic_store_explicit(&lock->busy, false, memory_order_release); /* as in hdi_biased_leave */
+        hdi_mutex_lock(&lock->visit);                                    /* until the visit is over */
         atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
-        pthread_mutex_unlock(&lock->visit);
+        hdi_mutex_unlock(&lock->visit);
         /* Another visitor may have come between; the mutex orders `busy` before its look. */
     } while (atomic_load_explicit(&lock->wanted, memory_order_seq_cst));
+    hdi_rank_taken(lock, lock->visit.rank);
 }
 
 void hdi_biased_visit(hdi_biased_lock *lock)
 {
-    pthread_mutex_lock(&lock->visit);
+    hdi_mutex_lock(&lock->visit);
     atomic_store_explicit(&lock->wanted, true, memory_order_seq_cst);
     if (!lock->fenced) {
         barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED); /* cannot fail where it worked at registration */
@@ -119,5 +121,5 @@ void hdi_biased_visit(hdi_biased_lock *lock)
 void hdi_biased_end_visit(hdi_biased_lock *lock)
 {
     atomic_store_explicit(&lock->wanted, false, memory_order_seq_cst);
-    pthread_mutex_unlock(&lock->visit);
+    hdi_mutex_unlock(&lock->visit);
 }

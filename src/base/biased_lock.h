@@ -15,15 +15,15 @@
 #ifndef HDI_BASE_BIASED_LOCK_H
 #define HDI_BASE_BIASED_LOCK_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include "base/mutex.h"
 
 typedef struct hdi_biased_lock {
     _Atomic bool busy;   /* the owner is inside; written by it alone */
     _Atomic bool wanted; /* a visitor is inside or coming; written under `visit` */
     bool fenced;         /* the owner fences */
-    pthread_mutex_t visit;
+    hdi_mutex visit;
 } hdi_biased_lock;
 
 /* Whether owners fence, in this process: since the first look. */
@@ -48,6 +48,8 @@ void hdi_biased_enter_slow(hdi_biased_lock *lock);
 
 static inline void hdi_biased_enter(hdi_biased_lock *lock)
 {
+    hdi_rank_check(lock, lock->visit.rank);
+    hdi_rank_taken(lock, lock->visit.rank);
     if (__builtin_expect(lock->fenced, 0)) {
         /* seq_cst with the visitor's store of `wanted` and load of `busy`: one of the two sees the other */
         atomic_store_explicit(&lock->busy, true, memory_order_seq_cst);
@@ -67,6 +69,7 @@ static inline void hdi_biased_enter(hdi_biased_lock *lock)
 
 static inline void hdi_biased_leave(hdi_biased_lock *lock)
 {
+    hdi_rank_released(lock);
     /* pairs with the visitor's acquire load: it sees what the owner did */
     atomic_store_explicit(&lock->busy, false, memory_order_release);
 }

@@ -16,14 +16,14 @@ enum { PAUSES = 100, YIELDS = 8, SLEEP_FIRST_NS = 5000, SLEEP_LAST_NS = 50000 };
 /* Looks before it tries, so that waiting threads share the cache line instead of pulling it from the holder. */
 static bool try_when_open(hdi_lock *lock)
 {
-    return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_try(lock);
+    return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 && hdi_lock_take_open(lock);
 }
 
 /* The same for the first of the queue, which no thread precedes. */
 static bool try_first(hdi_lock *lock)
 {
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
-           atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0; /* as in hdi_lock_try */
+           atomic_exchange_explicit(&lock->taken, 1, memory_order_seq_cst) == 0; /* as in hdi_lock_take_open */
 }
 
 static void take_in_turn(hdi_lock *lock)

@@ -12,17 +12,47 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include "base/rank.h"
 
 typedef struct hdi_lock {
     atomic_int taken;
     atomic_int urgent;     /* the first of the queue is awake and asks for the lock: no other thread takes it */
     atomic_uint last_turn; /* turns that were given out to the queue */
     atomic_uint turn;      /* turns that are over */
+#ifdef HDI_DEBUG
+    uint32_t rank;
+#endif
 } hdi_lock;
+
+#ifdef HDI_DEBUG
+#define HDI_LOCK_INIT(name)                                                                                            \
+    {                                                                                                                  \
+        .rank = HDI_RANKED(HDI_RANK_##name, 0)                                                                         \
+    }
+#define HDI_LOCK_RANK(lock) ((lock)->rank)
+#else
+#define HDI_LOCK_INIT(name)                                                                                            \
+    {                                                                                                                  \
+        0                                                                                                              \
+    }
+#define HDI_LOCK_RANK(lock) 0
+#endif
+
+/* Of a lock that is all zeros. `ranked`: HDI_RANKED. */
+static inline void hdi_lock_init(hdi_lock *lock, uint32_t ranked)
+{
+#ifdef HDI_DEBUG
+    lock->rank = ranked;
+#else
+    (void)lock;
+    (void)ranked;
+#endif
+}
 
 void hdi_lock_take_slow(hdi_lock *lock);
 
-static inline bool hdi_lock_try(hdi_lock *lock)
+/* Without a record of it (rank.h). */
+static inline bool hdi_lock_take_open(hdi_lock *lock)
 {
     /* Relaxed: a thread that sees it late overtakes once. */
     if (__builtin_expect(atomic_load_explicit(&lock->urgent, memory_order_relaxed) != 0, 0)) {
@@ -41,14 +71,27 @@ static inline bool hdi_lock_is_taken(const hdi_lock *lock)
 
 static inline void hdi_lock_take(hdi_lock *lock)
 {
-    if (__builtin_expect(!hdi_lock_try(lock), 0)) {
+    hdi_rank_check(lock, HDI_LOCK_RANK(lock));
+    if (__builtin_expect(!hdi_lock_take_open(lock), 0)) {
         hdi_lock_take_slow(lock);
     }
+    hdi_rank_taken(lock, HDI_LOCK_RANK(lock));
+}
+
+/* False: another thread has it, or is to have it next. */
+static inline bool hdi_lock_try(hdi_lock *lock)
+{
+    bool taken = hdi_lock_take_open(lock);
+    if (taken) {
+        hdi_rank_taken(lock, HDI_LOCK_RANK(lock));
+    }
+    return taken;
 }
 
 static inline void hdi_lock_release(hdi_lock *lock)
 {
-    /* pairs with the acquire exchange in hdi_lock_try */
+    hdi_rank_released(lock);
+    /* pairs with the acquire exchange in hdi_lock_take_open */
     atomic_store_explicit(&lock->taken, 0, memory_order_release);
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
 
@@ -13,7 +14,7 @@ _Thread_local hdi_presence *hdi_presence_own;
 static _Thread_local hdi_presence *fenced_own; /* the same, also where owners fence */
 static _Thread_local bool covered;             /* in a callback without a record of its own */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lock = HDI_MUTEX_INIT(PRESENCE);
 static hdi_presence *all;
 static hdi_presence nobodys;   /* in no list */
 static _Atomic bool some_lack; /* a record: there was no memory for it */
@@ -23,9 +24,9 @@ static int key_error;
 
 static void give(hdi_presence *p)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     p->taken = false;
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 static void thread_ends(void *value)
@@ -37,12 +38,12 @@ static void thread_ends(void *value)
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock_at_fork(&lock);
 }
 
 static void in_parent(void)
 {
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 /* Of the threads only this one is here. */
@@ -55,7 +56,7 @@ static void in_child(void)
     for (hdi_presence *p = fenced_own; p; p = p->outer) {
         p->taken = true;
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 static void begin(void)
@@ -67,7 +68,7 @@ static void begin(void)
 static hdi_presence *take(void)
 {
     hdi_presence *p;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     for (p = all; p && p->taken; p = p->next) {
     }
     if (!p && (p = calloc(1, sizeof *p)) != NULL) {
@@ -79,7 +80,7 @@ static hdi_presence *take(void)
         p->outer = NULL;
         p->library = hdi_thread_is_own();
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return p;
 }
 
@@ -153,11 +154,11 @@ static bool is_own(const hdi_presence *p)
 bool hdi_presence_has_others(void)
 {
     bool found = atomic_load(&some_lack); /* of those it is not known whether they live */
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     for (const hdi_presence *p = all; p && !found; p = p->next) {
         found = p->taken && !p->library && !is_own(p);
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return found;
 }
 
@@ -173,11 +174,11 @@ bool hdi_presence_is_inside(const void *runtime)
 static bool is_somebody_inside(const void *runtime)
 {
     bool found = false;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     for (hdi_presence *p = all; p && !found; p = p->next) {
         found = atomic_load_explicit(&p->inside, memory_order_acquire) == runtime && !is_own(p);
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return found;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include "base/handle.h"
 #include "base/handover.h"
+#include "base/mutex.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10) /* more, where more is asked for at once */
 #define YARD_BYTES                                                                                                     \
@@ -23,19 +24,19 @@ struct hdi_stable {
     struct hdi_stable *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lock = HDI_MUTEX_INIT(STABLE);
 static struct hdi_stable *all;
 static char *yard; /* what is left of it */
 static size_t yard_bytes;
 
 static void before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock_at_fork(&lock);
 }
 
 static void after_fork(void)
 {
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 static void guard_forks(void)
@@ -49,10 +50,10 @@ hdi_stable *hdi_stable_create(void)
     pthread_once(&once, guard_forks);
     hdi_stable *stable = calloc(1, sizeof *stable);
     if (stable != NULL) {
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         stable->next = all;
         all = stable;
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
     }
     return stable;
 }
@@ -105,14 +106,14 @@ void *hdi_stable_take(hdi_stable *stable, size_t bytes)
 {
     void *taken = NULL;
     bytes = (bytes + HDI_SELF_ALIGN - 1) / HDI_SELF_ALIGN * HDI_SELF_ALIGN;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     chunk *c = stable->chunks;
     if ((c != NULL && c->bytes - c->taken >= bytes) || add_chunk(stable, bytes)) {
         c = stable->chunks;
         taken = c->base + c->taken;
         c->taken += bytes;
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return taken;
 }
 
@@ -132,13 +133,13 @@ void hdi_stable_clear(hdi_stable *stable)
     if (stable == NULL) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     struct hdi_stable **link = &all;
     while (*link != stable) {
         link = &(*link)->next;
     }
     *link = stable->next;
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     for (chunk *c = stable->chunks, *next; c != NULL; c = next) {
         next = c->next;
         bury(c);
@@ -150,12 +151,12 @@ void hdi_stable_clear(hdi_stable *stable)
 bool hdi_stable_has(const void *address)
 {
     bool found = false;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     for (const struct hdi_stable *g = all; g != NULL && !found; g = g->next) {
         for (const chunk *c = g->chunks; c != NULL && !found; c = c->next) {
             found = (uintptr_t)address - (uintptr_t)c->base < c->taken;
         }
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return found;
 }

@@ -88,15 +88,18 @@ void hdi_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attributes);
 }
 
-bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns)
+bool hdi_cond_wait(pthread_cond_t *cond, hdi_mutex *mutex, int64_t deadline_ns)
 {
     if (deadline_ns == INT64_MAX) {
-        pthread_cond_wait(cond, mutex);
+        hdi_mutex_wait(mutex, cond);
         return true;
     }
     int64_t at = deadline_ns > 0 ? deadline_ns : 0;
     struct timespec limit = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)};
-    return pthread_cond_timedwait(cond, mutex, &limit) != ETIMEDOUT;
+    hdi_rank_released(mutex);
+    bool signalled = pthread_cond_timedwait(cond, &mutex->mutex, &limit) != ETIMEDOUT;
+    hdi_rank_taken(mutex, mutex->rank);
+    return signalled;
 }
 
 void hdi_sleep_for(int64_t ns)

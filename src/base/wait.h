@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/mutex.h"
 
 /* Marks a spin loop for the processor. */
 static inline void hdi_cpu_relax(void)
@@ -38,7 +39,7 @@ void hdi_futex_wake_bits(_Atomic uint32_t *word, uint32_t bits);
 void hdi_cond_init(pthread_cond_t *cond);
 
 /* pthread_cond_wait until the deadline (INT64_MAX: none). Returns false when it passed. */
-bool hdi_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns);
+bool hdi_cond_wait(pthread_cond_t *cond, hdi_mutex *mutex, int64_t deadline_ns);
 
 /* Sleeps for about `ns` nanoseconds. */
 void hdi_sleep_for(int64_t ns);

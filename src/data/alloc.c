@@ -600,8 +600,8 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
         }
         if (taken == HDI_TAKEN_NOT_NOW) {
             /* its device is being restarted, and this buffer restored */
-            pthread_mutex_lock(&b->runtime->restarting);
-            pthread_mutex_unlock(&b->runtime->restarting);
+            hdi_mutex_lock(&b->runtime->restarting);
+            hdi_mutex_unlock(&b->runtime->restarting);
         }
     }
 }

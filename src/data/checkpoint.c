@@ -4,16 +4,16 @@
  * Always: there are two copies, and a save goes to the one that does not hold the last save that is known to have worked; so a
  * save that does not finish damages nothing. A save begins only when the one before it is finished.
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/handover.h"
+#include "base/mutex.h"
 #include "data/hold.h"
 #include "engine/engine.h"
 
 struct hdi_checkpoint {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     struct hd_buffer *copy[2];
     hdi_point saved[2]; /* the last save into each; position 0: none */
     bool good[2];       /* that save is known to have worked */
@@ -26,7 +26,7 @@ hd_status hdi_checkpoint_create(struct hd_buffer *b)
     if (!checkpoint) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc_with: no memory");
     }
-    pthread_mutex_init(&checkpoint->lock, NULL);
+    hdi_mutex_init(&checkpoint->lock, HDI_RANK_CHECKPOINT);
     for (int i = 0; i < 2; i++) {
         hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_with", &checkpoint->copy[i]);
         if (status) {
@@ -47,7 +47,7 @@ hd_status hdi_checkpoint_create(struct hd_buffer *b)
 void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint)
 {
     if (checkpoint) {
-        pthread_mutex_destroy(&checkpoint->lock);
+        hdi_mutex_destroy(&checkpoint->lock);
         free(checkpoint);
     }
 }
@@ -80,12 +80,12 @@ static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 
 struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt)
 {
-    pthread_mutex_lock(&checkpoint->lock);
+    hdi_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
     settle(checkpoint, rt, newest);
     int chosen = checkpoint->good[newest] ? newest : 1 - newest;
     struct hd_buffer *copy = checkpoint->good[chosen] ? checkpoint->copy[chosen] : NULL;
-    pthread_mutex_unlock(&checkpoint->lock);
+    hdi_mutex_unlock(&checkpoint->lock);
     return copy;
 }
 
@@ -95,7 +95,7 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
     struct hdi_checkpoint *checkpoint = b->checkpoint;
     hd_runtime *rt = b->runtime;
     hd_status status = HD_OK;
-    pthread_mutex_lock(&checkpoint->lock);
+    hdi_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
     *wait = is_finished(rt, checkpoint->saved[newest]) ? (hdi_point){0, 0} : checkpoint->saved[newest];
     if (!wait->position) {
@@ -110,7 +110,7 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
             *out = ticket;
         }
     }
-    pthread_mutex_unlock(&checkpoint->lock);
+    hdi_mutex_unlock(&checkpoint->lock);
     return status;
 }
 

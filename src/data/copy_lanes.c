@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/mutex.h"
 
 #define QUICK_LANES 4
 #define BULK_LANES 2
@@ -13,7 +14,7 @@ typedef struct choice {
 } choice;
 
 struct hdi_copy_lanes {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     choice quick[HDI_WAYS][QUICK_LANES]; /* made one after the other, as the next ones are */
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
@@ -42,12 +43,12 @@ static hd_lane *make(hdi_device *device, choice *c)
     struct hdi_copy_lanes *lanes = device->copy_lanes;
     hd_error before;
     hdi_error_save(&before);
-    pthread_mutex_lock(&lanes->lock);
+    hdi_mutex_lock(&lanes->lock);
     hd_lane *lane = atomic_load_explicit(&c->lane, memory_order_acquire);
     if (!lane && make_lane(device, c, "hd_copy", &lane)) {
         lane = NULL;
     }
-    pthread_mutex_unlock(&lanes->lock);
+    hdi_mutex_unlock(&lanes->lock);
     hdi_error_restore(&before);
     return lane;
 }
@@ -132,7 +133,7 @@ hd_status hdi_copy_lanes_create(hdi_device *device)
     if (!lanes) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&lanes->lock, NULL);
+    hdi_mutex_init(&lanes->lock, HDI_RANK_COPY_LANES);
     device->copy_lanes = lanes;
     hd_lane **first[HDI_WAY_PEER] = {&device->lane_in, &device->lane_out, &device->lane_on};
     hd_status status = HD_OK;
@@ -145,7 +146,7 @@ hd_status hdi_copy_lanes_create(hdi_device *device)
 void hdi_copy_lanes_release(hdi_device *device)
 {
     if (device->copy_lanes) {
-        pthread_mutex_destroy(&device->copy_lanes->lock);
+        hdi_mutex_destroy(&device->copy_lanes->lock);
         free(device->copy_lanes);
         device->copy_lanes = NULL;
     }

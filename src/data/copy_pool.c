@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include "base/cpus.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
 
@@ -44,7 +45,7 @@ typedef struct worker {
 } worker;
 
 struct hdi_copy_pool {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t left; /* a worker was the last to leave a job */
     job *jobs;           /* newest first */
     group groups[HDI_DEVICES_MAX];
@@ -65,7 +66,7 @@ hd_status hdi_copy_pool_create(hd_runtime *rt)
     if (!pool) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&pool->lock, NULL);
+    hdi_mutex_init(&pool->lock, HDI_RANK_COPY_POOL);
     pthread_cond_init(&pool->left, NULL);
     pool->own_known = hdi_cpus_own(&pool->own);
     pool->spin_ns = rt->spin_ns;
@@ -82,12 +83,12 @@ void hdi_copy_pool_release(hd_runtime *rt)
     if (!pool) {
         return;
     }
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     pool->stop = true;
     for (size_t i = 0; i < pool->n_groups; i++) {
         atomic_fetch_add_explicit(&pool->groups[i].doorbell, 1, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     for (size_t i = 0; i < pool->n_groups; i++) {
         hdi_futex_wake(&pool->groups[i].doorbell, INT32_MAX);
     }
@@ -95,7 +96,7 @@ void hdi_copy_pool_release(hd_runtime *rt)
         pthread_join(pool->workers[i].thread, NULL);
     }
     pthread_cond_destroy(&pool->left);
-    pthread_mutex_destroy(&pool->lock);
+    hdi_mutex_destroy(&pool->lock);
     free(pool);
     rt->copy_pool = NULL;
 }
@@ -189,9 +190,9 @@ static job *pick(const struct hdi_copy_pool *pool, int node)
 static void take_turn(struct hdi_copy_pool *pool, job *j)
 {
     atomic_fetch_add_explicit(&j->workers, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     hdi_turn turn = j->turn(j->context, false);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     j->over |= turn == HDI_TURN_OVER;
     if (turn == HDI_TURN_WAITS) {
         atomic_store_explicit(&j->away, true, memory_order_relaxed);
@@ -225,7 +226,7 @@ static void *run_worker(void *argument)
     struct hdi_copy_pool *pool = w->pool;
     group *at = w->group;
     settle(w);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     while (!pool->stop) {
         job *j = pick(pool, at->node);
         if (j) {
@@ -234,12 +235,12 @@ static void *run_worker(void *argument)
         }
         uint32_t doorbell = atomic_load_explicit(&at->doorbell, memory_order_relaxed);
         at->asleep++;
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
         hdi_futex_wait(&at->doorbell, doorbell, INT64_MAX);
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         at->asleep--;
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     return NULL;
 }
 
@@ -323,24 +324,24 @@ static void begin(hd_runtime *rt, job *j)
 {
     struct hdi_copy_pool *pool = rt->copy_pool;
     call c;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
     size_t n_groups = pool->n_groups; /* without those that nobody sleeps at yet */
     ring(pool, j, &c);
     start_workers(rt, j);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     wake(pool, &c, n_groups);
 }
 
 static void call_back(struct hdi_copy_pool *pool, job *j)
 {
     call c;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     atomic_store_explicit(&j->away, false, memory_order_relaxed);
     size_t n_groups = pool->n_groups;
     ring(pool, j, &c);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     wake(pool, &c, n_groups);
 }
 
@@ -352,23 +353,23 @@ static size_t workers_at(const job *j)
 /* No worker joins any more; waits for those that are still at it. */
 static void end(struct hdi_copy_pool *pool, job *j)
 {
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     job **link = &pool->jobs;
     while (*link != j) {
         link = &(*link)->next;
     }
     *link = j->next;
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     int64_t spin_end = workers_at(j) ? hdi_clock_ns() + pool->spin_ns : 0;
     while (workers_at(j) && hdi_clock_ns() < spin_end) {
         hdi_spin_turn();
     }
     if (workers_at(j)) {
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         while (workers_at(j)) {
-            pthread_cond_wait(&pool->left, &pool->lock);
+            hdi_mutex_wait(&pool->lock, &pool->left);
         }
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
     }
 }
 

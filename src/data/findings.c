@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/sized.h"
 #include "base/write.h"
 #include "data/counts.h"
@@ -23,7 +24,7 @@
 #define KINDS (HD_FINDING_LEAK + 1)
 
 struct hdi_findings {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     uint64_t count, of_kind[KINDS];
     hdi_finding list[HDI_REPORT_FINDINGS];
     hdi_hook hook;
@@ -65,7 +66,7 @@ hd_status hdi_findings_create(hd_runtime *rt)
         }
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&f->lock, NULL);
+    hdi_mutex_init(&f->lock, HDI_RANK_FINDINGS);
     hdi_hook_init(&f->hook, NULL, NULL);
     f->descriptor = descriptor;
     rt->findings = f;
@@ -80,7 +81,7 @@ void hdi_findings_release(hd_runtime *rt)
             close(f->descriptor);
         }
         hdi_hook_destroy(&f->hook);
-        pthread_mutex_destroy(&f->lock);
+        hdi_mutex_destroy(&f->lock);
         free(f);
         rt->findings = NULL;
     }
@@ -92,11 +93,11 @@ void hdi_findings_copy(hd_runtime *rt, hdi_report *report)
     report->n_findings = 0;
     report->findings = 0;
     if (f) {
-        pthread_mutex_lock(&f->lock);
+        hdi_mutex_lock(&f->lock);
         report->findings = f->count;
         report->n_findings = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
         memcpy(report->finding, f->list, report->n_findings * sizeof f->list[0]);
-        pthread_mutex_unlock(&f->lock);
+        hdi_mutex_unlock(&f->lock);
     }
 }
 
@@ -144,11 +145,11 @@ static void summarize(struct hdi_findings *f, const hdi_leaks *leaks)
         buffers += leaks->list[i].count;
         bytes += leaks->list[i].bytes;
     }
-    pthread_mutex_lock(&f->lock);
+    hdi_mutex_lock(&f->lock);
     size_t n = put_count(text, sizeof text, f->of_kind[HD_FINDING_OVERRUN], "overrun", "");
     n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_DOUBLE_FREE], "double free", "");
     n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_USE_AFTER_FREE], "use", " after free");
-    pthread_mutex_unlock(&f->lock);
+    hdi_mutex_unlock(&f->lock);
     if (buffers) {
         snprintf(text + n, sizeof text - n, "%" PRIu64 " buffer%s of %s not freed", buffers, buffers == 1 ? "" : "s",
                  hdi_bytes_text(bytes, unfreed));
@@ -197,13 +198,13 @@ void hdi_findings_note(hd_runtime *rt, const hd_finding *what)
     if (finding.kind == HD_FINDING_DOUBLE_FREE && finding.device == HD_DEVICE_HOST) {
         hdi_counts_add(&f->pinned_double_frees, 1);
     }
-    pthread_mutex_lock(&f->lock);
+    hdi_mutex_lock(&f->lock);
     if (f->count < HDI_REPORT_FINDINGS) {
         f->list[f->count] = kept;
     }
     finding.number = ++f->count;
     f->of_kind[finding.kind]++;
-    pthread_mutex_unlock(&f->lock);
+    hdi_mutex_unlock(&f->lock);
     tell(f, &finding);
 }
 

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "data/counts.h"
 #include "data/list.h"
 #include "engine/engine.h"
@@ -21,7 +22,7 @@ struct hd_hold {
 };
 
 struct hdi_holds {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     struct hd_hold *all;
     struct hd_hold *free_list;
 };
@@ -32,7 +33,7 @@ hd_status hdi_holds_create(hd_runtime *rt)
     if (!rt->holds) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->holds->lock, NULL);
+    hdi_mutex_init(&rt->holds->lock, HDI_RANK_HOLDS);
     return HD_OK;
 }
 
@@ -46,18 +47,18 @@ void hdi_holds_release(hd_runtime *rt)
         next = h->next;
         free(h->buffers);
     }
-    pthread_mutex_destroy(&holds->lock);
+    hdi_mutex_destroy(&holds->lock);
     free(holds);
     rt->holds = NULL;
 }
 
 void hdi_holds_close(hd_runtime *rt)
 {
-    pthread_mutex_lock(&rt->holds->lock);
+    hdi_mutex_lock(&rt->holds->lock);
     for (struct hd_hold *h = rt->holds->all; h; h = h->next) {
         hdi_handle_close(&h->head);
     }
-    pthread_mutex_unlock(&rt->holds->lock);
+    hdi_mutex_unlock(&rt->holds->lock);
 }
 
 /* For HDI_INSIDE, before anybody looks whether it is a hold: only to be compared. */
@@ -88,7 +89,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
         return hdi_runtime_refused(rt, "hd_hold_create");
     }
     struct hdi_holds *holds = rt->holds;
-    pthread_mutex_lock(&holds->lock);
+    hdi_mutex_lock(&holds->lock);
     struct hd_hold *h = holds->free_list;
     if (h) {
         holds->free_list = h->next_free;
@@ -106,7 +107,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
         set_live(h, hdi_handle_head_generation(&h->head), HDI_HANDLE_LIVE);
         *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
     }
-    pthread_mutex_unlock(&holds->lock);
+    hdi_mutex_unlock(&holds->lock);
     return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_create: no memory");
 }
 
@@ -164,9 +165,9 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
         return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: the buffer is of another runtime than the hold");
     }
     struct hdi_holds *holds = h->runtime->holds;
-    pthread_mutex_lock(&holds->lock);
+    hdi_mutex_lock(&holds->lock);
     if (!from_handle(handle)) {
-        pthread_mutex_unlock(&holds->lock);
+        hdi_mutex_unlock(&holds->lock);
         return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: the hold was destroyed meanwhile");
     }
     bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
@@ -180,7 +181,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
         }
         hdi_buffers_unlock(h->runtime);
     }
-    pthread_mutex_unlock(&holds->lock);
+    hdi_mutex_unlock(&holds->lock);
     if (stale) {
         return hdi_buffer_refused(buffer, "hd_hold_add");
     }
@@ -248,23 +249,23 @@ hd_status hd_hold_destroy(hd_hold *handle)
         return handle ? refuse_hold(handle, "hd_hold_destroy") : HD_OK;
     }
     struct hdi_holds *holds = h->runtime->holds;
-    pthread_mutex_lock(&holds->lock);
+    hdi_mutex_lock(&holds->lock);
     bool ours = from_handle(handle) != NULL;
     if (ours) {
         set_live(h, (uint16_t)(hdi_handle_generation(handle) + 1), HDI_HANDLE_DEAD);
     }
-    pthread_mutex_unlock(&holds->lock);
+    hdi_mutex_unlock(&holds->lock);
     if (!ours) {
         return refuse_hold(handle, "hd_hold_destroy");
     }
     for (size_t i = 0; i < h->count; i++) {
         hdi_hold_end(h->buffers[i]);
     }
-    pthread_mutex_lock(&holds->lock);
+    hdi_mutex_lock(&holds->lock);
     if (hdi_handle_head_generation(&h->head) != 0) { /* else all its handles have been given out once */
         h->next_free = holds->free_list;
         holds->free_list = h;
     }
-    pthread_mutex_unlock(&holds->lock);
+    hdi_mutex_unlock(&holds->lock);
     return HD_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "data/buffer.h"
 #include "data/report.h"
 
@@ -191,7 +192,7 @@ static void append(char *out, size_t room, size_t *length, const char *name, con
 #define USED_AGAIN 50      /* for so many times as long as it took to make */
 
 struct hdi_holders_memo {
-    pthread_mutex_t lock; /* above the list's */
+    hdi_mutex lock; /* above the list's */
     hdi_holder *list;
     size_t n;
     uint64_t buffers;
@@ -204,14 +205,14 @@ hd_status hdi_holders_create(hd_runtime *rt)
     if (!rt->holders) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->holders->lock, NULL);
+    hdi_mutex_init(&rt->holders->lock, HDI_RANK_HOLDERS);
     return HD_OK;
 }
 
 void hdi_holders_release(hd_runtime *rt)
 {
     if (rt->holders) {
-        pthread_mutex_destroy(&rt->holders->lock);
+        hdi_mutex_destroy(&rt->holders->lock);
         free(rt->holders->list);
         free(rt->holders);
         rt->holders = NULL;
@@ -283,7 +284,7 @@ void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
     }
     out[0] = 0;
     hdi_error_save(&before);
-    pthread_mutex_lock(&m->lock);
+    hdi_mutex_lock(&m->lock);
     int64_t age = refresh(rt, m);
     if (age >= 0) {
         int n = age == 0 ? snprintf(out, room, "; holders: ")
@@ -291,6 +292,6 @@ void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
         size_t length = n > 0 && (size_t)n < room ? (size_t)n : room - 1;
         put_groups(m, device, out + length, room - length);
     }
-    pthread_mutex_unlock(&m->lock);
+    hdi_mutex_unlock(&m->lock);
     hdi_error_restore(&before);
 }

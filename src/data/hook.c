@@ -5,7 +5,7 @@
 
 void hdi_hook_init(hdi_hook *hook, void (*changed)(void *owner, bool there), void *owner)
 {
-    pthread_mutex_init(&hook->lock, NULL);
+    hdi_mutex_init(&hook->lock, HDI_RANK_HOOK);
     pthread_cond_init(&hook->ended, NULL);
     hook->current = NULL;
     hook->changed = changed;
@@ -16,7 +16,7 @@ void hdi_hook_destroy(hdi_hook *hook)
 {
     free(hook->current);
     pthread_cond_destroy(&hook->ended);
-    pthread_mutex_destroy(&hook->lock);
+    hdi_mutex_destroy(&hook->lock);
 }
 
 bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context)
@@ -28,36 +28,36 @@ bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context)
     if (next) {
         *next = (hdi_installed){function, context, 0};
     }
-    pthread_mutex_lock(&hook->lock);
+    hdi_mutex_lock(&hook->lock);
     hdi_installed *before = hook->current;
     hook->current = next; /* nobody enters the one before from here on */
     if (hook->changed) {
         hook->changed(hook->owner, function != NULL);
     }
     while (before && before->calls != 0) {
-        pthread_cond_wait(&hook->ended, &hook->lock);
+        hdi_mutex_wait(&hook->lock, &hook->ended);
     }
-    pthread_mutex_unlock(&hook->lock);
+    hdi_mutex_unlock(&hook->lock);
     free(before);
     return true;
 }
 
 hdi_installed *hdi_hook_enter(hdi_hook *hook)
 {
-    pthread_mutex_lock(&hook->lock);
+    hdi_mutex_lock(&hook->lock);
     hdi_installed *now = hook->current;
     if (now) {
         now->calls++;
     }
-    pthread_mutex_unlock(&hook->lock);
+    hdi_mutex_unlock(&hook->lock);
     return now;
 }
 
 void hdi_hook_leave(hdi_hook *hook, hdi_installed *called)
 {
-    pthread_mutex_lock(&hook->lock);
+    hdi_mutex_lock(&hook->lock);
     if (--called->calls == 0 && called != hook->current) {
         pthread_cond_broadcast(&hook->ended);
     }
-    pthread_mutex_unlock(&hook->lock);
+    hdi_mutex_unlock(&hook->lock);
 }

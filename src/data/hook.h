@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include "base/mutex.h"
 
 typedef void (*hdi_hooked)(void); /* cast to what it is */
 
@@ -18,7 +19,7 @@ typedef struct hdi_installed {
 } hdi_installed;
 
 typedef struct hdi_hook {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t ended;                     /* the last call of a callback that was replaced */
     hdi_installed *current;                   /* NULL: none */
     void (*changed)(void *owner, bool there); /* under the lock; may be NULL */

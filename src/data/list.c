@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/handover.h"
+#include "base/mutex.h"
 #include "data/counts.h"
 #include "data/list.h"
 #include "data/unified.h"
@@ -24,7 +25,7 @@ typedef struct slab {
 } slab;
 
 struct hdi_buffers {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     slab *slabs;
     struct hd_buffer *free_list;
     uint32_t made; /* spreads pinned buffers over the order locks */
@@ -36,7 +37,7 @@ hd_status hdi_buffers_create(hd_runtime *rt)
     if (!rt->buffers) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->buffers->lock, NULL);
+    hdi_mutex_init(&rt->buffers->lock, HDI_RANK_BUFFERS);
     return HD_OK;
 }
 
@@ -60,7 +61,7 @@ static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
 struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
 {
     struct hdi_buffers *list = rt->buffers;
-    pthread_mutex_lock(&list->lock);
+    hdi_mutex_lock(&list->lock);
     if (!list->free_list) {
         add_slab(rt, list);
     }
@@ -88,7 +89,7 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
         atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
         memset(&b->pinned, 0, sizeof b->pinned);
     }
-    pthread_mutex_unlock(&list->lock);
+    hdi_mutex_unlock(&list->lock);
     return b;
 }
 
@@ -98,10 +99,10 @@ void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b)
     if (hdi_self_generation(hdi_self_get(&b->self)) == 0) {
         return;
     }
-    pthread_mutex_lock(&rt->buffers->lock);
+    hdi_mutex_lock(&rt->buffers->lock);
     b->next = rt->buffers->free_list;
     rt->buffers->free_list = b;
-    pthread_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&rt->buffers->lock);
 }
 
 bool hdi_buffer_of_now(const struct hd_buffer *b)
@@ -112,13 +113,13 @@ bool hdi_buffer_of_now(const struct hd_buffer *b)
 
 void hdi_buffer_make_live(struct hd_buffer *b)
 {
-    pthread_mutex_lock(&b->runtime->buffers->lock);
+    hdi_mutex_lock(&b->runtime->buffers->lock);
     /* Either this sees that the device is lost, or hdi_buffers_lose sees the buffer. */
     bool lost = b->owner != HDI_OWNER_HOST && (hdi_device_lost(b->runtime->devices[b->owner]) || !hdi_buffer_of_now(b));
     uint64_t word = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     hdi_self_set(&b->self, lost ? word | HDI_SELF_LOST : word);
     b->making = false;
-    pthread_mutex_unlock(&b->runtime->buffers->lock);
+    hdi_mutex_unlock(&b->runtime->buffers->lock);
 }
 
 hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle)
@@ -126,13 +127,13 @@ hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *hand
     struct hdi_buffers *list = b->runtime->buffers;
     uint64_t word = hdi_self_word(handle);
     hdi_taken taken = HDI_TAKEN_STALE;
-    pthread_mutex_lock(&list->lock);
+    hdi_mutex_lock(&list->lock);
     if (b->restoring) {
         taken = HDI_TAKEN_NOT_NOW;
     } else if (hdi_self_change(&b->self, word | HDI_SELF_LOST, hdi_self_after(b, word))) {
         taken = HDI_TAKEN;
     }
-    pthread_mutex_unlock(&list->lock);
+    hdi_mutex_unlock(&list->lock);
     return taken;
 }
 
@@ -146,15 +147,15 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
     struct hdi_buffers *list = rt->buffers;
     bool more = true;
     hdi_thread_caches_freeze(rt); /* what comes out of a magazine and goes back there does not take the list's lock */
-    pthread_mutex_lock(&list->lock);
+    hdi_mutex_lock(&list->lock);
     int slabs = 0;
     /* Slabs are only ever added in front, and stay. */
     for (slab *s = list->slabs; s && more; s = s->next) {
         if (++slabs % SLABS_AT_ONCE == 0) {
-            pthread_mutex_unlock(&list->lock);
+            hdi_mutex_unlock(&list->lock);
             hdi_thread_caches_thaw(rt);
             hdi_thread_caches_freeze(rt);
-            pthread_mutex_lock(&list->lock);
+            hdi_mutex_lock(&list->lock);
         }
         for (int i = 0; i < SLAB_BUFFERS && more; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
@@ -163,18 +164,18 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
             }
         }
     }
-    pthread_mutex_unlock(&list->lock);
+    hdi_mutex_unlock(&list->lock);
     hdi_thread_caches_thaw(rt);
 }
 
 void hdi_buffers_lock(hd_runtime *rt)
 {
-    pthread_mutex_lock(&rt->buffers->lock);
+    hdi_mutex_lock(&rt->buffers->lock);
 }
 
 void hdi_buffers_unlock(hd_runtime *rt)
 {
-    pthread_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&rt->buffers->lock);
 }
 
 void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
@@ -185,7 +186,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     }
     /* From here on nothing of the device comes out of a magazine: what did so before is live, and found below. */
     hdi_thread_caches_drain(rt, device->index);
-    pthread_mutex_lock(&list->lock);
+    hdi_mutex_lock(&list->lock);
     hdi_lock_take(&device->order); /* operations under way see it whole */
     for (slab *s = list->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
@@ -201,45 +202,52 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
         }
     }
     hdi_lock_release(&device->order);
-    pthread_mutex_unlock(&list->lock);
+    hdi_mutex_unlock(&list->lock);
 }
 
-struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device)
+/* Whether it was lost with its device, and has a checkpoint. Lock held. */
+static bool is_to_restore(struct hd_buffer *b, int device)
+{
+    uint64_t word = hdi_self_get(&b->self);
+    return (word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->checkpoint;
+}
+
+struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after)
 {
     struct hdi_buffers *list = rt->buffers;
     struct hd_buffer *found = NULL;
-    pthread_mutex_lock(&list->lock);
+    bool behind = after == NULL;
+    hdi_mutex_lock(&list->lock);
     for (slab *s = list->slabs; s && !found; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS && !found; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
-            uint64_t word = hdi_self_get(&b->self);
-            if ((word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->checkpoint &&
-                hdi_checkpoint_newest(b->checkpoint, rt)) {
+            if (behind && is_to_restore(b, device)) {
                 b->restoring = true;
                 found = b;
             }
+            behind |= b == after;
         }
     }
-    pthread_mutex_unlock(&list->lock);
+    hdi_mutex_unlock(&list->lock);
     return found;
 }
 
 void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
 {
-    pthread_mutex_lock(&rt->buffers->lock);
+    hdi_mutex_lock(&rt->buffers->lock);
     b->restoring = false;
-    pthread_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&rt->buffers->lock);
 }
 
 void hdi_buffers_close(hd_runtime *rt)
 {
-    pthread_mutex_lock(&rt->buffers->lock);
+    hdi_mutex_lock(&rt->buffers->lock);
     for (slab *s = rt->buffers->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             hdi_self_close(&s->places[i].buffer.self);
         }
     }
-    pthread_mutex_unlock(&rt->buffers->lock);
+    hdi_mutex_unlock(&rt->buffers->lock);
 }
 
 void hdi_buffers_release(hd_runtime *rt)
@@ -262,7 +270,7 @@ void hdi_buffers_release(hd_runtime *rt)
     for (size_t i = 0; i < sizeof rt->parts / sizeof rt->parts[0]; i++) {
         hdi_parts_group_release(&rt->parts[i]);
     }
-    pthread_mutex_destroy(&list->lock);
+    hdi_mutex_destroy(&list->lock);
     free(list);
     rt->buffers = NULL;
 }

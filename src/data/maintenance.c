@@ -16,6 +16,7 @@
 #include <heddle/memory.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "data/page.h"
@@ -41,7 +42,7 @@ typedef struct watched {
 } watched;
 
 struct hdi_maintenance {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t wish;
     bool started, stop, woken;
     pthread_t thread;
@@ -55,7 +56,7 @@ hd_status hdi_maintenance_create(hd_runtime *rt)
     if (!k) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&k->lock, NULL);
+    hdi_mutex_init(&k->lock, HDI_RANK_MAINTENANCE);
     hdi_cond_init(&k->wish);
     atomic_store_explicit(&rt->maintenance_asleep, true, memory_order_relaxed);
     rt->maintenance = k;
@@ -68,12 +69,12 @@ void hdi_maintenance_stop(hd_runtime *rt)
     if (!k) {
         return;
     }
-    pthread_mutex_lock(&k->lock);
+    hdi_mutex_lock(&k->lock);
     k->stop = true;
     pthread_cond_signal(&k->wish);
     bool join = k->started;
     k->started = false;
-    pthread_mutex_unlock(&k->lock);
+    hdi_mutex_unlock(&k->lock);
     if (join) {
         pthread_join(k->thread, NULL);
     }
@@ -84,7 +85,7 @@ void hdi_maintenance_release(hd_runtime *rt)
     struct hdi_maintenance *k = rt->maintenance;
     if (k) {
         pthread_cond_destroy(&k->wish);
-        pthread_mutex_destroy(&k->lock);
+        hdi_mutex_destroy(&k->lock);
         free(k);
         rt->maintenance = NULL;
     }
@@ -177,7 +178,7 @@ static void *run(void *context)
     hd_runtime *rt = context;
     struct hdi_maintenance *k = rt->maintenance;
     bool busy = true;
-    pthread_mutex_lock(&k->lock);
+    hdi_mutex_lock(&k->lock);
     while (!k->stop) {
         bool wanted[HDI_DEVICES_MAX];
         for (int i = 0; i < rt->n_devices; i++) {
@@ -185,9 +186,9 @@ static void *run(void *context)
             k->devices[i].wanted = false;
         }
         k->woken = false;
-        pthread_mutex_unlock(&k->lock);
+        hdi_mutex_unlock(&k->lock);
         busy = look_around(rt, wanted);
-        pthread_mutex_lock(&k->lock);
+        hdi_mutex_lock(&k->lock);
         if (k->woken || k->stop) {
             continue;
         }
@@ -196,7 +197,7 @@ static void *run(void *context)
         hdi_cond_wait(&k->wish, &k->lock, until);
         atomic_store_explicit(&rt->maintenance_asleep, false, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&k->lock);
+    hdi_mutex_unlock(&k->lock);
     return NULL;
 }
 
@@ -219,7 +220,7 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
         publish_at_times(rt); /* no thread may be started */
         return;
     }
-    pthread_mutex_lock(&k->lock);
+    hdi_mutex_lock(&k->lock);
     if (!k->devices[device->index].wanted || !k->woken) {
         k->devices[device->index].wanted = true;
         k->woken = true;
@@ -228,7 +229,7 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
         }
         pthread_cond_signal(&k->wish);
     }
-    pthread_mutex_unlock(&k->lock);
+    hdi_mutex_unlock(&k->lock);
 }
 
 /* ---- by hand ---- */

@@ -11,13 +11,14 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/shm.h"
 
 #define WALK_SHARE 1000
 
 struct hdi_memory_page {
     hdi_shm shm;
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pid_t owner;
     int64_t next_walk; /* clock: when holders may be found again */
 };
@@ -33,7 +34,7 @@ void hdi_page_create(hd_runtime *rt)
     }
     hdi_error_restore(&before);
     if (page) {
-        pthread_mutex_init(&page->lock, NULL);
+        hdi_mutex_init(&page->lock, HDI_RANK_STATS_PAGE);
         page->owner = getpid();
         rt->memory_page = page;
         hdi_page_publish(rt);
@@ -44,7 +45,7 @@ void hdi_page_release(hd_runtime *rt)
 {
     if (rt->memory_page) {
         hdi_shm_release(&rt->memory_page->shm);
-        pthread_mutex_destroy(&rt->memory_page->lock);
+        hdi_mutex_destroy(&rt->memory_page->lock);
         free(rt->memory_page);
         rt->memory_page = NULL;
     }
@@ -115,9 +116,9 @@ bool hdi_page_publish(hd_runtime *rt)
     }
     hd_error before;
     hdi_error_save(&before);
-    pthread_mutex_lock(&page->lock);
+    hdi_mutex_lock(&page->lock);
     bool current = publish(rt, page);
-    pthread_mutex_unlock(&page->lock);
+    hdi_mutex_unlock(&page->lock);
     hdi_error_restore(&before);
     return current;
 }

@@ -151,6 +151,7 @@ static hdi_pageable make_transfer(struct hd_buffer *b, const hd_buffer *handle, 
         .bytes = bytes,
         .deadline = deadline,
         .who = who,
+        .lock = HDI_LOCK_INIT(PAGEABLE),
     };
 }
 

@@ -70,6 +70,7 @@ static void init_ring(hdi_crates *ring, hdi_device *device, int which, uint64_t 
 {
     hd_runtime *rt = device->runtime;
     ring->runtime = rt;
+    hdi_lock_init(&ring->lock, HDI_RANKED(HDI_RANK_PAGEABLE_RING, 0));
     if (which & LARGE) {
         size_t most = LARGE_PER_THREAD * (hdi_copy_pool_count(rt) + 1) + LARGE_MORE;
         ring->bytes = power_of_two(HDI_CRATE_LARGE, limit / 16);

@@ -114,13 +114,13 @@ static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
         hd_peer_info info;
         hdi_peers_ask(rt, from, owner, false, &info);
     }
-    pthread_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&rt->linking);
     uint8_t answer = atomic_load_explicit(known, memory_order_acquire);
     if (is_open_question(answer, for_copies)) {
         answer = decide(rt, from, owner, for_copies);
         atomic_store_explicit(known, answer, memory_order_release);
     }
-    pthread_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&rt->linking);
     return answer;
 }
 
@@ -131,12 +131,12 @@ void hdi_peer_access_settle(hd_runtime *rt, int from, int owner)
         hd_peer_info info;
         hdi_peers_ask(rt, from, owner, true, &info);
     }
-    pthread_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&rt->linking);
     /* Else a kernel needed the answer first, or it is not wanted any more: a device was lost. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
         atomic_store_explicit(known, decide(rt, from, owner, true), memory_order_release);
     }
-    pthread_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&rt->linking);
 }
 
 bool hdi_peer_access(hd_runtime *rt, int from, int owner)
@@ -215,12 +215,12 @@ hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner, const char
 
 void hdi_peer_access_forget(hd_runtime *rt, int device)
 {
-    pthread_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&rt->linking);
     hdi_peers_forget(rt, device);
     for (int i = 0; i < rt->n_devices; i++) {
         hdi_arena_revoke(rt->devices[i]->arena, device);
         atomic_store_explicit(&rt->devices[i]->peer_access[device], HDI_PEERS_UNKNOWN, memory_order_release);
         atomic_store_explicit(&rt->devices[device]->peer_access[i], HDI_PEERS_UNKNOWN, memory_order_release);
     }
-    pthread_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&rt->linking);
 }

@@ -3,12 +3,13 @@
 
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "data/buffer.h"
 #include "peer/peers.h"
 
 struct hdi_peer_tester {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t wish;
     bool started, stop;
     pthread_t thread;
@@ -21,7 +22,7 @@ hd_status hdi_peer_tester_create(hd_runtime *rt)
     if (!rt->peer_tester) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->peer_tester->lock, NULL);
+    hdi_mutex_init(&rt->peer_tester->lock, HDI_RANK_PEER_TESTER);
     pthread_cond_init(&rt->peer_tester->wish, NULL);
     return HD_OK;
 }
@@ -33,12 +34,12 @@ void hdi_peer_tester_stop(hd_runtime *rt)
         return;
     }
     hdi_peers_end(rt);
-    pthread_mutex_lock(&s->lock);
+    hdi_mutex_lock(&s->lock);
     s->stop = true;
     pthread_cond_signal(&s->wish);
     bool join = s->started;
     s->started = false;
-    pthread_mutex_unlock(&s->lock);
+    hdi_mutex_unlock(&s->lock);
     if (join) {
         pthread_join(s->thread, NULL);
     }
@@ -48,7 +49,7 @@ void hdi_peer_tester_release(hd_runtime *rt)
 {
     if (rt->peer_tester) {
         pthread_cond_destroy(&rt->peer_tester->wish);
-        pthread_mutex_destroy(&rt->peer_tester->lock);
+        hdi_mutex_destroy(&rt->peer_tester->lock);
         free(rt->peer_tester);
         rt->peer_tester = NULL;
     }
@@ -72,18 +73,18 @@ static void *run(void *context)
 {
     hd_runtime *rt = context;
     struct hdi_peer_tester *s = rt->peer_tester;
-    pthread_mutex_lock(&s->lock);
+    hdi_mutex_lock(&s->lock);
     while (!s->stop) {
         int from, owner;
         if (take(s, rt->n_devices, &from, &owner)) {
-            pthread_mutex_unlock(&s->lock);
+            hdi_mutex_unlock(&s->lock);
             hdi_peer_access_settle(rt, from, owner);
-            pthread_mutex_lock(&s->lock);
+            hdi_mutex_lock(&s->lock);
         } else {
-            pthread_cond_wait(&s->wish, &s->lock);
+            hdi_mutex_wait(&s->lock, &s->wish);
         }
     }
-    pthread_mutex_unlock(&s->lock);
+    hdi_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -93,7 +94,7 @@ bool hdi_peer_tester_ask(hd_runtime *rt, int from, int owner)
     if (rt->is_inline) {
         return false; /* no thread may be started */
     }
-    pthread_mutex_lock(&s->lock);
+    hdi_mutex_lock(&s->lock);
     if (!s->started && !s->stop) {
         s->started = hdi_thread_start(&s->thread, run, rt) == 0;
     }
@@ -102,6 +103,6 @@ bool hdi_peer_tester_ask(hd_runtime *rt, int from, int owner)
         s->wanted[from][owner] = true;
         pthread_cond_signal(&s->wish);
     }
-    pthread_mutex_unlock(&s->lock);
+    hdi_mutex_unlock(&s->lock);
     return asked;
 }

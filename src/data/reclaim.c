@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/sized.h"
 #include "data/counts.h"
 #include "data/hook.h"
@@ -29,7 +30,7 @@
 
 /* What is known of early calls for one device. */
 typedef struct history {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     bool running;
     bool worthwhile;             /* the last call */
     double cost_ns;              /* of a call, remembered */
@@ -66,7 +67,7 @@ hd_status hdi_reclaim_create(hd_runtime *rt)
     }
     hdi_hook_init(&r->hook, changed, rt);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        pthread_mutex_init(&r->devices[i].lock, NULL);
+        hdi_mutex_init(&r->devices[i].lock, HDI_RANK_RECLAIM);
         atomic_init(&r->devices[i].free_bytes, UINT64_MAX);
     }
     rt->reclaim = r;
@@ -78,7 +79,7 @@ void hdi_reclaim_release(hd_runtime *rt)
     struct hdi_reclaim *r = rt->reclaim;
     if (r) {
         for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-            pthread_mutex_destroy(&r->devices[i].lock);
+            hdi_mutex_destroy(&r->devices[i].lock);
         }
         hdi_hook_destroy(&r->hook);
         free(r);
@@ -175,10 +176,10 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     }
     history *h = &rt->reclaim->devices[device->index];
     int64_t begin = hdi_clock_ns();
-    pthread_mutex_lock(&h->lock);
+    hdi_mutex_lock(&h->lock);
     bool go = !h->running && has_time(rt, h, pressure, about_to_block, begin);
     h->running = h->running || go;
-    pthread_mutex_unlock(&h->lock);
+    hdi_mutex_unlock(&h->lock);
     if (!go) {
         return;
     }
@@ -187,12 +188,12 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     uint64_t after = live_of(rt, device);
     int64_t end = hdi_clock_ns();
     double cost = (double)(end - begin);
-    pthread_mutex_lock(&h->lock);
+    hdi_mutex_lock(&h->lock);
     h->cost_ns = h->last_end ? COST_MEMORY * h->cost_ns + (1 - COST_MEMORY) * cost : cost;
     h->worthwhile = before > after && (double)(before - after) > WORTHWHILE * (double)hdi_reclaim_budget(rt, device);
     h->last_end = end;
     h->running = false;
-    pthread_mutex_unlock(&h->lock);
+    hdi_mutex_unlock(&h->lock);
     hdi_counts_add(&device->memory->early_reclaims, 1);
     hdi_counts_add(&device->memory->early_reclaim_ns, (uint64_t)(end - begin));
 }

@@ -11,7 +11,7 @@
 
 /* Puts the kept content into fresh memory. The handle is lost and hd_free waits, but an operation that was checked before the loss may
  * still come: it finds other `losses`, under the order lock, than it was checked with. */
-static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b)
+static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b, struct hd_buffer *content)
 {
     struct hd_buffer fresh = {.runtime = rt};
     hd_status status = b->special & HDI_BUFFER_GUARDED
@@ -29,7 +29,7 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
     hdi_record_unlock(b);
     hd_ticket ticket;
-    status = hdi_copy_in(b, hdi_checkpoint_newest(b->checkpoint, rt), &ticket);
+    status = hdi_copy_in(b, content, &ticket);
     if (!status) {
         uint32_t lane = device->lane_in->global;
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
@@ -50,8 +50,9 @@ hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
     hd_status status = HD_OK;
     hdi_reclaim_forbid(
         true); /* hd_free of a buffer that is being restored waits for the restart, which this thread is at */
-    for (struct hd_buffer *b; !status && (b = hdi_buffers_next_to_restore(rt, device->index)) != NULL;) {
-        status = restore(rt, device, b);
+    for (struct hd_buffer *b = NULL; !status && (b = hdi_buffers_next_to_restore(rt, device->index, b)) != NULL;) {
+        struct hd_buffer *content = hdi_checkpoint_newest(b->checkpoint, rt);
+        status = content ? restore(rt, device, b, content) : HD_OK;
         hdi_buffers_restored(rt, b);
     }
     hdi_reclaim_forbid(false);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/wait.h"
 #include "engine/engine.h"
 
@@ -27,7 +28,7 @@ typedef struct pair {
 } pair;
 
 struct hdi_rings {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t given;
     pair *pairs[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by source and destination; NULL: never used */
 };
@@ -38,7 +39,7 @@ hd_status hdi_rings_create(hd_runtime *rt)
     if (!rings) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rings->lock, NULL);
+    hdi_mutex_init(&rings->lock, HDI_RANK_RINGS);
     hdi_cond_init(&rings->given);
     rt->rings = rings;
     return HD_OK;
@@ -56,7 +57,7 @@ void hdi_rings_release(hd_runtime *rt)
         }
     }
     pthread_cond_destroy(&rings->given);
-    pthread_mutex_destroy(&rings->lock);
+    hdi_mutex_destroy(&rings->lock);
     free(rings);
     rt->rings = NULL;
 }
@@ -120,7 +121,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
     struct hdi_rings *rings = rt->rings;
     hd_error before;
     hdi_error_save(&before);
-    pthread_mutex_lock(&rings->lock);
+    hdi_mutex_lock(&rings->lock);
     ring *r = ring_of(rings, src, dst, route->chunk);
     hd_status status = r ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for pinned chunks", who);
     hdi_ring_chunk *c = NULL;
@@ -140,12 +141,12 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
             break;
         }
         bool first = !has_chunk(r, route->chunks); /* else fewer do as well */
-        pthread_mutex_unlock(&rings->lock);
+        hdi_mutex_unlock(&rings->lock);
         struct hd_buffer *buffer = NULL;
         /* Instead of waiting for memory the caller tries smaller chunks. */
         bool patient = first && route->chunk <= HDI_STAGED_MEDIUM;
         status = hdi_buffer_make_host(rt, route->chunk, patient, who, &buffer);
-        pthread_mutex_lock(&rings->lock);
+        hdi_mutex_lock(&rings->lock);
         c->buffer = buffer;
         c->last = (hdi_point){0, 0};
         r->refused = status ? hdi_clock_ns() : 0;
@@ -159,7 +160,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
             status = HD_OK;
         }
     }
-    pthread_mutex_unlock(&rings->lock);
+    hdi_mutex_unlock(&rings->lock);
     *out = status ? *out : c;
     return status;
 }
@@ -167,19 +168,19 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
 void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_point last)
 {
     struct hdi_rings *rings = rt->rings;
-    pthread_mutex_lock(&rings->lock);
+    hdi_mutex_lock(&rings->lock);
     chunk->last = last.position ? last : chunk->last;
     chunk->taken = false;
     pthread_cond_broadcast(&rings->given);
-    pthread_mutex_unlock(&rings->lock);
+    hdi_mutex_unlock(&rings->lock);
 }
 
 void hdi_rings_wake(hd_runtime *rt)
 {
     struct hdi_rings *rings = rt->rings;
-    pthread_mutex_lock(&rings->lock); /* who has looked at `closing` sleeps by now */
+    hdi_mutex_lock(&rings->lock); /* who has looked at `closing` sleeps by now */
     pthread_cond_broadcast(&rings->given);
-    pthread_mutex_unlock(&rings->lock);
+    hdi_mutex_unlock(&rings->lock);
 }
 
 /* One chunk that nothing uses, taken out of its ring; NULL: there is none. *in_use: there are others. Lock held. */
@@ -209,9 +210,9 @@ bool hdi_rings_trim(hd_runtime *rt)
             bool left;
             do {
                 left = false;
-                pthread_mutex_lock(&rings->lock);
+                hdi_mutex_lock(&rings->lock);
                 buffer = take_idle(rt, rings->pairs[i][j], &left);
-                pthread_mutex_unlock(&rings->lock);
+                hdi_mutex_unlock(&rings->lock);
                 if (buffer) {
                     hdi_free(hdi_buffer_handle(buffer)); /* with the points of what its record still names */
                 }

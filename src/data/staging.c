@@ -7,13 +7,14 @@
 
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/wait.h"
 #include "data/pageable_crates.h"
 #include "data/ring.h"
 #include "engine/engine.h"
 
 struct hdi_staging {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t given;
     hdi_chunk small[HDI_STAGING_SMALL_CHUNKS];
     hdi_chunk large[HDI_STAGING_LARGE_CHUNKS];
@@ -25,7 +26,7 @@ hd_status hdi_staging_create(hd_runtime *rt)
     if (!pool) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&pool->lock, NULL);
+    hdi_mutex_init(&pool->lock, HDI_RANK_STAGING);
     hdi_cond_init(&pool->given);
     rt->staging = pool;
     return HD_OK;
@@ -37,7 +38,7 @@ void hdi_staging_release(hd_runtime *rt)
     if (pool) {
         /* The chunks' buffers go with all other buffers of the runtime. */
         pthread_cond_destroy(&pool->given);
-        pthread_mutex_destroy(&pool->lock);
+        hdi_mutex_destroy(&pool->lock);
         free(pool);
         rt->staging = NULL;
     }
@@ -127,10 +128,10 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
 static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool patient, const char *who)
 {
     c->making = true;
-    pthread_mutex_unlock(&rt->staging->lock);
+    hdi_mutex_unlock(&rt->staging->lock);
     struct hd_buffer *buffer = NULL;
     hd_status status = hdi_buffer_make_host(rt, bytes, patient, who, &buffer);
-    pthread_mutex_lock(&rt->staging->lock);
+    hdi_mutex_lock(&rt->staging->lock);
     c->making = false;
     c->buffer = buffer;
     c->made = !status;
@@ -148,7 +149,7 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
     hdi_chunk *c = NULL;
     hd_error before;
     hdi_error_save(&before);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     while (!status && !c) {
         c = pick(rt, chunks, n, may_make || !has_chunk(chunks, n));
         if (now && (!c || (c->made && !is_idle(rt, c)))) {
@@ -181,7 +182,7 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
             }
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     if (c && !status && c->last.position) {
         bool free_now = false;
         status = make_free(rt, c, deadline, who, &free_now);
@@ -206,19 +207,19 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
 void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_point last)
 {
     struct hdi_staging *pool = rt->staging;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     chunk->last = last;
     chunk->taken = false;
     pthread_cond_broadcast(&pool->given); /* some wait for large ones, some for small ones */
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
 }
 
 void hdi_staging_wake(hd_runtime *rt)
 {
     struct hdi_staging *pool = rt->staging;
-    pthread_mutex_lock(&pool->lock); /* who has looked at `closing` sleeps by now */
+    hdi_mutex_lock(&pool->lock); /* who has looked at `closing` sleeps by now */
     pthread_cond_broadcast(&pool->given);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     hdi_rings_wake(rt);
     hdi_crates_wake(rt);
 }
@@ -245,10 +246,10 @@ bool hdi_staging_trim(hd_runtime *rt)
     bool in_use;
     do {
         in_use = false;
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         buffer = take_idle(rt, pool->large, HDI_STAGING_LARGE_CHUNKS, &in_use);
         buffer = buffer ? buffer : take_idle(rt, pool->small, HDI_STAGING_SMALL_CHUNKS, &in_use);
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
         if (buffer) {
             /* With the points of what its record still names: what a lost device may go on writing is not given out again. */
             hdi_free(hdi_buffer_handle(buffer));

@@ -7,6 +7,7 @@
 #include "base/amount.h"
 #include "base/error.h"
 #include "base/handover.h"
+#include "base/mutex.h"
 #include "data/hold.h"
 #include "engine/engine.h"
 
@@ -14,7 +15,7 @@
 #define CHUNKS_MOST 64
 
 struct hdi_mirror {
-    pthread_mutex_t lock; /* covers all that follows; `pinned` is constant */
+    hdi_mutex lock; /* covers all that follows; `pinned` is constant */
     struct hd_buffer *pinned;
     uint64_t host_newer, device_newer; /* chunks; none in both */
     uint64_t pushed; /* of host_newer: a copy to the device was submitted, and is good unless it fails */
@@ -231,7 +232,7 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
         return status;
     }
     for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
-        pthread_mutex_lock(&m->lock);
+        hdi_mutex_lock(&m->lock);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
         status = all.of[i] ? check_maps(&uses[i], who) : HD_OK;
@@ -248,7 +249,7 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
         }
     }
     for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
-        pthread_mutex_unlock(&m->lock);
+        hdi_mutex_unlock(&m->lock);
     }
     let_mirrors_go(&all, uses, n_uses);
     return status;
@@ -259,15 +260,10 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
 /* A submission that waits for room in its lane holds the lock. */
 static hd_status lock_until(struct hdi_mirror *m, int64_t deadline, const char *who)
 {
-    if (pthread_mutex_trylock(&m->lock) == 0) {
+    if (hdi_mutex_try(&m->lock)) {
         return HD_OK;
     }
-    if (deadline == INT64_MAX) {
-        pthread_mutex_lock(&m->lock);
-        return HD_OK;
-    }
-    const struct timespec limit = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
-    return pthread_mutex_clocklock(&m->lock, CLOCK_MONOTONIC, &limit) == 0
+    return hdi_mutex_lock_until(&m->lock, deadline)
                ? HD_OK
                : hdi_fail(HD_ERROR_TIMEOUT,
                           "%s: an operation of another thread that uses the buffer waits for room "
@@ -311,7 +307,7 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
         }
         status = pull(b, chunks & m->device_newer, who);
         bool here = !status && note_here(b, chunks, from, to, write);
-        pthread_mutex_unlock(&m->lock);
+        hdi_mutex_unlock(&m->lock);
         if (status || here) {
             return status;
         }
@@ -320,9 +316,9 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next one who asks tries again */
                 uint64_t settled;
-                pthread_mutex_lock(&m->lock);
+                hdi_mutex_lock(&m->lock);
                 m->pulled &= ~failed_of(b, m->pinned, chunks & m->pulled, &settled);
-                pthread_mutex_unlock(&m->lock);
+                hdi_mutex_unlock(&m->lock);
             }
             return status;
         }
@@ -339,13 +335,13 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
     /* First of all, so that no operation comes in between. */
     m->writing |= (access & HD_WRITE) != 0;
     m->maps++;
-    pthread_mutex_unlock(&m->lock);
+    hdi_mutex_unlock(&m->lock);
     status = hdi_unified_bring(b, 0, b->bytes, access, deadline, who);
     if (status) {
-        pthread_mutex_lock(&m->lock);
+        hdi_mutex_lock(&m->lock);
         m->maps--;
         m->writing &= m->maps != 0; /* as long as anybody else has it mapped, it may be for writing */
-        pthread_mutex_unlock(&m->lock);
+        hdi_mutex_unlock(&m->lock);
     }
     return status;
 }
@@ -353,10 +349,10 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
 void hdi_unified_unmap(struct hd_buffer *b)
 {
     struct hdi_mirror *m = b->mirror;
-    pthread_mutex_lock(&m->lock);
+    hdi_mutex_lock(&m->lock);
     m->maps -= m->maps != 0;
     m->writing &= m->maps != 0;
-    pthread_mutex_unlock(&m->lock);
+    hdi_mutex_unlock(&m->lock);
 }
 
 /* ---- the buffer ---- */
@@ -372,7 +368,7 @@ hd_status hdi_unified_create(struct hd_buffer *b)
         free(m);
         return status;
     }
-    pthread_mutex_init(&m->lock, NULL);
+    hdi_mutex_init(&m->lock, HDI_RANK_MIRROR);
     unsigned shift = CHUNK_SHIFT_LEAST;
     while ((b->bytes - 1) >> shift >= CHUNKS_MOST) {
         shift++;
@@ -396,7 +392,7 @@ void hdi_unified_release(struct hd_buffer *b)
 void hdi_unified_forget(struct hd_buffer *b)
 {
     if (b->mirror) {
-        pthread_mutex_destroy(&b->mirror->lock);
+        hdi_mutex_destroy(&b->mirror->lock);
         free(b->mirror);
         HDI_HANDOVER_BEGIN();
         b->mirror = NULL;

@@ -11,11 +11,11 @@
  */
 #include "driver/faults.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/wait.h"
 
 enum {
@@ -41,7 +41,7 @@ typedef struct rule {
     int64_t value;  /* code, or microseconds */
 } rule;
 
-static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex wrapping = HDI_MUTEX_INIT(FAULTS);
 static unsigned users;
 static char *fault_text, *delay_text;
 
@@ -248,7 +248,7 @@ static hd_status start(const hdi_driver *provider, const char *fault, const char
 hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options, const hdi_driver **out)
 {
     hd_status status = HD_OK;
-    pthread_mutex_lock(&wrapping);
+    hdi_mutex_lock(&wrapping);
     if (users == 0) {
         status = start(provider, options->fault, options->delay);
     } else if (inner != provider || strcmp(fault_text, options->fault) != 0 ||
@@ -262,7 +262,7 @@ hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options
         users++;
         *out = &wrapped;
     }
-    pthread_mutex_unlock(&wrapping);
+    hdi_mutex_unlock(&wrapping);
     return status;
 }
 
@@ -271,13 +271,13 @@ bool hdi_faults_unwrap(const hdi_driver *driver)
     if (driver != &wrapped) {
         return false;
     }
-    pthread_mutex_lock(&wrapping);
+    hdi_mutex_lock(&wrapping);
     if (users > 0 && --users == 0) {
         free(fault_text);
         free(delay_text);
         fault_text = delay_text = NULL;
     }
-    pthread_mutex_unlock(&wrapping);
+    hdi_mutex_unlock(&wrapping);
     return true;
 }
 

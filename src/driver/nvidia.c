@@ -5,11 +5,11 @@
  * Once it is given out, the library stays open, as its threads and handlers cannot be taken back.
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "driver/driver.h"
 
 typedef hdcu_result (*resolve_v2)(const char *symbol, void **function, int version, uint64_t flags, int *found);
@@ -91,10 +91,10 @@ static hd_status fill(const library *lib, hdi_driver *table)
 
 hd_status hdi_driver_nvidia(const hdi_driver **out)
 {
-    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    static hdi_mutex once = HDI_MUTEX_INIT(NVIDIA);
     static hdi_driver table;
     static bool ready;
-    pthread_mutex_lock(&once);
+    hdi_mutex_lock(&once);
     hd_status status = HD_OK;
     if (!ready) {
         library lib;
@@ -107,7 +107,7 @@ hd_status hdi_driver_nvidia(const hdi_driver **out)
         }
         ready = status == HD_OK;
     }
-    pthread_mutex_unlock(&once);
+    hdi_mutex_unlock(&once);
     if (status == HD_OK) {
         *out = &table;
     }

@@ -10,9 +10,9 @@
  * - Entries yield exactly the records that went in. What lies between two of them has succeeded, also within an
  * entry.
  */
+#include "base/mutex.h"
 #include "engine/failures.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include "base/wait.h"
 #include "engine/engine.h"
@@ -39,7 +39,7 @@ typedef struct entry {
 enum { LOST = 1, INHERITED = 2, WAITED = 4 };
 
 struct hdi_archive {
-    pthread_mutex_t lock; /* covers all that follows */
+    hdi_mutex lock; /* covers all that follows */
     entry *entries;
     size_t count, room;
     /* The next records that may leave the log: those up to `until`. They may leave once each lane has done what it had
@@ -52,7 +52,7 @@ hdi_archive *hdi_archive_make(void)
 {
     hdi_archive *archive = calloc(1, sizeof *archive);
     if (archive) {
-        pthread_mutex_init(&archive->lock, NULL);
+        hdi_mutex_init(&archive->lock, HDI_RANK_FAILURES);
     }
     return archive;
 }
@@ -60,7 +60,7 @@ hdi_archive *hdi_archive_make(void)
 void hdi_archive_free(hdi_archive *archive)
 {
     if (archive) {
-        pthread_mutex_destroy(&archive->lock);
+        hdi_mutex_destroy(&archive->lock);
         free(archive->entries);
         free(archive->heads);
         free(archive);
@@ -69,9 +69,9 @@ void hdi_archive_free(hdi_archive *archive)
 
 size_t hdi_archive_entries(hdi_archive *archive)
 {
-    pthread_mutex_lock(&archive->lock);
+    hdi_mutex_lock(&archive->lock);
     size_t count = archive->count;
-    pthread_mutex_unlock(&archive->lock);
+    hdi_mutex_unlock(&archive->lock);
     return count;
 }
 
@@ -99,7 +99,7 @@ static hdi_failure stretch_with(const entry *e, uint64_t position)
 static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *out)
 {
     bool found = false;
-    pthread_mutex_lock(&archive->lock);
+    hdi_mutex_lock(&archive->lock);
     size_t low = 0;
     for (size_t high = archive->count; high > low;) {
         size_t middle = low + (high - low) / 2;
@@ -113,7 +113,7 @@ static bool find_archived(hdi_archive *archive, uint64_t position, hdi_failure *
         *out = stretch_with(&archive->entries[low], position);
         found = position <= out->to;
     }
-    pthread_mutex_unlock(&archive->lock);
+    hdi_mutex_unlock(&archive->lock);
     return found;
 }
 
@@ -299,11 +299,11 @@ hdi_archived hdi_failures_archive(hd_lane *of, uint32_t *lane, uint64_t *positio
 {
     hdi_archive *archive = of->archive;
     hdi_archived result = HDI_ARCHIVED_NO_MEMORY;
-    pthread_mutex_lock(&archive->lock);
+    hdi_mutex_lock(&archive->lock);
     if (archive->until || plan(of)) {
         bool behind = find_behind(of->device->runtime, archive, lane, position);
         result = behind ? HDI_ARCHIVED_BEHIND : move(of) ? HDI_ARCHIVED : HDI_ARCHIVED_NO_MEMORY;
     }
-    pthread_mutex_unlock(&archive->lock);
+    hdi_mutex_unlock(&archive->lock);
     return result;
 }

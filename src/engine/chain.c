@@ -64,7 +64,7 @@ static bool is_made(const chain *c)
 void hdi_chains_start(hdi_engine *engine)
 {
     const hd_runtime *rt = engine->device->runtime;
-    pthread_mutex_init(&engine->chaining, NULL);
+    hdi_mutex_init(&engine->chaining, HDI_RANK_CHAINS);
     bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams;
     engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
     /* On the CPU chains cost and save nothing. There everything is done as early, and for as long, as possible. */
@@ -123,16 +123,16 @@ bool hdi_chains_prune(hdi_engine *engine, int64_t now)
     if (!engine->chains_used || now < engine->chains_pruned + TIDY_NS) {
         return engine->chains_used;
     }
-    pthread_mutex_lock(&engine->chaining);
+    hdi_mutex_lock(&engine->chaining);
     engine->chains_pruned = now;
     engine->chains_used = give_back(engine, now - IDLE_NS) != 0;
-    pthread_mutex_unlock(&engine->chaining);
+    hdi_mutex_unlock(&engine->chaining);
     return engine->chains_used;
 }
 
 void hdi_chains_forget(hdi_engine *engine)
 {
-    pthread_mutex_lock(&engine->chaining);
+    hdi_mutex_lock(&engine->chaining);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         unmake_all(engine, &engine->streams[i]);
     }
@@ -140,7 +140,7 @@ void hdi_chains_forget(hdi_engine *engine)
     for (int i = 0; i < HDI_KERNEL_WORDS; i++) {
         atomic_store_explicit(&engine->seen_to_end[i], 0, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&engine->chaining);
+    hdi_mutex_unlock(&engine->chaining);
 }
 
 void hdi_chains_end(hdi_engine *engine, bool driver_usable)
@@ -152,7 +152,7 @@ void hdi_chains_end(hdi_engine *engine, bool driver_usable)
         free(engine->streams[i].chains);
         engine->streams[i].chains = NULL;
     }
-    pthread_mutex_destroy(&engine->chaining);
+    hdi_mutex_destroy(&engine->chaining);
 }
 
 /* Makes a graph of `size` nodes in a line, each a launch like this one. */
@@ -181,7 +181,7 @@ static hdcu_result make(hdi_engine *engine, chain *c, uint32_t size, const hdi_l
 static void refused(hdi_engine *engine, int code)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        hdi_engine_lose(engine, code);
+        engine->chain_fatal = code;
     } else if (++engine->chain_refusals >= REFUSALS_MOST) {
         engine->chain_refusals = 0;
         engine->chains_again = engine->now + RETRY_NS;
@@ -327,7 +327,7 @@ static bool launch(hdi_engine *engine, hdi_stream *stream, chain *c, uint32_t si
         hdcu_result r = set(engine, exec, c->node[i], &launches[i], settings ? &settings[i] : NULL);
         if (r != HDCU_SUCCESS) {
             if (hdi_driver_code_is_fatal(r)) {
-                hdi_engine_lose(engine, r);
+                engine->chain_fatal = r;
             }
             return false; /* a failure of the launch itself: it fails, or works, by itself */
         }
@@ -373,7 +373,7 @@ static uint32_t issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uin
     }
     uint32_t s = 31 - (uint32_t)__builtin_clz(n);
     while (!have(engine, stream, s, &launches[0])) {
-        if (s == 0 || !stream->chains || hdi_device_lost(engine->device)) {
+        if (s == 0 || !stream->chains || engine->chain_fatal) {
             return 0;
         }
         s--;
@@ -393,8 +393,12 @@ uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, 
     if (!engine->chain_most || engine->now < engine->chains_again) {
         return 0;
     }
-    pthread_mutex_lock(&engine->chaining);
+    hdi_mutex_lock(&engine->chaining);
     uint32_t n = issue(engine, stream, head, most, end);
-    pthread_mutex_unlock(&engine->chaining);
+    hdi_mutex_unlock(&engine->chaining);
+    if (__builtin_expect(engine->chain_fatal != 0, 0)) { /* not under the lock: a loss takes many others */
+        hdi_engine_lose(engine, engine->chain_fatal);
+        engine->chain_fatal = 0;
+    }
     return n;
 }

@@ -228,18 +228,18 @@ void hdi_engine_run_inline(hdi_device *device)
     hdi_engine *engine = device->engine;
     hdi_scope scope;
     do {
-        if (pthread_mutex_trylock(&engine->running)) {
+        if (!hdi_mutex_try(&engine->running)) {
             return; /* the thread that runs it looks for new commands once more after it has released `running` */
         }
         if (!enter_inline(engine, &scope)) {
-            pthread_mutex_unlock(&engine->running);
+            hdi_mutex_unlock(&engine->running);
             return; /* threads that wait try again */
         }
         while (hdi_engine_pass(engine).progress) {
         }
         hdi_chains_prune(engine, engine->now);
         hdi_scope_leave(&scope);
-        pthread_mutex_unlock(&engine->running);
+        hdi_mutex_unlock(&engine->running);
     } while (has_new_work(engine, true));
 }
 
@@ -275,7 +275,7 @@ hd_status hdi_engine_create(hdi_device *device)
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         engine->streams[i].number = i;
     }
-    pthread_mutex_init(&engine->running, NULL);
+    hdi_mutex_init(&engine->running, HDI_RANK_ENGINE);
     hdi_chains_start(engine);
     take_fences(engine);
     device->engine = engine;
@@ -343,7 +343,7 @@ void hdi_engine_destroy(hdi_device *device, bool driver_usable)
         }
         free(stream->dependencies);
     }
-    pthread_mutex_destroy(&engine->running);
+    hdi_mutex_destroy(&engine->running);
     free(engine);
     device->engine = NULL;
 }

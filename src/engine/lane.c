@@ -181,7 +181,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     }
     hd_lane *lane = NULL;
     bool resumed = false;
-    pthread_mutex_lock(&device->lanes_lock);
+    hdi_mutex_lock(&device->lanes_lock);
     hd_status status = find_lane(device, sticky_failure, who, &lane);
     if (!status && !lane) {
         status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use; destroy some", who, HDI_LANES_MAX,
@@ -197,7 +197,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
         hdi_lock_release(&device->order);
         status = gone ? hdi_driver_failed(device, gone, "", who) : HD_OK;
     }
-    pthread_mutex_unlock(&device->lanes_lock);
+    hdi_mutex_unlock(&device->lanes_lock);
     if (!status) {
         *out = lane;
     }
@@ -211,7 +211,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
 static hd_lane *share_default_lane(hdi_device *device)
 {
     hd_lane *best = NULL;
-    pthread_mutex_lock(&device->lanes_lock);
+    hdi_mutex_lock(&device->lanes_lock);
     hdi_lock_take(&device->order);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hd_lane *lane = device->lanes[i];
@@ -224,7 +224,7 @@ static hd_lane *share_default_lane(hdi_device *device)
         best->owners++;
     }
     hdi_lock_release(&device->order);
-    pthread_mutex_unlock(&device->lanes_lock);
+    hdi_mutex_unlock(&device->lanes_lock);
     return best;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/sized.h"
 #include "base/wait.h"
 #include "engine/engine.h"
@@ -29,7 +30,7 @@ typedef struct loss {
 } loss;
 
 struct hdi_losses {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     int descriptor; /* readable while hd_loss_next has something to report */
     uint64_t order;
     loss of[HDI_DEVICES_MAX];
@@ -46,7 +47,7 @@ hd_status hdi_losses_create(hd_runtime *rt)
         free(losses);
         return hdi_fail(HD_ERROR_SYSTEM, "hd_open: no file descriptor is left; close some, or raise their limit");
     }
-    pthread_mutex_init(&losses->lock, NULL);
+    hdi_mutex_init(&losses->lock, HDI_RANK_LOSSES);
     rt->losses = losses;
     return HD_OK;
 }
@@ -55,7 +56,7 @@ void hdi_losses_release(hd_runtime *rt)
 {
     if (rt->losses) {
         close(rt->losses->descriptor);
-        pthread_mutex_destroy(&rt->losses->lock);
+        hdi_mutex_destroy(&rt->losses->lock);
         free(rt->losses);
         rt->losses = NULL;
     }
@@ -159,20 +160,20 @@ void hdi_loss_suspect(hdi_device *device, int code)
     hdi_suspects_collect(device, code, &suspects);
     blame(&failure, &suspects.named[0]);
     hdi_loss_describe(rt, &failure, &suspects, "heddle", &error);
-    pthread_mutex_lock(&rt->losses->lock);
+    hdi_mutex_lock(&rt->losses->lock);
     l->suspected++;
     l->suspects = suspects;
     l->error = error;
-    pthread_mutex_unlock(&rt->losses->lock);
+    hdi_mutex_unlock(&rt->losses->lock);
 }
 
 uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out)
 {
     struct hdi_losses *losses = rt->losses;
-    pthread_mutex_lock(&losses->lock);
+    hdi_mutex_lock(&losses->lock);
     uint64_t number = losses->of[device].suspected;
     *out = losses->of[device].suspects;
-    pthread_mutex_unlock(&losses->lock);
+    hdi_mutex_unlock(&losses->lock);
     return number;
 }
 
@@ -305,7 +306,7 @@ static void note(hdi_device *device, int code, bool ends_lanes)
     if (rt->on_loss) {
         rt->on_loss(rt, device);
     }
-    pthread_mutex_lock(&losses->lock);
+    hdi_mutex_lock(&losses->lock);
     loss *l = &losses->of[device->index];
     l->code = code;
     l->order = ++losses->order;
@@ -316,7 +317,7 @@ static void note(hdi_device *device, int code, bool ends_lanes)
     uint64_t one = 1;
     ssize_t written = write(losses->descriptor, &one, sizeof one);
     (void)written; /* it fails only when the descriptor is readable already */
-    pthread_mutex_unlock(&losses->lock);
+    hdi_mutex_unlock(&losses->lock);
 }
 
 void hdi_loss_note(hdi_device *device, int code)
@@ -392,10 +393,10 @@ void hdi_device_reactivate(hdi_device *device)
 static bool noted(hd_runtime *rt, int device, hd_error *out)
 {
     struct hdi_losses *losses = rt->losses;
-    pthread_mutex_lock(&losses->lock);
+    hdi_mutex_lock(&losses->lock);
     bool known = device >= 0 && losses->of[device].suspected != 0;
     *out = known ? losses->of[device].error : hdi_error_blank(HD_ERROR_DEVICE_LOST);
-    pthread_mutex_unlock(&losses->lock);
+    hdi_mutex_unlock(&losses->lock);
     return known;
 }
 
@@ -500,7 +501,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     loss *oldest = NULL;
     int waiting = 0;
     hd_device_loss told = {.size = sizeof told};
-    pthread_mutex_lock(&losses->lock);
+    hdi_mutex_lock(&losses->lock);
     for (int i = 0; i < rt->n_devices; i++) {
         loss *l = &losses->of[i];
         if (l->code) {
@@ -522,7 +523,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
         ssize_t n = read(losses->descriptor, &count, sizeof count);
         (void)n; /* it fails when there was nothing */
     }
-    pthread_mutex_unlock(&losses->lock);
+    hdi_mutex_unlock(&losses->lock);
     if (!oldest) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "hd_loss_next: no device was lost since the last one that it returned");
     }

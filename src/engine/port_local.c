@@ -164,10 +164,10 @@ static hdi_answer facts(hdi_port *port, hdi_facts *out)
         answer = ask_identity(p, &f);
     }
     if (hdi_answered(answer) && f.virtual_memory) {
-        pthread_mutex_lock(&p->lock);
+        hdi_mutex_lock(&p->lock);
         answer = know_memory(p);
         f.granule = p->granule;
-        pthread_mutex_unlock(&p->lock);
+        hdi_mutex_unlock(&p->lock);
     }
     if (hdi_answered(answer)) {
         ask_peers(p, &f);
@@ -295,7 +295,7 @@ static hdi_answer mapping_got(hdi_local_port *p, hdi_local_mapping *m, hdi_answe
 /* Takes the lock and makes the context current. Clears what could not be undone before. */
 static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
 {
-    pthread_mutex_lock(&p->lock);
+    hdi_mutex_lock(&p->lock);
     hdi_answer answer = hdi_local_enter(p, current);
     if (hdi_answered(answer)) {
         answer = clear_doomed(p);
@@ -304,7 +304,7 @@ static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
         }
     }
     if (!hdi_answered(answer)) {
-        pthread_mutex_unlock(&p->lock);
+        hdi_mutex_unlock(&p->lock);
     }
     return answer;
 }
@@ -312,7 +312,7 @@ static hdi_answer begin_mapping(hdi_local_port *p, hdi_current *current)
 static hdi_answer end_mapping(hdi_local_port *p, hdi_current *current, hdi_answer answer)
 {
     hdi_current_leave(current);
-    pthread_mutex_unlock(&p->lock);
+    hdi_mutex_unlock(&p->lock);
     return answer;
 }
 
@@ -324,10 +324,10 @@ static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint6
     if (!hdi_answered(answer)) {
         return answer;
     }
-    pthread_mutex_lock(&p->lock);
+    hdi_mutex_lock(&p->lock);
     answer = know_memory(p);
     size_t alignment = p->granule;
-    pthread_mutex_unlock(&p->lock);
+    hdi_mutex_unlock(&p->lock);
     if (hdi_answered(answer)) {
         hdcu_deviceptr at = 0;
         answer = hdi_local_answer(p->config.driver->cuMemAddressReserve(&at, bytes, alignment, wanted, 0),
@@ -343,7 +343,7 @@ static hdi_answer reserve(hdi_port *port, uint64_t wanted, uint64_t bytes, uint6
 static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     hdi_local_port *p = hdi_local_port_of(port);
-    pthread_mutex_lock(&p->lock);
+    hdi_mutex_lock(&p->lock);
     hdi_current current;
     hdi_answer first = hdi_local_enter(p, &current);
     bool entered = hdi_answered(first);
@@ -358,7 +358,7 @@ static hdi_answer unreserve(hdi_port *port, uint64_t at, uint64_t bytes)
     if (entered) {
         hdi_current_leave(&current);
     }
-    pthread_mutex_unlock(&p->lock);
+    hdi_mutex_unlock(&p->lock);
     return first;
 }
 
@@ -385,7 +385,7 @@ static hdi_answer map(hdi_port *port, uint64_t at, uint64_t bytes)
 static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
 {
     hdi_local_port *p = hdi_local_port_of(port);
-    pthread_mutex_lock(&p->lock);
+    hdi_mutex_lock(&p->lock);
     hdi_current current;
     hdi_answer answer = hdi_local_enter(p, &current);
     hdi_local_mapping *m = mapping_find(p, at, bytes);
@@ -395,7 +395,7 @@ static hdi_answer unmap(hdi_port *port, uint64_t at, uint64_t bytes)
     } else if (m != NULL) {
         m->doomed = true;
     }
-    pthread_mutex_unlock(&p->lock);
+    hdi_mutex_unlock(&p->lock);
     return answer;
 }
 
@@ -417,11 +417,11 @@ static hdi_answer grant(hdi_port *owner, int peer, uint64_t at, uint64_t bytes)
 static hdi_answer export_memory(hdi_port *owner, uint64_t at, uint64_t bytes, int *descriptor)
 {
     hdi_local_port *p = hdi_local_port_of(owner);
-    pthread_mutex_lock(&p->lock);
+    hdi_mutex_lock(&p->lock);
     hdi_current current;
     hdi_answer answer = hdi_local_enter(p, &current);
     if (!hdi_answered(answer)) {
-        pthread_mutex_unlock(&p->lock);
+        hdi_mutex_unlock(&p->lock);
         return answer;
     }
     const hdi_local_mapping *m = mapping_find(p, at, bytes);
@@ -531,7 +531,7 @@ hdi_port *hdi_local_port_create(const hdi_local_port_config *config)
     }
     p->port.calls = &calls;
     p->config = *config;
-    pthread_mutex_init(&p->lock, NULL);
+    hdi_mutex_init(&p->lock, HDI_RANK_PORT);
     return &p->port;
 }
 
@@ -544,7 +544,7 @@ void hdi_local_port_destroy(hdi_port *port)
 {
     if (port != NULL) {
         hdi_local_port *p = hdi_local_port_of(port);
-        pthread_mutex_destroy(&p->lock);
+        hdi_mutex_destroy(&p->lock);
         free(p->mappings);
         free(p);
     }

@@ -10,7 +10,7 @@
 #ifndef HDI_ENGINE_PORT_LOCAL_H
 #define HDI_ENGINE_PORT_LOCAL_H
 
-#include <pthread.h>
+#include "base/mutex.h"
 #include "driver/current.h"
 #include "engine/port.h"
 
@@ -28,7 +28,7 @@ typedef struct hdi_local_port {
     hdi_local_port_config config;
     struct hdi_engine *engine;
 
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     hdi_local_mapping *mappings; /* under `lock`, like all below; in no order */
     size_t n_mappings, mappings_room;
     hdcu_mem_prop prop; /* of physical memory; type 0: not asked for yet */

@@ -10,10 +10,11 @@
 #include "engine/engine.h"
 
 #include "base/error.h"
+#include "base/mutex.h"
 
 #define RUNTIMES_MAX 256
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lock = HDI_MUTEX_INIT(REGISTRY);
 /* A runtime that is being removed has no visitors any more. */
 static pthread_cond_t last_left = PTHREAD_COND_INITIALIZER;
 static struct {
@@ -26,12 +27,12 @@ static uint64_t next_id = 1;
 /* No thread changes the list while the process is copied. The copy has no runtimes. */
 static void before_fork(void)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock_at_fork(&lock);
 }
 
 static void in_parent(void)
 {
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 static void in_child(void)
@@ -44,7 +45,7 @@ static void in_child(void)
         places[i].visitors = 0; /* of threads that do not exist here */
         places[i].leaving = false;
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 static void guard_forks(void)
@@ -65,9 +66,9 @@ static int place_of(const hd_runtime *rt)
 
 bool hdi_runtime_is_open(const hd_runtime *rt)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     bool found = place_of(rt) >= 0;
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return found;
 }
 
@@ -76,7 +77,7 @@ hd_status hdi_runtime_add(hd_runtime *rt)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, guard_forks);
     hd_status status = HD_ERROR_LIMIT;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     for (int i = 0; status && i < RUNTIMES_MAX; i++) {
         if (!places[i].runtime) {
             rt->id = next_id++;
@@ -85,24 +86,24 @@ hd_status hdi_runtime_add(hd_runtime *rt)
             status = HD_OK;
         }
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return status ? hdi_fail(status, "hd_open: %d runtimes are open already; close one", RUNTIMES_MAX) : HD_OK;
 }
 
 bool hdi_runtime_remove(hd_runtime *rt)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     int place = place_of(rt);
     if (place >= 0) {
         hdi_handle_close(&rt->head);
         places[place].leaving = true;
         while (places[place].visitors != 0) {
-            pthread_cond_wait(&last_left, &lock);
+            hdi_mutex_wait(&lock, &last_left);
         }
         places[place].runtime = NULL;
         places[place].leaving = false;
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return place >= 0;
 }
 
@@ -119,18 +120,18 @@ static int place_with_id(uint64_t id)
 
 bool hdi_runtime_with(uint64_t id, void (*visit)(hd_runtime *, void *), void *context)
 {
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     int place = place_with_id(id);
     if (place >= 0) {
         hd_runtime *rt = places[place].runtime;
         places[place].visitors++;
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
         visit(rt, context);
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         if (--places[place].visitors == 0 && places[place].leaving) {
             pthread_cond_broadcast(&last_left);
         }
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return place >= 0;
 }

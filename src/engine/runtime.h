@@ -12,18 +12,7 @@
  * Locks: fields of hd_lane are under the device's order lock. The comments of hdi_lane_shared name the side that writes
  * each field.
  *
- * Lock order, outermost first:
- * - a unified buffer's mirror (several by rising address), with nothing above it
- * - restarting, then cold, linking, holds, then the lock of the copy lanes
- * - the growing lock of the pinned blocks, then that of an arena
- * - lanes_lock or the pinned pool's lock, then a remote port's turns, then the workers' mutex
- *
- * Apart from these, in this order:
- * - the list of caches, then one cache's biased lock, then the list of buffers
- * - order locks of devices by rising number, then the losses' mutex
- *
- * The short locks of arenas, of pinned blocks and of pinned chunks, and the maintenance thread's, have nothing below
- * them.
+ * base/rank.h has the order of all locks.
  *
  * Always: an hd_lane and an hd_runtime are stable memory, whose addresses are never used for anything else.
  */
@@ -38,6 +27,7 @@
 #include "base/stable.h"
 #include "base/handle.h"
 #include "base/lock.h"
+#include "base/mutex.h"
 #include "base/options.h"
 #include "driver/driver.h"
 #include "engine/channel.h"
@@ -191,14 +181,15 @@ typedef struct hdi_engine {
     int start_code;           /* the driver's code at the start */
     bool has_thread;
     pthread_t thread;
-    pthread_mutex_t running;  /* placement inline: held by the thread that runs the engine */
-    uint32_t bad_entries;     /* placement inline: refusals of the context in a row */
-    pthread_mutex_t chaining; /* chain.c: executables, while they are used */
-    uint32_t chain_most;      /* launches in a chain; 0: no chains */
-    bool chains_eager;        /* they are made at their first use, and as long as they can be */
-    bool chains_used;         /* some lane has chains */
-    uint64_t chain_bytes;     /* of all lanes' */
-    uint32_t chain_refusals;  /* in a row */
+    hdi_mutex running;       /* placement inline: held by the thread that runs the engine */
+    uint32_t bad_entries;    /* placement inline: refusals of the context in a row */
+    hdi_mutex chaining;      /* chain.c: executables, while they are used */
+    int chain_fatal;         /* the driver's code that ended the device, in a call for chains; 0: none */
+    uint32_t chain_most;     /* launches in a chain; 0: no chains */
+    bool chains_eager;       /* they are made at their first use, and as long as they can be */
+    bool chains_used;        /* some lane has chains */
+    uint64_t chain_bytes;    /* of all lanes' */
+    uint32_t chain_refusals; /* in a row */
     /* Clocks: before the first one no chains are used; of the last search for idle ones. */
     int64_t chains_again, chains_pruned;
     _Atomic uint64_t seen_to_end[HDI_KERNEL_WORDS]; /* bit per kernel number; unloading a module clears them */
@@ -225,13 +216,13 @@ struct hdi_device {
     _Atomic uint32_t corrupted;   /* its worker process wrote something impossible, and is to be killed: see verify.c */
     hdcu_deviceptr flags_address; /* the channel's flags as the device sees them */
     bool flags_registered;
-    _Alignas(HDI_LINE) hdi_lock order; /* lanes of this device, and the use records of buffers that it owns */
-    _Alignas(HDI_LINE) pthread_mutex_t lanes_lock; /* held while lanes are made and given out */
-    hd_lane *lanes[HDI_LANES_MAX];                 /* NULL: never made */
-    _Atomic uint32_t lanes_made;                   /* so many, from number 0 on */
-    _Atomic uint8_t peer_access[HDI_DEVICES_MAX];  /* HDI_PEERS_*: does this device use memory of device j? */
-    hd_lane *lane_in, *lane_out, *lane_on;         /* copies: to the device, from it, on it and to peers */
-    struct hdi_copy_lanes *copy_lanes;             /* src/data: these and more of them */
+    _Alignas(HDI_LINE) hdi_lock order;       /* lanes of this device, and the use records of buffers that it owns */
+    _Alignas(HDI_LINE) hdi_mutex lanes_lock; /* held while lanes are made and given out */
+    hd_lane *lanes[HDI_LANES_MAX];           /* NULL: never made */
+    _Atomic uint32_t lanes_made;             /* so many, from number 0 on */
+    _Atomic uint8_t peer_access[HDI_DEVICES_MAX]; /* HDI_PEERS_*: does this device use memory of device j? */
+    hd_lane *lane_in, *lane_out, *lane_on;        /* copies: to the device, from it, on it and to peers */
+    struct hdi_copy_lanes *copy_lanes;            /* src/data: these and more of them */
     struct hdi_arena *arena;
     /* Clock: before it no memory is mapped ahead of need, since the driver had none. 0: at any time. */
     _Atomic int64_t ahead_again;
@@ -279,8 +270,8 @@ struct hd_runtime {
     _Atomic int threads; /* that have lanes of their own here */
     hdi_device *devices[HDI_DEVICES_MAX];
     hdi_lock host_order[HDI_HOST_LOCKS]; /* use records of pinned host memory */
-    pthread_mutex_t cold;                /* for kernels, modules, staging: everything rare */
-    pthread_mutex_t linking;             /* for changes of hdi_device.peer_access: granting, dropping */
+    hdi_mutex cold;                      /* for kernels, modules, staging: everything rare */
+    hdi_mutex linking;                   /* for changes of hdi_device.peer_access: granting, dropping */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
     struct hdi_buffers *buffers;                             /* src/data */
@@ -307,7 +298,7 @@ struct hd_runtime {
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     struct hdi_shares *shares;   /* src/memory; placement process */
-    pthread_mutex_t restarting;  /* one device at a time comes back */
+    hdi_mutex restarting;        /* one device at a time comes back */
     struct hdi_workers *workers; /* src/worker; placement process */
     struct hdi_losses *losses;
     hdcu_device handles[HDI_DEVICES_MAX]; /* of the driver, where it is in this process */

@@ -9,6 +9,7 @@
  * Always: a kernel's facts are complete when its threads are not 0, which is written last.
  */
 #include <stdlib.h>
+#include "base/mutex.h"
 #include "kernel/module_internal.h"
 
 hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char *who)
@@ -93,7 +94,7 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
 {
     hd_runtime *rt = m->runtime;
     bool known = false;
-    pthread_mutex_lock(&rt->modules->loading[device->index]);
+    hdi_mutex_lock(&rt->modules->loading[device->index]);
     if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
         *status = load_and_look_up(m, k, device, signature, "hd_kernel_get");
         known = *status == HD_OK;
@@ -101,7 +102,7 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
             *status = HD_OK; /* launches there are refused until a restart, and then look it up */
         }
     }
-    pthread_mutex_unlock(&rt->modules->loading[device->index]);
+    hdi_mutex_unlock(&rt->modules->loading[device->index]);
     return known;
 }
 
@@ -130,9 +131,9 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt, who);
     }
-    pthread_mutex_t *loading = &rt->modules->loading[device->index];
+    hdi_mutex *loading = &rt->modules->loading[device->index];
     hd_status status = HD_OK;
-    pthread_mutex_lock(loading); /* for which hd_module_unload waits */
+    hdi_mutex_lock(loading); /* for which hd_module_unload waits */
     bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
     if (!there) {
         status = hdi_kernel_refused(who);
@@ -142,7 +143,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
         hdi_signature signature = {.described = true}; /* as far as it ever will be */
         status = load_and_look_up(k->module, k, device, &signature, who);
     }
-    pthread_mutex_unlock(loading);
+    hdi_mutex_unlock(loading);
     return status;
 }
 
@@ -176,17 +177,17 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
     struct hdi_modules *reg = rt->modules;
     hd_status status = HD_OK;
     /* `cold` keeps kernels from being looked up, `lock` modules from going. Both are for what is rare, so waiting is no harm. */
-    pthread_mutex_lock(&rt->cold);
-    pthread_mutex_lock(&reg->loading[device->index]);
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&rt->cold);
+    hdi_mutex_lock(&reg->loading[device->index]);
+    hdi_mutex_lock(&reg->lock);
     for (struct hd_module *m = reg->unloaded; m; m = m->next) {
         m->loaded[device->index] = 0; /* nothing of it runs there any more */
     }
     for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
         status = restart_module(m, device);
     }
-    pthread_mutex_unlock(&reg->lock);
-    pthread_mutex_unlock(&reg->loading[device->index]);
-    pthread_mutex_unlock(&rt->cold);
+    hdi_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->loading[device->index]);
+    hdi_mutex_unlock(&rt->cold);
     return status;
 }

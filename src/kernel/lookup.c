@@ -41,14 +41,14 @@ static bool add_kernels(hd_runtime *rt)
 static struct hd_kernel *take_kernel(hd_runtime *rt)
 {
     struct hdi_modules *reg = rt->modules;
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&reg->lock);
     struct hd_kernel *k = NULL;
     if (reg->free_kernels || add_kernels(rt)) {
         k = reg->free_kernels;
         reg->free_kernels = k->next;
         k->next = NULL;
     }
-    pthread_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->lock);
     return k;
 }
 
@@ -60,10 +60,10 @@ void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k)
     if (hdi_handle_head_generation(&k->head) == 0) {
         return; /* its handles have run out */
     }
-    pthread_mutex_lock(&rt->modules->lock);
+    hdi_mutex_lock(&rt->modules->lock);
     k->next = rt->modules->free_kernels;
     rt->modules->free_kernels = k;
-    pthread_mutex_unlock(&rt->modules->lock);
+    hdi_mutex_unlock(&rt->modules->lock);
 }
 
 /* Everything about a kernel whose structure was just taken. */
@@ -117,8 +117,8 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
                         HDI_KERNEL_NAME_BYTES - 1);
     }
     hd_status status = HD_OK;
-    pthread_mutex_lock(&rt->restarting);
-    pthread_mutex_lock(&rt->cold);
+    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
     if (hdi_module_from_handle(handle)) { /* hd_module_unload has `restarting`, too */
         for (k = m->kernels; k && strcmp(k->name, name) != 0;) {
@@ -130,18 +130,18 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     if (!k && !status) {
         status = make_kernel(m, name, &k);
         if (!status) {
-            pthread_mutex_lock(&rt->modules->lock);
+            hdi_mutex_lock(&rt->modules->lock);
             hdi_set_live(&k->head, HDI_KERNEL_MAGIC, 1);
             k->next = m->kernels;
             m->kernels = k;
-            pthread_mutex_unlock(&rt->modules->lock);
+            hdi_mutex_unlock(&rt->modules->lock);
         }
     }
     if (!status) {
         *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
     }
-    pthread_mutex_unlock(&rt->cold);
-    pthread_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->cold);
+    hdi_mutex_unlock(&rt->restarting);
     return status;
 }
 
@@ -175,9 +175,9 @@ static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes)
 {
     hd_runtime *rt = device->runtime;
-    pthread_mutex_lock(&rt->cold); /* for which hd_module_unload waits */
+    hdi_mutex_lock(&rt->cold); /* for which hd_module_unload waits */
     bool there = word == 0 || atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
     hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused("hd_launch");
-    pthread_mutex_unlock(&rt->cold);
+    hdi_mutex_unlock(&rt->cold);
     return status;
 }

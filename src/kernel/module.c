@@ -16,9 +16,10 @@ hd_status hdi_modules_create(hd_runtime *rt)
     if (!rt->modules) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->modules->lock, NULL);
+    hdi_lock_init(&rt->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
+    hdi_mutex_init(&rt->modules->lock, HDI_RANK_MODULES);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        pthread_mutex_init(&rt->modules->loading[i], NULL);
+        hdi_mutex_init(&rt->modules->loading[i], HDI_RANK_LOADING);
     }
     return HD_OK;
 }
@@ -33,12 +34,12 @@ static void end_handles(hdi_handle_head *head, uint32_t magic)
 static struct hd_module *take_module(hd_runtime *rt)
 {
     struct hdi_modules *reg = rt->modules;
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&reg->lock);
     struct hd_module *m = reg->free_modules;
     if (m) {
         reg->free_modules = m->next;
     }
-    pthread_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->lock);
     if (!m && (m = hdi_stable_take(rt->stable, sizeof *m))) {
         hdi_handle_set(&m->head, HDI_MODULE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
         m->runtime = rt; /* for ever: whoever has a handle of an earlier module may look */
@@ -74,10 +75,10 @@ static void give_module(struct hd_module *m, bool driver_usable)
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* its handles have run out */
     }
-    pthread_mutex_lock(&rt->modules->lock);
+    hdi_mutex_lock(&rt->modules->lock);
     m->next = rt->modules->free_modules;
     rt->modules->free_modules = m;
-    pthread_mutex_unlock(&rt->modules->lock);
+    hdi_mutex_unlock(&rt->modules->lock);
 }
 
 /* Gives back unloaded modules that nobody uses any more. */
@@ -85,7 +86,7 @@ static void reap(hd_runtime *rt)
 {
     struct hdi_modules *reg = rt->modules;
     struct hd_module *done = NULL;
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->unloaded; *link;) {
         struct hd_module *m = *link;
         bool busy = false;
@@ -100,7 +101,7 @@ static void reap(hd_runtime *rt)
             done = m;
         }
     }
-    pthread_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->lock);
     hd_error before; /* a module that cannot be unloaded is nothing that the caller asked about */
     hdi_error_save(&before);
     while (done) {
@@ -114,7 +115,7 @@ static void reap(hd_runtime *rt)
 void hdi_modules_close(hd_runtime *rt)
 {
     struct hdi_modules *reg = rt->modules;
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&reg->lock);
     struct hd_module *lists[] = {reg->loaded, reg->unloaded};
     for (int i = 0; i < 2; i++) {
         for (struct hd_module *m = lists[i]; m; m = m->next) {
@@ -124,7 +125,7 @@ void hdi_modules_close(hd_runtime *rt)
             }
         }
     }
-    pthread_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->lock);
 }
 
 void hdi_modules_release(hd_runtime *rt, bool driver_usable)
@@ -142,9 +143,9 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
     }
     hdi_params_release(reg);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        pthread_mutex_destroy(&reg->loading[i]);
+        hdi_mutex_destroy(&reg->loading[i]);
     }
-    pthread_mutex_destroy(&reg->lock);
+    hdi_mutex_destroy(&reg->lock);
     free(reg);
     rt->modules = NULL;
 }
@@ -199,11 +200,11 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         hdi_error_restore(&cause);
         return status;
     }
-    pthread_mutex_lock(&rt->modules->lock);
+    hdi_mutex_lock(&rt->modules->lock);
     hdi_set_live(&m->head, HDI_MODULE_MAGIC, 1);
     m->next = rt->modules->loaded;
     rt->modules->loaded = m;
-    pthread_mutex_unlock(&rt->modules->lock);
+    hdi_mutex_unlock(&rt->modules->lock);
     *out = m;
     return HD_OK;
 }
@@ -221,9 +222,9 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
         return hdi_runtime_refused(rt, "hd_module_load");
     }
     struct hd_module *m;
-    pthread_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->restarting);
     hd_status status = load(rt, image, bytes, &m);
-    pthread_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
@@ -248,8 +249,8 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
         [HDI_BUILTIN_PROBE] = {hdi_image_probe, hdi_image_probe_end},
     };
     hd_status status = HD_OK;
-    pthread_mutex_lock(&rt->restarting);
-    pthread_mutex_lock(&rt->cold);
+    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->cold);
     struct hd_module **place = &rt->modules->builtin[which];
     if (!*place) {
         status = load(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
@@ -258,8 +259,8 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
         }
     }
     struct hd_module *m = *place;
-    pthread_mutex_unlock(&rt->cold);
-    pthread_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->cold);
+    hdi_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
     }
@@ -289,11 +290,11 @@ static void await_users(hd_runtime *rt)
         hdi_lock_release(&rt->devices[i]->order);
     }
     for (int i = 0; i < rt->n_devices; i++) {
-        pthread_mutex_lock(&rt->modules->loading[i]);
-        pthread_mutex_unlock(&rt->modules->loading[i]);
+        hdi_mutex_lock(&rt->modules->loading[i]);
+        hdi_mutex_unlock(&rt->modules->loading[i]);
     }
-    pthread_mutex_lock(&rt->cold);
-    pthread_mutex_unlock(&rt->cold);
+    hdi_mutex_lock(&rt->cold);
+    hdi_mutex_unlock(&rt->cold);
 }
 
 /* Everything submitted so far to any lane: what may still launch the module's kernels. False: no memory. */
@@ -318,7 +319,7 @@ static void unload(struct hd_module *m)
     hd_runtime *rt = m->runtime;
     struct hdi_modules *reg = rt->modules;
     bool ours = false;
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&reg->lock);
     for (struct hd_module **link = &reg->loaded; *link && !ours;) {
         if (*link == m && !m->is_builtin && hdi_handle_head_live(&m->head)) {
             *link = m->next;
@@ -333,7 +334,7 @@ static void unload(struct hd_module *m)
             end_handles(&k->head, HDI_KERNEL_MAGIC);
         }
     }
-    pthread_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->lock);
     if (!ours) {
         return;
     }
@@ -344,16 +345,16 @@ static void unload(struct hd_module *m)
     }
     /* In use, or no memory to say by whom: then it stays until hd_close. */
     if (!m->points) {
-        pthread_mutex_lock(&reg->lock);
+        hdi_mutex_lock(&reg->lock);
         m->next = reg->loaded;
         reg->loaded = m;
-        pthread_mutex_unlock(&reg->lock);
+        hdi_mutex_unlock(&reg->lock);
         return;
     }
-    pthread_mutex_lock(&reg->lock);
+    hdi_mutex_lock(&reg->lock);
     m->next = reg->unloaded;
     reg->unloaded = m;
-    pthread_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->lock);
 }
 
 static hd_status refuse_module(const hd_module *handle)
@@ -369,11 +370,11 @@ hd_status hd_module_unload(hd_module *handle)
         return handle ? refuse_module(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    pthread_mutex_lock(&rt->restarting);                 /* a number means another module in a fresh worker */
+    hdi_mutex_lock(&rt->restarting);                     /* a number means another module in a fresh worker */
     bool there = hdi_module_from_handle(handle) != NULL; /* else the structure may be another module's by now */
     if (there) {
         unload(m);
     }
-    pthread_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->restarting);
     return there ? HD_OK : refuse_module(handle);
 }

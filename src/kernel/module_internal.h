@@ -8,6 +8,7 @@
 #define HDI_KERNEL_MODULE_INTERNAL_H
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 
@@ -20,8 +21,8 @@ typedef struct hdi_kernel_place {
 } hdi_kernel_place;
 
 struct hdi_modules {
-    pthread_mutex_t lock;
-    pthread_mutex_t loading[HDI_DEVICES_MAX]; /* loading.c */
+    hdi_mutex lock;
+    hdi_mutex loading[HDI_DEVICES_MAX]; /* loading.c */
     struct hd_module *loaded;
     struct hd_module *unloaded; /* still in use by submitted work */
     struct hd_module *free_modules;

@@ -170,7 +170,8 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no host memory for the arena of device %d", config->index);
     }
     arena->config = *config;
-    pthread_mutex_init(&arena->growing, NULL);
+    hdi_lock_init(&arena->blocks_lock, HDI_RANKED(HDI_RANK_BLOCKS, 0));
+    hdi_mutex_init(&arena->growing, HDI_RANK_ARENA_GROWING);
     hd_status status = settle_sizes(arena);
     if (status == HD_OK) {
         size_t least = config->fixed ? arena->reserved : larger(arena->limit, arena->granule);
@@ -200,7 +201,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
 {
     hdi_blocks *large = NULL, *small = NULL;
     uint64_t base = 0;
-    pthread_mutex_lock(&arena->growing);
+    hdi_mutex_lock(&arena->growing);
     hd_status status = make_blocks(arena, &large, &small);
     if (status == HD_OK) {
         status = reserve(arena, address, arena->reserved, "hd_device_restart", &base);
@@ -219,7 +220,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
     memset(arena->is_span, 0, arena->reserved / arena->granule);
     hdi_arena_note(arena);
     hdi_lock_release(&arena->blocks_lock);
-    pthread_mutex_unlock(&arena->growing);
+    hdi_mutex_unlock(&arena->growing);
     hdi_blocks_destroy(large_before);
     hdi_blocks_destroy(small_before);
     return status;
@@ -244,7 +245,7 @@ hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned)
     hdi_blocks_destroy(arena->small);
     hdi_mappings_release(&arena->mappings);
     free(arena->is_span);
-    pthread_mutex_destroy(&arena->growing);
+    hdi_mutex_destroy(&arena->growing);
     free(arena);
     return status;
 }
@@ -383,9 +384,9 @@ hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_de
         status = alloc_mapped(arena, lane, bytes, out, inherited);
     }
     if (status == HD_ERROR_NOT_FOUND) {
-        pthread_mutex_lock(&arena->growing);
+        hdi_mutex_lock(&arena->growing);
         status = hdi_arena_grow(arena, lane, bytes, out, inherited);
-        pthread_mutex_unlock(&arena->growing);
+        hdi_mutex_unlock(&arena->growing);
     }
     return status;
 }
@@ -469,7 +470,7 @@ hd_status hdi_arena_grant(hdi_arena *arena, int device)
         return hdi_fail(HD_ERROR_ARGUMENT, "peers: device %d", device);
     }
     hd_status status = HD_OK;
-    pthread_mutex_lock(&arena->growing);
+    hdi_mutex_lock(&arena->growing);
     if (arena->large == NULL) { /* it changes under `growing` only */
         status = hdi_arena_fail_empty(arena, "peers");
     } else if ((arena->mappings.granted >> device & 1) == 0) {
@@ -480,16 +481,16 @@ hd_status hdi_arena_grant(hdi_arena *arena, int device)
                                            arena->config.index, device);
         }
     }
-    pthread_mutex_unlock(&arena->growing);
+    hdi_mutex_unlock(&arena->growing);
     return status;
 }
 
 void hdi_arena_revoke(hdi_arena *arena, int device)
 {
     if (device >= 0 && device < HDI_PEERS_MAX) {
-        pthread_mutex_lock(&arena->growing);
+        hdi_mutex_lock(&arena->growing);
         hdi_mappings_revoke(&arena->mappings, device);
-        pthread_mutex_unlock(&arena->growing);
+        hdi_mutex_unlock(&arena->growing);
     }
 }
 
@@ -515,7 +516,7 @@ static void count_blocks(hdi_arena *arena, hdi_arena_info *out)
 void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
 {
     *out = (hdi_arena_info){.granule = arena->granule, .reserved_bytes = arena->reserved, .limit_bytes = arena->limit};
-    pthread_mutex_lock(&arena->growing);
+    hdi_mutex_lock(&arena->growing);
     out->mapped_bytes = arena->mappings.mapped;
     out->mapped_peak_bytes = arena->mappings.peak;
     out->driver_calls = arena->mappings.calls;
@@ -533,5 +534,5 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
         count_blocks(arena, out);
     }
     hdi_lock_release(&arena->blocks_lock);
-    pthread_mutex_unlock(&arena->growing);
+    hdi_mutex_unlock(&arena->growing);
 }

@@ -83,10 +83,10 @@ static bool check_all(hdi_arena *arena, char *why, size_t why_bytes)
 
 bool hdi_arena_check(hdi_arena *arena, char *why, size_t why_bytes)
 {
-    pthread_mutex_lock(&arena->growing);
+    hdi_mutex_lock(&arena->growing);
     hdi_lock_take(&arena->blocks_lock);
     bool good = check_all(arena, why, why_bytes);
     hdi_lock_release(&arena->blocks_lock);
-    pthread_mutex_unlock(&arena->growing);
+    hdi_mutex_unlock(&arena->growing);
     return good;
 }

@@ -459,9 +459,9 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
 {
     size_t more = 0;
-    pthread_mutex_lock(&arena->growing);
+    hdi_mutex_lock(&arena->growing);
     hd_status status = grow_ahead(arena, bytes, &more);
-    pthread_mutex_unlock(&arena->growing);
+    hdi_mutex_unlock(&arena->growing);
     if (grown != NULL) {
         *grown = more;
     }
@@ -510,9 +510,9 @@ hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes,
     size_t sum = 0, got = 0;
     hd_status status;
     do { /* others may map in between */
-        pthread_mutex_lock(&arena->growing);
+        hdi_mutex_lock(&arena->growing);
         status = trim_some(arena, keep_bytes, most_bytes - sum, &got);
-        pthread_mutex_unlock(&arena->growing);
+        hdi_mutex_unlock(&arena->growing);
         sum += got;
     } while (status == HD_OK && got != 0 && sum < most_bytes);
     if (returned != NULL) {

@@ -14,9 +14,9 @@
 #ifndef HDI_MEMORY_ARENA_INTERNAL_H
 #define HDI_MEMORY_ARENA_INTERNAL_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include "base/lock.h"
+#include "base/mutex.h"
 #include "memory/arena.h"
 #include "memory/blocks.h"
 #include "memory/mappings.h"
@@ -27,7 +27,7 @@ struct hdi_arena {
     hdi_arena_config config; /* constant, like the next line */
     size_t granule, reserved, limit;
 
-    pthread_mutex_t growing;
+    hdi_mutex growing;
     hdi_mappings mappings; /* under growing, like the next line */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
     uint64_t moved_lately; /* halved every so often, the last time at */

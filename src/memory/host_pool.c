@@ -246,11 +246,11 @@ static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim
 {
     size_t from, to;
     hdi_blocks_claimed(claim, &from, &to);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     hdi_pinned pinned = superblock_of(s, from)->pinned;
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     hd_status released = hdi_pinned_release(&pinned, false);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     hdi_superblock *k = superblock_of(s, from);
     size_t behind = (size_t)(s->superblocks + s->count - (k + 1));
     memmove(k, k + 1, behind * sizeof *k);
@@ -264,7 +264,7 @@ static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim
         *status = released;
     }
     hdi_block *next = hdi_blocks_vacate(s->blocks, claim, to);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     return next;
 }
 
@@ -273,17 +273,17 @@ static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed
 {
     hd_status status = HD_OK;
     uint64_t found = 0;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     notice_losses(pool);
     hdi_host_space *s = pool->newest;
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     for (; s != NULL && found < bytes; s = s->older) {
         search look = {.in = s, .most = bytes - found};
         hdi_block *claims = NULL;
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         hdi_blocks_prune(s->blocks);
         hdi_blocks_claim_finished(s->blocks, pool->page, false, choose_idle, &look, &claims);
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
         found += look.found;
         while (claims != NULL) {
             claims = unpin(pool, s, claims, freed, &status);
@@ -320,21 +320,21 @@ static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block)
 static bool reserve(hdi_host_pool *pool, size_t bytes)
 {
     hdi_host_pool_info *info = &pool->info;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     bool fits = bytes <= info->limit_bytes && info->reserved_bytes <= info->limit_bytes - bytes;
     if (fits) {
         info->reserved_bytes += bytes;
         info->reserved_peak_bytes = larger(info->reserved_peak_bytes, info->reserved_bytes);
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     return fits;
 }
 
 static void unreserve(hdi_host_pool *pool, size_t bytes)
 {
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     pool->info.reserved_bytes -= bytes;
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
 }
 
 /* Pins a superblock, which the limit has been asked for, and takes the block, from it or from what became free
@@ -347,14 +347,14 @@ static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi
         unreserve(pool, bytes);
         return status;
     }
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     pool->info.driver_calls++;
     pool->info.pinned_bytes += bytes;
     hdi_origin origin;
     hdi_host_space *s = open_space(pool);
     bool added = s != NULL && add_superblock(pool, s, &pinned);
     status = added ? take(pool, false, out, inherited, &origin) : HD_ERROR_HOST_MEMORY;
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     if (!added && hdi_pinned_release(&pinned, false) == HD_OK) {
         unreserve(pool, bytes);
     }
@@ -365,10 +365,10 @@ static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi
 static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     size_t need = round_up(out->bytes, pool->page);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     uint64_t room = pool->info.limit_bytes - pool->info.reserved_bytes;
     size_t size = superblock_bytes(pool, need);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     if (size > room) {
         size = need < room ? (size_t)room : need;
     }
@@ -398,8 +398,8 @@ hd_status hdi_host_pool_create(const hdi_host_pool_config *config, hdi_host_pool
     pool->config = *config;
     pool->page = (size_t)sysconf(_SC_PAGESIZE);
     pool->info.limit_bytes = config->limit_bytes / pool->page * pool->page;
-    pthread_mutex_init(&pool->growing, NULL);
-    pthread_mutex_init(&pool->lock, NULL);
+    hdi_mutex_init(&pool->growing, HDI_RANK_HOST_POOL_GROWING);
+    hdi_mutex_init(&pool->lock, HDI_RANK_HOST_POOL);
     *out = pool;
     return HD_OK;
 }
@@ -418,8 +418,8 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
         free(s->superblocks);
         free(s);
     }
-    pthread_mutex_destroy(&pool->lock);
-    pthread_mutex_destroy(&pool->growing);
+    hdi_mutex_destroy(&pool->lock);
+    hdi_mutex_destroy(&pool->growing);
     free(pool);
 }
 
@@ -429,24 +429,24 @@ static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_poin
     hd_status status;
     hd_error before;
     hdi_error_save(&before);
-    pthread_mutex_lock(&pool->growing);
+    hdi_mutex_lock(&pool->growing);
     do {
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         if (pool->open != NULL) {
             hdi_blocks_prune(pool->open->blocks); /* what is finished joins its neighbours */
         }
         status = find(pool, out, inherited); /* also: somebody else may have pinned memory meanwhile */
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
         if (status == HD_ERROR_NOT_FOUND) {
             status = grow(pool, out, inherited);
         }
     } while (status == HD_ERROR_NOT_FOUND);
-    pthread_mutex_unlock(&pool->growing);
+    hdi_mutex_unlock(&pool->growing);
     if (status != HD_OK) { /* rather wait for work, after all */
         hdi_origin origin;
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         hd_status waiting = take(pool, true, out, inherited, &origin);
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
         status = waiting == HD_OK ? waiting : status;
     }
     if (status == HD_OK) {
@@ -465,9 +465,9 @@ hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_ho
                         HDI_BYTES(bytes));
     }
     hdi_host_block block = {.bytes = bytes, .own = own};
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     hd_status status = find(pool, &block, inherited);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     if (status == HD_ERROR_NOT_FOUND) {
         status = find_or_grow(pool, &block, inherited);
     } else if (status != HD_OK) {
@@ -481,9 +481,9 @@ hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_ho
 
 void hdi_host_pool_count_failure(hdi_host_pool *pool)
 {
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     pool->info.failures++;
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
 }
 
 void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_point *points, size_t n_points)
@@ -492,7 +492,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
         return;
     }
     hdi_host_pool_info *info = &pool->info;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     notice_losses(pool); /* while it is live */
     hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
     info->taken_bytes -= round_up(block->bytes, pool->page);
@@ -504,7 +504,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
         info->live_count--;
         info->frees++;
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     *block = (hdi_host_block){0};
 }
 
@@ -512,15 +512,15 @@ hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t 
 {
     uint64_t gone = 0;
     hd_status status = HD_OK;
-    pthread_mutex_lock(&pool->growing);
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->growing);
+    hdi_mutex_lock(&pool->lock);
     notice_losses(pool);
     uint64_t idle = idle_bytes(pool);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     if (idle > keep_bytes) {
         status = unpin_idle(pool, idle - keep_bytes, &gone);
     }
-    pthread_mutex_unlock(&pool->growing);
+    hdi_mutex_unlock(&pool->growing);
     if (freed != NULL) {
         *freed = gone;
     }
@@ -529,7 +529,7 @@ hd_status hdi_host_pool_trim(hdi_host_pool *pool, uint64_t keep_bytes, uint64_t 
 
 void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
 {
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     *out = pool->info;
     for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
         hdi_blocks_info info;
@@ -538,5 +538,5 @@ void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
         out->waiting_bytes += info.waiting_bytes;
     }
     out->idle_bytes = idle_bytes(pool);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
 }

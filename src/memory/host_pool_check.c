@@ -40,7 +40,7 @@ bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes)
 {
     bool good = true;
     uint64_t bytes = 0, taken = 0;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     for (hdi_host_space *s = pool->newest; s != NULL && good; s = s->older) {
         walk w = {.in = s, .good = true};
         hdi_blocks_info info;
@@ -63,6 +63,6 @@ bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes)
                  (unsigned long long)pool->info.taken_bytes);
         good = false;
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     return good;
 }

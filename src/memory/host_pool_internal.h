@@ -8,7 +8,7 @@
 #ifndef HDI_MEMORY_HOST_POOL_INTERNAL_H
 #define HDI_MEMORY_HOST_POOL_INTERNAL_H
 
-#include <pthread.h>
+#include "base/mutex.h"
 #include "memory/host_pool.h"
 
 typedef struct hdi_superblock {
@@ -27,8 +27,8 @@ typedef struct hdi_host_space {
 struct hdi_host_pool {
     hdi_host_pool_config config; /* constant, like the next line */
     size_t page;
-    pthread_mutex_t growing;
-    pthread_mutex_t lock; /* covers all that follows, what spaces have included */
+    hdi_mutex growing;
+    hdi_mutex lock; /* covers all that follows, what spaces have included */
     hdi_host_space *newest;
     hdi_host_space *open;    /* the newest one, or NULL: it is not allocated from */
     uint64_t lost;           /* devices, as last noticed */

@@ -6,13 +6,13 @@
 #include "memory/pinned.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/amount.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "memory/addresses.h"
 #include "memory/blocks.h"
 #include "memory/populate.h"
@@ -28,7 +28,7 @@ struct hdi_pinned_pool {
     hdi_pinned_config config; /* constant, like the next line */
     uint64_t window_at, window_bytes;
 
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     record *first;      /* under lock, also every record; everything that is alive */
     hdi_blocks *blocks; /* under lock; of the window, by offset */
     uint64_t away; /* under lock; everywhere: bit per device whose port said that it is lost, until it is repinned */
@@ -119,7 +119,7 @@ hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_poo
         return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory for the pool");
     }
     pool->config = *config;
-    pthread_mutex_init(&pool->lock, NULL);
+    hdi_mutex_init(&pool->lock, HDI_RANK_PINNED_CHUNKS);
     hd_status status = config->everywhere ? make_window(pool) : HD_OK;
     if (status != HD_OK) {
         hdi_pinned_pool_destroy(pool);
@@ -143,7 +143,7 @@ void hdi_pinned_pool_destroy(hdi_pinned_pool *pool)
         munmap((void *)(uintptr_t)pool->window_at, pool->window_bytes);
     }
     hdi_blocks_destroy(pool->blocks);
-    pthread_mutex_destroy(&pool->lock);
+    hdi_mutex_destroy(&pool->lock);
     free(pool);
 }
 
@@ -342,14 +342,14 @@ hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
     }
     r->pool = pool;
     uint64_t address = 0;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     hd_status status = take_memory(pool, (bytes + page - 1) / page * page, &r->shm);
     if (status == HD_OK) {
-        pthread_mutex_unlock(&pool->lock);
+        hdi_mutex_unlock(&pool->lock);
         if (pool->config.populate) {
             hdi_populate(r->shm.base, r->shm.bytes);
         }
-        pthread_mutex_lock(&pool->lock);
+        hdi_mutex_lock(&pool->lock);
         bool kept = false;
         status = pin_all(pool, r, &address, &kept);
         if (status == HD_OK) {
@@ -358,7 +358,7 @@ hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out)
             give_memory(pool, &r->shm, kept);
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     if (status != HD_OK) {
         free(r);
         return status;
@@ -376,13 +376,13 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
     hdi_pinned_pool *pool = r->pool;
     hdi_answer answer = good;
     bool kept = abandoned;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     if (!abandoned) {
         answer = unpin_all(pool, r, &kept);
     }
     unlink_record(pool, r);
     give_memory(pool, &r->shm, kept);
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     hd_status status = HD_OK;
     if (!hdi_answered(answer)) {
         status = hdi_fail_driver(HD_ERROR_DRIVER, answer.code, answer.call, -1,
@@ -429,7 +429,7 @@ hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
         return HD_OK;
     }
     hd_status status;
-    pthread_mutex_lock(&pool->lock);
+    hdi_mutex_lock(&pool->lock);
     hdi_port *port = pool->config.port(pool->config.context, device);
     if (port == NULL) {
         status = hdi_fail(HD_ERROR_DEVICE_LOST, "pinned memory: device %d is lost", device);
@@ -440,6 +440,6 @@ hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device)
             unpin_from(pool, device, port);
         }
     }
-    pthread_mutex_unlock(&pool->lock);
+    hdi_mutex_unlock(&pool->lock);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "engine/engine.h"
 
 /* An owner's range as a peer's worker has it. */
@@ -21,7 +22,7 @@ typedef struct retired {
 } retired;
 
 struct hdi_shares {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     view of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* [peer][owner] */
     retired *retired;
 };
@@ -32,7 +33,7 @@ hd_status hdi_shares_create(hd_runtime *rt)
     if (!rt->shares) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
-    pthread_mutex_init(&rt->shares->lock, NULL);
+    hdi_mutex_init(&rt->shares->lock, HDI_RANK_SHARES);
     return HD_OK;
 }
 
@@ -47,16 +48,16 @@ void hdi_shares_release(hd_runtime *rt)
         shares->retired = r->next;
         free(r);
     }
-    pthread_mutex_destroy(&shares->lock);
+    hdi_mutex_destroy(&shares->lock);
     free(shares);
     rt->shares = NULL;
 }
 
 static view get_view(struct hdi_shares *shares, int peer, int owner)
 {
-    pthread_mutex_lock(&shares->lock);
+    hdi_mutex_lock(&shares->lock);
     view v = shares->of[peer][owner];
-    pthread_mutex_unlock(&shares->lock);
+    hdi_mutex_unlock(&shares->lock);
     return v;
 }
 
@@ -74,9 +75,9 @@ static hdi_answer open_view(const hdi_device *owner, hdi_device *peer)
         return (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"}; /* the address is taken over there */
     }
     if (hdi_answered(answer)) {
-        pthread_mutex_lock(&shares->lock);
+        hdi_mutex_lock(&shares->lock);
         shares->of[peer->index][owner->index] = (view){at, owner->range_bytes};
-        pthread_mutex_unlock(&shares->lock);
+        hdi_mutex_unlock(&shares->lock);
     }
     return answer;
 }
@@ -128,7 +129,7 @@ static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
 void hdi_shares_retire(hd_runtime *rt, int device)
 {
     struct hdi_shares *shares = rt->shares;
-    pthread_mutex_lock(&shares->lock);
+    hdi_mutex_lock(&shares->lock);
     for (retired **link = &shares->retired; *link;) {
         retired *r = *link;
         if (r->peer == device) {
@@ -145,14 +146,14 @@ void hdi_shares_retire(hd_runtime *rt, int device)
             shares->of[i][device] = (view){0, 0};
         }
     }
-    pthread_mutex_unlock(&shares->lock);
+    hdi_mutex_unlock(&shares->lock);
 }
 
 bool hdi_shares_reap(hd_runtime *rt)
 {
     struct hdi_shares *shares = rt->shares;
     retired *unused = NULL;
-    pthread_mutex_lock(&shares->lock);
+    hdi_mutex_lock(&shares->lock);
     for (retired **link = &shares->retired; *link;) {
         retired *r = *link;
         bool busy = false;
@@ -167,7 +168,7 @@ bool hdi_shares_reap(hd_runtime *rt)
             unused = r;
         }
     }
-    pthread_mutex_unlock(&shares->lock);
+    hdi_mutex_unlock(&shares->lock);
     bool any = unused != NULL;
     while (unused) {
         retired *r = unused;

@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "engine/engine.h"
 
 struct hdi_thread_caches {
     hdi_thread_caches_config config;
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     hdi_thread_cache *first;
     uint32_t made;
     int count;
@@ -184,12 +185,12 @@ static hdi_thread_cache *new_cache(hd_runtime *rt)
     cache->n_devices = rt->n_devices;
     cache->lanes = lanes;
     cache->counts = counts;
-    pthread_mutex_lock(&caches->lock);
+    hdi_mutex_lock(&caches->lock);
     cache->number = ++caches->made;
     cache->next = caches->first;
     caches->first = cache;
     caches->count++;
-    pthread_mutex_unlock(&caches->lock);
+    hdi_mutex_unlock(&caches->lock);
     return cache;
 }
 
@@ -211,7 +212,7 @@ static void leave_runtime(hd_runtime *rt, void *context)
 {
     hdi_thread_cache *cache = context;
     struct hdi_thread_caches *caches = rt->caches;
-    pthread_mutex_lock(&caches->lock);
+    hdi_mutex_lock(&caches->lock);
     for (hdi_thread_cache **link = &caches->first; *link; link = &(*link)->next) {
         if (*link == cache) {
             *link = cache->next;
@@ -222,7 +223,7 @@ static void leave_runtime(hd_runtime *rt, void *context)
     for (int d = 0; d < cache->n_devices; d++) {
         add_counts(&caches->ended[d], &cache->counts[d]);
     }
-    pthread_mutex_unlock(&caches->lock);
+    hdi_mutex_unlock(&caches->lock);
     /* Nobody finds it any more. */
     for (int d = 0; d < cache->n_devices; d++) {
         hdi_item *items = take_all(cache, d, false);
@@ -294,7 +295,7 @@ hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_confi
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     caches->config = *config;
-    pthread_mutex_init(&caches->lock, NULL);
+    hdi_mutex_init(&caches->lock, HDI_RANK_CACHES);
     rt->caches = caches;
     return HD_OK;
 }
@@ -308,7 +309,7 @@ void hdi_thread_caches_destroy(hd_runtime *rt)
         next = cache->next;
         drop(cache);
     }
-    pthread_mutex_destroy(&rt->caches->lock);
+    hdi_mutex_destroy(&rt->caches->lock);
     free(rt->caches);
     rt->caches = NULL;
 }
@@ -321,7 +322,7 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
     if (!caches) {
         return false;
     }
-    pthread_mutex_lock(&caches->lock);
+    hdi_mutex_lock(&caches->lock);
     for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
             continue; /* what its thread puts there just now is for the next time */
@@ -336,7 +337,7 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
             items = next;
         }
     }
-    pthread_mutex_unlock(&caches->lock);
+    hdi_mutex_unlock(&caches->lock);
     if (all) {
         caches->config.release(caches->config.context, device, all);
     }
@@ -355,7 +356,7 @@ bool hdi_thread_caches_drain_large(hd_runtime *rt, int device)
 
 void hdi_thread_caches_freeze(hd_runtime *rt)
 {
-    pthread_mutex_lock(&rt->caches->lock);
+    hdi_mutex_lock(&rt->caches->lock);
     for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         hdi_biased_visit(&cache->lock);
     }
@@ -366,7 +367,7 @@ void hdi_thread_caches_thaw(hd_runtime *rt)
     for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         hdi_biased_end_visit(&cache->lock);
     }
-    pthread_mutex_unlock(&rt->caches->lock);
+    hdi_mutex_unlock(&rt->caches->lock);
 }
 
 static void add_sums(hdi_thread_cache_sums *sums, const hdi_thread_cache_counts *c)
@@ -384,22 +385,22 @@ void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *ou
 {
     struct hdi_thread_caches *caches = rt->caches;
     *out = (hdi_thread_cache_sums){0};
-    pthread_mutex_lock(&caches->lock);
+    hdi_mutex_lock(&caches->lock);
     add_sums(out, &caches->ended[device]);
     for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         add_sums(out, &cache->counts[device]);
     }
-    pthread_mutex_unlock(&caches->lock);
+    hdi_mutex_unlock(&caches->lock);
 }
 
 uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device)
 {
     uint64_t bytes = 0;
-    pthread_mutex_lock(&rt->caches->lock);
+    hdi_mutex_lock(&rt->caches->lock);
     for (hdi_thread_cache *cache = rt->caches->first; cache; cache = cache->next) {
         bytes += atomic_load_explicit(&cache->counts[device].cached_bytes, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&rt->caches->lock);
+    hdi_mutex_unlock(&rt->caches->lock);
     return bytes;
 }
 
@@ -437,18 +438,18 @@ void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64
 
 int hdi_thread_caches_count(hd_runtime *rt)
 {
-    pthread_mutex_lock(&rt->caches->lock);
+    hdi_mutex_lock(&rt->caches->lock);
     int count = rt->caches->count;
-    pthread_mutex_unlock(&rt->caches->lock);
+    hdi_mutex_unlock(&rt->caches->lock);
     return count;
 }
 
 void hdi_thread_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation)
 {
     struct hdi_thread_caches *caches = rt->caches;
-    pthread_mutex_lock(&caches->lock);
+    hdi_mutex_lock(&caches->lock);
     hdi_thread_cache_counts *ended = &caches->ended[device];
     hdi_count(is_allocation ? &ended->allocations : &ended->frees, 1);
     hdi_count(is_allocation ? &ended->allocated_bytes : &ended->freed_bytes, bytes);
-    pthread_mutex_unlock(&caches->lock);
+    hdi_mutex_unlock(&caches->lock);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/sized.h"
 #include "driver/driver.h"
 #include "engine/engine.h"
@@ -37,7 +38,7 @@ typedef struct entry {
 } entry;
 
 struct hdi_peers {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t changed; /* an entry, or the turn */
     bool turn_taken;
     pthread_t turn_owner;
@@ -82,7 +83,7 @@ hd_status hdi_peers_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     find_places(rt);
-    pthread_mutex_init(&rt->peers->lock, NULL);
+    hdi_mutex_init(&rt->peers->lock, HDI_RANK_PEERS);
     pthread_cond_init(&rt->peers->changed, NULL);
     return HD_OK;
 }
@@ -91,7 +92,7 @@ void hdi_peers_release(hd_runtime *rt)
 {
     if (rt->peers) {
         pthread_cond_destroy(&rt->peers->changed);
-        pthread_mutex_destroy(&rt->peers->lock);
+        hdi_mutex_destroy(&rt->peers->lock);
         free(rt->peers);
         rt->peers = NULL;
     }
@@ -100,10 +101,10 @@ void hdi_peers_release(hd_runtime *rt)
 void hdi_peers_end(hd_runtime *rt)
 {
     struct hdi_peers *peers = rt->peers;
-    pthread_mutex_lock(&peers->lock);
+    hdi_mutex_lock(&peers->lock);
     atomic_store_explicit(&peers->ended, true, memory_order_relaxed);
     pthread_cond_broadcast(&peers->changed);
-    pthread_mutex_unlock(&peers->lock);
+    hdi_mutex_unlock(&peers->lock);
 }
 
 static bool is_ended(const struct hdi_peers *peers)
@@ -157,11 +158,11 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     bool known = true;
     if (!driver_decides(rt, device, owner, out)) {
-        pthread_mutex_lock(&rt->peers->lock);
+        hdi_mutex_lock(&rt->peers->lock);
         *out = knowledge(rt->peers, device, owner);
         known = out->verdict != HD_PEER_UNKNOWN &&
                 !(out->verdict == HD_PEER_INCONCLUSIVE && rt->peers->of[device][owner].fleeting);
-        pthread_mutex_unlock(&rt->peers->lock);
+        hdi_mutex_unlock(&rt->peers->lock);
     }
     return known;
 }
@@ -175,7 +176,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
         return; /* then results are for those who ask only */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
-    pthread_mutex_lock(&rt->linking);
+    hdi_mutex_lock(&rt->linking);
     uint8_t before = atomic_load_explicit(reach, memory_order_relaxed), after = before;
     if (verdict == HD_PEER_CORRUPT) {
         after = HDI_PEERS_NO;
@@ -191,7 +192,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     if (after != before) { /* else it may have become HDI_PEERS_SOUGHT meanwhile, which goes on */
         atomic_store_explicit(reach, after, memory_order_release);
     }
-    pthread_mutex_unlock(&rt->linking);
+    hdi_mutex_unlock(&rt->linking);
 }
 
 static bool says_something(hd_peer_verdict verdict)
@@ -203,7 +204,7 @@ static bool says_something(hd_peer_verdict verdict)
 static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
 {
     struct hdi_peers *peers = rt->peers;
-    pthread_mutex_lock(&peers->lock);
+    hdi_mutex_lock(&peers->lock);
     entry *e = &peers->of[device][owner];
     if (says_something(info->verdict) || !says_something(e->info.verdict)) {
         e->info = *info;
@@ -212,38 +213,38 @@ static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *in
     e->refused = hdi_peer_blank(); /* to be tried again */
     e->asked = false;
     pthread_cond_broadcast(&peers->changed);
-    pthread_mutex_unlock(&peers->lock);
+    hdi_mutex_unlock(&peers->lock);
     apply(rt, device, owner, info->verdict);
 }
 
 void hdi_peers_refuse(hd_runtime *rt, int device, int owner, int code, const char *call, bool for_good)
 {
     entry *e = &rt->peers->of[device][owner];
-    pthread_mutex_lock(&rt->peers->lock);
+    hdi_mutex_lock(&rt->peers->lock);
     e->refused = hdi_peer_blank();
     e->refused.verdict = for_good ? HD_PEER_REFUSED : HD_PEER_UNKNOWN;
     e->refused.driver_code = code > 0 ? code : 0;
     snprintf(e->refused.reason, sizeof e->refused.reason, "the driver does not map the memory: %s%s%s%s", call,
              call[0] ? ": " : "", hdi_driver_code_name(code),
              code == HDCU_ERROR_TOO_MANY_PEERS ? " (a device can use the memory of eight others at a time)" : "");
-    pthread_mutex_unlock(&rt->peers->lock);
+    hdi_mutex_unlock(&rt->peers->lock);
 }
 
 void hdi_peers_obstacle(hd_runtime *rt, int device, int owner, char out[HD_PEER_REASON_BYTES])
 {
-    pthread_mutex_lock(&rt->peers->lock);
+    hdi_mutex_lock(&rt->peers->lock);
     memcpy(out, rt->peers->of[device][owner].refused.reason, HD_PEER_REASON_BYTES);
-    pthread_mutex_unlock(&rt->peers->lock);
+    hdi_mutex_unlock(&rt->peers->lock);
 }
 
 void hdi_peers_forget(hd_runtime *rt, int device)
 {
-    pthread_mutex_lock(&rt->peers->lock);
+    hdi_mutex_lock(&rt->peers->lock);
     for (int i = 0; i < rt->n_devices; i++) {
         rt->peers->of[i][device].refused = hdi_peer_blank();
         rt->peers->of[device][i].refused = hdi_peer_blank();
     }
-    pthread_mutex_unlock(&rt->peers->lock);
+    hdi_mutex_unlock(&rt->peers->lock);
 }
 
 /* ---- finding out ---- */
@@ -446,7 +447,7 @@ static bool take_turn(struct hdi_peers *peers, bool later)
 {
     peers->n_waiting += !later;
     while ((peers->turn_taken || (later && peers->n_waiting > 0)) && !is_ended(peers)) {
-        pthread_cond_wait(&peers->changed, &peers->lock);
+        hdi_mutex_wait(&peers->lock, &peers->changed);
     }
     peers->n_waiting -= !later;
     if (is_ended(peers)) {
@@ -465,10 +466,10 @@ static bool has_turn(const struct hdi_peers *peers)
 
 static void give_turn(struct hdi_peers *peers)
 {
-    pthread_mutex_lock(&peers->lock);
+    hdi_mutex_lock(&peers->lock);
     peers->turn_taken = false;
     pthread_cond_broadcast(&peers->changed);
-    pthread_mutex_unlock(&peers->lock);
+    hdi_mutex_unlock(&peers->lock);
 }
 
 static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bool later, hd_peer_info *out)
@@ -478,11 +479,11 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bo
     }
     struct hdi_peers *peers = rt->peers;
     entry *e = &peers->of[device][owner];
-    pthread_mutex_lock(&peers->lock);
+    hdi_mutex_lock(&peers->lock);
     bool waited = has_turn(peers), own = waited;
     while (e->asked && !own && !is_ended(peers)) { /* its result is as good as one of our own */
         waited = true;
-        pthread_cond_wait(&peers->changed, &peers->lock);
+        hdi_mutex_wait(&peers->lock, &peers->changed);
     }
     if (!own && is_wanted(rt, device, owner, inconclusive_too && !waited) && take_turn(peers, later)) {
         hdi_pair pairs[2];
@@ -496,15 +497,15 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bo
         for (int i = 0; i < n; i++) {
             peers->of[pairs[i].device][pairs[i].owner].asked = true;
         }
-        pthread_mutex_unlock(&peers->lock);
+        hdi_mutex_unlock(&peers->lock);
         if (n > 0) {
             find_out(rt, pairs, n, false, NULL, NULL);
         }
         give_turn(peers);
-        pthread_mutex_lock(&peers->lock);
+        hdi_mutex_lock(&peers->lock);
     }
     *out = knowledge(peers, device, owner);
-    pthread_mutex_unlock(&peers->lock);
+    hdi_mutex_unlock(&peers->lock);
 }
 
 void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_info *out)
@@ -592,10 +593,10 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     bool again = (flags & HD_PEERS_AGAIN) != 0;
     progress p = {call, context, 0, total};
     int n = 0;
-    pthread_mutex_lock(&peers->lock);
+    hdi_mutex_lock(&peers->lock);
     bool nested = has_turn(peers);
     bool ours = !nested && take_turn(peers, false);
-    pthread_mutex_unlock(&peers->lock);
+    hdi_mutex_unlock(&peers->lock);
     if (!ours) {
         free(pairs);
         return nested ? hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: called from its own progress callback")
@@ -609,11 +610,11 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
             }
             bool known = driver_decides(rt, i, j, &info);
             if (!known) {
-                pthread_mutex_lock(&peers->lock);
+                hdi_mutex_lock(&peers->lock);
                 known = !again && !is_wanted(rt, i, j, true);
                 info = knowledge(peers, i, j);
                 peers->of[i][j].asked = !known;
-                pthread_mutex_unlock(&peers->lock);
+                hdi_mutex_unlock(&peers->lock);
             }
             if (known) {
                 report(&p, i, j, &info);

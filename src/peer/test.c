@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/wait.h"
 #include "worker/spawn.h"
 
@@ -23,7 +23,7 @@
 
 /* ---- processes that did not end in time: to be waited for some day, by whoever comes here next ---- */
 
-static pthread_mutex_t lingering_lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lingering_lock = HDI_MUTEX_INIT(LINGERING);
 static hdi_process lingering[LINGERING_MAX];
 static int n_lingering;
 
@@ -44,7 +44,7 @@ static bool has_ended(const hdi_process *process, siginfo_t *info)
 
 static void reap_lingering(hdi_process *also)
 {
-    pthread_mutex_lock(&lingering_lock);
+    hdi_mutex_lock(&lingering_lock);
     for (int i = n_lingering - 1; i >= 0; i--) {
         siginfo_t info;
         if (has_ended(&lingering[i], &info)) {
@@ -56,7 +56,7 @@ static void reap_lingering(hdi_process *also)
         lingering[n_lingering++] = *also;
         *also = (hdi_process){0, -1};
     }
-    pthread_mutex_unlock(&lingering_lock);
+    hdi_mutex_unlock(&lingering_lock);
 }
 
 /* Waits for the end of the process. False: it did not end. */

@@ -208,9 +208,9 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
         hdi_driver_close(rt->driver);
     }
     hdi_losses_release(rt);
-    pthread_mutex_destroy(&rt->restarting);
-    pthread_mutex_destroy(&rt->cold);
-    pthread_mutex_destroy(&rt->linking);
+    hdi_mutex_destroy(&rt->restarting);
+    hdi_mutex_destroy(&rt->cold);
+    hdi_mutex_destroy(&rt->linking);
     hdi_options_release(&rt->options);
     hdi_stable_clear(rt->stable); /* with the runtime's own structure */
 }

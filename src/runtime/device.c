@@ -45,7 +45,8 @@ hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device *
         free(device);
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for device %d", index);
     }
-    pthread_mutex_init(&device->lanes_lock, NULL);
+    hdi_lock_init(&device->order, HDI_RANKED(HDI_RANK_ORDER, device->index));
+    hdi_mutex_init(&device->lanes_lock, HDI_RANK_LANES);
     *slot = device;
     hd_status status = hdi_channel_create((uint32_t)rt->options.lane_slots, &device->channel);
     if (!status) {
@@ -171,7 +172,7 @@ void hdi_device_destroy(hdi_device *device, bool hung)
     if (!hung || remote) {
         hdi_channel_release(&device->channel);
     }
-    pthread_mutex_destroy(&device->lanes_lock);
+    hdi_mutex_destroy(&device->lanes_lock);
     free(device->memory);
     free(device);
 }

@@ -313,9 +313,12 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
         hdi_option_check_environment();
     }
     hdi_handle_guard_forks();
-    pthread_mutex_init(&rt->cold, NULL);
-    pthread_mutex_init(&rt->linking, NULL);
-    pthread_mutex_init(&rt->restarting, NULL);
+    hdi_mutex_init(&rt->cold, HDI_RANK_COLD);
+    for (int i = 0; i < HDI_HOST_LOCKS; i++) {
+        hdi_lock_init(&rt->host_order[i], HDI_RANKED(HDI_RANK_ORDER, HDI_DEVICES_MAX + i));
+    }
+    hdi_mutex_init(&rt->linking, HDI_RANK_LINKING);
+    hdi_mutex_init(&rt->restarting, HDI_RANK_RESTARTING);
     status = build(rt);
     const hdi_driver *driver = rt->driver;
     int captures = rt->captures_before;

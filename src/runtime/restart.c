@@ -32,7 +32,7 @@ static void clean_channel(hdi_device *device)
         atomic_store_explicit(&engine->active[i], 0, memory_order_relaxed);
     }
     /* Lanes that were never made begin at 0. */
-    pthread_mutex_lock(&device->lanes_lock);
+    hdi_mutex_lock(&device->lanes_lock);
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     memset(&device->channel.lanes[made], 0, (HDI_LANES_MAX - made) * sizeof device->channel.lanes[0]);
     for (uint32_t i = 0; i < made; i++) { /* all of them have ended; the engine goes on from here */
@@ -42,7 +42,7 @@ static void clean_channel(hdi_device *device)
         atomic_store_explicit(&lane->issued, head, memory_order_relaxed);
         atomic_store_explicit(&lane->done, head, memory_order_release);
     }
-    pthread_mutex_unlock(&device->lanes_lock);
+    hdi_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
     hdi_engine_offer_fences(device);
     atomic_store_explicit(&device->corrupted, 0, memory_order_relaxed);
@@ -52,14 +52,14 @@ static void clean_channel(hdi_device *device)
 static hd_status make_lanes(hdi_device *device)
 {
     hd_status status = HD_OK;
-    pthread_mutex_lock(&device->lanes_lock);
+    hdi_mutex_lock(&device->lanes_lock);
     for (uint32_t i = 0; i < HDI_LANES_MAX && !status; i++) {
         if (device->lanes[i]) {
             hdi_answer answer = device->port->calls->lane(device->port, i, device->lanes[i]->sticky_failure);
             status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, "hd_device_restart");
         }
     }
-    pthread_mutex_unlock(&device->lanes_lock);
+    hdi_mutex_unlock(&device->lanes_lock);
     return status;
 }
 
@@ -199,13 +199,13 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
                  HDI_OPTION_TEXT(&rt->options, placement));
         return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, "hd_device_restart", what);
     }
-    pthread_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->restarting);
     hd_status status = HD_OK;
     if (is_lost(rt->devices[index])) {
         hdi_spares_hold(rt);
         status = restart(rt->devices[index]);
         hdi_spares_want(rt);
     }
-    pthread_mutex_unlock(&rt->restarting);
+    hdi_mutex_unlock(&rt->restarting);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/mutex.h"
 #include "data/buffer.h"
 #include "engine/engine.h"
 
@@ -19,7 +20,7 @@ typedef struct opened {
 } opened;
 
 struct hdi_products {
-    pthread_mutex_t opening[HDI_DEVICES_MAX];
+    hdi_mutex opening[HDI_DEVICES_MAX];
     _Atomic(opened *) lanes[HDI_DEVICES_MAX * HDI_LANES_MAX];
     _Atomic(struct hd_kernel *) kernels[TYPES]; /* NULL: not asked for yet */
 };
@@ -31,7 +32,7 @@ hd_status hdi_products_create(hd_runtime *rt)
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        pthread_mutex_init(&rt->products->opening[i], NULL);
+        hdi_mutex_init(&rt->products->opening[i], HDI_RANK_MATMUL_LIBRARY);
     }
     return HD_OK;
 }
@@ -49,7 +50,7 @@ void hdi_products_release(hd_runtime *rt)
         }
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        pthread_mutex_destroy(&p->opening[i]);
+        hdi_mutex_destroy(&p->opening[i]);
     }
     free(p);
     rt->products = NULL;
@@ -140,14 +141,14 @@ static bool is_current(const hdi_device *device, const opened *o)
 static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *place)
 {
     hdi_device *device = lane->device;
-    pthread_mutex_t *lock = &device->runtime->products->opening[device->index];
+    hdi_mutex *lock = &device->runtime->products->opening[device->index];
     opened *o = NULL;
     uint64_t address = 0, bytes = 0;
     hd_status status = prepare(lane, who, &o, &address, &bytes);
     if (status) {
         return status;
     }
-    pthread_mutex_lock(lock);
+    hdi_mutex_lock(lock);
     opened *before = atomic_load_explicit(place, memory_order_relaxed);
     if (!is_current(device, before) && is_current(device, o)) {
         status = open_with(lane, who, o, address, bytes);
@@ -166,7 +167,7 @@ static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *pla
             o = NULL;
         }
     }
-    pthread_mutex_unlock(lock);
+    hdi_mutex_unlock(lock);
     if (o) {
         discard(o);
     }
@@ -194,12 +195,12 @@ hd_status hdi_products_library(hd_lane *lane, const char *who, const hdi_blas_fa
 
 void hdi_products_hold(hd_runtime *rt, int device)
 {
-    pthread_mutex_lock(&rt->products->opening[device]);
+    hdi_mutex_lock(&rt->products->opening[device]);
 }
 
 void hdi_products_resume(hd_runtime *rt, int device)
 {
-    pthread_mutex_unlock(&rt->products->opening[device]);
+    hdi_mutex_unlock(&rt->products->opening[device]);
 }
 
 /* ---- built-in kernels ---- */

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "worker/remote.h"
 #include "worker/spawn.h"
@@ -77,7 +78,7 @@ struct hdi_workers {
     hd_runtime *rt;
     char program[PATH_MAX];
     pthread_t thread;
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t changed; /* some child's state */
     int doorbell;           /* eventfd that wakes the watcher */
     bool closing;

@@ -28,11 +28,11 @@ static int64_t deadline_of(hd_runtime *rt)
 static int wait_gone(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     hdi_child *c = &workers->of[index];
     hdi_child_await_none(workers, c, deadline_of(rt));
     int code = c->code;
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return code;
 }
 
@@ -227,7 +227,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
         if (!device->facts.memory_bytes) {
             device->facts = m->payload.welcome.facts; /* they do not change, and are read without a lock */
         }
-        pthread_mutex_lock(&rt->workers->lock);
+        hdi_mutex_lock(&rt->workers->lock);
         int memory = c->ours[0], code = c->ours[1];
         c->ours[0] = c->ours[1] = -1;
         bool alive = c->state == HDI_CHILD_FRESH;
@@ -239,7 +239,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
         } else {
             hdi_wire_close((int[]){memory, code}, 2);
         }
-        pthread_mutex_unlock(&rt->workers->lock);
+        hdi_mutex_unlock(&rt->workers->lock);
         status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED, who);
     }
     free(m);

@@ -528,6 +528,7 @@ hdi_port *hdi_remote_port_create(int64_t time_limit_ns, void (*broken)(void *con
         return NULL;
     }
     r->port.calls = &calls;
+    hdi_lock_init(&r->lock, HDI_RANKED(HDI_RANK_REMOTE, 0));
     r->time_limit_ns = time_limit_ns;
     r->broken = broken;
     r->context = context;

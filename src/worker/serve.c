@@ -40,7 +40,7 @@ typedef struct pinning {
     uint64_t at, bytes;
 } pinning;
 
-static hdi_lock pinnings_lock;
+static hdi_lock pinnings_lock = HDI_LOCK_INIT(PINNINGS);
 static pinning *pinnings;
 
 /* ---- helpers ---- */

@@ -47,7 +47,7 @@ static hd_runtime *make_runtime(const char *settings)
         free(rt);
         return NULL;
     }
-    pthread_mutex_init(&rt->cold, NULL);
+    hdi_mutex_init(&rt->cold, HDI_RANK_COLD);
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     return rt;
 }

@@ -27,25 +27,25 @@ hd_status hdi_spares_want(hd_runtime *rt)
     if (!workers || rt->options.spare_workers == 0) {
         return HD_OK;
     }
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     bool known = workers->spare_request != NULL;
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     hd_status status = known ? HD_OK : hdi_worker_make_request(rt, rt->provider, "hd_open", &request);
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     workers->spare_request = known ? workers->spare_request : request;
     workers->spares_held = false;
     workers->spares_gone = 0;
     workers->spares_from = hdi_clock_ns() + LATER_NS;
     hdi_watcher_wake(workers);
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return status;
 }
 
 void hdi_spares_hold(hd_runtime *rt)
 {
-    pthread_mutex_lock(&rt->workers->lock);
+    hdi_mutex_lock(&rt->workers->lock);
     rt->workers->spares_held = true;
-    pthread_mutex_unlock(&rt->workers->lock);
+    hdi_mutex_unlock(&rt->workers->lock);
 }
 
 /* After any failure there is no spare, and no error is reported. */
@@ -91,7 +91,7 @@ bool hdi_spare_take(hd_runtime *rt, int index)
     hdi_workers *workers = rt->workers;
     hdi_child *into = &workers->of[index];
     bool taken = false;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     /* as in hdi_worker_spawn, which fails with a message if it does not end */
     bool room = workers->spare_request && hdi_child_await_none(workers, into, hdi_deadline(END_NS));
     for (int i = 0; i < HDI_SPARES_MAX && !taken && room; i++) {
@@ -105,6 +105,6 @@ bool hdi_spare_take(hd_runtime *rt, int index)
     if (taken) {
         hdi_watcher_wake(workers); /* to watch it in its new place */
     }
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return taken;
 }

@@ -112,7 +112,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
 {
     hdi_workers *workers = rt->workers;
     hdi_child *c = &workers->of[index];
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     /* The one before may still be on its way out: waits return before its device's loss is settled in all its parts. */
     hd_status status = hdi_child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
                            ? hdi_child_make_sockets(c)
@@ -121,7 +121,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
         c->state = HDI_CHILD_WANTED;
         hdi_watcher_wake(workers);
         while (c->state == HDI_CHILD_WANTED) {
-            pthread_cond_wait(&workers->changed, &workers->lock);
+            hdi_mutex_wait(&workers->lock, &workers->changed);
         }
         if (c->spawn_error) {
             status = hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s cannot be started: %s", who, workers->program,
@@ -129,7 +129,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
             hdi_child_disconnect(c);
         }
     }
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return status;
 }
 
@@ -147,20 +147,20 @@ static void kill_child(hdi_child *c, int code)
 void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
 {
     hdi_workers *workers = rt->workers;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     if (!connection || workers->of[index].connection == connection) {
         kill_child(&workers->of[index], code);
     }
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
 }
 
 void hdi_worker_end_device(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     workers->of[index].ending = true;
     hdi_watcher_wake(workers);
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
 }
 
 void hdi_worker_drop(hd_runtime *rt, int index)
@@ -177,9 +177,9 @@ bool hdi_worker_is_begun(const hd_runtime *rt, int index)
 bool hdi_worker_drives(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     bool drives = workers->of[index].state == HDI_CHILD_DRIVING;
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return drives;
 }
 
@@ -191,9 +191,9 @@ const char *hdi_worker_program(const hd_runtime *rt)
 int hdi_worker_pid(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     int pid = (int)workers->of[index].process.pid;
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return pid;
 }
 
@@ -234,10 +234,10 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
     if (drove && !workers->closing) {
         int code = c->code;
         hdi_device *device = workers->rt->devices[index];
-        pthread_mutex_unlock(&workers->lock);
+        hdi_mutex_unlock(&workers->lock);
         hdi_remote_port_disconnect(device->port);
         hdi_device_lose(device, code);
-        pthread_mutex_lock(&workers->lock);
+        hdi_mutex_lock(&workers->lock);
         c->ending = !hdi_device_ended(device);
     }
     c->state = HDI_CHILD_NONE;
@@ -359,9 +359,9 @@ static void watch_sleep(hdi_workers *workers, bool ending)
         }
     }
     bool ticks = any || workers->n_lingering || workers->spare_request;
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     poll(polled, n, ending ? ENDING_MS : ticks ? TICK_MS : -1);
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     if (polled[0].revents) {
         uint64_t count;
         ssize_t r = read(workers->doorbell, &count, sizeof count);
@@ -382,7 +382,7 @@ static bool watch_all_gone(const hdi_workers *workers)
 static void *watch(void *argument)
 {
     hdi_workers *workers = argument;
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     while (!workers->closing || !watch_all_gone(workers)) {
         int64_t now = hdi_clock_ns();
         for (int i = 0; i < HDI_CHILDREN; i++) {
@@ -395,7 +395,7 @@ static void *watch(void *argument)
             watch_sleep(workers, ending);
         }
     }
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     return NULL;
 }
 
@@ -423,7 +423,7 @@ hd_status hdi_workers_create(hd_runtime *rt)
     if (!status && workers->doorbell < 0) {
         status = hdi_fail(HD_ERROR_SYSTEM, "hd_open: eventfd: %s", strerror(errno));
     }
-    pthread_mutex_init(&workers->lock, NULL);
+    hdi_mutex_init(&workers->lock, HDI_RANK_WORKERS);
     hdi_cond_init(&workers->changed);
     status = status ? status : start_watcher(workers);
     if (status) {
@@ -431,7 +431,7 @@ hd_status hdi_workers_create(hd_runtime *rt)
             close(workers->doorbell);
         }
         pthread_cond_destroy(&workers->changed);
-        pthread_mutex_destroy(&workers->lock);
+        hdi_mutex_destroy(&workers->lock);
         free(workers);
         return status;
     }
@@ -445,7 +445,7 @@ void hdi_workers_release(hd_runtime *rt)
     if (!workers) {
         return;
     }
-    pthread_mutex_lock(&workers->lock);
+    hdi_mutex_lock(&workers->lock);
     workers->closing = true;
     workers->closing_at = hdi_clock_ns();
     for (int i = 0; i < HDI_CHILDREN; i++) {
@@ -455,7 +455,7 @@ void hdi_workers_release(hd_runtime *rt)
         }
     }
     hdi_watcher_wake(workers);
-    pthread_mutex_unlock(&workers->lock);
+    hdi_mutex_unlock(&workers->lock);
     /* A worker ends when its sockets close. */
     for (int i = 0; i < rt->n_devices; i++) {
         if (rt->devices[i] && rt->devices[i]->port) {
@@ -465,7 +465,7 @@ void hdi_workers_release(hd_runtime *rt)
     pthread_join(workers->thread, NULL);
     close(workers->doorbell);
     pthread_cond_destroy(&workers->changed);
-    pthread_mutex_destroy(&workers->lock);
+    hdi_mutex_destroy(&workers->lock);
     free(workers->spare_request);
     free(workers);
     rt->workers = NULL;

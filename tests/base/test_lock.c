@@ -11,7 +11,7 @@
 
 enum { THREADS = 4, ROUNDS = 20000 };
 
-static hdi_lock lock;
+static hdi_lock lock = HDI_LOCK_INIT(ORDER);
 static long counter; /* guarded by lock */
 
 static void *add(void *unused)

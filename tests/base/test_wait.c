@@ -103,7 +103,7 @@ static void deadlines_do_not_overflow(void **unused)
 }
 
 typedef struct signalled {
-    pthread_mutex_t lock;
+    hdi_mutex lock;
     pthread_cond_t cond;
     bool set;
 } signalled;
@@ -112,19 +112,19 @@ static void *set_and_signal(void *argument)
 {
     signalled *s = argument;
     hdi_sleep_for(5 * MS);
-    pthread_mutex_lock(&s->lock);
+    hdi_mutex_lock(&s->lock);
     s->set = true;
     pthread_cond_broadcast(&s->cond);
-    pthread_mutex_unlock(&s->lock);
+    hdi_mutex_unlock(&s->lock);
     return NULL;
 }
 
 static void conditions_have_deadlines(void **unused)
 {
     (void)unused;
-    signalled s = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    signalled s = {.lock = HDI_MUTEX_INIT(COLD)};
     hdi_cond_init(&s.cond);
-    pthread_mutex_lock(&s.lock);
+    hdi_mutex_lock(&s.lock);
     int64_t start = hdi_clock_ns();
     while (hdi_cond_wait(&s.cond, &s.lock, start + 20 * MS)) { /* a spurious wake-up is allowed */
     }
@@ -139,11 +139,11 @@ static void conditions_have_deadlines(void **unused)
         while (!s.set) {
             assert_true(hdi_cond_wait(&s.cond, &s.lock, deadline));
         }
-        pthread_mutex_unlock(&s.lock);
+        hdi_mutex_unlock(&s.lock);
         pthread_join(thread, NULL);
-        pthread_mutex_lock(&s.lock);
+        hdi_mutex_lock(&s.lock);
     }
-    pthread_mutex_unlock(&s.lock);
+    hdi_mutex_unlock(&s.lock);
     pthread_cond_destroy(&s.cond);
 }
 

@@ -33,6 +33,7 @@ static int set_up(void **state)
         device->runtime = &f->runtime;
         device->index = d;
         f->runtime.devices[d] = device;
+        hdi_lock_init(&device->order, HDI_RANKED(HDI_RANK_ORDER, d));
         assert_ok(hdi_channel_create(64, &device->channel));
         for (uint32_t i = 0; i < LANES; i++) {
             hd_lane *lane = &f->lanes[d][i];

@@ -32,6 +32,7 @@ static int set_up(void **state)
     memset(f, 0, sizeof *f);
     f->runtime.n_devices = 1;
     f->runtime.devices[0] = &f->device;
+    hdi_lock_init(&f->device.order, HDI_RANKED(HDI_RANK_ORDER, 0));
     f->device.runtime = &f->runtime;
     assert_int_equal(hdi_channel_create(SLOTS, &f->device.channel), HD_OK);
     for (uint32_t i = 0; i < LANES; i++) {

@@ -71,7 +71,7 @@ static void take_down(service *s)
         if (rt->driver) {
             hdi_driver_close(rt->driver);
         }
-        pthread_mutex_destroy(&rt->cold);
+        hdi_mutex_destroy(&rt->cold);
         hdi_options_release(&rt->options);
         free(rt);
     }
@@ -143,7 +143,7 @@ static void check_application(fuzz_input *in)
     memset(&rt, 0, sizeof rt);
     fuzz_check(hdi_wire_pair(memory) == HD_OK && hdi_wire_pair(code) == HD_OK);
     fuzz_check(hdi_options_parse_settings("worker_timeout=100", &rt.options) == HD_OK);
-    pthread_mutex_init(&workers.lock, NULL);
+    hdi_mutex_init(&workers.lock, HDI_RANK_WORKERS);
     hdi_cond_init(&workers.changed);
     rt.workers = &workers;
     rt.n_devices = 1;
@@ -178,7 +178,7 @@ static void check_application(fuzz_input *in)
     hdi_remote_port_destroy(device.port);
     hdi_options_release(&rt.options);
     pthread_cond_destroy(&workers.changed);
-    pthread_mutex_destroy(&workers.lock);
+    hdi_mutex_destroy(&workers.lock);
     close(memory[1]);
     close(code[1]);
 }

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mutex.h"
 #include "base/wait.h"
 #include "driver/blas.h"
 #include "driver/host/host.h"
@@ -39,9 +40,9 @@ typedef struct host_blas {
     hdcu_stream stream;
 } host_blas;
 
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex opening = HDI_MUTEX_INIT(HOST_BLAS);
 static struct hdi_host_blas *libraries; /* under `opening` */
-static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex at_work = HDI_MUTEX_INIT(HOST_PRODUCT);
 
 #if defined(__SANITIZE_THREAD__)
 /* How a library's own threads wait for each other is not seen by the thread sanitizer, but what they write through the C library is: it is not to
@@ -110,11 +111,11 @@ hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op)
     /* sizes are below 2^31 each */
     bool alone = !op->u.library->optimized || (p->m * p->n < ALONE_FLOPS && p->m * p->n * p->k < ALONE_FLOPS);
     if (!alone) {
-        pthread_mutex_lock(&at_work);
+        hdi_mutex_lock(&at_work);
     }
     run(op->u.library, p, size, &hdi_host.devices[device].cancel);
     if (!alone) {
-        pthread_mutex_unlock(&at_work);
+        hdi_mutex_unlock(&at_work);
     }
     hdi_host_lock();
     return HDCU_SUCCESS;
@@ -233,9 +234,9 @@ hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, 
 {
     hdcu_result r = HDCU_SUCCESS;
     *call = "calloc";
-    pthread_mutex_lock(&opening);
+    hdi_mutex_lock(&opening);
     const struct hdi_host_blas *library = find_library(name, why, &r);
-    pthread_mutex_unlock(&opening);
+    hdi_mutex_unlock(&opening);
     if (library == NULL) {
         return r;
     }

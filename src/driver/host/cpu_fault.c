@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #define ALTERNATE_STACK_BYTES (64 * 1024)
@@ -22,7 +23,7 @@
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 #define N_SIGNALS (sizeof signals / sizeof signals[0])
 
-static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex install_lock = HDI_MUTEX_INIT(HOST_FAULTS);
 static bool have_thread_key; /* under install_lock */
 static pthread_key_t thread_key;
 static struct sigaction previous[N_SIGNALS]; /* written under install_lock, while ours is not in place */
@@ -144,7 +145,7 @@ static void thread_ends(void *value)
  * lose them). */
 static bool install(void)
 {
-    pthread_mutex_lock(&install_lock);
+    hdi_mutex_lock(&install_lock);
     if (!have_thread_key) {
         have_thread_key = hdi_thread_key(&thread_key, thread_ends) == 0;
     }
@@ -170,7 +171,7 @@ static bool install(void)
         sigemptyset(&ours.sa_mask);
         ok = sigaction(signals[i], &ours, NULL) == 0;
     }
-    pthread_mutex_unlock(&install_lock);
+    hdi_mutex_unlock(&install_lock);
     return ok;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/mutex.h"
 
 #ifdef HDI_ASAN
 #include <sanitizer/asan_interface.h>
@@ -28,7 +29,7 @@
 #define STACK_BYTES ((size_t)64 * 1024)
 #endif
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lock = HDI_MUTEX_INIT(HOST_FIBERS);
 static pthread_cond_t freed = PTHREAD_COND_INITIALIZER;
 static hdi_fiber *free_fibers;   /* under lock */
 static uint32_t n_free;          /* under lock */
@@ -105,9 +106,9 @@ static void free_extras(hdi_fiber_set *set)
 void hdi_fibers_destroy(hdi_fiber_set *set)
 {
     end_tsan_fibers(set);
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     free_extras(set);
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     hdi_fiber *f = set->fibers[0];
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
 #ifdef HDI_ASAN
@@ -130,12 +131,12 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
         return false;
     }
     set->fibers = list;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
         free_extras(set); /* waiting while owning some could lock up */
         while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
-            pthread_cond_wait(&freed, &lock);
+            hdi_mutex_wait(&lock, &freed);
             atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
         }
     }
@@ -148,12 +149,12 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
     }
     uint32_t missing = count - set->owned;
     existing += missing;
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     if (missing > 0 && !add_fibers(set, missing)) {
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         existing -= missing;
         pthread_cond_broadcast(&freed);
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
         return false;
     }
     return true;
@@ -162,17 +163,17 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
 void hdi_fibers_yield(hdi_fiber_set *set, bool idle)
 {
     if (set->owned > 1 && (idle || atomic_load_explicit(&waiting, memory_order_relaxed) != 0)) {
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         if (atomic_load_explicit(&waiting, memory_order_relaxed) != 0 || existing - n_free > HDI_FIBER_LIMIT / 2) {
             free_extras(set);
         }
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
     }
 }
 
 void hdi_fibers_after_fork(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    hdi_mutex_init(&lock, HDI_RANK_HOST_FIBERS);
     pthread_cond_init(&freed, NULL);
     free_fibers = NULL;
     n_free = 0;

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "driver/host/cpu_block.h"
@@ -37,7 +38,7 @@ typedef struct job {
     uintptr_t fault_address;     /* of that failure; written by who set `result` */
 } job;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lock = HDI_MUTEX_INIT(HOST_THREADS);
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER; /* a job was added */
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* a job's last helper has left */
 static job *jobs;                                      /* circular, NULL when empty */
@@ -186,34 +187,34 @@ static void *worker_main(void *argument)
 {
     hdi_core *core = argument;
     if (!hdi_fault_prepare_thread()) { /* without it a fault would end the process */
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         atomic_fetch_sub_explicit(&n_workers, 1, memory_order_relaxed);
         delete_core(core);
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
         return NULL;
     }
     bool rested = true;
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     for (;;) {
         job *j = find_job();
         if (j == NULL && !rested) {
-            pthread_mutex_unlock(&lock);
+            hdi_mutex_unlock(&lock);
             hdi_fibers_yield(&core->set, true);
             rested = true;
-            pthread_mutex_lock(&lock);
+            hdi_mutex_lock(&lock);
             continue;
         }
         if (j == NULL) {
             n_idle++;
-            pthread_cond_wait(&work, &lock);
+            hdi_mutex_wait(&lock, &work);
             n_idle--;
             continue;
         }
         j->helpers++;
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
         rested = false;
         work_on(core, j, atomic_load_explicit(&n_jobs, memory_order_relaxed) > 1 ? TURN_BLOCKS : UINT64_MAX);
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         if (--j->helpers == 0) {
             pthread_cond_broadcast(&left);
         }
@@ -223,7 +224,7 @@ static void *worker_main(void *argument)
 
 static void after_fork_in_child(void)
 {
-    pthread_mutex_init(&lock, NULL);
+    hdi_mutex_init(&lock, HDI_RANK_HOST_THREADS);
     pthread_cond_init(&work, NULL);
     pthread_cond_init(&left, NULL);
     jobs = NULL;
@@ -273,7 +274,7 @@ static hdi_core *take_core(void)
     if (!hdi_fault_prepare_thread()) {
         return NULL;
     }
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     if (!started) {
         started = true;
         if (!forks_handled) {
@@ -289,14 +290,14 @@ static hdi_core *take_core(void)
     } else {
         core = new_core();
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     return core;
 }
 
 static void put_core(hdi_core *core)
 {
     hdi_fibers_yield(&core->set, true);
-    pthread_mutex_lock(&lock);
+    hdi_mutex_lock(&lock);
     if (n_spare < SPARE_CORES) {
         core->next = spare;
         spare = core;
@@ -304,7 +305,7 @@ static void put_core(hdi_core *core)
     } else {
         delete_core(core);
     }
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
 }
 
 hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
@@ -342,21 +343,21 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
     j.run_blocks = share < 1 || launch->schedule != 0 ? 1 : share > 64 ? 64 : share;
     bool shared = workers > 0 && blocks > 1;
     if (shared) {
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         list_add(&j);
         for (uint64_t wake = blocks - 1 < n_idle ? blocks - 1 : n_idle; wake > 0; wake--) {
             pthread_cond_signal(&work);
         }
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
     }
     work_on(core, &j, UINT64_MAX);
     if (shared) {
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
         list_remove(&j);
         while (j.helpers != 0) {
-            pthread_cond_wait(&left, &lock);
+            hdi_mutex_wait(&lock, &left);
         }
-        pthread_mutex_unlock(&lock);
+        hdi_mutex_unlock(&lock);
     }
     put_core(core);
     int result = atomic_load_explicit(&j.result, memory_order_relaxed);

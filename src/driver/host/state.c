@@ -13,18 +13,19 @@
 #include <unistd.h>
 #include "base/amount.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "driver/host/host.h"
 
 hdi_host_state hdi_host = {.device_count = 4, .memory = (uint64_t)1 << 30};
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static hdi_mutex lock = HDI_MUTEX_INIT(HOST_STATE);
 static hdi_host_garbage *garbage_list;
 static _Thread_local bool in_function;
 
 void hdi_host_lock(void)
 {
     if (!hdi_driver_was_forked()) {
-        pthread_mutex_lock(&lock);
+        hdi_mutex_lock(&lock);
     }
 }
 
@@ -36,7 +37,7 @@ void hdi_host_unlock(void)
     hdi_host_garbage *g = garbage_list;
     garbage_list = NULL;
     int memory_file = g ? hdi_host_memory_file() : -1;
-    pthread_mutex_unlock(&lock);
+    hdi_mutex_unlock(&lock);
     while (g) {
         hdi_host_garbage *next = g->next;
         if (g->map) {
@@ -64,7 +65,7 @@ hdcu_result hdi_host_leave(hdcu_result result)
 
 void hdi_host_wait(pthread_cond_t *condition)
 {
-    pthread_cond_wait(condition, &lock);
+    hdi_mutex_wait(&lock, condition);
 }
 
 void hdi_host_discard(hdi_host_garbage *garbage)

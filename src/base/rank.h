@@ -1,0 +1,103 @@
+/* rank.h - the order in which locks are taken, one rank for each lock of the library. A debug build asserts it.
+ *
+ * A thread takes a lock only while the lock that it took last has a lower rank, or the same rank and a lower key. So no two threads wait for each
+ * other's lock. A try waits for nothing, and may break the order.
+ *
+ * Threads: any. Locks: none. Always: without HDI_DEBUG nothing is recorded, and the functions are empty.
+ */
+#ifndef HDI_BASE_RANK_H
+#define HDI_BASE_RANK_H
+
+#include <stdint.h>
+
+/* HDI_RANK_MAP(ENTRY): ENTRY(name), outermost first. */
+#define HDI_RANK_MAP(ENTRY)                                                                                            \
+    ENTRY(MIRROR)            /* a unified buffer */                                                                    \
+    ENTRY(RESTARTING)        /* one device at a time comes back */                                                     \
+    ENTRY(CHECKPOINT)        /* the saves of a buffer */                                                               \
+    ENTRY(MATMUL_LIBRARY)    /* opening libraries of matrix products */                                                \
+    ENTRY(STATS_PAGE)        /* collecting figures */                                                                  \
+    ENTRY(COLD)              /* what is rare: kernels, modules, staging */                                             \
+    ENTRY(LOADING)           /* code on its way to a device */                                                         \
+    ENTRY(MODULES)           /* the lists of modules and kernels */                                                    \
+    ENTRY(PARAMS)            /* tables of kernels' parameters */                                                       \
+    ENTRY(LINKING)           /* peer access between devices */                                                         \
+    ENTRY(PEERS)             /* verdicts on pairs of devices */                                                        \
+    ENTRY(HOLDS)             /* holds */                                                                               \
+    ENTRY(HOLDERS)           /* the table of largest holders */                                                        \
+    ENTRY(STAGING)           /* staging buffers */                                                                     \
+    ENTRY(RINGS)             /* staging buffers between devices */                                                     \
+    ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \
+    ENTRY(LANES)             /* making lanes, giving them out */                                                       \
+    ENTRY(HOST_POOL_GROWING) /* more pinned memory */                                                                  \
+    ENTRY(PINNED_CHUNKS)     /* mappings of pinned memory */                                                           \
+    ENTRY(HOST_POOL)         /* blocks of pinned memory */                                                             \
+    ENTRY(ARENA_GROWING)     /* more memory of a device */                                                             \
+    ENTRY(SHARES)            /* workers that map others' memory */                                                     \
+    ENTRY(WORKERS)           /* worker processes */                                                                    \
+    ENTRY(REMOTE)            /* requests to a worker */                                                                \
+    ENTRY(PORT)              /* requests to a device */                                                                \
+    ENTRY(ENGINE)            /* placement inline: running an engine; only tried */                                     \
+    ENTRY(CHAINS)            /* executables of launches */                                                             \
+    ENTRY(CACHES)            /* the list of thread caches */                                                           \
+    ENTRY(THREAD_CACHE)      /* a thread cache; several under CACHES */                                                \
+    ENTRY(BUFFERS)           /* the list of buffers */                                                                 \
+    ENTRY(FAILURES)          /* failures that left the log */                                                          \
+    ENTRY(ORDER)             /* use records, lanes; key: device, then pinned memory's */                               \
+    ENTRY(LOSSES)            /* lost devices */                                                                        \
+    ENTRY(STABLE)            /* structures that are never freed */                                                     \
+    ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
+    ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \
+    ENTRY(PAGEABLE)          /* a transfer in parts */                                                                 \
+    ENTRY(PAGEABLE_RING)     /* its staging buffers */                                                                 \
+    ENTRY(COPY_POOL)         /* threads that copy */                                                                   \
+    ENTRY(HOOK)              /* the program's callbacks */                                                             \
+    ENTRY(MAINTENANCE)       /* requests to the maintenance thread */                                                  \
+    ENTRY(PEER_TESTER)       /* requests to test pairs */                                                              \
+    ENTRY(LINGERING)         /* test programs that have not ended */                                                   \
+    ENTRY(PINNINGS)          /* a worker: pinned mappings */                                                           \
+    ENTRY(RECLAIM)           /* figures of reclaiming */                                                               \
+    ENTRY(PRESENCE)          /* threads inside calls */                                                                \
+    ENTRY(REGISTRY)          /* open runtimes */                                                                       \
+    ENTRY(FAULTS)            /* injected faults of driver calls */                                                     \
+    ENTRY(NVIDIA)            /* loading the driver */                                                                  \
+    ENTRY(HOST_BLAS)         /* host devices: opening a BLAS */                                                        \
+    ENTRY(HOST_PRODUCT)      /* ... its product */                                                                     \
+    ENTRY(HOST_STATE)        /* ... all objects of the driver */                                                       \
+    ENTRY(HOST_THREADS)      /* ... threads that run kernels */                                                        \
+    ENTRY(HOST_FIBERS)       /* ... stacks of blocks */                                                                \
+    ENTRY(HOST_FAULTS)       /* ... signal handlers */
+
+typedef enum hdi_rank {
+    HDI_RANK_NONE,
+#define HDI_RANK_ENTRY(name) HDI_RANK_##name,
+    HDI_RANK_MAP(HDI_RANK_ENTRY)
+#undef HDI_RANK_ENTRY
+} hdi_rank;
+
+/* A rank and, among locks of one rank, a key from 0 to 65535: they are taken by rising key. */
+#define HDI_RANKED(rank, key) ((uint32_t)(rank) << 16 | (uint32_t)(key))
+
+#ifdef HDI_DEBUG
+/* Aborts with a message where this thread would break the order by taking the lock now. */
+void hdi_rank_check(const void *lock, uint32_t rank);
+void hdi_rank_taken(const void *lock, uint32_t rank);
+void hdi_rank_released(const void *lock);
+#else
+static inline void hdi_rank_check(const void *lock, uint32_t rank)
+{
+    (void)lock;
+    (void)rank;
+}
+static inline void hdi_rank_taken(const void *lock, uint32_t rank)
+{
+    (void)lock;
+    (void)rank;
+}
+static inline void hdi_rank_released(const void *lock)
+{
+    (void)lock;
+}
+#endif
+
+#endif
