@@ -42,9 +42,10 @@
     ENTRY(CACHES)            /* the list of thread caches */                                                           \
     ENTRY(THREAD_CACHE)      /* a thread cache; several under CACHES */                                                \
     ENTRY(BUFFERS)           /* the list of buffers */                                                                 \
-    ENTRY(FAILURES)          /* failures that left the log */                                                          \
+    ENTRY(ARCHIVES)          /* failures on their way out of the log */                                                \
     ENTRY(ORDER)             /* use records, lanes; key: device, then pinned memory's */                               \
     ENTRY(LOSSES)            /* lost devices */                                                                        \
+    ENTRY(FAILURES)          /* failures that left the log */                                                          \
     ENTRY(STABLE)            /* structures that are never freed */                                                     \
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
     ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \

@@ -39,7 +39,8 @@ typedef struct entry {
 enum { LOST = 1, INHERITED = 2, WAITED = 4 };
 
 struct hdi_archive {
-    hdi_mutex lock; /* covers all that follows */
+    hdi_mutex moving; /* covers `until` and `heads`; order locks may be taken within */
+    hdi_mutex lock;   /* covers the entries; may be taken within an order lock */
     entry *entries;
     size_t count, room;
     /* The next records that may leave the log: those up to `until`. They may leave once each lane has done what it had
@@ -52,6 +53,7 @@ hdi_archive *hdi_archive_make(void)
 {
     hdi_archive *archive = calloc(1, sizeof *archive);
     if (archive) {
+        hdi_mutex_init(&archive->moving, HDI_RANK_ARCHIVES);
         hdi_mutex_init(&archive->lock, HDI_RANK_FAILURES);
     }
     return archive;
@@ -61,6 +63,7 @@ void hdi_archive_free(hdi_archive *archive)
 {
     if (archive) {
         hdi_mutex_destroy(&archive->lock);
+        hdi_mutex_destroy(&archive->moving);
         free(archive->entries);
         free(archive->heads);
         free(archive);
@@ -285,7 +288,9 @@ static bool move(hd_lane *of)
     bool appended = true;
     while (appended && hdi_failure_first(channel, of->number, &f) && f.to <= archive->until) {
         tame(of->device->runtime, of->global, &f);
+        hdi_mutex_lock(&archive->lock);
         appended = append(archive, &f);
+        hdi_mutex_unlock(&archive->lock);
         if (appended) {
             atomic_store_explicit(&of->failures_archived, f.to, memory_order_release);
             hdi_failure_drop_first(of);
@@ -299,11 +304,11 @@ hdi_archived hdi_failures_archive(hd_lane *of, uint32_t *lane, uint64_t *positio
 {
     hdi_archive *archive = of->archive;
     hdi_archived result = HDI_ARCHIVED_NO_MEMORY;
-    hdi_mutex_lock(&archive->lock);
+    hdi_mutex_lock(&archive->moving);
     if (archive->until || plan(of)) {
         bool behind = find_behind(of->device->runtime, archive, lane, position);
         result = behind ? HDI_ARCHIVED_BEHIND : move(of) ? HDI_ARCHIVED : HDI_ARCHIVED_NO_MEMORY;
     }
-    hdi_mutex_unlock(&archive->lock);
+    hdi_mutex_unlock(&archive->moving);
     return result;
 }

@@ -1,6 +1,6 @@
 /* test_rank.c - the order of locks, as a debug build asserts it.
  *
- * Promise: A debug build stops a thread that takes a lock out of order, at once and with both names, whether or not another thread is in its way.
+ * Promise: A debug build stops a thread that takes a lock out of order, with both names, also where no other thread waits.
  *
  * Threads: the main one, and one in a child process that is to end. Locks: those of each case.
  */
