@@ -3,20 +3,62 @@
 
 #ifdef HDI_DEBUG
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/thread.h"
 
-#define HELD_MOST 64 /* far more than any call holds, but for thread caches */
+#define HELD_MOST 62 /* far more than any call holds, but for thread caches */
 
+/* What a thread holds: rank, key and address of each lock in one word, so that words are in order as the locks are. */
 typedef struct held {
-    const void *lock;
-    uint32_t rank;
+    uint64_t n;
+    uint64_t of[HELD_MOST];
 } held;
 
-static _Thread_local held all[HELD_MOST];
-static _Thread_local unsigned n_held;
+_Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
+
+/* Not thread-local storage, of which programs that load the library have little. */
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool has_key;
+static atomic_bool lacks_some; /* there was no memory for what a thread holds: it may release what is not recorded */
+
+static void make_key(void)
+{
+    has_key = hdi_thread_key(&key, free) == 0;
+}
+
+/* NULL: there is no memory. */
+static held *own(void)
+{
+    pthread_once(&once, make_key);
+    held *h = has_key ? pthread_getspecific(key) : NULL;
+    if (!h && has_key) {
+        h = calloc(1, sizeof *h);
+        if (h && pthread_setspecific(key, h) != 0) {
+            free(h);
+            h = NULL;
+        }
+    }
+    if (!h) {
+        atomic_store(&lacks_some, true);
+    }
+    return h;
+}
+
+static uint64_t word_of(const void *lock, uint32_t rank)
+{
+    return (uint64_t)(rank >> 16) << 56 | (uint64_t)(rank & 0xff) << 48 | ((uintptr_t)lock & 0xffffffffffff);
+}
+
+static uint32_t rank_of(uint64_t word)
+{
+    return HDI_RANKED(word >> 56, word >> 48 & 0xff);
+}
 
 static const char *name_of(uint32_t rank)
 {
@@ -35,59 +77,53 @@ static void stop(const char *what, uint32_t rank, uint32_t other)
     abort();
 }
 
-static bool holds(hdi_rank rank)
+static bool holds(const held *h, hdi_rank rank)
 {
     bool found = false;
-    for (unsigned i = 0; i < n_held; i++) {
-        found |= all[i].rank >> 16 == rank;
+    for (uint64_t i = 0; i < h->n; i++) {
+        found |= h->of[i] >> 56 == rank;
     }
     return found;
 }
 
-/* Thread caches, of which a holder of their list may have any number: those have no record. */
-static bool is_one_of_many(uint32_t rank)
-{
-    return rank >> 16 == HDI_RANK_THREAD_CACHE && holds(HDI_RANK_CACHES);
-}
-
 void hdi_rank_check(const void *lock, uint32_t rank)
 {
+    const held *h = own();
     if (rank >> 16 == HDI_RANK_NONE) {
-        stop("was made without a rank; this thread holds locks, so many:", rank, n_held);
+        stop("was made without a rank; this thread holds locks, so many:", rank, h ? (uint32_t)h->n : 0);
     }
-    for (unsigned i = 0; i < n_held; i++) {
-        const held *before = &all[i];
-        if (before->rank > rank || (before->rank == rank && (uintptr_t)before->lock >= (uintptr_t)lock)) {
-            stop("is taken by a thread that holds", rank, all[i].rank);
+    for (uint64_t i = 0; h && i < h->n; i++) {
+        if (h->of[i] >= word_of(lock, rank)) {
+            stop("is taken by a thread that holds", rank, rank_of(h->of[i]));
         }
     }
 }
 
 void hdi_rank_taken(const void *lock, uint32_t rank)
 {
-    if (is_one_of_many(rank)) {
-        return;
+    held *h = own();
+    if (!h || (rank >> 16 == HDI_RANK_THREAD_CACHE && holds(h, HDI_RANK_CACHES))) {
+        return; /* a holder of their list may have any number of thread caches: those have no record */
     }
-    if (n_held == HELD_MOST) {
-        stop("is one too many after", rank, all[n_held - 1].rank);
+    if (h->n == HELD_MOST) {
+        stop("is one too many after", rank, rank_of(h->of[h->n - 1]));
     }
-    all[n_held++] = (held){lock, rank};
+    h->of[h->n++] = word_of(lock, rank);
 }
 
 void hdi_rank_released(const void *lock)
 {
-    unsigned i = n_held;
-    while (i > 0 && all[i - 1].lock != lock) {
+    held *h = own();
+    uint64_t i = h ? h->n : 0;
+    while (i > 0 && (h->of[i - 1] ^ (uintptr_t)lock) << 16 != 0) {
         i--;
     }
-    if (i == 0 && holds(HDI_RANK_CACHES)) {
-        return; /* one of many */
+    if (i > 0) {
+        memmove(&h->of[i - 1], &h->of[i], (h->n - i) * sizeof h->of[0]);
+        h->n--;
+    } else if (!atomic_load(&lacks_some) && !holds(h, HDI_RANK_CACHES)) {
+        stop("is released by a thread that does not hold it; locks that it holds:", 0, (uint32_t)h->n);
     }
-    if (i == 0) {
-        stop("is released by a thread that does not hold it; locks that it holds:", 0, n_held);
-    }
-    memmove(&all[i - 1], &all[i], (n_held - i) * sizeof all[0]);
-    n_held--;
 }
 
 #endif
