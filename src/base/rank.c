@@ -15,9 +15,13 @@
 
 /* What a thread holds: rank, key and address of each lock in one word, so that words are in order as the locks are. */
 typedef struct held {
+    struct held *next;
+    atomic_bool taken; /* by a thread */
     uint64_t n;
     uint64_t of[HELD_MOST];
 } held;
+
+static _Atomic(held *) every; /* never freed: one whose thread has ended serves another */
 
 _Static_assert(sizeof(void *) == 8 && (int)HDI_RANK_HOST_FAULTS < 256, "a rank has 8 bits, an address the lower 48");
 
@@ -27,9 +31,34 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool has_key;
 static atomic_bool lacks_some; /* there was no memory for what a thread holds: it may release what is not recorded */
 
+static void give(void *value)
+{
+    held *h = value;
+    h->n = 0;
+    atomic_store(&h->taken, false);
+}
+
 static void make_key(void)
 {
-    has_key = hdi_thread_key(&key, free) == 0;
+    has_key = hdi_thread_key(&key, give) == 0;
+}
+
+/* NULL: there is no memory. */
+static held *take(void)
+{
+    for (held *h = atomic_load(&every); h; h = h->next) {
+        if (!atomic_exchange(&h->taken, true)) {
+            return h;
+        }
+    }
+    held *h = calloc(1, sizeof *h);
+    if (h) {
+        atomic_init(&h->taken, true);
+        h->next = atomic_load(&every);
+        while (!atomic_compare_exchange_weak(&every, &h->next, h)) {
+        }
+    }
+    return h;
 }
 
 /* NULL: there is no memory. */
@@ -38,9 +67,9 @@ static held *own(void)
     pthread_once(&once, make_key);
     held *h = has_key ? pthread_getspecific(key) : NULL;
     if (!h && has_key) {
-        h = calloc(1, sizeof *h);
+        h = take();
         if (h && pthread_setspecific(key, h) != 0) {
-            free(h);
+            give(h);
             h = NULL;
         }
     }
