@@ -321,7 +321,7 @@ static bool await_batch(pace_side *p, const hd_ticket *ticket, uint64_t batch, c
 {
     alloc_side *s = &p->side;
     if (s->kind == ALLOC_HEDDLE) {
-        return report_check(hd_wait(ticket[batch & 1], ALLOC_PATIENCE_NS), "hd_wait", error);
+        return report_check(hd_wait(ticket[batch & 1], ALLOC_TIMEOUT_NS), "hd_wait", error);
     }
     return DRIVER_TRY(s->d, error, cuEventSynchronize, (p->event[batch & 1]));
 }

@@ -134,8 +134,8 @@ static bool make_operands(alloc_spin *spin, uint32_t depth, char *error)
         }
     }
     return s->kind == ALLOC_HEDDLE
-               ? report_check(hd_buffer_wait(spin->b.buffer, HD_READ_WRITE, ALLOC_PATIENCE_NS), "hd_fill", error) &&
-                     report_check(hd_buffer_wait(spin->a.buffer, HD_READ_WRITE, ALLOC_PATIENCE_NS), "hd_fill", error)
+               ? report_check(hd_buffer_wait(spin->b.buffer, HD_READ_WRITE, ALLOC_TIMEOUT_NS), "hd_fill", error) &&
+                     report_check(hd_buffer_wait(spin->a.buffer, HD_READ_WRITE, ALLOC_TIMEOUT_NS), "hd_fill", error)
                : alloc_wait(s, 0, error);
 }
 

@@ -31,7 +31,7 @@
 enum { ALLOC_LANES_MAX = 64, ALLOC_THREADS_MAX = 16, ALLOC_STEPS_MAX = 128, ALLOC_NOTE = 64 };
 
 /* No wait of the benchmark is longer: what takes this long hangs. */
-#define ALLOC_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define ALLOC_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 #define ALLOC_MIB ((uint64_t)1 << 20)
 

@@ -243,7 +243,7 @@ static bool run_step(loop *l, char *error)
     l->state[1] = m;
     l->state[2] = v;
     l->n_frame = 0; /* all other variables end here; their buffers are garbage */
-    bool ok = report_check(hd_wait(l->last, ALLOC_PATIENCE_NS), "hd_wait", error); /* the step's result is looked at */
+    bool ok = report_check(hd_wait(l->last, ALLOC_TIMEOUT_NS), "hd_wait", error); /* the step's result is looked at */
     uint64_t took = stats_monotonic() - begin;
     l->longest_step = took > l->longest_step ? took : l->longest_step;
     return ok;

@@ -383,7 +383,7 @@ uint64_t alloc_side_driver_calls(alloc_side *s, uint64_t operations)
 bool alloc_wait(alloc_side *s, uint32_t lane, char *error)
 {
     if (s->kind == ALLOC_HEDDLE) {
-        return report_check(hd_lane_wait(s->lane[lane], ALLOC_PATIENCE_NS), "hd_lane_wait", error);
+        return report_check(hd_lane_wait(s->lane[lane], ALLOC_TIMEOUT_NS), "hd_lane_wait", error);
     }
     return s->kind == ALLOC_LIBC || DRIVER_TRY(s->d, error, cuStreamSynchronize, (s->stream[lane]));
 }

@@ -545,7 +545,7 @@ bool alloc_run_limit(alloc_experiment *x, const alloc_step *step, char *error)
     alloc_side side;
     char settings[96];
     x->limit = (alloc_limit){.threads = (int)step->a, .limit = step->b};
-    snprintf(settings, sizeof(settings), "memory_limit=%llu memory_patience=50", (unsigned long long)step->b);
+    snprintf(settings, sizeof(settings), "memory_limit=%llu memory_timeout=50", (unsigned long long)step->b);
     if (!alloc_side_open(x, ALLOC_HEDDLE, x->limit.threads, settings, &side, error)) {
         return false;
     }

@@ -22,7 +22,7 @@
 enum { COPY_ROWS_MAX = 64, COPY_NOTE = 160, COPY_DEVICES = 2 };
 
 /* No wait of the benchmark is longer: what takes this long hangs. */
-#define COPY_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define COPY_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 #define COPY_KIB ((size_t)1 << 10)
 #define COPY_MIB ((size_t)1 << 20)

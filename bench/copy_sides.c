@@ -40,11 +40,11 @@ bool copy_end_heddle(copy_work *w, char *error)
 {
     switch (w->op) {
     case COPY_WRITE:
-        return report_check(hd_buffer_wait(w->to, HD_READ, COPY_PATIENCE_NS), "hd_buffer_wait", error);
+        return report_check(hd_buffer_wait(w->to, HD_READ, COPY_TIMEOUT_NS), "hd_buffer_wait", error);
     case COPY_READ:
         return true;
     default:
-        return report_check(hd_wait(w->ticket, COPY_PATIENCE_NS), "hd_wait", error);
+        return report_check(hd_wait(w->ticket, COPY_TIMEOUT_NS), "hd_wait", error);
     }
 }
 

@@ -40,12 +40,12 @@ static bool stage(load *l, char *error)
     bool ok = allocate(l, 0, &from, error) && allocate(l, 1, &to, error) &&
               report_check(hd_fill(from, 0, 1, l->bytes, NULL), "hd_fill", error);
     for (uint64_t i = 0; ok && !atomic_load_explicit(l->stop, memory_order_relaxed); i++) {
-        ok = report_check(hd_wait(tickets[i % 2], COPY_PATIENCE_NS), "hd_wait", error) &&
+        ok = report_check(hd_wait(tickets[i % 2], COPY_TIMEOUT_NS), "hd_wait", error) &&
              report_check(hd_copy(to, 0, from, 0, l->bytes, &tickets[i % 2]), "hd_copy", error);
         atomic_fetch_add_explicit(&l->moved, l->bytes, memory_order_relaxed);
     }
     for (int i = 0; i < 2; i++) {
-        hd_wait(tickets[i], COPY_PATIENCE_NS);
+        hd_wait(tickets[i], COPY_TIMEOUT_NS);
     }
     hd_free(from);
     hd_free(to);
@@ -115,7 +115,7 @@ static bool measure(copy_experiment *x, probe *p, stats_histogram *out, char *er
                 return report_check(status, "hd_launch", error);
             }
         }
-        if (!report_check(hd_wait(ticket, COPY_PATIENCE_NS), "hd_wait", error)) {
+        if (!report_check(hd_wait(ticket, COPY_TIMEOUT_NS), "hd_wait", error)) {
             return false;
         }
     } while (stats_monotonic() < end);

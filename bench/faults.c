@@ -132,7 +132,7 @@ static bool wait_while(faults_experiment *x, faults_state state, char *error)
     for (int i = 0; i < x->n; i++) {
         faults_load *l = x->loads[i];
         while (state_of(l) == (int)state) {
-            if (stats_monotonic() - begin > (uint64_t)FAULTS_PATIENCE_NS) {
+            if (stats_monotonic() - begin > (uint64_t)FAULTS_TIMEOUT_NS) {
                 snprintf(error, PLAIN_ERROR, "device %d: no answer from its thread", i);
                 return false;
             }
@@ -156,7 +156,7 @@ static bool wait_past(faults_experiment *x, uint64_t at, char *error)
                 snprintf(error, PLAIN_ERROR, "device %d: %.450s", i, x->loads[i]->error);
                 return false;
             }
-            if (stats_monotonic() - begin > (uint64_t)FAULTS_PATIENCE_NS) {
+            if (stats_monotonic() - begin > (uint64_t)FAULTS_TIMEOUT_NS) {
                 snprintf(error, PLAIN_ERROR, "device %d finishes nothing any more", i);
                 return false;
             }

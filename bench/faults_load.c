@@ -148,7 +148,7 @@ static bool finish_batch(faults_load *l, int slot, char *error)
     if (!l->in_flight[slot]) {
         return true;
     }
-    if (!report_check(hd_wait(l->ticket[slot], FAULTS_PATIENCE_NS), "hd_wait", error)) {
+    if (!report_check(hd_wait(l->ticket[slot], FAULTS_TIMEOUT_NS), "hd_wait", error)) {
         return false;
     }
     log_batch(l, stats_monotonic());
@@ -227,7 +227,7 @@ static bool make_kept(faults_load *l, const float *content, size_t bytes, hd_buf
     return report_check(hd_alloc_with(l->lane, bytes, &keep, out), "hd_alloc_with", error) &&
            report_check(hd_write(*out, 0, content, bytes), "hd_write", error) &&
            report_check(hd_buffer_save(*out, &saved), "hd_buffer_save", error) &&
-           report_check(hd_wait(saved, FAULTS_PATIENCE_NS), "hd_wait of a save", error);
+           report_check(hd_wait(saved, FAULTS_TIMEOUT_NS), "hd_wait of a save", error);
 }
 
 static bool open_load(faults_load *l, char *error)
@@ -261,7 +261,7 @@ static bool size_batches(faults_load *l, char *error)
                 return false;
             }
         }
-        if (!report_check(hd_wait(ticket, FAULTS_PATIENCE_NS), "hd_wait", error)) {
+        if (!report_check(hd_wait(ticket, FAULTS_TIMEOUT_NS), "hd_wait", error)) {
             return false;
         }
     }
@@ -277,7 +277,7 @@ static bool recover(faults_load *l, char *error)
         l->steps_lost += l->in_flight[i] ? (uint64_t)l->steps : 0;
     }
     return report_check(hd_device_restart(l->runtime, l->device), "hd_device_restart", error) &&
-           report_check(hd_lane_reset(l->lane, FAULTS_PATIENCE_NS), "hd_lane_reset", error) &&
+           report_check(hd_lane_reset(l->lane, FAULTS_TIMEOUT_NS), "hd_lane_reset", error) &&
            faults_load_remake_c(l, error) && faults_load_rebuild(l, error);
 }
 

@@ -26,7 +26,7 @@ enum {
 };
 
 /* No wait of the benchmark is longer: what takes this long hangs. */
-#define FAULTS_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define FAULTS_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 /* ---- the work ---- */
 

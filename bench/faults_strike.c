@@ -51,7 +51,7 @@ static bool strike_by_kernel(faults_load *l, char *error)
     if (status != HD_OK) {
         return report_check(status, "hd_launch of a kernel that faults", error);
     }
-    status = hd_wait(ticket, FAULTS_PATIENCE_NS);
+    status = hd_wait(ticket, FAULTS_TIMEOUT_NS);
     s->noticed_at = stats_monotonic();
     if (!lost(status)) {
         snprintf(error, PLAIN_ERROR, "device %d: the wait for a kernel that faults returned %s", l->device,
@@ -80,7 +80,7 @@ static bool strike_by_signal(faults_load *l, char *error)
         return false;
     }
     while (faults_load_turn(l, expected)) {
-        if (stats_monotonic() - s->fault_at > (uint64_t)FAULTS_PATIENCE_NS) {
+        if (stats_monotonic() - s->fault_at > (uint64_t)FAULTS_TIMEOUT_NS) {
             snprintf(error, PLAIN_ERROR, "device %d works on without its worker process", l->device);
             return false;
         }
@@ -102,7 +102,7 @@ bool faults_strike_run(faults_load *l, char *error)
     }
     s->restarted_at = stats_monotonic();
     if (!faults_load_remake_c(l, error) || !faults_load_multiply(l, &first, error) ||
-        !report_check(hd_wait(first, FAULTS_PATIENCE_NS), "the first kernel after a restart", error)) {
+        !report_check(hd_wait(first, FAULTS_TIMEOUT_NS), "the first kernel after a restart", error)) {
         return false;
     }
     s->finished_at = stats_monotonic();

@@ -56,7 +56,7 @@ bool lanes_heddle_poison(lanes_heddle *h, char *error)
 {
     hd_ticket ticket;
     return report_check(hd_fill(h->c, 0, 0xffffffffu, hd_buffer_size(h->c), &ticket), "hd_fill", error) &&
-           report_check(hd_wait(ticket, LANES_PATIENCE_NS), "hd_wait", error);
+           report_check(hd_wait(ticket, LANES_TIMEOUT_NS), "hd_wait", error);
 }
 
 bool lanes_heddle_result(lanes_heddle *h, float *c, char *error)
@@ -92,7 +92,7 @@ bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *err
         }
     }
     for (int i = 0; i < count; i++) {
-        if (!report_check(hd_lane_wait(lanes[i], LANES_PATIENCE_NS), "hd_lane_wait", error)) {
+        if (!report_check(hd_lane_wait(lanes[i], LANES_TIMEOUT_NS), "hd_lane_wait", error)) {
             return false;
         }
     }
@@ -102,7 +102,7 @@ bool lanes_heddle_warm(lanes_heddle *devices, int count, int launches, char *err
 static bool wait_all(const hd_ticket *tickets, int count, char *error)
 {
     for (int i = 0; i < count; i++) {
-        if (!report_check(hd_wait(tickets[i], LANES_PATIENCE_NS), "hd_wait", error)) {
+        if (!report_check(hd_wait(tickets[i], LANES_TIMEOUT_NS), "hd_wait", error)) {
             return false;
         }
     }

@@ -32,7 +32,7 @@ enum {
 };
 
 /* No wait of the benchmark is longer: what takes this long hangs. */
-#define LANES_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define LANES_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 /* ---- the problem ---- */
 

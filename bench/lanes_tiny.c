@@ -47,7 +47,7 @@ static bool heddle_flow(lanes_experiment *x, uint64_t launches, double *us, char
             return report_check(status, "hd_launch", error);
         }
     }
-    if (!report_check(hd_wait(ticket, LANES_PATIENCE_NS), "hd_wait", error)) {
+    if (!report_check(hd_wait(ticket, LANES_TIMEOUT_NS), "hd_wait", error)) {
         return false;
     }
     *us = (double)(stats_monotonic() - begin) / (double)launches * 1e-3;
@@ -67,7 +67,7 @@ static bool heddle_trips(lanes_experiment *x, uint64_t trips, double *us, char *
         hd_ticket ticket = {NULL, 0};
         uint64_t tick = stats_tick_begin();
         hd_status status = hd_launch(lane, device->fill, one_block, one_warp, 0, device->fill_args, 3, &ticket);
-        status = status == HD_OK ? hd_wait(ticket, LANES_PATIENCE_NS) : status;
+        status = status == HD_OK ? hd_wait(ticket, LANES_TIMEOUT_NS) : status;
         stats_record(&h, stats_tick_end() - tick);
         if (status != HD_OK) {
             return report_check(status, "launch + wait", error);

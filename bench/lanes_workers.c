@@ -27,8 +27,8 @@
 enum {
     SOCKET_FD = 3, /* in the worker */
     MEMORY_FD = 4,
-    PATIENCE_MS = (int)(LANES_PATIENCE_NS / 1000000),
-    END_PATIENCE_NS = 2 * 1000 * 1000,
+    TIMEOUT_MS = (int)(LANES_TIMEOUT_NS / 1000000),
+    END_TIMEOUT_NS = 2 * 1000 * 1000,
     END_TRIES = 2500,
     BEGIN_DELAY_NS = 2 * 1000 * 1000
 };
@@ -141,7 +141,7 @@ static bool receive_answer(lanes_workers *w, int index, char *error)
     struct pollfd p = {.fd = w->sockets[index], .events = POLLIN};
     int ready;
     do {
-        ready = poll(&p, 1, PATIENCE_MS);
+        ready = poll(&p, 1, TIMEOUT_MS);
     } while (ready < 0 && errno == EINTR);
     answer a = {0};
     if (ready <= 0) {
@@ -272,7 +272,7 @@ static void reap(pid_t pid)
         if (ended == pid || (ended < 0 && errno != EINTR)) {
             return;
         }
-        lanes_sleep_until(stats_monotonic() + END_PATIENCE_NS);
+        lanes_sleep_until(stats_monotonic() + END_TIMEOUT_NS);
     }
     kill(pid, SIGKILL);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {

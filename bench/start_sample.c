@@ -17,7 +17,7 @@
 
 enum { WORDS = 1024, LATER = 32, COPY_BYTES = 1 << 20, LOOK_NS = 200000 };
 
-static const int64_t patience_ns = (int64_t)60 * 1000000000;
+static const int64_t timeout_ns = (int64_t)60 * 1000000000;
 static const uint64_t test_gpu_ns = (uint64_t)5 * 1000000000, test_host_ns = 1000000000; /* longer than a test */
 static const uint64_t spare_ns =
     (uint64_t)5 * 1000000000; /* as long as a spare worker takes to have the driver, and more */
@@ -133,8 +133,7 @@ static bool first_kernel(hd_runtime *runtime, hd_kernel *fill, int device, char 
     hd_arg arguments[] = {hd_out(y), hd_u64(WORDS), hd_u32(7)};
     hd_status status =
         hd_launch(lane, fill, (hd_dims){WORDS / 128, 1, 1}, (hd_dims){128, 1, 1}, 0, arguments, 3, &ticket);
-    bool ok = report_check(status, "hd_launch", error) &&
-              report_check(hd_wait(ticket, patience_ns), "hd_wait", error) &&
+    bool ok = report_check(status, "hd_launch", error) && report_check(hd_wait(ticket, timeout_ns), "hd_wait", error) &&
               report_check(hd_read(y, (WORDS - 1) * 4, &got, 4), "hd_read", error);
     hd_free(y);
     if (ok && got != 7) {
@@ -217,7 +216,7 @@ static bool copy_once(hd_buffer *const b[2], double *ns, char *error)
     hd_ticket ticket;
     uint64_t begin = stats_monotonic();
     bool ok = report_check(hd_copy(b[1], 0, b[0], 0, COPY_BYTES, &ticket), "hd_copy", error) &&
-              report_check(hd_wait(ticket, patience_ns), "hd_wait", error);
+              report_check(hd_wait(ticket, timeout_ns), "hd_wait", error);
     *ns = since(begin);
     return ok;
 }
@@ -233,7 +232,7 @@ static bool run_copies(hd_runtime *runtime, start_result *r)
         ok = report_check(hd_lane_get_default(runtime, i, &lane), "hd_lane_get_default", r->error) &&
              report_check(hd_alloc(lane, COPY_BYTES, &b[i]), "hd_alloc", r->error) &&
              report_check(hd_fill(b[i], 0, 5u + (uint32_t)i, COPY_BYTES, NULL), "hd_fill", r->error) &&
-             report_check(hd_buffer_wait(b[i], HD_READ_WRITE, patience_ns), "hd_buffer_wait", r->error);
+             report_check(hd_buffer_wait(b[i], HD_READ_WRITE, timeout_ns), "hd_buffer_wait", r->error);
     }
     ok = ok && copy_once(b, &r->ns[START_COPY_FIRST], r->error);
     uint64_t begin = stats_monotonic();

@@ -26,7 +26,7 @@ enum {
 };
 
 /* No wait of the benchmark is longer: what takes this long hangs. */
-#define SUBMIT_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define SUBMIT_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 typedef enum submit_api { SUBMIT_DRIVER, SUBMIT_HEDDLE, SUBMIT_APIS } submit_api;
 

@@ -148,7 +148,7 @@ bool submit_way_launch(submit_way *w, int lane, char *error)
 bool submit_way_wait(submit_way *w, int lane, char *error)
 {
     if (w->api == SUBMIT_HEDDLE) {
-        hd_status status = hd_wait(w->last[lane], SUBMIT_PATIENCE_NS);
+        hd_status status = hd_wait(w->last[lane], SUBMIT_TIMEOUT_NS);
         return status == HD_OK || report_check(status, "hd_wait", error);
     }
     if (!enter(w, lane, error)) {

@@ -224,7 +224,7 @@ static bool multiply(sides *s, int side, int reps, double *ns, char *error)
     }
     char later[PLAIN_ERROR], *say = ok ? error : later;
     ok = (side == LIBRARY ? TENSOR_TRY(x, say, cuStreamSynchronize, (x->plain.stream))
-                          : report_check(hd_wait(ticket, TENSOR_PATIENCE_NS), "hd_tensor_matmul", say)) &&
+                          : report_check(hd_wait(ticket, TENSOR_TIMEOUT_NS), "hd_tensor_matmul", say)) &&
          ok;
     *ns = (double)(stats_monotonic() - begin);
     return ok;

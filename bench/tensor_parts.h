@@ -34,7 +34,7 @@ enum {
 };
 
 /* No wait of the benchmark is longer: what takes this long hangs. */
-#define TENSOR_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define TENSOR_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 #define TENSOR_MIB ((uint64_t)1 << 20)
 

@@ -149,7 +149,7 @@ bool tensor_memory_take(tensor_experiment *x, const tensor_row *row, tensor_memo
         }
     }
     make_layout(&m->from[0], &m->to[0], row->elements, &m->layout);
-    return report_check(hd_lane_wait(x->lane, TENSOR_PATIENCE_NS), "hd_lane_wait", error) &&
+    return report_check(hd_lane_wait(x->lane, TENSOR_TIMEOUT_NS), "hd_lane_wait", error) &&
            TENSOR_TRY(x, error, cuStreamSynchronize, (x->plain.stream));
 }
 
@@ -236,7 +236,7 @@ static bool wait_for(tensor_memory *m, tensor_side side, char *error)
         return TENSOR_TRY(m->x, error, cuStreamSynchronize, (m->x->plain.stream));
     }
     for (int k = 0; k < m->row->pairs; k++) {
-        if (!report_check(hd_wait(m->ticket[k], TENSOR_PATIENCE_NS), "hd_tensor_copy", error)) {
+        if (!report_check(hd_wait(m->ticket[k], TENSOR_TIMEOUT_NS), "hd_tensor_copy", error)) {
             return false;
         }
     }

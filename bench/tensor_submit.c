@@ -57,7 +57,7 @@ static bool call_cublas(caller *c, char *error)
 
 static bool wait_for(caller *c, char *error)
 {
-    return report_check(hd_wait(c->ticket, TENSOR_PATIENCE_NS), "hd_wait", error) &&
+    return report_check(hd_wait(c->ticket, TENSOR_TIMEOUT_NS), "hd_wait", error) &&
            TENSOR_TRY(c->x, error, cuStreamSynchronize, (c->x->plain.stream));
 }
 

@@ -98,7 +98,7 @@ static bool copy_many(side *s, int d, int o, bool both, size_t bytes, int copies
             return false;
         }
     }
-    if (!TRY(hd_wait(there, P2P_PATIENCE_NS), "hd_copy") || (both && !TRY(hd_wait(back, P2P_PATIENCE_NS), "hd_copy"))) {
+    if (!TRY(hd_wait(there, P2P_TIMEOUT_NS), "hd_copy") || (both && !TRY(hd_wait(back, P2P_TIMEOUT_NS), "hd_copy"))) {
         return false;
     }
     *seconds = (double)(stats_monotonic() - begin) * 1e-9;

@@ -30,7 +30,7 @@
 #define P2P_MIB ((size_t)1 << 20)
 
 /* No wait of hd_copy is longer: what takes this long hangs. */
-#define P2P_PATIENCE_NS ((int64_t)120 * 1000000000)
+#define P2P_TIMEOUT_NS ((int64_t)120 * 1000000000)
 
 enum {
     P2P_DEVICES_MAX = 32, /* a runtime opens no more */

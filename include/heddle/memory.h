@@ -18,7 +18,7 @@
  *   - the magazines of all threads
  *   - waiting for the work in flight
  *   - the program's reclaim callback
- *   - waiting for other threads, as long as one of them frees something, or work is finished, within the option memory_patience
+ *   - waiting for other threads, as long as one of them frees something, or work is finished, within the option memory_timeout
  *     (in all no longer than 20 times that)
  * It does not wait in vain: for more than the limit, or where neither work nor another thread can free memory.
  * The latter is so where nothing is unfinished and no other thread uses the library.

@@ -73,7 +73,7 @@ enum { HDI_CHOICES_HOST_PEERS(HDI_CHOICE_NUMBER) };
       "pinned host memory that may be held, in bytes or as a share of the machine's memory")                           \
     X(memory_reclaim, "HEDDLE_MEMORY_RECLAIM", INTEGER, "5", 0, 80,                                                    \
       "percent of the time that early calls of the reclaim callback may take; 0: only at the limit")                   \
-    X(memory_patience, "HEDDLE_MEMORY_PATIENCE", INTEGER, "5000", 0, 86400000,                                         \
+    X(memory_timeout, "HEDDLE_MEMORY_TIMEOUT", INTEGER, "5000", 0, 86400000,                                           \
       "milliseconds without anything freed or finished after which an allocation at a limit gives up; at once where "  \
       "no other thread uses the library")                                                                              \
     X(memory_idle, "HEDDLE_MEMORY_IDLE", INTEGER, "10000", 0, 86400000,                                                \

@@ -180,11 +180,11 @@ hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hd
 hd_status hdi_host_create(hd_runtime *rt);
 void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
 
-/* A pinned buffer for the library's own use, which nothing uses any more. `patient`: at the limit this waits for memory that work still uses.
+/* A pinned buffer for the library's own use, which nothing uses any more. `wait`: at the limit this waits for memory that work still uses.
  * Errors: as hd_alloc_host, and TIMEOUT. */
 /* The message of a wait for a pinned chunk that got none. */
 #define HDI_CHUNKS_IN_USE "%s: all pinned chunks are in use (option transfer_timeout)"
-hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out);
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, const char *who, struct hd_buffer **out);
 /* A buffer's pinned memory goes back to the pool; the points are of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
 

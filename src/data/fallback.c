@@ -3,9 +3,9 @@
  * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc). Behind it come, each
  * followed by another try: the magazines of all threads; the work that is in flight now, which is waited for; the
  * program's callback, as long as it frees something; and other threads, which are waited for as long as they free something, or work
- * is finished, every so often (patience.h). So a producer that outruns its consumer is slowed down.
+ * is finished, every so often (memory_wait.h). So a producer that outruns its consumer is slowed down.
  *
- * Threads: whoever allocates. Locks: none of its own. Blocking: as above; each of the two waits has the limit of patience.h.
+ * Threads: whoever allocates. Locks: none of its own. Blocking: as above; each of the two waits has the limit of memory_wait.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "data/buffer.h"
 #include "data/counts.h"
-#include "data/patience.h"
+#include "data/memory_wait.h"
 #include "data/reclaim.h"
 #include "data/report.h"
 #include "engine/engine.h"
@@ -29,8 +29,8 @@ typedef struct climb {
     size_t bytes;
     hdcu_deviceptr *out;
     hdi_points *inherited;
-    bool possible;         /* no more than may be held in all */
-    hdi_patience patience; /* of the wait for others; nothing before that */
+    bool possible;        /* no more than may be held in all */
+    hdi_memory_wait wait; /* of the wait for others; nothing before that */
 } climb;
 
 static hd_status try_again(const climb *c)
@@ -101,7 +101,7 @@ static hd_status wait_for(climb *c, bool others)
     }
     uint64_t before = look(c);
     note_heads(rt, heads);
-    hdi_patience p = hdi_patience_begin(rt);
+    hdi_memory_wait p = hdi_memory_wait_begin(rt);
     hd_status status = HD_ERROR_MEMORY;
     bool waited = false;
     for (;;) {
@@ -109,15 +109,15 @@ static hd_status wait_for(climb *c, bool others)
         uint64_t seen = look(c);
         if (seen != before) {
             before = seen;
-            hdi_patience_moved(&p);
+            hdi_memory_wait_moved(&p);
             status = try_again(c);
         }
         if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) ||
-            (others ? hdi_patience_over(&p, !unfinished) : !unfinished || hdi_patience_too_long(&p))) {
+            (others ? hdi_memory_wait_over(&p, !unfinished) : !unfinished || hdi_memory_wait_too_long(&p))) {
             break;
         }
         waited = true;
-        hdi_patience_sleep(&p);
+        hdi_memory_wait_sleep(&p);
         if (hdi_thread_caches_cached(rt, c->device->index)) {
             hdi_thread_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
         }
@@ -130,7 +130,7 @@ static hd_status wait_for(climb *c, bool others)
         hdi_counts_add(&c->device->memory->waits, 1);
         hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - p.begin));
     }
-    c->patience = p;
+    c->wait = p;
     return status;
 }
 
@@ -148,7 +148,7 @@ static void advise(const climb *c, char *out, size_t room)
     bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit; /* by the driver */
     bool frees = c->possible && sums.allocated_bytes > sums.freed_bytes;
     bool raises = !is_device && !refused;
-    bool patient = c->patience.end == HDI_PATIENCE_STILL && frees;
+    bool waited = c->wait.end == HDI_MEMORY_WAIT_STILL && frees;
     char raise[HDI_AMOUNT_BYTES + 40] = "";
     if (raises) {
         snprintf(raise, sizeof raise, "raise memory_limit (%s)", HDI_BYTES(limit));
@@ -158,7 +158,7 @@ static void advise(const climb *c, char *out, size_t room)
                         : refused ? "others hold the rest of the device"
                                   : "the device has no more";
     snprintf(out, room, "; %s%s%s%s", first, frees && raises ? " or " : "", frees ? raise : "",
-             patient ? "; a consumer that takes longer needs a longer memory_patience" : "");
+             waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
 }
 
 /* The arena's message, why it was not waited any longer, what to do, and who holds the memory. */
@@ -166,8 +166,8 @@ static hd_status fail_full(const climb *c)
 {
     hd_error error;
     hdi_error_save(&error);
-    char why[HDI_PATIENCE_TEXT], advice[320], text[sizeof error.message * 2];
-    hdi_patience_text(&c->patience, why);
+    char why[HDI_MEMORY_WAIT_TEXT], advice[320], text[sizeof error.message * 2];
+    hdi_memory_wait_text(&c->wait, why);
     advise(c, advice, sizeof advice);
     int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
     if (length > 0 && (size_t)length < sizeof error.message) {

@@ -1,7 +1,7 @@
 /* host.c - pinned host memory: buffers over the pool of blocks.
  *
  * Threads: any. Locks: those of the pool; the order lock of a buffer, for its use record. Blocking: at the limit, for
- * work that still uses freed memory, and for other threads to free some (patience.h).
+ * work that still uses freed memory, and for other threads to free some (memory_wait.h).
  * Always: a block that work still uses goes to its next owner with the points of that work in the use record.
  */
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "base/handover.h"
 #include "data/buffer.h"
 #include "data/pageable_crates.h"
-#include "data/patience.h"
+#include "data/memory_wait.h"
 #include "data/report.h"
 #include "data/staging.h"
 #include "engine/engine.h"
@@ -100,36 +100,36 @@ static prospect look(hd_runtime *rt, bool own)
 
 /* Waits for memory that is in use, or that other threads may free, and tries again whenever there is more of it. */
 static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited,
-                          hdi_patience *p)
+                          hdi_memory_wait *p)
 {
     prospect seen = look(rt, own);
     hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what was given up */
-    while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_patience_over(p, !seen.in_use)) {
+    while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_memory_wait_over(p, !seen.in_use)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
         }
-        hdi_patience_sleep(p);
+        hdi_memory_wait_sleep(p);
         prospect now = look(rt, own);
         if (now.number != seen.number) {
-            hdi_patience_moved(p);
+            hdi_memory_wait_moved(p);
             status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
         }
         seen = now;
     }
-    if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_PATIENCE_ALONE) {
+    if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_MEMORY_WAIT_ALONE) {
         status =
             hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what a thread freed before it ended */
     }
     return status;
 }
 
-/* `patient`: waits, with *p, which says how that ended. */
-static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_host_block *out, hdi_points *inherited,
-                      hdi_patience *p)
+/* `wait`: waits, with *p, which says how that ended. */
+static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out, hdi_points *inherited,
+                      hdi_memory_wait *p)
 {
     hd_error before;
     hdi_error_save(&before);
-    *p = hdi_patience_begin(rt);
+    *p = hdi_memory_wait_begin(rt);
     hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
     if (status != HD_ERROR_HOST_MEMORY) {
         return status;
@@ -137,7 +137,7 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool patient, hdi_
     if (hdi_crates_relieve(rt)) {
         status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
     }
-    if (status == HD_ERROR_HOST_MEMORY && patient && bytes <= limit_of(rt)) {
+    if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= limit_of(rt)) {
         status = wait_for(rt, bytes, own, out, inherited, p);
     }
     if (!status) {
@@ -172,9 +172,9 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
 }
 
 /* The pool's failure, in the name of the call, with what can be done, and who holds the memory. */
-static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_patience *p)
+static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_memory_wait *p)
 {
-    if (p->end == HDI_PATIENCE_CLOSED) {
+    if (p->end == HDI_MEMORY_WAIT_CLOSED) {
         return hdi_closed_meanwhile(who);
     }
     hdi_device *device = hdi_any_device(rt);
@@ -184,17 +184,17 @@ static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_patience *
     if (error.status == HD_ERROR_DEVICE_LOST && lost) {
         return hdi_driver_failed(device, lost, "", who);
     }
-    char text[sizeof error.message * 2], why[HDI_PATIENCE_TEXT];
+    char text[sizeof error.message * 2], why[HDI_MEMORY_WAIT_TEXT];
     bool full = error.status == HD_ERROR_HOST_MEMORY;
     hdi_host_pool_info info;
     hdi_host_pool_get_info(rt->host_pool, &info);
-    hdi_patience_text(p, why);
+    hdi_memory_wait_text(p, why);
     int length = snprintf(text, sizeof text, "%s: %s", who, error.message);
     if (full && length > 0 && (size_t)length < sizeof error.message) {
         length += snprintf(
             text + length, sizeof text - (size_t)length, "%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
             info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
-            p->end == HDI_PATIENCE_STILL ? "; a consumer that takes longer needs a longer memory_patience" : "");
+            p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
     }
     if (full && length > 0 && (size_t)length < sizeof error.message) {
         hdi_report_holders(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
@@ -205,7 +205,7 @@ static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_patience *
 }
 
 /* A buffer without a handle. */
-static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, const char *who, struct hd_buffer **out)
+static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, const char *who, struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_take(rt);
     if (!b) {
@@ -213,14 +213,14 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, cons
     }
     hdi_host_block block;
     hdi_points inherited;
-    hdi_patience patience;
-    hd_status status = take(rt, bytes, own, patient, &block, &inherited, &patience);
+    hdi_memory_wait waited;
+    hd_status status = take(rt, bytes, own, wait, &block, &inherited, &waited);
     if (status) {
         hdi_buffer_give(rt, b);
         if (!own) {
             hdi_host_pool_count_failure(rt->host_pool);
         }
-        return fail_take(rt, who, &patience);
+        return fail_take(rt, who, &waited);
     }
     if (!settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(rt->host_pool, &block, hdi_points_data(&inherited), inherited.count);
@@ -232,10 +232,10 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool patient, cons
     return status;
 }
 
-hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool patient, const char *who, struct hd_buffer **out)
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, const char *who, struct hd_buffer **out)
 {
     struct hd_buffer *b = NULL;
-    hd_status status = make(rt, bytes, true, patient, who, &b);
+    hd_status status = make(rt, bytes, true, wait, who, &b);
     if (status) {
         return status;
     }

@@ -25,7 +25,7 @@
 #define HDI_EMPTY_THROUGH true               /* on the way out of them */
 #define HDI_PARTS_PER_FLAG                                                                                             \
     2 /* so many parts of equal size are seen finished together: each completion write holds up the link */
-#define HDI_HELPER_PATIENCE_NS 1000000 /* a copy thread waits for a device no longer */
+#define HDI_HELPER_TIMEOUT_NS 1000000 /* a copy thread waits for a device no longer */
 
 typedef struct hdi_pageable_part {
     size_t at, bytes;   /* of the transfer */
@@ -98,9 +98,9 @@ static inline bool hdi_pageable_goes_on(const hdi_pageable *t)
 hd_status hdi_pageable_result(hdi_pageable *t);
 
 /* Until when a turn waits for the device. */
-static inline int64_t hdi_pageable_patience(const hdi_pageable *t, bool caller)
+static inline int64_t hdi_pageable_timeout(const hdi_pageable *t, bool caller)
 {
-    int64_t soon = caller ? t->deadline : hdi_clock_ns() + HDI_HELPER_PATIENCE_NS;
+    int64_t soon = caller ? t->deadline : hdi_clock_ns() + HDI_HELPER_TIMEOUT_NS;
     return soon < t->deadline ? soon : t->deadline;
 }
 

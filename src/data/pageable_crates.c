@@ -18,7 +18,7 @@
 #define LEAST ((size_t)4096)
 #define SHARE 4 /* of the pinned memory that the program may hold */
 #define AGAIN_NS ((int64_t)1000000000)
-#define WORD_PATIENCE_NS ((int64_t)500000)
+#define WORD_TIMEOUT_NS ((int64_t)500000)
 
 enum { TO_DEVICE = 1, LARGE = 2, RINGS = 4 };
 
@@ -170,7 +170,7 @@ static hdi_crate *pop(hdi_crates *ring, hdi_awaited *busy_until)
 bool hdi_awaited_wait(const hdi_awaited *a, hd_lane *lane, int64_t deadline)
 {
     hd_runtime *rt = lane->device->runtime;
-    int64_t soon = a->flagged > a->last ? hdi_clock_ns() + WORD_PATIENCE_NS : 0;
+    int64_t soon = a->flagged > a->last ? hdi_clock_ns() + WORD_TIMEOUT_NS : 0;
     if (soon && hdi_wait_position(rt, lane->global, a->flagged, soon < deadline ? soon : deadline)) {
         return true;
     }

@@ -169,7 +169,7 @@ static void wait_for_hands(reading *r)
 static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller)
 {
     hdi_pageable *t = &r->t;
-    if (hdi_awaited_wait(until, t->lane, hdi_pageable_patience(t, caller))) {
+    if (hdi_awaited_wait(until, t->lane, hdi_pageable_timeout(t, caller))) {
         return HDI_TURN_DID;
     }
     if (!caller) {

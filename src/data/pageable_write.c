@@ -12,7 +12,7 @@ static hdi_turn fill(void *context, bool caller)
         return HDI_TURN_OVER;
     }
     hdi_crate *crate;
-    hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, hdi_pageable_patience(t, caller), t->who, &crate);
+    hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, hdi_pageable_timeout(t, caller), t->who, &crate);
     if (!status && !crate && !caller) {
         return HDI_TURN_WAITS;
     }

@@ -144,8 +144,8 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         hdi_mutex_unlock(&rings->lock);
         struct hd_buffer *buffer = NULL;
         /* Instead of waiting for memory the caller tries smaller chunks. */
-        bool patient = first && route->chunk <= HDI_STAGED_MEDIUM;
-        status = hdi_buffer_make_host(rt, route->chunk, patient, who, &buffer);
+        bool wait = first && route->chunk <= HDI_STAGED_MEDIUM;
+        status = hdi_buffer_make_host(rt, route->chunk, wait, who, &buffer);
         hdi_mutex_lock(&rings->lock);
         c->buffer = buffer;
         c->last = (hdi_point){0, 0};

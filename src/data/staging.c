@@ -125,12 +125,12 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
 }
 
 /* Makes a chunk that was picked and, but for the call of the driver, has the lock held. */
-static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool patient, const char *who)
+static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool wait, const char *who)
 {
     c->making = true;
     hdi_mutex_unlock(&rt->staging->lock);
     struct hd_buffer *buffer = NULL;
-    hd_status status = hdi_buffer_make_host(rt, bytes, patient, who, &buffer);
+    hd_status status = hdi_buffer_make_host(rt, bytes, wait, who, &buffer);
     hdi_mutex_lock(&rt->staging->lock);
     c->making = false;
     c->buffer = buffer;

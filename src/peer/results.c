@@ -18,7 +18,7 @@
 
 #define HEADING "heddle peer result 1"
 #define LOCK_SLEEP_NS 10000000
-#define LOCK_TIMES_MOST 10 /* the patience */
+#define LOCK_TIMES_MOST 10 /* times that long without an end, in all */
 
 /* ---- keys ---- */
 
@@ -315,7 +315,7 @@ static int64_t time_of(int fd)
 }
 
 /* Waits for the lock. True: it is ours. */
-static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context), void *context,
+static bool lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                       const _Atomic bool *ended)
 {
     int64_t begun = hdi_clock_ns(), since = begun, seen = time_of(fd);
@@ -330,7 +330,7 @@ static bool lock_file(int fd, int64_t patience_ns, bool (*enough)(void *context)
             }
         }
         bool over = ended && atomic_load_explicit(ended, memory_order_relaxed);
-        if (over || !taken || now - since > patience_ns || (now - begun) / LOCK_TIMES_MOST > patience_ns) {
+        if (over || !taken || now - since > timeout_ns || (now - begun) / LOCK_TIMES_MOST > timeout_ns) {
             return false;
         }
         hdi_sleep_for(LOCK_SLEEP_NS);
@@ -346,7 +346,7 @@ static bool is_own_lock(int fd)
            !(facts.st_mode & (S_IRWXG | S_IRWXO));
 }
 
-int hdi_results_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
+int hdi_results_lock(const char *folder, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                      const _Atomic bool *ended)
 {
     char path[PATH_MAX];
@@ -358,7 +358,7 @@ int hdi_results_lock(const char *folder, int64_t patience_ns, bool (*enough)(voi
         close(fd);
         fd = -1;
     }
-    if (fd >= 0 && !lock_file(fd, patience_ns, enough, context, ended)) {
+    if (fd >= 0 && !lock_file(fd, timeout_ns, enough, context, ended)) {
         hdi_results_unlock(fd);
         fd = -1;
     }

@@ -48,10 +48,10 @@ bool hdi_result_load(const char *folder, const hdi_result_key *key, hd_peer_info
 /* Keeps a result if it can. What was inconclusive, or refused because of what else is going on, is not kept. */
 void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_peer_info *info);
 
-/* Waits for whoever tests on this machine, as long as it comes on (hdi_results_extend): not without that for `patience_ns`, nor ten times
+/* Waits for whoever tests on this machine, as long as it comes on (hdi_results_extend): not without that for `timeout_ns`, nor ten times
  * as long in all. Each time that it has, and when it is done, `enough` is asked (NULL: nobody is); true ends the waiting, and so does *ended
  * (NULL: nothing does). Returns a descriptor for hdi_results_unlock, -1: nobody is kept out, also where others could take the lock. */
-int hdi_results_lock(const char *folder, int64_t patience_ns, bool (*enough)(void *context), void *context,
+int hdi_results_lock(const char *folder, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                      const _Atomic bool *ended);
 /* Whoever has the lock has another result. -1: nothing. */
 void hdi_results_extend(int descriptor);

@@ -27,7 +27,7 @@
 #define ENDING_MS 1        /* the same while work of a lost device waits for other devices */
 #define KILL_NS 5000000000 /* a killed process gets this long to end */
 #define QUIT_NS 2000000000 /* one that was asked to end, before it is killed */
-#define PATIENCE 10        /* times worker_timeout, for an engine whose driver call may be waiting for running work */
+#define BEHIND_WORK 10     /* times worker_timeout, for an engine whose driver call may be waiting for running work */
 #define IN_FLIGHT_MANY 256 /* operations, from which on that may be */
 #define DRIVER_CODES 1000  /* the driver's own are below */
 
@@ -300,7 +300,7 @@ static void watch_steps(hdi_workers *workers, int index, int64_t now)
     bool busy = !hdi_device_ended(workers->rt->devices[index]);
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
     /* The driver takes about a thousand launches ahead of the one that runs; then the next one waits for it inside the driver. */
-    int64_t step_limit = waits_for_device(workers->rt->devices[index]) ? PATIENCE * limit : limit;
+    int64_t step_limit = waits_for_device(workers->rt->devices[index]) ? BEHIND_WORK * limit : limit;
     if (!busy || heartbeat != c->heartbeat || c->heartbeat_at == 0) {
         c->heartbeat = heartbeat;
         c->heartbeat_at = now;

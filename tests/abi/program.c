@@ -210,7 +210,7 @@ int main(void)
 {
     hd_runtime *runtime = NULL;
     hd_options options = {.size = sizeof options,
-                          .settings = "driver=host host_devices=2 host_memory=64M memory_patience=0"};
+                          .settings = "driver=host host_devices=2 host_memory=64M memory_timeout=0"};
     NEED(hd_open(&options, &runtime));
 #ifdef LATER
     hd_runtime *other = NULL;

@@ -254,7 +254,7 @@ static void says_what_is_wrong(void **unused)
         {"host_memory=-1G", "from 2M to 64T"},
         {"host_memory=\" 1G\"", "from 2M to 64T"},
         {"memory_reclaim=81", "from 0 to 80"},
-        {"memory_patience=-1", "from 0 to 86400000"},
+        {"memory_timeout=-1", "from 0 to 86400000"},
         {"memory_debug=yes", "must be one of off|on"},
         {"devices=0,1", "expected name=value at \"1\""},
         {"driver", "expected name=value"},

@@ -18,7 +18,7 @@
 enum { bytes = 4096 };
 
 #define SETTINGS                                                                                                       \
-    "close_timeout=300 transfer_timeout=600000 memory_patience=600000 host_devices=2 peers=off "                       \
+    "close_timeout=300 transfer_timeout=600000 memory_timeout=600000 host_devices=2 peers=off "                        \
     "host_memory=128M memory_limit=16M pinned_limit=64M"
 
 typedef struct waiter {

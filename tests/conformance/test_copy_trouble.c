@@ -116,7 +116,7 @@ static void failures_use_nothing_up(void **state)
 static void chunks_make_way_for_the_program(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_peers=none peers=off pinned_limit=20M memory_patience=60000");
+    hd_runtime *runtime = conf_open("host_peers=none peers=off pinned_limit=20M memory_timeout=60000");
     CONF_NEED_DEVICES(runtime, 2);
     size_t bytes = 20 * MIB;
     hd_buffer *x = place_alloc(runtime, PLACE_DEVICE, bytes), *y = place_alloc(runtime, PLACE_OTHER, bytes);

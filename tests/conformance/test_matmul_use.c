@@ -411,7 +411,7 @@ static bool multiplies(void *context, const hd_reclaim *what)
 static void memory_for_a_library_is_made_room_for(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("memory_limit=96M memory_patience=20 memory_reclaim=0");
+    hd_runtime *runtime = conf_open("memory_limit=96M memory_timeout=20 memory_reclaim=0");
     hd_lane *lane = conf_default_lane(runtime, 0), *other = NULL;
     saver s = {.runtime = runtime, .lane = lane};
     hd_buffer *x = NULL;
@@ -438,7 +438,7 @@ static void without_room_for_copies_products_are_right(void **state)
     (void)state;
     enum { N = 1536 }; /* 9 MiB */
     hd_runtime *runtime =
-        conf_open_with("memory_limit=%s memory_patience=20 memory_reclaim=0", conf_on_gpus ? "66M" : "32M");
+        conf_open_with("memory_limit=%s memory_timeout=20 memory_reclaim=0", conf_on_gpus ? "66M" : "32M");
     hd_lane *lane = conf_default_lane(runtime, 0);
     const uint64_t shape[] = {N, N};
     const float values[] = {2, 3, 7}, wanted = 6 * N + 7;

@@ -154,7 +154,7 @@ static void a_day(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=2 host_memory=256M memory_limit=160M memory_patience=60000 memory_idle=200");
+        conf_open("host_devices=2 host_memory=256M memory_limit=160M memory_timeout=60000 memory_idle=200");
     int devices = hd_device_count(runtime) < DEVICES ? hd_device_count(runtime) : DEVICES;
     int rounds = (int)conf_number_from("HEDDLE_ENDURANCE_ROUNDS", CONF_TSAN ? 8 : CONF_ASAN ? 12 : 40);
     pairs_each = CONF_TSAN ? 6000 : CONF_ASAN ? 20000 : 25000;

@@ -6,11 +6,11 @@
  *
  * Threads: the main one.
  * Locks: none.
- * Always: the option memory_patience is so long that the watchdog would end a case which relied on it.
+ * Always: the option memory_timeout is so long that the watchdog would end a case which relied on it.
  */
 #include "pool.h"
 
-#define PATIENT "memory_patience=600000 "
+#define LONG_TIMEOUT "memory_timeout=600000 "
 
 typedef struct piece {
     hd_buffer *buffer;
@@ -46,7 +46,7 @@ static void fragments_move_together(void **state)
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i += CONF_TSAN ? 3 : 1) {
         size_t each = sizes[i / 2], stride = each < POOL_GRANULE ? POOL_GRANULE : each;
         hd_runtime *runtime =
-            conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
+            conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " LONG_TIMEOUT, (int)limit);
         hd_lane *lanes[3];
         for (int l = 0; l < 3; l++) {
             CONF_OK(hd_lane_create(runtime, 0, &lanes[l]));
@@ -98,7 +98,7 @@ static void fragments_in_use_are_waited_for(void **state)
     (void)state;
     enum { limit = 32 };
     hd_runtime *runtime =
-        conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " PATIENT, (int)limit);
+        conf_open_with("host_devices=1 host_memory=128M memory_limit=%dM memory_idle=0 " LONG_TIMEOUT, (int)limit);
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
     hd_lane *lanes[3];

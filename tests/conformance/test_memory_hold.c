@@ -130,7 +130,7 @@ static void keeps_memory_after_the_free(void **state)
 static void held_memory_counts(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_patience=0");
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_timeout=0");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_hold *a = NULL, *b = NULL;
     hd_buffer *x = NULL, *y = NULL, *none = NULL;
@@ -185,7 +185,7 @@ static void is_not_moved(void **state)
 {
     (void)state;
     enum { n = 16 };
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=40M memory_patience=60000");
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=40M memory_timeout=60000");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_hold *hold = NULL;
     hd_buffer *x[n], *large = NULL;
@@ -497,7 +497,7 @@ static void threads_free_and_let_go_at_once(void **state)
 static void the_device_is_lost(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_devices=2 host_memory=64M memory_limit=48M memory_patience=0");
+    hd_runtime *runtime = conf_open("host_devices=2 host_memory=64M memory_limit=48M memory_timeout=0");
     if (!conf_is_process(runtime)) {
         conf_close(runtime);
         skip();

@@ -8,12 +8,12 @@
  *
  * Threads: up to 16 that allocate, and one that looks at the figures meanwhile.
  * Locks: those of a queue.
- * Always: the option memory_patience is so long that the watchdog would end a case which relied on it. Cases about
+ * Always: the option memory_timeout is so long that the watchdog would end a case which relied on it. Cases about
  * giving up are the exception.
  */
 #include "pool.h"
 
-#define PATIENT "memory_patience=600000 "
+#define LONG_TIMEOUT "memory_timeout=600000 "
 
 /* The message of the last failure has the word. */
 static void says(const char *word)
@@ -44,8 +44,8 @@ static void is_given_in_bytes_or_as_a_share(void **state)
         {"memory_limit=100%", 0, 100},          {NULL, 0, 100},
     };
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        hd_runtime *runtime = conf_open_with("host_memory=64M memory_patience=0 %s",
-                                             limits[i].settings == NULL ? "" : limits[i].settings);
+        hd_runtime *runtime =
+            conf_open_with("host_memory=64M memory_timeout=0 %s", limits[i].settings == NULL ? "" : limits[i].settings);
         hd_device_info info = {.size = sizeof info};
         CONF_OK(hd_device_get_info(runtime, 0, &info));
         uint64_t wanted = limits[i].limit;
@@ -83,8 +83,8 @@ static void is_given_in_bytes_or_as_a_share(void **state)
 static void belongs_to_a_runtime(void **state)
 {
     (void)state;
-    hd_runtime *a = conf_open("memory_limit=40M memory_patience=0 host_memory=64M");
-    hd_runtime *b = conf_open("memory_limit=24M memory_patience=0 host_memory=64M");
+    hd_runtime *a = conf_open("memory_limit=40M memory_timeout=0 host_memory=64M");
+    hd_runtime *b = conf_open("memory_limit=24M memory_timeout=0 host_memory=64M");
     hd_buffer *x = NULL, *y = NULL, *none = NULL;
     CONF_OK(hd_alloc(conf_default_lane(a, 0), 40 * POOL_MIB, &x));
     CONF_OK(hd_alloc(conf_default_lane(b, 0), 24 * POOL_MIB, &y));
@@ -101,8 +101,8 @@ static void belongs_to_a_runtime(void **state)
     if (apart) {
         return;
     }
-    a = conf_open("memory_patience=0 host_memory=64M"); /* no limits but the device */
-    b = conf_open("memory_patience=0 host_memory=64M");
+    a = conf_open("memory_timeout=0 host_memory=64M"); /* no limits but the device */
+    b = conf_open("memory_timeout=0 host_memory=64M");
     CONF_OK(hd_alloc(conf_default_lane(a, 0), 48 * POOL_MIB, &x));
     CONF_FAILS(hd_alloc(conf_default_lane(b, 0), 32 * POOL_MIB, &y), HD_ERROR_MEMORY);
     hd_free(x);
@@ -182,7 +182,7 @@ static void *looks_at_the_limit(void *argument)
 
 static void run_storm(const char *settings)
 {
-    hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=128M memory_patience=1 %s", settings);
+    hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=128M memory_timeout=1 %s", settings);
     conf_builtins(runtime);
     storm all = {.rounds = CONF_TSAN ? 60 : 400, .before = pool_driver_holds(runtime, 0)};
     pthread_barrier_init(&all.begin, NULL, STORMERS);
@@ -222,7 +222,7 @@ static void holds_in_a_storm(void **state)
 static void the_message_says_who_holds_what(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=0");
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_timeout=0");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *weights[4], *states[6], *small[8], *const untouched = (hd_buffer *)(uintptr_t)0x1234;
     hd_buffer *none = untouched;
@@ -280,7 +280,7 @@ static void the_message_says_who_holds_what(void **state)
 static void fails_without_hanging(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=200");
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_timeout=200");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *none = NULL;
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
@@ -323,20 +323,20 @@ static void *holds_memory(void *argument)
     return NULL;
 }
 
-/* With another thread that might free something, an allocation is patient, for as long as the option sets. */
+/* With another thread that might free something, an allocation waits for as long as the option sets. */
 static void waits_for_other_threads(void **state)
 {
     (void)state;
-    for (int patient = 0; patient < 2; patient++) {
-        hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=128M memory_limit=16M memory_patience=%d",
-                                             patient == 0 ? 50 : 600000);
+    for (int longer = 0; longer < 2; longer++) {
+        hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=128M memory_limit=16M memory_timeout=%d",
+                                             longer == 0 ? 50 : 600000);
         waiting w = {0};
         pthread_barrier_init(&w.barrier, NULL, 2);
         pool_thread other;
         pool_start(&other, 1, runtime, 1, holds_memory, &w);
         pthread_barrier_wait(&w.barrier);
         hd_buffer *x = NULL;
-        if (patient == 0) {
+        if (longer == 0) {
             CONF_FAILS(hd_alloc(conf_default_lane(runtime, 0), 8 * POOL_MIB, &x), HD_ERROR_MEMORY);
             CONF_EQUAL(pool_stats(runtime, 0).failures, 1);
             atomic_store(&w.free_it, true);
@@ -415,7 +415,7 @@ static void a_producer_waits_for_its_consumer(void **state)
     (void)state;
     static const size_t sizes[] = {64 * POOL_KIB, 1000000, 3 * POOL_MIB + 5 * POOL_KIB};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M " PATIENT);
+        hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=16M " LONG_TIMEOUT);
         static queue q;
         memset(&q, 0, sizeof q);
         q.each = sizes[i] / 4 * 4;
@@ -446,7 +446,7 @@ static void a_producer_waits_for_another_lane(void **state)
     (void)state;
     static const size_t sizes[] = {100 * POOL_KIB, POOL_MIB, 5 * POOL_MIB};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=24M " PATIENT);
+        hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=24M " LONG_TIMEOUT);
         conf_slow slow;
         conf_slow_make(&slow, runtime, 0);
         hd_lane *makes = NULL, *uses = NULL;

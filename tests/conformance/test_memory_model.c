@@ -413,7 +413,7 @@ static void run_seed(const char *settings, size_t limit, uint64_t seed)
     memset(&m, 0, sizeof m);
     m.settings = settings;
     m.seed = seed;
-    m.runtime = conf_open_with("host_devices=%d host_memory=256M memory_limit=%zuM memory_patience=50 %s", (int)DEVICES,
+    m.runtime = conf_open_with("host_devices=%d host_memory=256M memory_limit=%zuM memory_timeout=50 %s", (int)DEVICES,
                                limit, settings);
     int count = hd_device_count(m.runtime);
     m.devices = count < DEVICES ? count : DEVICES;

@@ -83,7 +83,7 @@ static void frees_what_an_allocation_lacks(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=2 host_memory=128M memory_limit=32M memory_patience=20 memory_reclaim=0");
+        conf_open("host_devices=2 host_memory=128M memory_limit=32M memory_timeout=20 memory_reclaim=0");
     int device = 0;
     hd_lane *lane = conf_default_lane(runtime, device);
     static spare s;
@@ -127,7 +127,7 @@ static void may_free_nothing(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=1 memory_reclaim=0");
+        conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_timeout=1 memory_reclaim=0");
     hd_lane *lane = conf_default_lane(runtime, 0);
     static spare s;
     spare_make(&s, runtime, 4, 3 * POOL_MIB);
@@ -199,7 +199,7 @@ static void may_call_everything(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_patience=1 memory_reclaim=0");
+        conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_timeout=1 memory_reclaim=0");
     hd_lane *lane = conf_default_lane(runtime, 0);
     static spare s;
     spare_make(&s, runtime, 7, 4 * POOL_MIB);
@@ -284,7 +284,7 @@ static void is_replaced_while_others_allocate(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_patience=1 memory_reclaim=80");
+        conf_open("host_devices=1 host_memory=128M memory_limit=16M memory_timeout=1 memory_reclaim=80");
     memset(&st, 0, sizeof st);
     st.runtime = runtime;
     pthread_mutex_init(&st.lock, NULL);
@@ -363,7 +363,7 @@ static void early_calls_need_pressure(void **state)
     } cases[] = {{24, 5, false}, {40, 5, false}, {56, 5, true}, {56, 0, false}, {56, 80, true}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hd_runtime *runtime = conf_open_with(
-            "host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=%d", cases[i].reclaim);
+            "host_devices=1 host_memory=128M memory_limit=64M memory_timeout=1 memory_reclaim=%d", cases[i].reclaim);
         hd_lane *lane = conf_default_lane(runtime, 0);
         hd_buffer *x = NULL, *none = NULL;
         early e = {.sleep_ms = 1};
@@ -392,7 +392,7 @@ static void early_calls_are_bounded(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=10");
+        conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_timeout=1 memory_reclaim=10");
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL;
     early e = {.sleep_ms = 10};
@@ -419,7 +419,7 @@ static void early_calls_while_a_thread_blocks(void **state)
     (void)state;
     for (int how = 0; how < 2; how++) {
         hd_runtime *runtime =
-            conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_patience=1 memory_reclaim=80");
+            conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_timeout=1 memory_reclaim=80");
         conf_slow slow;
         conf_slow_make(&slow, runtime, 0);
         hd_lane *lane = conf_default_lane(runtime, 0);
@@ -447,7 +447,7 @@ static void what_is_cached_is_not_live(void **state)
 {
     (void)state;
     hd_runtime *runtime =
-        conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_patience=1 memory_reclaim=0");
+        conf_open("host_devices=1 host_memory=128M memory_limit=32M memory_timeout=1 memory_reclaim=0");
     hd_lane *lanes[24];
     hd_buffer *none = NULL;
     for (int i = 0; i < 24; i++) { /* a MiB in a magazine of each lane */

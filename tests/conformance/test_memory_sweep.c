@@ -242,7 +242,7 @@ static void scenario(outcome *o)
 static outcome run(const char *fault, const char *peers, bool single, bool fatal)
 {
     static char settings[256];
-    snprintf(settings, sizeof settings, "%s %s host_devices=2 host_memory=64M memory_limit=%dM memory_patience=%d",
+    snprintf(settings, sizeof settings, "%s %s host_devices=2 host_memory=64M memory_limit=%dM memory_timeout=%d",
              fault, peers, (int)LIMIT, 20);
     outcome o = {.settings = settings, .single = single, .fatal = fatal};
     conf_watch(settings, 60);

@@ -125,7 +125,7 @@ static void *frees_for_others(void *argument)
 static void across_threads(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_devices=2 host_memory=256M memory_limit=64M memory_patience=60000");
+    hd_runtime *runtime = conf_open("host_devices=2 host_memory=256M memory_limit=64M memory_timeout=60000");
     memset(queues, 0, sizeof queues);
     for (int i = 0; i < QUEUES; i++) {
         pthread_mutex_init(&queues[i].lock, NULL);
@@ -197,7 +197,7 @@ static void can_be_had_by_others(void **state)
     (void)state;
     for (int ends = 0; ends < 2; ends++) {
         hd_runtime *runtime =
-            conf_open("host_devices=1 host_memory=128M memory_limit=48M memory_patience=60000 memory_idle=0");
+            conf_open("host_devices=1 host_memory=128M memory_limit=48M memory_timeout=60000 memory_idle=0");
         guest g = {.ends = ends != 0};
         pthread_barrier_init(&g.barrier, NULL, 5);
         pool_thread threads[4];

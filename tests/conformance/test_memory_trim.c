@@ -131,7 +131,7 @@ static void is_given_back_when_idle(void **state)
 static void every_way_is_counted(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_idle=0 memory_patience=0");
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M memory_idle=0 memory_timeout=0");
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
     hd_lane *a = NULL, *b = NULL;

@@ -223,7 +223,7 @@ static void chunks_under_way_are_waited_for(void **state)
 {
     (void)state;
     enum { size = 2 * 1024 * 1024 };
-    hd_runtime *runtime = conf_open("pinned_limit=3M memory_patience=60000");
+    hd_runtime *runtime = conf_open("pinned_limit=3M memory_timeout=60000");
     hd_buffer *buffer = make(runtime, 0, size), *all = NULL;
     uint8_t *data = conf_memory(size);
     conf_pattern(data, size, 2);
@@ -242,7 +242,7 @@ static void little_pinned_memory_is_enough(void **state)
 {
     (void)state;
     enum { size = 3 * 1024 * 1024, rows = 2000, row = 1000, there = 1100, here = 1300 };
-    hd_runtime *runtime = conf_open("pinned_limit=2M copy_threads=2 peers=off memory_patience=60000");
+    hd_runtime *runtime = conf_open("pinned_limit=2M copy_threads=2 peers=off memory_timeout=60000");
     int last = hd_device_count(runtime) - 1;
     hd_buffer *buffer = make(runtime, 0, size), *other = make(runtime, last, size), *most = NULL;
     CONF_OK(hd_alloc_host(runtime, 2 * MIB - 512 * KIB, &most));

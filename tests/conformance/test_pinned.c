@@ -219,7 +219,7 @@ static void memory_in_use_has_two_owners(void **state)
 static void waits_for_freed_memory(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("pinned_limit=8M memory_patience=60000");
+    hd_runtime *runtime = conf_open("pinned_limit=8M memory_timeout=60000");
     conf_slow slow;
     conf_slow_make(&slow, runtime, 0);
     hd_lane *lane = conf_default_lane(runtime, 0);
@@ -315,7 +315,7 @@ static void *storm(void *argument)
 static void no_byte_above_the_limit(void **state)
 {
     (void)state;
-    hd_runtime *runtime = conf_open("pinned_limit=24M memory_patience=1");
+    hd_runtime *runtime = conf_open("pinned_limit=24M memory_timeout=1");
     CONF_OK(hd_alloc(conf_default_lane(runtime, 0), THREADS * 3 * MIB, &shared));
     pool_thread threads[THREADS];
     pool_start(threads, THREADS, runtime, conf_number_from("HEDDLE_SEED", 5), storm, NULL);

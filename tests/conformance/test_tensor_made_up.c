@@ -416,7 +416,7 @@ static void any_fields_are_safe(void **state)
         hd_tensor made = any_tensor(&r, &t);
         const call *c = &calls[conf_below(&r, CALLS)];
         bool moves = (c->sees & PLACE) != 0;
-        bool fits = hd_tensor_elements(&made) <= plenty / 16; /* as much as the program has memory for, or patience */
+        bool fits = hd_tensor_elements(&made) <= plenty / 16; /* as much as the program has memory for, or time */
         if (moves && !fits) {
             continue;
         }

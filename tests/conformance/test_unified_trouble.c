@@ -176,7 +176,7 @@ static void calls_of_the_driver_fail(void **state)
         for (int from = 1; from <= 4; from++) {
             for (int onward = 0; onward < 2; onward++) {
                 char settings[128];
-                snprintf(settings, sizeof settings, "fault=%s:%d%s=1 host_devices=1 memory_patience=1", calls[c], from,
+                snprintf(settings, sizeof settings, "fault=%s:%d%s=1 host_devices=1 memory_timeout=1", calls[c], from,
                          onward ? "+" : "");
                 hd_runtime *runtime = NULL;
                 if (conf_try_open(settings, &runtime) != HD_OK) {

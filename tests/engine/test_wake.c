@@ -22,7 +22,7 @@
 
 enum { ROUNDS = TEST_TSAN ? 1000 : 5000, PAUSES = 64 };
 
-#define PATIENCE_NS ((int64_t)20000000000)
+#define TIMEOUT_NS ((int64_t)20000000000)
 
 static _Atomic(hd_lane *) unseen; /* a command was put into its ring: it is not visible before the barrier */
 static _Atomic uint64_t unseen_head;
@@ -65,7 +65,7 @@ static void *submit(void *argument)
             s->refused++;
             return NULL;
         }
-        int64_t end = hdi_clock_ns() + PATIENCE_NS;
+        int64_t end = hdi_clock_ns() + TIMEOUT_NS;
         /* hd_wait would notify the engine; this only looks */
         while (atomic_load_explicit(&s->inside->shared->done, memory_order_acquire) < ticket.sequence) {
             hdi_spin_turn();
@@ -140,7 +140,7 @@ static void becomes_visible(const char *settings, bool rings)
         if (rings) {
             hdi_engine_ring(inside->device->channel.engine); /* it was asleep already: it is to fall asleep anew */
         }
-        int64_t end = hdi_clock_ns() + PATIENCE_NS;
+        int64_t end = hdi_clock_ns() + TIMEOUT_NS;
         while (atomic_load(&inside->shared->done) < inside->head) {
             assert_true(hdi_clock_ns() < end);
             conf_sleep_ms(1);

@@ -16,7 +16,7 @@
 
 #define SETTINGS                                                                                                       \
     "driver=host host_devices=2 host_memory=64M pinned_limit=64M cache=none blas=builtin "                             \
-    "memory_patience=100 "                                                                                             \
+    "memory_timeout=100 "                                                                                              \
     "transfer_timeout=60000 submit_timeout=60000 environment_check=off "
 #define SECOND ((int64_t)1000000000)
 

@@ -1,6 +1,6 @@
-/* test_memory_patience.c - what an allocation at the limit waits for, for how long, and what it reports when it gives up.
+/* test_memory_timeout.c - what an allocation at the limit waits for, for how long, and what it reports when it gives up.
  *
- * Promise: An allocation at the limit waits at least memory_patience for memory that will be free, then reports what it
+ * Promise: An allocation at the limit waits at least memory_timeout for memory that will be free, then reports what it
  * waited for.
  *
  * Threads: the main one, and one that may free memory.
@@ -9,8 +9,8 @@
  */
 #include "pool.h"
 
-enum { PATIENCE_MS = 300 };
-#define LONG "memory_patience=600000 " /* the watchdog ends a case that waits for this */
+enum { TIMEOUT_MS = 300 };
+#define LONG "memory_timeout=600000 " /* the watchdog ends a case that waits for this */
 
 static void says(const char *what)
 {
@@ -63,7 +63,7 @@ static void who_uses_the_library_is_waited_for(void **state)
 {
     (void)state;
     hd_runtime *runtime = conf_open_with(
-        "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M memory_patience=%d", PATIENCE_MS);
+        "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=64M memory_timeout=%d", TIMEOUT_MS);
     hd_lane *lane = conf_default_lane(runtime, 0);
     hd_buffer *x = NULL, *none = NULL;
     CONF_OK(hd_alloc(lane, 12 * POOL_MIB, &x));
@@ -72,16 +72,16 @@ static void who_uses_the_library_is_waited_for(void **state)
     pthread_t thread = starts(&o, is_there);
     int64_t begin = conf_now();
     CONF_FAILS(hd_alloc(lane, 8 * POOL_MIB, &none), HD_ERROR_MEMORY);
-    CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
-    CONF_TRUE(pool_stats(runtime, 0).wait_ns >= (uint64_t)PATIENCE_MS * 1000000);
-    says("freed or finished for 300 ms (option memory_patience)");
+    CONF_TRUE(conf_now() - begin >= TIMEOUT_MS * (CONF_SECOND / 1000));
+    CONF_TRUE(pool_stats(runtime, 0).wait_ns >= (uint64_t)TIMEOUT_MS * 1000000);
+    says("freed or finished for 300 ms (option memory_timeout)");
 
     hd_buffer *pinned = NULL;
     CONF_OK(hd_alloc_host(runtime, 40 * POOL_MIB, &pinned));
     begin = conf_now();
     CONF_FAILS(hd_alloc_host(runtime, 40 * POOL_MIB, &none), HD_ERROR_HOST_MEMORY);
-    CONF_TRUE(conf_now() - begin >= PATIENCE_MS * (CONF_SECOND / 1000));
-    says("freed or finished for 300 ms (option memory_patience)");
+    CONF_TRUE(conf_now() - begin >= TIMEOUT_MS * (CONF_SECOND / 1000));
+    says("freed or finished for 300 ms (option memory_timeout)");
     ends(&o, thread);
     hd_free(pinned);
     hd_free(x);
@@ -95,15 +95,14 @@ static void *allocates(void *argument)
     hd_lane *lane = argument;
     hd_buffer *none = NULL;
     CONF_FAILS(hd_alloc(lane, 4 * POOL_MIB, &none), HD_ERROR_MEMORY);
-    says("freed or finished for 300 ms (option memory_patience)");
+    says("freed or finished for 300 ms (option memory_timeout)");
     return NULL;
 }
 
 static void who_opened_the_runtime_is_waited_for(void **state)
 {
     (void)state;
-    hd_runtime *runtime =
-        conf_open_with("host_devices=1 host_memory=8M memory_limit=4M memory_patience=%d", PATIENCE_MS);
+    hd_runtime *runtime = conf_open_with("host_devices=1 host_memory=8M memory_limit=4M memory_timeout=%d", TIMEOUT_MS);
     hd_lane *lane = NULL;
     hd_buffer *x = NULL;
     pthread_t thread;
@@ -132,7 +131,7 @@ static void *frees_slowly(void *argument)
     pthread_barrier_wait(&s->barrier);
     int64_t before = conf_now();
     for (int i = 0; i < PIECES; i++) {
-        conf_sleep_ms(PATIENCE_MS / 4);
+        conf_sleep_ms(TIMEOUT_MS / 4);
         hd_free(s->pieces[i]);
         int64_t now = conf_now();
         s->longest = now - before > s->longest ? now - before : s->longest;
@@ -141,7 +140,7 @@ static void *frees_slowly(void *argument)
     return NULL;
 }
 
-/* All of the memory is freed in the end, some time after the patience would be over. Each free begins it anew. */
+/* All of the memory is freed in the end, some time after the timeout. Each free begins it anew. */
 static void whatever_moves_begins_it_anew(void **state)
 {
     (void)state;
@@ -149,7 +148,7 @@ static void whatever_moves_begins_it_anew(void **state)
         bool done = false;
         while (!done) {
             hd_runtime *runtime = conf_open_with(
-                "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=16M memory_patience=%d", PATIENCE_MS);
+                "host_devices=1 host_memory=128M memory_limit=16M pinned_limit=16M memory_timeout=%d", TIMEOUT_MS);
             hd_lane *lane = conf_default_lane(runtime, 0);
             slow s = {0};
             pthread_t thread;
@@ -166,7 +165,7 @@ static void whatever_moves_begins_it_anew(void **state)
             pthread_join(thread, NULL);
             conf_failure_ends_program = false;
             /* A machine that keeps the thread from running for so long shows nothing. */
-            done = status == HD_OK || s.longest < PATIENCE_MS * (CONF_SECOND / 1000);
+            done = status == HD_OK || s.longest < TIMEOUT_MS * (CONF_SECOND / 1000);
             if (done) {
                 CONF_EQUAL(status, HD_OK);
             }
@@ -245,7 +244,7 @@ static void nothing_to_free_is_not_asked_for(void **state)
     if (conf_on_gpus) {
         return;
     }
-    hd_runtime *runtime = conf_open("host_devices=1 host_memory=16M memory_patience=0");
+    hd_runtime *runtime = conf_open("host_devices=1 host_memory=16M memory_timeout=0");
     hd_buffer *none = NULL;
     CONF_FAILS(hd_alloc(conf_default_lane(runtime, 0), 17 * POOL_MIB, &none), HD_ERROR_MEMORY);
     CONF_TRUE(strstr(hd_message(), "free buffers") == NULL);
@@ -256,7 +255,7 @@ static void nothing_to_free_is_not_asked_for(void **state)
 
 int main(void)
 {
-    conf_begin("test_memory_patience");
+    conf_begin("test_memory_timeout");
     const struct CMUnitTest tests[] = {
         CONF_CASE(who_uses_the_library_is_waited_for), CONF_CASE(who_opened_the_runtime_is_waited_for),
         CONF_CASE(whatever_moves_begins_it_anew),      CONF_CASE(who_never_called_is_not_waited_for),
