@@ -1,16 +1,21 @@
-/* addresses.h - where memory lies that several processes must have at the same address: pinned memory, which the application
- * and every worker map, and device memory, which a worker may map for its own device and for the peers'.
+/* addresses.h - addresses of memory that lies at the same address in several processes.
  *
- * Numbers only; nothing here takes an address. Threads: any. Locks: none.
+ * Two kinds of memory need this. The application and every worker map pinned memory. A worker may map device memory of
+ * its own device and of that device's peers.
  *
- * Why these numbers: no allocator, loader or stack puts anything there, in any process, so an address that is free in one process is
- * free in all of them. The CUDA driver's own ranges (around 0x200000000, 0x10000000000 and 0x7f0000000000) are passed by, and so
- * is the shadow of the address sanitizer, which ends at 0x10007fff7fff. The thread sanitizer allows mappings by address in one
- * place only, so there everything is smaller.
+ * No allocator, loader or stack puts anything at these addresses, in any process. So an address that is free in one
+ * process is free in all of them. Two other areas are left out:
+ * - The CUDA driver's own ranges, around 0x200000000, 0x10000000000 and 0x7f0000000000.
+ * - The shadow memory of the address sanitizer, which ends at 0x10007fff7fff.
+ *
+ * The thread sanitizer allows mappings at a fixed address in one area only, so there everything is smaller.
  *
  *                     without the thread sanitizer            with it
  *   pinned windows    0x110000000000  60 slots of 256 GiB     0x7e8000000000  16 slots of 4 GiB
  *   device ranges     0x200000000000  to 0x7d0000000000       0x7e9000000000  to 0x7eff00000000
+ *
+ * Threads: any. Locks: none. Blocking: nothing.
+ * Always: this file has only numbers. It reserves no address.
  */
 #ifndef HDI_MEMORY_ADDRESSES_H
 #define HDI_MEMORY_ADDRESSES_H
@@ -25,7 +30,7 @@
 #endif
 #endif
 
-/* A runtime takes one slot for its window, whose size may be less. */
+/* A runtime takes one slot for its window. The window may be smaller than its slot. */
 #define HDI_WINDOW_BYTES_MIN ((uint64_t)4 << 30)
 #ifdef HDI_ADDRESSES_FEW
 #define HDI_WINDOWS_AT UINT64_C(0x7e8000000000)
@@ -43,12 +48,15 @@
 
 _Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT, "windows and ranges do not overlap");
 
-#define HDI_RANGE_EPOCHS 8                /* restarts until a device's range is used again */
-#define HDI_RANGE_GAP ((uint64_t)2 << 20) /* stays free behind a range, so that running over its end faults */
+#define HDI_RANGE_EPOCHS 8                /* restarts until a device has the same range again */
+#define HDI_RANGE_GAP ((uint64_t)2 << 20) /* free behind a range, so that an access past its end faults */
 
-/* Where the memory of a device (number in the runtime) lies: `bytes` at a place of its own for each of `n_devices` and, so that a
- * restarted device's memory never lies where peers may still have the old one mapped, for each of the last restarts. `epoch`
- * counts the device's restarts. 0: there are not that many addresses. */
+/* The address of a device's memory. 0: there are not enough addresses.
+ * - `device`: its number in the runtime.
+ * - `epoch`: how often it was restarted.
+ * - `bytes`: the size of each range.
+ * - Each of the `n_devices` devices has HDI_RANGE_EPOCHS ranges of its own, used in turn.
+ * - So a restarted device's memory does not lie where peers may still have the old memory mapped. */
 static inline uint64_t hdi_device_range(int device, unsigned epoch, uint64_t bytes, int n_devices)
 {
     const uint64_t all = HDI_RANGES_END - HDI_RANGES_AT;

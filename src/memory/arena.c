@@ -1,7 +1,7 @@
-/* arena.c - one device's memory: the address range, blocks of what is mapped for owners, peers, figures. Mapping and
- * unmapping is in arena_grow.c.
+/* arena.c - one device's memory: the address range, blocks of what is mapped, peers, figures. arena_grow.c maps and
+ * unmaps.
  *
- * Threads, locks: see arena.h. Fields of hdi_arena say which lock covers them.
+ * Threads, locks, blocking: see arena.h. The fields of hdi_arena name the lock that covers them.
  * Always: see arena_internal.h.
  */
 #include "memory/arena_internal.h"
@@ -14,7 +14,7 @@
 #include "base/error.h"
 
 #define GRANULE_LEAST ((size_t)2 << 20)
-#define RANGE_TIMES 4 /* as much address space as memory, where it is not said */
+#define RANGE_TIMES 4 /* address space per memory, where the config has no size */
 
 hd_status hdi_arena_status_of(hdi_answer answer)
 {
@@ -59,7 +59,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* ---- making, restarting and unmaking an arena ------------------------------------------------------------------- */
+/* ---- creating, restarting and destroying an arena --------------------------------------------------------------- */
 
 static hd_status fail_set_up(const hdi_arena *arena, hdi_answer answer, const char *who)
 {
@@ -67,7 +67,7 @@ static hd_status fail_set_up(const hdi_arena *arena, hdi_answer answer, const ch
                                  "%s: the memory of device %d cannot be set up", who, arena->config.index);
 }
 
-/* How large everything is. */
+/* Sets the granule, the size of the range and the limit. */
 static hd_status settle_sizes(hdi_arena *arena)
 {
     const hdi_arena_config *config = &arena->config;
@@ -80,7 +80,9 @@ static hd_status settle_sizes(hdi_arena *arena)
         }
         if (!facts.virtual_memory) {
             return hdi_fail(HD_ERROR_UNSUPPORTED,
-                            "hd_open: device %d has no virtual memory management, which Heddle needs", config->index);
+                            "hd_open: device %d has no virtual memory management, which Heddle needs; leave it out of "
+                            "the option devices",
+                            config->index);
         }
         total = facts.memory_bytes;
         granule = facts.granule;
@@ -96,7 +98,7 @@ static hd_status settle_sizes(hdi_arena *arena)
     return HD_OK;
 }
 
-/* `least`: where there are not that many addresses, so many will do. */
+/* Reserves the range at `address`. Where there are fewer addresses, it shrinks arena->reserved, down to `least`. */
 static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, const char *who, uint64_t *base)
 {
     hdi_port *port = arena->config.port;
@@ -113,15 +115,15 @@ static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, const
         port->calls->unreserve(port, at, arena->reserved);
         return hdi_fail(
             HD_ERROR_UNSUPPORTED,
-            "%s: the memory of device %d must lie at address 0x%llx, the same in every process, but the driver "
-            "has room for its %s only elsewhere",
+            "%s: the memory of device %d must lie at address 0x%llx in every process, where its %s have no room; "
+            "try another placement",
             who, arena->config.index, (unsigned long long)address, HDI_BYTES(arena->reserved));
     }
     *base = at;
     return HD_OK;
 }
 
-/* One allocator over the range, which is one gap. */
+/* An allocator over the range, which is one gap. */
 static hd_status make_one(const hdi_arena *arena, size_t wall, hdi_blocks **out)
 {
     hdi_blocks_config config = {.limit = arena->reserved,
@@ -258,7 +260,7 @@ uint64_t hdi_arena_base(hdi_arena *arena)
     return base;
 }
 
-/* ---- what is mapped: blocks_lock is held ------------------------------------------------------------------------ */
+/* ---- what is mapped: the caller holds blocks_lock --------------------------------------------------------------- */
 
 size_t hdi_arena_taken(const hdi_arena *arena)
 {
@@ -294,12 +296,12 @@ hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_p
 
 void hdi_arena_return_spans(hdi_arena *arena, size_t keep)
 {
-    /* a lane that nobody has: spans that nobody uses any more go first */
+    /* No lane has this number, so a span without unfinished uses goes first. */
     const hdi_blocks_request whole = {.bytes = arena->granule, .lane = UINT32_MAX};
     while (hdi_blocks_whole(arena->small) > keep) {
         hdi_blocks_taken span;
         if (hdi_blocks_take(arena->small, &whole, &span) != HD_OK) {
-            return; /* no host memory: it stays a spare */
+            return; /* no host memory: the span stays a spare */
         }
         hdi_blocks_drop(arena->small, span.offset);
         arena->is_span[span.offset / arena->granule] = 0;
@@ -353,7 +355,7 @@ hd_status hdi_arena_take(hdi_arena *arena, const hdi_blocks_request *request, hd
 
 /* ---- memory for owners ------------------------------------------------------------------------------------------ */
 
-/* From what is mapped and free. NOT_FOUND records no message. */
+/* Takes a block of what is mapped and free. NOT_FOUND records no message. */
 static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
@@ -404,7 +406,7 @@ size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_
     while (n < count && arena->large != NULL && hdi_arena_take(arena, &request, &taken) == HD_OK) {
         out[n] = arena->base + taken.offset;
         inherited[n] = taken.inherited;
-        arena->n_from[taken.origin]--; /* not allocated yet: it counts when it comes out of the magazine */
+        arena->n_from[taken.origin]--; /* counts only when it leaves the magazine */
         n++;
     }
     hdi_arena_note(arena);
@@ -471,7 +473,7 @@ hd_status hdi_arena_grant(hdi_arena *arena, int device)
     }
     hd_status status = HD_OK;
     hdi_mutex_lock(&arena->growing);
-    if (arena->large == NULL) { /* it changes under `growing` only */
+    if (arena->large == NULL) { /* `large` changes under `growing` only */
         status = hdi_arena_fail_empty(arena, "peers");
     } else if ((arena->mappings.granted >> device & 1) == 0) {
         hdi_answer answer = hdi_mappings_grant(&arena->mappings, device);
@@ -496,7 +498,7 @@ void hdi_arena_revoke(hdi_arena *arena, int device)
 
 /* ---- figures ---------------------------------------------------------------------------------------------------- */
 
-/* Both locks are held. */
+/* The caller holds both locks. */
 static void count_blocks(hdi_arena *arena, hdi_arena_info *out)
 {
     hdi_blocks_prune(arena->large);

@@ -1,23 +1,31 @@
-/* arena.h - one device's memory: an address range, physical memory mapped into it where it is needed, and blocks of
- * it for owners.
+/* arena.h - one device's memory: an address range, physical memory mapped into it as needed, and blocks of it for
+ * owners.
  *
- * The range is several times as large as the device's memory, so addresses are never what runs out. Physical memory
- * is mapped in mappings of whole granules (2 MiB): small ones where little is needed, up to 64 MiB where much is, since
- * each costs the driver the same some 25 us. Blocks above HDI_SMALL_BYTES lie anywhere in the range, also across
- * mappings that were mapped at different times; smaller ones share granules of their own, so that few small blocks
- * cannot hold large areas. A mapping in which nothing is live and nothing unfinished is idle: it can be unmapped where
- * it is and mapped where a large block lacks just that much (it moves), or be given back. What the device is asked
- * goes through its port.
+ * The range is several times as large as the device's memory, so addresses do not run out before memory does. Physical
+ * memory is mapped in mappings of whole granules (2 MiB). A mapping costs the driver some 25 us whatever its size. So
+ * mappings are small where little is needed, and up to 64 MiB where much is.
  *
- * How an allocation that no free block fits is served, and in which order, see hdi_arena_alloc.
+ * Blocks above HDI_SMALL_BYTES lie anywhere in the range, also across mappings that were mapped at different times.
+ * Smaller blocks share granules of their own, so that a few small blocks do not hold large areas.
+ *
+ * A mapping is idle while it has no live block and no unfinished use. An idle mapping can move: it is unmapped, and as
+ * much is mapped where a large block lacks memory. It can also be given back. All requests to the device go through its
+ * port.
+ *
+ * hdi_arena_alloc describes how an allocation is served that no free block fits.
  *
  * Threads: any, at the same time, except for create and destroy.
- * Locks: two. `growing` is held across requests to the port and taken only to map, unmap, grant, revoke, restart, or
- * to look at what is mapped; `blocks_lock` is short, is never held across a request, and is the only one that a free,
- * or an allocation that fits in what is mapped, takes. Order: growing, then blocks_lock.
- * Always: mapped bytes never exceed the limit, also not for the time of a move: it unmaps first. A block is handed
- * out only after every granted peer has been given the memory that it lies in. Memory is unmapped only when all points
- * of its former uses are finished.
+ * Locks: two, in the order `growing`, `blocks_lock`.
+ * - `growing` is held across requests to the port. It is taken to map, unmap, grant, revoke and restart, and to read
+ *   what is mapped.
+ * - `blocks_lock` is short and never held across a request. A free takes no other lock, nor does an allocation that
+ *   fits in mapped memory.
+ * Blocking: a thread that takes `growing` waits for the requests of its holder. hdi_arena_alloc takes it only where no
+ * free mapped memory fits.
+ * Always:
+ * - Mapped bytes never exceed the limit. This holds during a move, too, since a move unmaps first.
+ * - Before a block is handed out, every granted peer has been given the memory that it lies in.
+ * - Memory is unmapped only when all points of its former uses are finished.
  */
 #ifndef HDI_MEMORY_ARENA_H
 #define HDI_MEMORY_ARENA_H
@@ -31,32 +39,34 @@
 #include "engine/port.h"
 #include "memory/blocks.h"
 
-/* Up to here blocks lie in granules of their own. */
+/* Blocks up to this size lie in granules of their own. */
 #define HDI_SMALL_BYTES ((size_t)1 << 20)
 
 typedef struct hdi_arena hdi_arena;
 
 typedef struct hdi_arena_config {
-    hdi_port *port;                /* the device's; valid as long as the arena */
+    hdi_port *port;                /* of the device; valid as long as the arena */
     int index;                     /* of the device in the runtime */
-    size_t limit_bytes;            /* of physical memory, rounded down to granules; 0: none but the device's memory */
-    uint64_t total_bytes, granule; /* as in hdi_facts, where they are known; else 0: the port is asked */
-    uint64_t range_bytes; /* of addresses; 0: four times the device's memory. Less where there are not that many
-                                      and the range is not fixed, but no less than the limit */
-    uint64_t address;     /* where the range should lie, a multiple of the granule; 0: anywhere */
-    bool fixed;           /* a range that lies elsewhere than at an address that is not 0 is a failure */
+    size_t limit_bytes;            /* of physical memory, rounded down to granules; 0: all of the device's */
+    uint64_t total_bytes, granule; /* as in hdi_facts; 0: not known, so the port is asked */
+    /* The size of the address range; 0: four times the device's memory. Where there are fewer addresses and the range
+     * is not fixed, it is smaller, but at least the limit. */
+    uint64_t range_bytes;
+    uint64_t address; /* of the range, a multiple of the granule; 0: any */
+    bool fixed;       /* fail where the range cannot lie at `address` (not 0) */
 
-    /* Lets the device `peer` (number in the runtime) use one mapped chunk. NULL: by the port's `grant`. A peer that
-     * is lost is no failure: it is revoked, and shared with again after its restart. Called under `growing`, so it
-     * must not call the arena. */
+    /* Lets the device `peer` (number in the runtime) use one mapping. NULL: the port's `grant` does it. A lost peer is
+     * no failure: it is revoked, and given the mapping again after its restart. Called under `growing`, so it must not
+     * call the arena. */
     hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
-    /* The chunk, exactly as it was shared, is to be unmapped: whatever `share` left with the peer must go before,
-     * since other memory will lie at the same address. NULL: unmapping takes it along. Called under `growing`, too. */
+    /* The mapping, exactly as `share` had it, is about to be unmapped. Whatever `share` left with the peer must go
+     * first, since other memory will lie at the same address. NULL: unmapping removes it. Called under `growing`, so it
+     * must not call the arena. */
     void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
     void *share_context;
 
-    /* Nothing that is mapped fits: gives blocks back that are only kept for their next owner; false: there are none.
-     * May be NULL. Called without locks. */
+    /* Called where nothing that is mapped fits: gives back blocks that are only kept for their next owner. False: there
+     * are none. May be NULL. Called without locks. */
     bool (*relieve)(void *context);
     void *relieve_context;
 
@@ -66,102 +76,120 @@ typedef struct hdi_arena_config {
 } hdi_arena_config;
 
 typedef struct hdi_arena_info {
-    size_t granule;                         /* bytes; what is mapped is a multiple */
+    size_t granule;                         /* bytes; mapped memory is a multiple */
     size_t reserved_bytes;                  /* the address range */
-    size_t limit_bytes;                     /* most that may ever be mapped */
+    size_t limit_bytes;                     /* most that may be mapped */
     size_t mapped_bytes, mapped_peak_bytes; /* physical memory held */
     size_t taken_bytes, taken_peak_bytes;   /* in blocks that are handed out */
     size_t taken_blocks;
     size_t waiting_bytes; /* in free blocks with unfinished points */
-    size_t idle_bytes;    /* in mappings that could be unmapped now; counted by walking when asked */
+    size_t idle_bytes;    /* in mappings that could be unmapped now; each call counts them */
     size_t largest_free;
     size_t retired_bytes;
-    /* counters: how allocations were served, see hd_memory_stats */
+    /* Counters: how allocations were served, see hd_memory_stats. */
     uint64_t from_same_lane, from_finished, from_waited, from_fresh;
     uint64_t driver_calls; /* map and unmap requests */
     uint64_t mapped_total, moved_bytes, returned_bytes, ahead_bytes;
 } hdi_arena_info;
 
-/* Reserves the address range; maps nothing yet. Errors: ARGUMENT, HOST_MEMORY, MEMORY, UNSUPPORTED (also: the range is
- * fixed and cannot be had there), DEVICE_LOST, DRIVER. */
+/* Reserves the address range and maps nothing.
+ * Blocks for requests to the port.
+ * Errors: ARGUMENT, HOST_MEMORY, MEMORY, UNSUPPORTED (also: the range is fixed and is not free at its address),
+ * DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out);
 
-/* Gives everything back, whoever still has blocks: no submitted work may use them any more. Goes on past errors and
- * returns the first one; the arena is gone in any case. `abandoned`: the device is lost; its port is not asked for
- * anything, since on a dead device even giving memory back may hang, and what it held ends with its process.
- * NULL is ignored. Errors: DRIVER, DEVICE_LOST. */
+/* Gives everything back, blocks that still have owners included. No submitted work may use them any more. NULL is
+ * ignored. `abandoned`: the device is lost. Then no request goes to its port, since on a dead device even giving memory
+ * back may hang. Its memory ends with its process.
+ * Returns the first error. It goes on past errors, and the arena is gone in any case.
+ * Blocks for requests to the port.
+ * Errors: DRIVER, DEVICE_LOST. */
 hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned);
 
-/* The device was lost with everything in it, and its port now leads to a fresh process: forgets all blocks, mappings
- * and peers without a request and reserves a range at `address` (0: anywhere). Frees of what was allocated before are
- * ignored, as long as the new range lies elsewhere. On failure the arena is empty and refuses allocations and grants
- * with DEVICE_LOST until a restart succeeds. Errors: as hdi_arena_create. */
+/* Starts again after a loss, when the port leads to a fresh process. Drops all blocks, mappings and peers without a
+ * request, and reserves a range at `address` (0: anywhere). A free of a block from before is ignored, as long as the
+ * new range lies elsewhere.
+ * On failure the arena is empty. It then refuses allocations and grants with DEVICE_LOST until a restart succeeds.
+ * Blocks for requests to the port.
+ * Errors: as hdi_arena_create. */
 hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address);
 
-/* Takes memory for an owner who will use it first in `lane`, aligned to 256 bytes. `inherited`: what to wait for
- * before the first use, see hdi_blocks_alloc; to be released by the caller. Tried in this order:
- *   1. a free block that nobody uses any more, or only `lane` does;
- *   2. where one that another lane still uses would do: more physical memory, unless more than 5/4 of what was ever
- *      taken plus 256 MiB were then mapped; else that block, whose owner will wait in its lane;
- *   3. the place in the range that lacks the fewest granules, if possible one that no other lane still uses a part of
- *      (under the same bound as in 2). They come from fresh physical memory while no more than 1.0125 of the most that
- *      was ever taken, this block included, (or 64 MiB in all) is mapped then, else from idle mappings first, and then
- *      fresh. Where the limit leaves no other way, the place is looked for as if everything idle had been unmapped;
- *      For a small block several granules are mapped, a thirty-second of what small blocks have, where that moves nothing;
- *   4. a small block: a place between large ones.
- * Where the device has less than the limit says, the same is tried with what it has. Errors, with outputs untouched:
- * ARGUMENT (0 bytes), MEMORY (the message has the figures), HOST_MEMORY, DEVICE_LOST, DRIVER. The last two and MEMORY
- * also where new memory could not be shared with a granted peer. */
+/* Takes memory for an owner whose first use is in `lane`, aligned to 256 bytes. `inherited`: the points to wait for
+ * before the first use, see hdi_blocks_alloc; the caller releases it.
+ * It tries these ways in order:
+ * 1. A free block that has no unfinished use outside `lane`.
+ * 2. More physical memory, where there is only a block that another lane still uses. It is not taken if more than 5/4
+ *    of the most that was ever taken plus 256 MiB would be mapped. Then the owner gets that block and waits in its
+ *    lane.
+ * 3. The place in the range that lacks the fewest granules. A place without unfinished uses of other lanes goes first,
+ *    under the bound of 2.
+ * 4. For a small block, a place between large ones.
+ *
+ * In 3, the granules come from fresh physical memory while what is mapped then stays below a bound. The bound is 1.0125
+ * times the most that was ever taken, this block included, or 64 MiB if that is more. It rises where memory moves
+ * often. Above the bound, idle mappings move first, and the rest is fresh. Where the limit leaves no other way, the
+ * place is chosen as if all idle mappings were unmapped.
+ * For a small block, 3 maps several granules if that moves nothing: up to a thirty-second of what small blocks have.
+ * Where the device has less memory than the limit, the same ways are tried with what it has.
+ * Blocks for requests to the port, and for other threads that map or unmap.
+ * Errors (outputs untouched): ARGUMENT (0 bytes), MEMORY (the message has the figures), HOST_MEMORY, DEVICE_LOST,
+ * DRIVER. MEMORY, DEVICE_LOST and DRIVER also where new memory could not be shared with a granted peer. */
 hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 
-/* Up to `count` more blocks of the same size, under one lock, from what rung 1 finds; returns how many. Never asks
- * the port, never fails. */
+/* Takes up to `count` more blocks of the same size by way 1 of hdi_arena_alloc, under one lock. Makes no request and
+ * cannot fail.
+ * Returns how many it took. */
 size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
                             hdi_points *inherited);
 
-/* Gives memory back at once; `points` as for hdi_blocks_free. Makes no request, cannot fail. Pointers that are
- * not the start of a block of this arena are ignored. */
+/* Gives memory back at once; `points` as for hdi_blocks_free. Makes no request and cannot fail. A pointer that is not
+ * the start of a block of this arena is ignored. */
 void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points);
 
-/* Changes with every free and every mapping that is given back: a waiter looks whether trying again makes sense. One
- * load. */
+/* A counter that changes with every free and every mapping that is given back. A change means that a waiting allocation
+ * may succeed now. One load. */
 uint64_t hdi_arena_freed(const hdi_arena *arena);
 
-/* Mapped bytes that are neither handed out nor waiting. One load; a little behind while others allocate. */
+/* Mapped bytes that are neither handed out nor waiting. One load; a little late while other threads allocate. */
 size_t hdi_arena_free_bytes(const hdi_arena *arena);
 
-/* The limit, what is mapped, what was ever mapped, and what is taken. One load each; a little behind while others
- * allocate. */
+/* The limit, the bytes that are mapped, that were ever mapped, and that are taken. One load each; a little late while
+ * other threads allocate. */
 size_t hdi_arena_limit(const hdi_arena *arena);
 size_t hdi_arena_mapped_bytes(const hdi_arena *arena);
 uint64_t hdi_arena_mapped_total(const hdi_arena *arena);
 size_t hdi_arena_taken_bytes(const hdi_arena *arena);
 
-/* Maps `bytes`, rounded up to granules, of fresh physical memory ahead of need, or as much as the limit allows:
- * behind the last mapped byte, or in the longest gap. *grown (may be NULL): how much, also on failure. Errors: as
- * hdi_arena_alloc. */
+/* Maps `bytes` of fresh physical memory ahead of need, rounded up to granules, or as much as the limit allows. It goes
+ * behind the last mapped byte, or into the longest gap. *grown (may be NULL): how much it mapped, also on failure.
+ * Blocks for requests to the port.
+ * Errors: as hdi_arena_alloc. */
 hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown);
 
-/* Unmaps idle mappings, those at the highest addresses first, until no more than keep_bytes are idle or `most_bytes`
- * were given back; up to a mapping more than that. *returned (may be NULL): how much was, also on failure. Errors:
- * DEVICE_LOST, DRIVER. */
+/* Unmaps idle mappings, those at the highest addresses first. It ends when at most `keep_bytes` are idle or
+ * `most_bytes` were given back; it may give back up to a mapping more. *returned (may be NULL): how much it gave back,
+ * also on failure.
+ * Blocks for requests to the port.
+ * Errors: DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned);
 
-/* Lets another device (number in the runtime) use everything that is mapped now or later. Granted before, or the
- * owner itself: HD_OK at once. On failure the peer is not granted; mappings that it was given stay with it until they
- * are unmapped, and the next grant gives it the others. Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
+/* Lets another device (number in the runtime) use everything that is mapped now or later. HD_OK at once where it is
+ * granted already, and for the owner itself. On failure the peer is not granted. Mappings that it was given stay with
+ * it until they are unmapped, and the next grant gives it the others.
+ * Blocks for requests to the port.
+ * Errors: ARGUMENT, MEMORY, DEVICE_LOST, DRIVER. */
 hd_status hdi_arena_grant(hdi_arena *arena, int peer);
 
-/* Forgets that a peer was granted, or was given anything: it is lost, and its mappings with it. Makes no request. */
+/* Removes a lost peer from those that were granted or given anything: its mappings went with it. Makes no request. */
 void hdi_arena_revoke(hdi_arena *arena, int peer);
 
-/* Where the range lies; 0 after a restart that failed. */
+/* The address of the range; 0 after a restart that failed. */
 uint64_t hdi_arena_base(hdi_arena *arena);
 
-/* The figures at one moment. Waits while the arena grows. */
+/* The figures of one moment. Blocks while another thread maps or unmaps. */
 void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out);
 
-/* Verifies every structure (for tests and debug builds); false with the first finding in `why`. */
+/* Verifies every structure, for tests and debug builds. False: `why` has the first finding. */
 bool hdi_arena_check(hdi_arena *arena, char *why, size_t why_bytes);
 
 #endif

@@ -1,12 +1,13 @@
-/* arena_grow.c - where physical memory comes from and where it goes: places that lack some, idle mappings that move
- * there, memory mapped ahead of need, memory given back.
+/* arena_grow.c - maps and unmaps physical memory: for allocations, ahead of need, for moves, and to give it back.
  *
- * An allocation that grows works in three steps. Under blocks_lock it makes a plan: claims the place, and the idle
- * mappings that are to move, so that nobody else can have either. Without blocks_lock it asks the port: first unmaps,
- * then maps. Under blocks_lock again it finishes the block, or gives everything back.
+ * An allocation that grows has three steps:
+ * 1. Under blocks_lock it makes a plan. It claims the place, and the idle mappings that are to move, so that no other
+ *    thread can have either.
+ * 2. Without blocks_lock it makes its requests to the port: it unmaps first, then maps.
+ * 3. Under blocks_lock it finishes the block, or gives everything back.
  *
- * Threads, locks: see arena.h. Only what is in `mappings` is touched while requests are under way.
- * Always: see arena_internal.h. Everything that needs host memory is in the first step.
+ * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the claims of the plan are used.
+ * Always: see arena_internal.h. Step 1 takes all host memory that the steps after it need.
  */
 #include "memory/arena_internal.h"
 
@@ -15,23 +16,23 @@
 #include "base/amount.h"
 #include "base/error.h"
 
-#define SLACK ((size_t)256 << 20) /* what may be mapped in place of waiting, beside a quarter of what was ever taken */
-#define ALWAYS ((size_t)64 << 20) /* up to here there is no need to move anything */
-#define SLACK_PART 80             /* of what was ever taken may be mapped beyond it, and nothing moves */
-#define BATCH_MOST ((size_t)16 << 20)      /* is mapped at once for small blocks, */
-#define BATCH_PART 32                      /* and no more than this part of what they have */
-#define MOVED_FREE 20                      /* so many times all memory is moved before that counts as too often */
-#define MOVED_HALF_NS INT64_C(10000000000) /* after this time what was moved counts half */
-#define TRIM_BATCH ((size_t)256 << 20)     /* claimed at a time, so that an allocation meanwhile finds the rest */
+#define SLACK ((size_t)256 << 20) /* may be mapped to avoid waiting, beside a quarter of what was ever taken */
+#define ALWAYS ((size_t)64 << 20) /* nothing moves while at most so much is mapped */
+#define SLACK_PART 80             /* this part of what was ever taken may be mapped beyond it before anything moves */
+#define BATCH_MOST ((size_t)16 << 20)      /* most that is mapped at once for small blocks */
+#define BATCH_PART 32                      /* the same as a part of what small blocks have */
+#define MOVED_FREE 20                      /* all memory may have moved so many times lately before the slack grows */
+#define MOVED_HALF_NS INT64_C(10000000000) /* the count of moved bytes is halved after this time */
+#define TRIM_BATCH ((size_t)256 << 20) /* claimed at a time, so that other threads can still allocate from the rest */
 
 /* How an allocation will be served. */
 typedef struct plan {
     hdi_run place;
     hdi_block *claim;     /* of the place */
-    hdi_block *leaving;   /* claims of the mappings that will be unmapped first */
-    hdi_points inherited; /* of the place */
+    hdi_block *leaving;   /* claims of mappings that are unmapped first */
+    hdi_points inherited; /* to wait for before the first use of the place */
     size_t lacks;         /* bytes to be mapped */
-    size_t batch;         /* for small blocks: the bytes of several granules, of which one is needed now; else 0 */
+    size_t batch;         /* for small blocks: bytes of several granules, of which one is needed now; else 0 */
 } plan;
 
 static size_t smaller(size_t a, size_t b)
@@ -44,14 +45,14 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* ---- idle mappings: both locks are held --------------------------------------------------------------------------- */
+/* ---- idle mappings: the caller holds both locks ------------------------------------------------------------------ */
 
 typedef struct pick {
     const hdi_mappings *mappings;
     size_t wanted, got; /* bytes */
 } pick;
 
-/* Takes whole mappings, from the end of the block, until there are enough. */
+/* Chooses whole mappings, from the end of the block, until there are enough. */
 static hdi_choice pick_mappings(void *context, size_t *from, size_t *to)
 {
     pick *p = context;
@@ -85,8 +86,8 @@ size_t hdi_arena_idle(hdi_arena *arena)
     return p.got;
 }
 
-/* Gives claims of mappings back: gaps below `gone_to`, which is in `last` or at its end; those from `last` on are still
- * mapped. */
+/* Gives the claims of unmap_list back. The claims before `last` are unmapped and become gaps. Of `last`, the part below
+ * `gone_to` does. All the rest is still mapped and becomes free. */
 static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, size_t gone_to)
 {
     bool gone = list != last;
@@ -102,8 +103,8 @@ static void vacate(hdi_arena *arena, hdi_block *list, const hdi_block *last, siz
     }
 }
 
-/* Unmaps what a list of claims covers. *last: the claim that made trouble, unmapped below *gone_to; NULL: none did.
- * `growing` is held, blocks_lock is not. */
+/* Unmaps what a list of claims covers, up to the first failure. *last: the claim that failed, unmapped below *gone_to;
+ * NULL: none. Adds the unmapped bytes to *counter. The caller holds `growing`, and not blocks_lock. */
 static hdi_answer unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last, size_t *gone_to, uint64_t *counter)
 {
     hdi_answer answer = {HDCU_SUCCESS, ""};
@@ -122,7 +123,7 @@ static hdi_answer unmap_list(hdi_arena *arena, hdi_block *list, hdi_block **last
     return answer;
 }
 
-/* ---- plans: both locks are held --------------------------------------------------------------------------------- */
+/* ---- plans: the caller holds both locks ------------------------------------------------------------------------- */
 
 static void drop_plan(hdi_arena *arena, plan *p)
 {
@@ -131,8 +132,8 @@ static void drop_plan(hdi_arena *arena, plan *p)
     hdi_points_release(&p->inherited);
 }
 
-/* Whether the place can be had: claims it, and as many idle mappings as have to move so that no more than `target` is
- * mapped, or as there are. NOT_FOUND: more than `bound` would be mapped. */
+/* Plans for a place: claims it, and idle mappings that are to move. They are as many as keep what is mapped at
+ * `target`, or all that there are. NOT_FOUND: more than `bound` would be mapped. */
 static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target, size_t bound, plan *out)
 {
     plan p = {.place = *place};
@@ -157,7 +158,8 @@ static hd_status try_place(hdi_arena *arena, const hdi_run *place, size_t target
     return status;
 }
 
-/* The place that lacks the fewest bytes when all idle mappings have left theirs: of use where everything has to move. */
+/* Finds the place that lacks the fewest bytes if all idle mappings were unmapped. It serves where everything has to
+ * move. */
 static bool find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *request, hdi_run *place)
 {
     pick all = {.mappings = &arena->mappings, .wanted = SIZE_MAX};
@@ -168,9 +170,9 @@ static bool find_place_without_idle(hdi_arena *arena, const hdi_blocks_request *
     return found;
 }
 
-/* How much more than `ever` may be mapped before anything is moved: an eightieth, and as much again for each time that all of it was
- * moved of late, beyond the fourth, up to a quarter. So a program whose sizes leave holes that nothing fits pays with memory, which it has,
- * instead of time. `growing` is held. */
+/* How much more than `ever` may be mapped before anything is moved. It is an eightieth of `ever`, and rises by as much
+ * for each time that all memory moved lately beyond MOVED_FREE. It is a quarter at most. So a program that leaves holes
+ * of sizes that no block fits costs memory instead of time. The caller holds `growing`. */
 static size_t slack(hdi_arena *arena, size_t ever)
 {
     int64_t now = hdi_clock_ns();
@@ -183,8 +185,9 @@ static size_t slack(hdi_arena *arena, size_t ever)
     return smaller(ever / SLACK_PART * (size_t)(parts < SLACK_PART / 4 ? parts : SLACK_PART / 4), ever / 4);
 }
 
-/* Small blocks need one granule at a time, but a call of the driver for each would keep all threads of a growing program waiting for each
- * other. So a place of several that are all missing is taken, a small part of what small blocks have already. NOT_FOUND: there is none. */
+/* Plans several granules for small blocks. They need one at a time, but with a driver call for each, all threads of a
+ * growing program would wait for each other. The place is missing as a whole, and is a small part of what small blocks
+ * have already. NOT_FOUND: there is none. */
 static hd_status plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, plan *out)
 {
     size_t mapped = arena->mappings.mapped;
@@ -203,8 +206,10 @@ static hd_status plan_batch(hdi_arena *arena, uint32_t lane, size_t ceiling, pla
     return status;
 }
 
-/* Where the block will lie. `many`: for a small one, and more to come. `ceiling`: most that may be mapped. `would_wait`: there is a block that another lane
- * uses. NOT_FOUND: there is no such place, or it is not worth the memory. */
+/* Chooses where the block will lie. NOT_FOUND: there is no place, or it is not worth the memory.
+ * - `many`: a small block may get more granules than it needs, for those after it.
+ * - `ceiling`: most that may be mapped.
+ * - `would_wait`: there is a mapped block that another lane still uses. */
 static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool would_wait, bool many, size_t ceiling,
                            plan *out)
 {
@@ -248,8 +253,8 @@ static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool w
 
 /* ---- allocation ------------------------------------------------------------------------------------------------- */
 
-/* The one failure of an allocation for want of device memory. `answer`: what the port said, or success when it was not
- * asked. `growing` is held. */
+/* Reports that there is no device memory for an allocation. `answer`: the port's refusal, or success where the port had
+ * no request. The caller holds `growing`. */
 static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
 {
     hdi_blocks_info large, small;
@@ -274,7 +279,7 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
     return hdi_fail_error(&error);
 }
 
-/* There is new memory, but a device that may use all memory of this one could not be given it. */
+/* Reports that new memory could not be shared with a device that may use all memory of this one. */
 static hd_status fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
 {
     return hdi_arena_fail_answer(arena, hdi_arena_status_of(t.answer), t.answer,
@@ -283,7 +288,7 @@ static hd_status fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
                                  HDI_BYTES(bytes), arena->config.index, t.peer);
 }
 
-/* Where a block came from that a plan made. */
+/* The origin of a block that a plan made. */
 static hdi_origin origin_of(const plan *p, uint32_t lane)
 {
     if (p->lacks != 0 || p->inherited.count == 0) {
@@ -293,7 +298,7 @@ static hdi_origin origin_of(const plan *p, uint32_t lane)
     return own ? HDI_ORIGIN_SAME_LANE : HDI_ORIGIN_WAITED;
 }
 
-/* All of the plan is mapped: makes the block. Both locks are held. */
+/* Makes the block of a plan, all of which is mapped. The caller holds both locks. */
 static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out)
 {
     out->origin = origin_of(p, request->lane);
@@ -313,8 +318,8 @@ static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request
     return status;
 }
 
-/* Does what the plan says. Otherwise all is as it was, except that mappings that were to move, or were mapped, may be
- * free memory now, or none. `growing` is held. */
+/* Carries a plan out. On failure all is as before, except for mappings that were to move or were mapped: each is now
+ * free memory or unmapped. The caller holds `growing`. */
 static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *request, hdi_blocks_taken *out,
                            hdi_trouble *t)
 {
@@ -341,7 +346,8 @@ static hd_status carry_out(hdi_arena *arena, plan *p, const hdi_blocks_request *
     return status;
 }
 
-/* From what is mapped, or a plan for what is not; the second where out->origin is NONE. */
+/* Takes a block of what is mapped, or makes a plan where nothing fits. A plan was made where out->origin is NONE. The
+ * caller holds both locks. */
 static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *request, bool many, size_t ceiling,
                               hdi_blocks_taken *out, plan *p)
 {
@@ -353,8 +359,8 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
     hdi_blocks_prune(span ? arena->small : arena->large);
     hdi_blocks_request wanted = *request;
     wanted.no_wait = true;
-    /* again: blocks may have been joined just now, or freed and mapped by others while this thread waited for
-     * `growing` */
+    /* A second attempt: blocks may have joined just now. Other threads may have freed and mapped while this one waited
+     * for `growing`. */
     hd_status status = hdi_arena_take(arena, &wanted, out);
     if (status != HD_ERROR_NOT_FOUND) {
         return status;
@@ -366,7 +372,7 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
         status = hdi_arena_take(arena, request, out);
     }
     if (status == HD_ERROR_NOT_FOUND && span) {
-        /* the last bytes: between large blocks */
+        /* The last memory for a small block lies between large ones. */
         status = hdi_blocks_take(arena->large, request, out);
         arena->n_from[out->origin] += status == HD_OK;
     }
@@ -380,7 +386,7 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
     bool many = true;
     hdi_answer refused = {HDCU_SUCCESS, ""};
     for (;;) {
-        if (arena->large == NULL) { /* it changes under `growing` only */
+        if (arena->large == NULL) { /* `large` changes under `growing` only */
             return hdi_arena_fail_empty(arena, "hd_alloc");
         }
         plan p = {.batch = 0};
@@ -411,18 +417,18 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
             return fail_full(arena, bytes, t.answer);
         }
         if (p.batch != 0) {
-            many = false; /* one granule may still be had */
+            many = false; /* one granule may still be free */
             continue;
         }
-        /* The device has no more than this; with it, what is idle can still move, and lanes can wait. */
+        /* The device has no more memory than is mapped now. Idle mappings can still move, and lanes can wait. */
         refused = t.answer;
         ceiling = arena->mappings.mapped;
     }
 }
 
-/* ---- ahead of need, and back ------------------------------------------------------------------------------------ */
+/* ---- mapping ahead of need, and giving back --------------------------------------------------------------------- */
 
-/* `growing` is held. */
+/* The caller holds `growing`. */
 static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
 {
     if (arena->large == NULL) {
@@ -468,7 +474,7 @@ hd_status hdi_arena_grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     return status;
 }
 
-/* Unmaps some idle mappings; *wanted becomes what is still to be had. `growing` is held. */
+/* Unmaps up to TRIM_BATCH of idle mappings. *got: how much it unmapped. The caller holds `growing`. */
 static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *got)
 {
     pick p = {.mappings = &arena->mappings};
@@ -502,14 +508,14 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
         hdi_arena_fail_answer(arena, status, answer, "hd_memory_trim: memory of device %d could not be given back",
                               arena->config.index);
     }
-    return status == HD_ERROR_HOST_MEMORY ? HD_OK : status; /* what could be claimed is gone */
+    return status == HD_ERROR_HOST_MEMORY ? HD_OK : status; /* what could be claimed was unmapped */
 }
 
 hd_status hdi_arena_trim(hdi_arena *arena, size_t keep_bytes, size_t most_bytes, size_t *returned)
 {
     size_t sum = 0, got = 0;
     hd_status status;
-    do { /* others may map in between */
+    do { /* between the rounds, other threads may map */
         hdi_mutex_lock(&arena->growing);
         status = trim_some(arena, keep_bytes, most_bytes - sum, &got);
         hdi_mutex_unlock(&arena->growing);

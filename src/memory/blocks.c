@@ -1,11 +1,10 @@
 /* blocks.c - an allocator over a range of offsets: two-level segregated fit with the points of former uses.
  *
- * Live blocks are found by their offset through a hash table with chains; where free blocks are found, see
- * blocks_free.c. Whatever can fail for want of host memory is asked for at the start of a function, before anything
- * is changed.
+ * A hash table with chains leads from an offset to its live block. blocks_free.c describes how free blocks are found. A
+ * function takes all host memory that it needs before it changes anything.
  *
- * Threads, locks: none of its own, see blocks.h.
- * Always: hdi_blocks_check says it in code.
+ * Threads, locks, blocking: see blocks.h.
+ * Always: what hdi_blocks_check verifies.
  */
 #include "memory/blocks_internal.h"
 
@@ -15,10 +14,10 @@
 #include "base/amount.h"
 #include "base/error.h"
 
-#define LOOK 8 /* blocks of a class looked at, and blocks that fit compared, per allocation */
+#define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
 #define BUCKETS_FIRST 64
 
-/* Checking walks everything, so a debug build does it now and then instead of every time. */
+/* Verifies in a debug build. That visits every block, so it is done in one of 64 calls. */
 void hdi_blocks_check_sometimes(hdi_blocks *b)
 {
 #ifdef HDI_DEBUG
@@ -33,7 +32,7 @@ void hdi_blocks_check_sometimes(hdi_blocks *b)
 
 /* ---- finding a free block --------------------------------------------------------------------------------------- */
 
-/* What is looked for, in granules, and the best so far. */
+/* A search, in granules, and its best block so far. */
 typedef struct choice {
     size_t units, alignment;
     uint32_t lane;
@@ -60,13 +59,13 @@ static void consider(hdi_blocks *b, hdi_block *k, choice *best)
     }
 }
 
-/* Finds the block for a request, which stays in its list; NULL if none is large enough. */
+/* Finds the block for a request and leaves it in its list. best->block is NULL where none is large enough. */
 static void find(hdi_blocks *b, choice *best)
 {
     unsigned own = hdi_block_class(best->units);
     for (int class = hdi_blocks_next_class(b, own); class >= 0 && best->compared < LOOK;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* From both ends in turn: the newest are most likely this lane's own, the oldest most likely finished. */
+        /* From both ends in turn: this lane's own blocks are most likely the newest, finished ones the oldest. */
         hdi_block *newest = *hdi_blocks_head(b, class);
         hdi_block *oldest = newest->prev;
         for (int step = 0; step < LOOK && best->compared < LOOK; step++) {
@@ -83,9 +82,9 @@ static void find(hdi_blocks *b, choice *best)
         }
     }
     if (best->block == NULL) {
-        /* Only the request's own class, and with an alignment those up to where every block fits, mix blocks that fit
-         * with blocks that do not. Before more memory is asked for, which costs a thousand times more, all are looked
-         * at. */
+        /* A class can have blocks that fit beside blocks that do not. This is so for the request's own class. With an
+         * alignment it is so up to the class where every block fits. A search of all these blocks costs a thousandth of
+         * a request for more memory. */
         unsigned last = hdi_block_class(best->units + best->alignment - 1);
         for (int class = hdi_blocks_next_class(b, own); class >= 0 && (unsigned)class <= last && best->compared < LOOK;
              class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
@@ -106,7 +105,7 @@ static hdi_block *live_at(const hdi_blocks *b, size_t offset)
     return offset % HDI_BLOCKS_GRANULE == 0 ? *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE) : NULL;
 }
 
-/* Doubles the table once its chains grow. Where host memory has run out they just stay longer. */
+/* Doubles the table when there are as many live blocks as chains. Without host memory the chains get longer instead. */
 static void grow_buckets(hdi_blocks *b)
 {
     if (b->n_live < b->n_buckets) {
@@ -188,7 +187,7 @@ void hdi_blocks_destroy(hdi_blocks *b)
     free(b);
 }
 
-/* A block, in no list yet, behind all others. NULL: it cannot be, which is recorded. */
+/* Makes a block behind all others, in no list. Records a message on failure. */
 static hd_status extend(hdi_blocks *b, size_t bytes, hdi_block **out)
 {
     size_t units = bytes / HDI_BLOCKS_GRANULE;
@@ -237,7 +236,8 @@ static hdi_origin origin_of(const hdi_block *k, bool suits)
     return k->fresh ? HDI_ORIGIN_FRESH : HDI_ORIGIN_FINISHED;
 }
 
-/* The part of a free block that a new owner gets; k hangs in no class. Cuts off what is in front and behind. */
+/* Cuts out of a free block the part that a new owner gets, and returns it. The rests in front and behind stay free. On
+ * entry, k is in no class. */
 static hdi_block *carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
 {
     if (start > k->start) {
@@ -261,7 +261,7 @@ static hdi_block *carve(hdi_blocks *b, hdi_block *k, size_t start, size_t units)
     return k;
 }
 
-/* What the owner of a part of k must wait for. False: no host memory. */
+/* The points that the owner of a part of k must wait for. False: no host memory. */
 static bool inherit(const hdi_blocks *b, const hdi_block *k, hdi_points *out)
 {
     const hdi_node *n = k->pending;
@@ -292,7 +292,7 @@ hd_status hdi_blocks_take(hdi_blocks *b, const hdi_blocks_request *request, hdi_
         return HD_ERROR_NOT_FOUND;
     }
 
-    /* Everything that can fail comes before anything is changed. */
+    /* Everything that can fail comes before the first change. */
     bool in_front = best.start > k->start, behind = best.start + best.units < k->start + k->units;
     hdi_points points;
     if (!hdi_blocks_reserve(b, (size_t)in_front + behind) ||
@@ -331,7 +331,7 @@ hd_status hdi_blocks_alloc(hdi_blocks *b, size_t bytes, uint32_t lane, size_t *o
     return status;
 }
 
-/* Makes room for `count` nodes, at last by dropping what has finished from every set. */
+/* Makes room for `count` nodes. Without host memory it drops the finished points of every set. */
 static bool find_nodes(hdi_blocks *b, size_t count)
 {
     if (hdi_blocks_reserve_nodes(b, count)) {
@@ -361,7 +361,7 @@ bool hdi_blocks_free(hdi_blocks *b, size_t offset, const hdi_point *points, size
         return true;
     }
     for (size_t i = 0; unfinished != 0 && i < n_points; i++) {
-        /* at most `unfinished` of them: what was finished above still is */
+        /* At most `unfinished` points are left, since a finished point stays finished. */
         if (!hdi_blocks_finished(b, points[i])) {
             hdi_block_add_point(b, k, points[i]);
         }

@@ -1,6 +1,6 @@
 /* blocks_check.c - figures of the allocator over offsets, and the verification of all its structures.
  *
- * Threads, locks: none of its own, see blocks.h.
+ * Threads, locks, blocking: see blocks.h.
  * Always: nothing is changed here.
  */
 #include "memory/blocks_internal.h"
@@ -84,7 +84,7 @@ static bool __attribute__((format(printf, 2, 3))) wrong(const findings *f, const
     return false;
 }
 
-/* Whether a block's links in its list of free blocks or gaps hold, and its class is marked as having blocks. */
+/* Whether a block's links in its list of free blocks or gaps are right, and its class is marked as not empty. */
 static bool hangs_right(const hdi_blocks *b, const hdi_block *k)
 {
     unsigned class = hdi_block_class(k->units);
@@ -176,7 +176,7 @@ static bool check_classes(const hdi_blocks *b, const findings *f)
         const hdi_block *head = b->heads[c / HDI_SPLIT][c % HDI_SPLIT];
         bool marked = (b->classes[c / HDI_SPLIT] >> (c % HDI_SPLIT) & 1) != 0;
         if (marked != (head != NULL) || ((b->rows >> (c / HDI_SPLIT) & 1) != 0) != (b->classes[c / HDI_SPLIT] != 0)) {
-            return wrong(f, "class %zu: its bit says otherwise", c);
+            return wrong(f, "class %zu: its bit is wrong", c);
         }
         const hdi_block *k = head;
         while (k != NULL) {

@@ -1,20 +1,19 @@
-/* blocks_free.c - what hangs where: free blocks in lists by size, the order of offsets, and which neighbours are
- * joined when.
+/* blocks_free.c - free blocks in lists by size, all blocks in the order of offsets, and the joining of neighbours.
  *
- * Free blocks hang in lists by size: a row per doubling, SPLIT classes per row, and a bitmap over each, so that the
- * class that fits is found in a few instructions. All blocks also form one list in the order of their offsets, which
- * is what splitting and joining work on.
+ * Free blocks are in lists by size. There is a row per doubling, with SPLIT classes each, and a bitmap over rows and
+ * over classes. So the class that fits is found in a few instructions. All blocks are also in one list in the order of
+ * their offsets, for splitting and joining.
  *
- * Free blocks join with free neighbours that wait for the same lanes. The others form a queue, together with all that
- * wait, the oldest first; every free looks at one of them, and at more as long as they are done: so that joining, and
- * counting what waits, is never far behind.
+ * Free blocks join with free neighbours that wait for the same lanes. The queue has the others that have a free
+ * neighbour, and all that wait, the oldest first. Each free looks at the oldest block, and at more, up to LOOK, while
+ * they leave the queue. So joining, and the count of what waits, are soon up to date.
  *
- * Threads, locks: none of its own, see blocks.h.
- * Always: of two free neighbours without a wall in between one is in the queue.
+ * Threads, locks, blocking: see blocks.h.
+ * Always: of two free neighbours without a wall in between, one is in the queue.
  */
 #include "memory/blocks_internal.h"
 
-#define LOOK 8 /* queued blocks looked at, per free */
+#define LOOK 8 /* queued blocks to look at, per free */
 
 /* ---- the queue of free blocks that wait, or have a free neighbour ----------------------------------------------- */
 
@@ -72,8 +71,8 @@ void hdi_block_prune(hdi_blocks *b, hdi_block *k)
     }
 }
 
-/* Whether two free neighbours wait for the same lanes. Joined, others than these lanes cannot have either of them so
- * soon: so they are not joined as long as one of them has to wait for more lanes than the other. */
+/* Whether two free neighbours wait for the same lanes. If one waits for more lanes than the other, they are not joined:
+ * the other one can be reused sooner alone. */
 static bool can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
 {
     if (!hdi_block_free_pair(b, left, right)) {
@@ -87,7 +86,7 @@ static bool can_join(const hdi_blocks *b, const hdi_block *left, const hdi_block
     return l == NULL && r == NULL;
 }
 
-/* Looks whether the oldest may be joined with a neighbour now. True: the queue is shorter for it. */
+/* Joins the oldest queued block with a neighbour if it can now. True: the queue is shorter. */
 static bool look_at_oldest(hdi_blocks *b)
 {
     hdi_block *k = b->oldest;
@@ -213,7 +212,7 @@ hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units)
     return behind;
 }
 
-/* Joins a block with the one behind it; neither hangs in a class. */
+/* Joins a block with the one behind it. Neither is in a class. */
 static void absorb_after(hdi_blocks *b, hdi_block *k)
 {
     hdi_block *gone = k->after;
@@ -245,7 +244,7 @@ void hdi_block_set_free(hdi_blocks *b, hdi_block *k)
     hdi_block_insert_free(b, k);
 }
 
-/* Joins the free blocks of one place between walls, of which k is one, if there is nothing else. */
+/* Joins the free blocks between two walls, if there is nothing else. One of them is k. */
 static void join_whole(hdi_blocks *b, hdi_block *k)
 {
     while (hdi_block_free_pair(b, k->before, k)) {

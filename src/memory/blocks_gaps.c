@@ -1,11 +1,11 @@
-/* blocks_gaps.c - parts of the range without memory: gaps, runs of them with free blocks, and claims.
+/* blocks_gaps.c - parts of the range without memory: gaps, runs of gaps and free blocks, and claims.
  *
- * A claim is one or more blocks, neighbours, that hang in no list. A window of a run is claimed as a whole, part by
- * part, so that it can be given back exactly as it was; its length is known to its owner. Claims of finished memory
- * are one block each.
+ * A claim is a block, or several neighbours, in no list. The claim of a window keeps its parts as blocks of their own,
+ * so that it can be given back exactly as it was. The caller has the window's length. A claim of finished memory is one
+ * block.
  *
- * Threads, locks: none of its own, see blocks.h.
- * Always: gaps hang in a circular list of no order; a claim keeps one spare descriptor back for its end.
+ * Threads, locks, blocking: see blocks.h.
+ * Always: gaps are in a circular list without an order. Each claim keeps a spare descriptor in reserve for its end.
  */
 #include "memory/blocks_internal.h"
 
@@ -64,7 +64,7 @@ void hdi_block_set_gap(hdi_blocks *b, hdi_block *k)
     link_gap(b, k);
 }
 
-/* The block that has the granule. */
+/* The block with the granule `at`. */
 static hdi_block *block_with(const hdi_blocks *b, size_t at)
 {
     hdi_block *k = b->first;
@@ -115,21 +115,21 @@ void hdi_blocks_drop(hdi_blocks *b, size_t offset)
     }
 }
 
-/* ---- the best mapping of a run ------------------------------------------------------------------------------------ */
+/* ---- the best window of a run ------------------------------------------------------------------------------------ */
 
-/* In granules. */
+/* A search for the best window, in granules. */
 typedef struct search {
     size_t units, alignment, unit;
     uint32_t lane;
     bool no_wait;
-    size_t run_from, run_to; /* the run looked at, */
-    hdi_block *first, *end;  /* its first block and the one behind it */
+    size_t run_from, run_to; /* the current run */
+    hdi_block *first, *end;  /* its first block, and the one behind its last */
     bool found;
     size_t from, lacks;
     hdi_block *at;
 } search;
 
-/* A place in a run, and how much of gaps lies before the block that it is in. */
+/* A place in a run. `lacks`: granules of gaps in front of block `k`. */
 typedef struct cursor {
     hdi_block *k;
     size_t lacks;
@@ -155,7 +155,7 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Moves a cursor on to the block that has the granule. */
+/* Moves a cursor forward to the block with the granule `at`. */
 static void advance(cursor *c, size_t at)
 {
     while (c->k->start + c->k->units <= at) {
@@ -164,15 +164,15 @@ static void advance(cursor *c, size_t at)
     }
 }
 
-/* What is missing between the run's start and the end of a mapping that ends in front of `to`. */
+/* The granules that are missing between the run's start and the end of a window that ends at `to`. */
 static size_t lacks_before(cursor *c, size_t to, const search *s)
 {
     advance(c, to - 1);
     return c->lacks + (is_gap(c->k) ? round_up(to - c->k->start, s->unit) : 0);
 }
 
-/* Compares the mapping that begins at `from`, in the block of `begin`, with the best. `end`: a cursor at or in front of
- * its end. */
+/* Compares the window that begins at `from` with the best. The cursor `begin` is at or before its begin, `end` at or
+ * before its end. */
 static void compare(search *s, size_t from, cursor *begin, cursor *end)
 {
     advance(begin, from);
@@ -186,14 +186,14 @@ static void compare(search *s, size_t from, cursor *begin, cursor *end)
     }
 }
 
-/* A mapping lacks least where it begins with a free block, ends with one, or lies at an end of the run. */
+/* Looks at the windows that can lack least. These begin with a free block, end with one, or lie at an end of the run. */
 static void look_at_run(search *s)
 {
     if (s->run_to - s->run_from < s->units) {
         return;
     }
     const size_t latest = s->run_to - s->units;
-    /* mappings by where they begin, and by where they end: each two cursors, which only move on */
+    /* Two cursors for windows by their begin, and two by their end. Cursors only move forward. */
     cursor begin = {s->first, 0}, begin_end = begin, end_begin = begin, end_end = begin;
     for (hdi_block *k = s->first; k != s->end; k = k->after) {
         if (k == s->first || !is_gap(k)) {
@@ -206,7 +206,7 @@ static void look_at_run(search *s)
         if ((k->after == s->end || !is_gap(k)) && to >= s->run_from + s->units) {
             size_t from = to - s->units;
             advance(&end_begin, from);
-            /* in a gap it begins with a unit */
+            /* a window that begins in a gap begins with a unit */
             size_t step = is_gap(end_begin.k) && s->unit > s->alignment ? s->unit : s->alignment;
             from = from / step * step;
             if (from >= end_begin.k->start) {
@@ -222,7 +222,8 @@ static bool is_seed(const hdi_block *k)
 }
 
 /* Looks at the run of a gap or of a queued free block, if that is the first such block of its run. Of two free
- * neighbours one is queued, so that a run of more than one block has such blocks, and they are near. */
+ * neighbours one is queued. So a run of several blocks has many such blocks, and the way back to the one before is
+ * short. */
 static void look_from(hdi_blocks *b, hdi_block *seed, search *s)
 {
     hdi_block *first = seed;
@@ -268,7 +269,7 @@ bool hdi_blocks_find_run(hdi_blocks *b, const hdi_blocks_request *request, size_
     }
     for (hdi_block *k = as_gaps, *next; k != NULL; k = next) {
         next = k->next;
-        k->older = next; /* the list of gaps takes the link */
+        k->older = next; /* the list of gaps overwrites `next` */
         link_gap(b, k);
     }
     look_at_all(b, &s);
@@ -326,8 +327,8 @@ static void set_claimed(hdi_blocks *b, hdi_block *k, bool lacks)
     b->sums.claimed += k->units;
 }
 
-/* Takes a part of a free block or of a gap out of its lists; what is left in front and behind stays what it was.
- * Descriptors and nodes for the sets of both rests are spare. */
+/* Claims a part of a free block or of a gap, which leaves its list. The rests in front and behind stay what they were.
+ * Before the call, descriptors and nodes for both rests are spare. */
 static hdi_block *claim_part(hdi_blocks *b, hdi_block *k, size_t start, size_t end)
 {
     bool lacks = is_gap(k);
@@ -365,7 +366,7 @@ hd_status hdi_blocks_claim_run(hdi_blocks *b, const hdi_run *run, hdi_points *in
         hdi_block_prune(b, k);
         last = k;
     }
-    /* two ends to cut, and the end of the claim itself */
+    /* two cuts, and the end of the claim itself */
     if (!hdi_blocks_reserve(b, 3) ||
         !hdi_blocks_reserve_for_owner(b, hdi_block_count_set(first) + hdi_block_count_set(last)) ||
         !hdi_blocks_gather(b, first, to, inherited)) {
@@ -409,11 +410,11 @@ void hdi_blocks_finish(hdi_blocks *b, hdi_block *claim, size_t to, size_t bytes)
     hdi_blocks_check_sometimes(b);
 }
 
-/* Ends the claim of one part. */
+/* Ends the claim of one block. */
 static void release(hdi_blocks *b, hdi_block *k, bool as_gap)
 {
     b->sums.claimed -= k->units;
-    k->fresh = k->fresh || k->lacks; /* what was a gap has not been handed out */
+    k->fresh = k->fresh || k->lacks; /* memory in place of a gap was never handed out */
     k->lacks = false;
     if (as_gap) {
         hdi_block_drop_set(b, k);
@@ -437,7 +438,8 @@ void hdi_blocks_settle(hdi_blocks *b, hdi_block *claim, size_t to, size_t filled
     hdi_blocks_check_sometimes(b);
 }
 
-/* Whether it was claimed; `found`: a free block that nobody uses. */
+/* Offers a free block without unfinished uses to `choose`, and claims what it takes. Returns its choice; STOP without
+ * host memory. */
 static hdi_choice offer(hdi_blocks *b, hdi_block *found, hdi_choose choose, void *context, hdi_block **list,
                         hd_status *status)
 {
@@ -482,7 +484,7 @@ hd_status hdi_blocks_claim_finished(hdi_blocks *b, size_t bytes, bool highest_fi
     }
     for (int class = hdi_blocks_next_class(b, hdi_block_class(units)); class >= 0 && choice != HDI_CHOICE_STOP;
          class = hdi_blocks_next_class(b, (unsigned)class + 1)) {
-        /* What is left of a block comes back in front of those that were not looked at yet. */
+        /* A rest of a claimed block is put in front of the blocks that are still to come, so it is not visited. */
         hdi_block *k = *hdi_blocks_head(b, class), *last = k->prev;
         for (bool more = true; more && choice != HDI_CHOICE_STOP;) {
             hdi_block *next = k->next;

@@ -1,10 +1,13 @@
 /* blocks_internal.h - what the files behind blocks.h share: blocks, nodes of points, and where they come from.
  *
- * blocks.c allocates and frees; blocks_free.c has the lists of free blocks and the order of all; blocks_gaps.c runs
- * and claims; blocks_memory.c host memory and sets of points; blocks_check.c figures and verification. Threads, locks:
- * see blocks.h.
+ * - blocks.c: allocation and free.
+ * - blocks_free.c: the lists of free blocks, and the order of all blocks.
+ * - blocks_gaps.c: runs and claims.
+ * - blocks_memory.c: host memory and sets of points.
+ * - blocks_check.c: figures and verification.
  *
- * Always: there is a spare descriptor for every claim, so that none needs host memory to end.
+ * Threads, locks, blocking: see blocks.h.
+ * Always: there is a spare descriptor for every claim, so that no claim needs host memory to end.
  */
 #ifndef HDI_MEMORY_BLOCKS_INTERNAL_H
 #define HDI_MEMORY_BLOCKS_INTERNAL_H
@@ -12,30 +15,30 @@
 #include "memory/blocks.h"
 
 #define HDI_SPLIT_BITS 4
-#define HDI_SPLIT                                                                                                      \
-    ((size_t)1 << HDI_SPLIT_BITS) /* classes per doubling: one is at most 1/16 wider than its smallest size */
-#define HDI_ROWS 54               /* enough for every size_t in granules of 256 bytes */
-#define HDI_SPARE_NODES 256       /* kept ready beyond one per live block */
+/* Classes per doubling. The largest size of a class is at most 1/16 above its smallest. */
+#define HDI_SPLIT ((size_t)1 << HDI_SPLIT_BITS)
+#define HDI_ROWS 54         /* enough for all of size_t in granules of 256 bytes */
+#define HDI_SPARE_NODES 256 /* nodes in reserve, beyond one per live block */
 
 /* One point in the set of a free block. */
 typedef struct hdi_node {
-    struct hdi_node *next; /* by rising lane; or the next spare node */
+    struct hdi_node *next; /* by rising lane; of a spare node: the next spare one */
     hdi_point point;
 } hdi_node;
 
 struct hdi_block {
     size_t start, units;       /* in granules */
     hdi_block *before, *after; /* neighbours by offset; NULL at the ends */
-    hdi_block *next,
-        *prev; /* free: circular list of its class, newest first. gap: circular list of gaps. live: `next` is
-                                  the hash chain. claimed: `next` in its owner's list. spare: `next` */
-    hdi_block *older, *newer; /* in the queue */
-    hdi_node *pending;        /* free, claimed: what the next owner must wait for; else NULL */
+    /* Free: circular list of its class, newest first. Gap: circular list of gaps. Live: `next` is the hash chain.
+     * Claimed: `next` is its owner's list. Spare: `next` is the list of spare blocks. */
+    hdi_block *next, *prev;
+    hdi_block *older, *newer; /* neighbours in the queue */
+    hdi_node *pending;        /* free, claimed: the points that the next owner must wait for; else NULL */
     hdi_block_kind kind;
     bool fresh;  /* free, claimed: never handed out */
-    bool lacks;  /* claimed: a gap before */
-    bool queued; /* between `older` and `newer` */
-    bool waits;  /* free, counted as waiting: has a set */
+    bool lacks;  /* claimed: was a gap before */
+    bool queued; /* in the queue */
+    bool waits;  /* free: has a set, and counts as waiting */
 };
 
 typedef struct hdi_block_slab hdi_block_slab;
@@ -51,7 +54,7 @@ struct hdi_blocks {
     uint16_t classes[HDI_ROWS]; /* bit: the class has blocks */
     hdi_block *heads[HDI_ROWS][HDI_SPLIT];
     hdi_block *gaps;
-    hdi_block *oldest, *newest; /* queue: free blocks with a set, or with a free neighbour */
+    hdi_block *oldest, *newest; /* the queue: free blocks with a set, or with a free neighbour */
 
     hdi_block **buckets; /* live blocks by start */
     size_t n_buckets;
@@ -68,36 +71,38 @@ struct hdi_blocks {
 #endif
 };
 
-/* ---- blocks_memory.c: whatever can fail is asked for with these before anything is changed ---- */
+/* ---- blocks_memory.c: what can fail here is called before anything is changed ---- */
 
 void *hdi_blocks_host_memory(const hdi_blocks_config *config, size_t bytes);
-bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes); /* until so many are spare */
+/* Takes host memory until so many are spare. False: there is none. */
+bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes);
 void hdi_blocks_give_slabs_back(hdi_blocks *b);
 
-/* Moves the set of `from` into that of `into`. Takes no nodes, so it cannot fail. */
+/* Moves the set of `from` into that of `into`. It needs no new nodes, so it cannot fail. */
 void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from);
-/* Adds a point to a set; a node must be spare. */
+/* Adds a point to a set. A node must be spare. */
 void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point);
-/* Gives `into`, which has no set, a copy of a set; as many nodes must be spare. */
+/* Gives `into`, which has no set, a copy of a set. As many nodes must be spare. */
 void hdi_block_copy_set(hdi_blocks *b, hdi_block *into, const hdi_block *from);
 void hdi_block_drop_set(hdi_blocks *b, hdi_block *k);
 size_t hdi_block_count_set(const hdi_block *k);
-/* What an owner of the blocks from `first` to the one that ends at `end` must wait for. False: no host memory. */
+/* The points that an owner of the blocks from `first` to the one that ends at `end` must wait for. False: no host
+ * memory. */
 bool hdi_blocks_gather(const hdi_blocks *b, const hdi_block *first, size_t end, hdi_points *out);
 
-/* Makes sure that `count` descriptors can be taken, beside those that claims need. */
+/* Makes `count` descriptors spare, beside those that claims need. False: no host memory. */
 static inline bool hdi_blocks_reserve(hdi_blocks *b, size_t count)
 {
     return b->n_spare_blocks >= count + b->n_claims || hdi_blocks_add_slabs(b, count + b->n_claims, 0);
 }
 
-/* Makes sure that `count` nodes can be taken. */
+/* Makes `count` nodes spare. False: no host memory. */
 static inline bool hdi_blocks_reserve_nodes(hdi_blocks *b, size_t count)
 {
     return b->n_spare_nodes >= count || hdi_blocks_add_slabs(b, 0, count);
 }
 
-/* The same for a block that is about to be live or claimed, and `more`. */
+/* Makes the nodes spare that a block needs which is about to be live or claimed, and `more`. False: no host memory. */
 static inline bool hdi_blocks_reserve_for_owner(hdi_blocks *b, size_t more)
 {
     return hdi_blocks_reserve_nodes(b, b->n_live + b->n_claims + 1 + HDI_SPARE_NODES + more);
@@ -141,8 +146,8 @@ static inline bool hdi_blocks_finished(const hdi_blocks *b, hdi_point point)
 
 /* ---- lists ---- */
 
-/* The class of a size: row * SPLIT + column. Row 0 has one class per size, and row r the sizes from SPLIT << (r -
- * 1) on. */
+/* The class of a size: row * SPLIT + column. Row 0 has one class per size. Row r has the sizes from SPLIT << (r - 1)
+ * on. */
 static inline unsigned hdi_block_class(size_t units)
 {
     if (units < HDI_SPLIT) {
@@ -159,7 +164,7 @@ static inline size_t hdi_blocks_bucket(const hdi_blocks *b, size_t start)
     return (size_t)(((uint64_t)start * 0x9e3779b97f4a7c15u) >> 32) & (b->n_buckets - 1);
 }
 
-/* The link that points to the live block at `start`, or to the NULL that ends its chain. */
+/* The link to the live block at `start`, or to the NULL that ends its chain. */
 static inline hdi_block **hdi_blocks_live_link(const hdi_blocks *b, size_t start)
 {
     hdi_block **at = &b->buckets[hdi_blocks_bucket(b, start)];
@@ -169,7 +174,7 @@ static inline hdi_block **hdi_blocks_live_link(const hdi_blocks *b, size_t start
     return at;
 }
 
-/* Two free neighbours without a wall in between. */
+/* Whether both are free and have no wall in between. They must be neighbours. */
 static inline bool hdi_block_free_pair(const hdi_blocks *b, const hdi_block *left, const hdi_block *right)
 {
     return left != NULL && right != NULL && left->kind == HDI_BLOCK_FREE && right->kind == HDI_BLOCK_FREE &&
@@ -181,7 +186,7 @@ static inline hdi_block **hdi_blocks_head(hdi_blocks *b, int class)
     return &b->heads[(unsigned)class / HDI_SPLIT][(unsigned)class % HDI_SPLIT];
 }
 
-/* The first class from `from` on that has blocks; -1 if there is none. */
+/* The first class from `from` on that has blocks; -1: there is none. */
 static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
 {
     unsigned row = from / HDI_SPLIT;
@@ -190,7 +195,7 @@ static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
     }
     unsigned columns = b->classes[row] & (0xffffu << (from % HDI_SPLIT));
     if (columns == 0) {
-        /* not one shift by row + 1, which may be the width of the word */
+        /* Not a shift of ~0 by row + 1, which may be the width of the word. */
         uint64_t rows = b->rows & (~(uint64_t)1 << row);
         if (rows == 0) {
             return -1;
@@ -201,7 +206,7 @@ static inline int hdi_blocks_next_class(const hdi_blocks *b, unsigned from)
     return (int)(row * HDI_SPLIT + (unsigned)__builtin_ctz(columns));
 }
 
-/* Whether the next owner would wait for no lane but its own. */
+/* Whether an owner in `lane` would wait for no other lane. */
 static inline bool hdi_block_suits(const hdi_block *k, uint32_t lane)
 {
     for (const hdi_node *n = k->pending; n != NULL; n = n->next) {
@@ -219,25 +224,26 @@ void hdi_block_prune(hdi_blocks *b, hdi_block *k);
 /* Makes a block free and puts it at the head of its class. */
 void hdi_block_insert_free(hdi_blocks *b, hdi_block *k);
 void hdi_block_remove_free(hdi_blocks *b, hdi_block *k);
-/* Makes a block free that is in no list, and joins it with neighbours that wait for the same lanes. */
+/* Makes a block free that is in no list. It joins with neighbours that wait for the same lanes. */
 void hdi_block_set_free(hdi_blocks *b, hdi_block *k);
 void hdi_blocks_look_at_queue(hdi_blocks *b);
-/* Puts a block into the order behind `before` (NULL: as the first of all), and takes one out. */
+/* Adds a block to the order of offsets behind `before` (NULL: as the first of all), and removes one. */
 void hdi_block_link_behind(hdi_blocks *b, hdi_block *before, hdi_block *k);
 void hdi_block_unlink(hdi_blocks *b, hdi_block *k);
-/* Cuts a block that is in no list in two: the first keeps `units` and the set. Takes a descriptor. */
+/* Cuts a block that is in no list in two, and returns the second. The first keeps `units` and the set. Takes a
+ * descriptor. */
 hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units);
 
 /* ---- blocks.c ---- */
 
 void hdi_block_insert_live(hdi_blocks *b, hdi_block *k);
 void hdi_block_remove_live(hdi_blocks *b, hdi_block *k);
-/* Now and then, in debug builds: is everything right? */
+/* Verifies everything in one of 64 calls, in debug builds. */
 void hdi_blocks_check_sometimes(hdi_blocks *b);
 
 /* ---- blocks_gaps.c ---- */
 
-/* Makes a block a gap that is in no list, and joins it with its neighbours. */
+/* Turns a block that is in no list into a gap. It joins with neighbouring gaps. */
 void hdi_block_set_gap(hdi_blocks *b, hdi_block *k);
 
 #endif
