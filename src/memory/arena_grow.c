@@ -7,7 +7,7 @@
  * 3. Under blocks_lock it finishes the block, or gives everything back.
  *
  * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the claims of the plan are used.
- * Always: see arena_internal.h. Step 1 takes all host memory that the steps after it need.
+ * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host memory.
  */
 #include "memory/arena_internal.h"
 
@@ -18,7 +18,7 @@
 
 #define SLACK ((size_t)256 << 20) /* may be mapped to avoid waiting, beside a quarter of what was ever taken */
 #define ALWAYS ((size_t)64 << 20) /* nothing moves while at most so much is mapped */
-#define SLACK_PART 80             /* this part of what was ever taken may be mapped beyond it before anything moves */
+#define SLACK_PART 80 /* an 80th of the most that was ever taken may be mapped beyond it before anything moves */
 #define BATCH_MOST ((size_t)16 << 20)      /* most that is mapped at once for small blocks */
 #define BATCH_PART 32                      /* the same as a part of what small blocks have */
 #define MOVED_FREE 20                      /* all memory may have moved so many times lately before the slack grows */

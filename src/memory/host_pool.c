@@ -1,9 +1,14 @@
-/* host_pool.c - blocks of pinned host memory. Threads and locks: see host_pool.h.
+/* host_pool.c - blocks of pinned host memory.
  *
- * The superblocks of a space lie in a row of offsets, in the order in which they were pinned, each behind a gap of a
- * page, so that blocks of different superblocks are never joined; one allocator manages all of it. Offsets are not used
- * a second time. There is one space, until a device is lost that may go on writing: then the next one is begun, and the
- * older ones only take blocks back.
+ * A space has superblocks in a row of offsets, in the order in which they were pinned. Each superblock stands behind a
+ * gap of a page, so that blocks of different superblocks never join. One allocator manages all offsets of a space.
+ * Offsets are not used a second time.
+ *
+ * There is one space until a device is lost that may go on writing. Then the next space is begun, and the older ones
+ * only take blocks back.
+ *
+ * Threads, locks, blocking: see host_pool.h.
+ * Always: see host_pool_internal.h.
  */
 #include "memory/host_pool_internal.h"
 
@@ -17,10 +22,9 @@
 #define SUPERBLOCK_MOST ((size_t)32 << 20)
 #define OWN_SUPERBLOCK_ABOVE ((size_t)16 << 20)
 #define OWN_SUPERBLOCK_UNIT ((size_t)64 << 10)
-#define SPARE                                                                                                          \
-    ((uint64_t)64 << 20) /* rather than wait for work, so much more is pinned than 5/4 of what was ever taken */
+#define SPARE ((uint64_t)64 << 20) /* to avoid waiting, so much more than 5/4 of what was ever taken may be pinned */
 #define OFFSETS ((size_t)1 << 62)
-#define NO_LANE UINT32_MAX /* the owner may use the block anywhere first */
+#define NO_LANE UINT32_MAX /* the first use may be in any lane */
 
 static size_t round_up(size_t bytes, size_t unit)
 {
@@ -37,9 +41,9 @@ static hd_status fail_note(void)
     return hdi_fail(HD_ERROR_HOST_MEMORY, "pinned memory: no host memory to note what is taken");
 }
 
-/* ---- spaces: lock held ------------------------------------------------------------------------------------------ */
+/* ---- spaces: the caller holds lock ------------------------------------------------------------------------------- */
 
-/* The superblock that has the offset. */
+/* The superblock with the offset. */
 static hdi_superblock *superblock_of(const hdi_host_space *s, size_t offset)
 {
     size_t first = 0, end = s->count;
@@ -63,8 +67,8 @@ static bool taint_if_live(void *context, size_t from, size_t to, hdi_block_kind 
     return true;
 }
 
-/* True: a device was lost since the last look. What is live may then be written for ever; what is free and unfinished
- * stays so. */
+/* Closes the current space if a device was lost since the last call; then returns true. Live memory may be written for
+ * ever from then on. Free memory with unfinished points keeps those points. */
 static bool notice_losses(hdi_host_pool *pool)
 {
     uint64_t lost = pool->config.lost != NULL ? pool->config.lost(pool->config.context) : 0;
@@ -79,7 +83,7 @@ static bool notice_losses(hdi_host_pool *pool)
     return true;
 }
 
-/* The space to allocate from; NULL: no host memory. */
+/* The space to allocate from, made where there is none. NULL: no host memory. */
 static hdi_host_space *open_space(hdi_host_pool *pool)
 {
     notice_losses(pool);
@@ -124,7 +128,7 @@ static bool add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pin
     return true;
 }
 
-/* ---- taking blocks: lock held ----------------------------------------------------------------------------------- */
+/* ---- taking blocks: the caller holds lock ------------------------------------------------------------------------ */
 
 static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_origin origin)
 {
@@ -144,8 +148,8 @@ static void count_taken(hdi_host_pool *pool, const hdi_host_block *block, hdi_or
     info->from_finished += origin != HDI_ORIGIN_FRESH && origin != HDI_ORIGIN_WAITED;
 }
 
-/* Takes a block that is there. `wait`: also one that work still uses. NOT_FOUND, HOST_MEMORY: without a message;
- * *origin is WAITED if there is one that work still uses. */
+/* Takes a block of memory that is pinned already. `wait`: also a block that work still uses. NOT_FOUND and HOST_MEMORY
+ * have no message. *origin is WAITED if there is a block that work still uses. */
 static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_points *inherited, hdi_origin *origin)
 {
     for (;;) {
@@ -161,7 +165,7 @@ static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_p
         if (status != HD_OK) {
             return status;
         }
-        if (notice_losses(pool)) { /* what counted as finished just now may not be */
+        if (notice_losses(pool)) { /* a point may have counted as finished by the loss */
             hdi_blocks_free(s->blocks, taken.offset, hdi_points_data(&taken.inherited), taken.inherited.count);
             hdi_points_release(&taken.inherited);
             continue;
@@ -178,7 +182,7 @@ static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_p
     }
 }
 
-/* Whether pinning that much more is better than waiting for work. */
+/* Whether to pin so many more bytes rather than wait for work. */
 static bool may_pin(const hdi_host_pool *pool, size_t bytes)
 {
     const hdi_host_pool_info *info = &pool->info;
@@ -186,8 +190,7 @@ static bool may_pin(const hdi_host_pool *pool, size_t bytes)
     return after <= info->limit_bytes && after <= info->taken_peak_bytes / 4 * 5 + SPARE;
 }
 
-/* Takes a block of which no more than this is known: its size and whose it is. NOT_FOUND: memory has to be pinned for
- * it. */
+/* Takes a block for `out`, which has its size and `own`. NOT_FOUND: memory must be pinned for it. */
 static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hdi_origin origin;
@@ -199,9 +202,9 @@ static hd_status find(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inhe
     return status;
 }
 
-/* ---- pinning and unpinning: growing held ------------------------------------------------------------------------ */
+/* ---- pinning and unpinning: the caller holds growing -------------------------------------------------------------- */
 
-/* What of the idle superblocks of a space is looked for, and was found. */
+/* A search for idle superblocks of a space: how much to find, and how much was found. */
 typedef struct search {
     hdi_host_space *in;
     uint64_t most, found; /* bytes */
@@ -228,20 +231,20 @@ static hdi_choice count_idle(void *context, size_t *from, size_t *to)
     return HDI_CHOICE_SKIP;
 }
 
-/* Lock held. */
+/* The caller holds lock. */
 static uint64_t idle_bytes(const hdi_host_pool *pool)
 {
     search look = {.found = 0};
     for (hdi_host_space *s = pool->newest; s != NULL; s = s->older) {
         hdi_block *none = NULL;
         look.in = s;
-        hdi_blocks_prune(s->blocks); /* what is finished joins its neighbours */
+        hdi_blocks_prune(s->blocks); /* finished blocks join their neighbours */
         hdi_blocks_claim_finished(s->blocks, pool->page, false, count_idle, &look, &none);
     }
     return look.found;
 }
 
-/* Unpins the superblock of a claim that nobody else can have, and gives the claim back. Returns the next one. */
+/* Unpins the superblock of a claim and gives the claim back. Returns the next claim. */
 static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim, uint64_t *freed, hd_status *status)
 {
     size_t from, to;
@@ -268,7 +271,7 @@ static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim
     return next;
 }
 
-/* Unpins idle superblocks of at least `bytes` in all, as far as there are any. */
+/* Unpins idle superblocks of at least `bytes` in all, or all that there are. */
 static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed)
 {
     hd_status status = HD_OK;
@@ -292,7 +295,7 @@ static hd_status unpin_idle(hdi_host_pool *pool, uint64_t bytes, uint64_t *freed
     return status;
 }
 
-/* How much to pin for a block. */
+/* How many bytes to pin for a block. */
 static size_t superblock_bytes(const hdi_host_pool *pool, size_t bytes)
 {
     if (bytes > OWN_SUPERBLOCK_ABOVE) {
@@ -316,7 +319,7 @@ static hd_status fail_limit(hdi_host_pool *pool, const hdi_host_block *block)
         HDI_BYTES(i.own_bytes), HDI_BYTES(i.waiting_bytes));
 }
 
-/* Counts so much as pinned, if the limit allows that. */
+/* Counts so many bytes as pinned. False: the limit does not allow that. */
 static bool reserve(hdi_host_pool *pool, size_t bytes)
 {
     hdi_host_pool_info *info = &pool->info;
@@ -337,7 +340,7 @@ static void unreserve(hdi_host_pool *pool, size_t bytes)
     hdi_mutex_unlock(&pool->lock);
 }
 
-/* Pins a superblock, which the limit has been asked for, and takes the block, from it or from what became free
+/* Pins a superblock, whose bytes `reserve` has counted. Then takes the block from it, or from what became free
  * meanwhile. */
 static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi_points *inherited)
 {
@@ -361,7 +364,8 @@ static hd_status pin(hdi_host_pool *pool, size_t bytes, hdi_host_block *out, hdi
     return status == HD_ERROR_HOST_MEMORY ? fail_note() : status;
 }
 
-/* NOT_FOUND: a device was lost between pinning and taking; again. */
+/* Pins memory for a block and takes it. NOT_FOUND: a device was lost between pinning and taking; the caller tries
+ * again. */
 static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     size_t need = round_up(out->bytes, pool->page);
@@ -380,7 +384,8 @@ static hd_status grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inhe
         return fail_limit(pool, out);
     }
     hd_status status = pin(pool, size, out, inherited);
-    if (status == HD_ERROR_HOST_MEMORY) { /* the system's limit: not more than it takes, and what is idle goes first */
+    /* The system's own limit is reached. Idle superblocks go first, and no more is pinned than the block needs. */
+    if (status == HD_ERROR_HOST_MEMORY) {
         unpin_idle(pool, need, &freed);
         status = reserve(pool, need) ? pin(pool, need, out, inherited) : status;
     }
@@ -423,7 +428,7 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
     free(pool);
 }
 
-/* Behind what find() did not find. */
+/* Takes a block where find() found none: pins memory, or at last waits for work. */
 static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hd_status status;
@@ -433,16 +438,16 @@ static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_poin
     do {
         hdi_mutex_lock(&pool->lock);
         if (pool->open != NULL) {
-            hdi_blocks_prune(pool->open->blocks); /* what is finished joins its neighbours */
+            hdi_blocks_prune(pool->open->blocks); /* finished blocks join their neighbours */
         }
-        status = find(pool, out, inherited); /* also: somebody else may have pinned memory meanwhile */
+        status = find(pool, out, inherited); /* another thread may have pinned memory meanwhile */
         hdi_mutex_unlock(&pool->lock);
         if (status == HD_ERROR_NOT_FOUND) {
             status = grow(pool, out, inherited);
         }
     } while (status == HD_ERROR_NOT_FOUND);
     hdi_mutex_unlock(&pool->growing);
-    if (status != HD_OK) { /* rather wait for work, after all */
+    if (status != HD_OK) { /* pinning failed: a block that work still uses will do */
         hdi_origin origin;
         hdi_mutex_lock(&pool->lock);
         hd_status waiting = take(pool, true, out, inherited, &origin);
@@ -493,7 +498,7 @@ void hdi_host_pool_give(hdi_host_pool *pool, hdi_host_block *block, const hdi_po
     }
     hdi_host_pool_info *info = &pool->info;
     hdi_mutex_lock(&pool->lock);
-    notice_losses(pool); /* while it is live */
+    notice_losses(pool); /* before the free, since only live memory is tainted */
     hdi_blocks_free(block->space->blocks, block->offset, points, n_points);
     info->taken_bytes -= round_up(block->bytes, pool->page);
     if (block->own) {

@@ -1,4 +1,7 @@
-/* mappings.c - what of a device's range is mapped. See mappings.h for threads, locks and what always holds. */
+/* mappings.c - which part of a device's range is mapped.
+ *
+ * Threads, locks, blocking, and what always holds: see mappings.h.
+ */
 #include "memory/mappings.h"
 
 #include <stdio.h>
@@ -64,7 +67,7 @@ static hdi_answer share(const hdi_mappings *p, int device, size_t first, size_t 
                             : c->port->calls->grant(c->port, device, at, bytes);
 }
 
-/* Takes a mapping back from everybody who has it, and gives it back. */
+/* Takes a mapping back from all peers in `shared`, and unmaps it. */
 static hdi_answer take_back(hdi_mappings *p, uint64_t shared, size_t first, size_t count)
 {
     const hdi_mappings_config *c = &p->config;
@@ -114,9 +117,10 @@ static hdi_trouble map_mapping(hdi_mappings *p, size_t first, size_t count)
 
 /* ---- areas ------------------------------------------------------------------------------------------------------ */
 
-/* Most for a mapping where so many bytes are missing and memory moves. A mapping that is partly used stays where it is, so what cannot move
- * grows with the mappings: a 256th of what was ever needed, while a hundredth more than that is mapped; less the more there is; nothing where
- * it is a twentieth more. */
+/* Most granules for a mapping where so many bytes are missing and memory moves.
+ * A mapping that is partly used cannot move. So the larger mappings are, the more memory cannot. The bound is a 256th
+ * of the most that was needed, while at most a hundredth more than that is mapped. It falls from there, to nothing
+ * where a twentieth more is mapped. */
 static size_t movable_mapping(const hdi_mappings *p, size_t missing)
 {
     size_t mapped = p->mapped + missing, few = p->needed / 100, many = p->needed / 20;
@@ -125,9 +129,12 @@ static size_t movable_mapping(const hdi_mappings *p, size_t missing)
     return (size_t)(part * (double)(p->needed / 256)) / p->granule * p->granule;
 }
 
-/* Granules per mapping where so many bytes are missing. Each mapping costs a request whatever its size, so at first they are a thirty-second of
- * that. Only whole mappings can move, and each hole between a program's blocks has parts of two that cannot. So once memory was moved they are
- * an eighth, but no more than movable_mapping allows; nor than a 512th of the limit, since near it a part of a mapping may be what is lacking. */
+/* Granules per mapping where so many bytes are missing.
+ * A mapping costs a request whatever its size. So at first a mapping is a thirty-second of what is missing. Only whole
+ * mappings can move, and each hole between a program's blocks has parts of two that cannot.
+ * So once anything was unmapped, a mapping is an eighth of what is missing, with two more bounds. One is
+ * movable_mapping. The other is a 512th of the limit: near the limit, the memory that is lacking may be in parts of
+ * mappings. */
 static size_t mapping_granules(const hdi_mappings *p, size_t missing)
 {
     size_t bytes = missing / 32;
@@ -167,7 +174,7 @@ bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to)
     if (g >= end) {
         return false;
     }
-    /* a mapping that began before, and one that goes on behind */
+    /* Leaves out a mapping that begins before the area, and one that ends behind it. */
     size_t first = p->of[g].first - 1, last = p->of[end - 1].first - 1;
     g = first < g ? first + p->of[first].count : g;
     end = last + p->of[last].count > end ? last : end;
@@ -204,7 +211,7 @@ hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *g
 
 /* ---- peers ------------------------------------------------------------------------------------------------------ */
 
-/* The first granule of the first mapping from `g` on; p->end if there is none. */
+/* The first granule of the first mapping from `g` on; p->end: there is none. */
 static size_t next_mapping(const hdi_mappings *p, size_t g)
 {
     while (g < p->end && p->of[g].first == 0) {

@@ -1,7 +1,10 @@
-/* pinned.c - pinned host memory. Threads, locks and what always holds: see pinned.h.
+/* pinned.c - pinned host memory.
  *
- * What a process of its own (`everywhere`) had registered ends with it, so its failures to let go count only while it lives. The
- * driver of this process lives on when a device is lost, so there every doubt costs the addresses.
+ * What a worker process (`everywhere`) has registered ends with the process. So its failures to unregister count only
+ * while it lives. The driver of this process goes on when a device is lost. So memory that it may still have registered
+ * keeps its addresses.
+ *
+ * Threads, locks, blocking, and what always holds: see pinned.h.
  */
 #include "memory/pinned.h"
 
@@ -25,13 +28,14 @@ typedef struct hdi_pinned_record {
 } record;
 
 struct hdi_pinned_pool {
-    hdi_pinned_config config; /* constant, like the next line */
+    hdi_pinned_config config; /* constant, as the next line is */
     uint64_t window_at, window_bytes;
 
     hdi_mutex lock;
-    record *first;      /* under lock, also every record; everything that is alive */
-    hdi_blocks *blocks; /* under lock; of the window, by offset */
-    uint64_t away; /* under lock; everywhere: bit per device whose port said that it is lost, until it is repinned */
+    record *first;      /* under lock; list of all live memory, its records included */
+    hdi_blocks *blocks; /* under lock; allocator of the window's offsets */
+    /* Under lock, with `everywhere`: bit per device whose port reported its loss, until it is repinned. */
+    uint64_t away;
 };
 
 static const hdi_answer good = {HDCU_SUCCESS, ""};
@@ -41,13 +45,14 @@ static uint64_t bit_of(int device)
     return (uint64_t)1 << device;
 }
 
-/* NULL: the device is lost. Lock held. */
+/* NULL: the device is lost. The caller holds lock. */
 static hdi_port *port_of(const hdi_pinned_pool *pool, int device)
 {
     return pool->away & bit_of(device) ? NULL : pool->config.port(pool->config.context, device);
 }
 
-/* Whether the answer says that the device's process is of no use any more; then it is not asked again. Lock held. */
+/* Whether the answer reports the end of the device's process. Such a device gets no more requests. The caller holds
+ * lock. */
 static bool note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 {
     bool lost = pool->config.everywhere && hdi_driver_code_is_fatal(answer.code);
@@ -57,7 +62,7 @@ static bool note_loss(hdi_pinned_pool *pool, int device, hdi_answer answer)
 
 /* ---- the pool --------------------------------------------------------------------------------------------------- */
 
-/* The window holds no work, so nobody needs to wait for any. */
+/* The window's allocator has no points to wait for. */
 static bool always_finished(void *context, hdi_point point)
 {
     (void)context;
@@ -75,7 +80,7 @@ static bool take_window(hdi_pinned_pool *pool, uint64_t at, uint64_t bytes)
     return true;
 }
 
-/* The first slot that is free; where the system has no room for a window of this size, a smaller one. */
+/* Reserves the first free slot. Where the system has no room for a window of this size, tries half the size. */
 static bool find_window(hdi_pinned_pool *pool, uint64_t bytes)
 {
     do {
@@ -153,7 +158,7 @@ void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t 
     *bytes = pool->window_bytes;
 }
 
-/* ---- memory and its addresses: lock held ------------------------------------------------------------------------ */
+/* ---- memory and its addresses: the caller holds lock ------------------------------------------------------------- */
 
 static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
 {
@@ -181,7 +186,7 @@ static hd_status take_memory(hdi_pinned_pool *pool, size_t bytes, hdi_shm *out)
     return status;
 }
 
-/* `kept`: a driver may have it registered, so the addresses stay taken. */
+/* Gives memory back. `kept`: a driver may have it registered, so its addresses stay reserved. */
 static void give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
 {
     size_t offset = (size_t)((uintptr_t)shm->base - pool->window_at);
@@ -195,7 +200,7 @@ static void give_memory(hdi_pinned_pool *pool, hdi_shm *shm, bool kept)
     }
 }
 
-/* ---- registering: lock held ------------------------------------------------------------------------------------- */
+/* ---- registering: the caller holds lock -------------------------------------------------------------------------- */
 
 static hd_status fail_pin(const hdi_pinned_pool *pool, hdi_answer answer, int device, size_t bytes)
 {
@@ -216,14 +221,14 @@ static hd_status fail_address(const record *r, int device, uint64_t seen)
                     device, (unsigned long long)(uintptr_t)r->shm.base, (unsigned long long)seen);
 }
 
-/* Whether a driver may have it registered after this answer of `unpin`. */
+/* Whether a driver may still have memory registered after this answer of `unpin`. */
 static bool may_be_kept(hdi_answer answer)
 {
     return !hdi_answered(answer) && answer.code != HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-/* Registers with one device's port, once more if it proves to be registered there already. After a failure it is not, unless
- * `*kept` is set. */
+/* Registers with one device's port. If that fails, unregisters and tries once more, since the memory may be registered
+ * there already. After a failure it is not registered, unless `*kept` is set. */
 static hdi_answer pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, const record *r, uint64_t *seen,
                            bool *kept)
 {
@@ -233,7 +238,8 @@ static hdi_answer pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, co
         if (hdi_answered(answer) || note_loss(pool, device, answer)) {
             return answer;
         }
-        /* The port could have failed at undoing it; or it was pinned when the device came back, before the rest was. */
+        /* The port may have failed to undo its work. Or the device came back and had this memory pinned before the
+         * rest. */
         hdi_answer undone = port->calls->unpin(port, shm->base, shm->bytes);
         if (!hdi_answered(undone) || attempt > 0) {
             bool gone = note_loss(pool, device, undone);
@@ -243,7 +249,8 @@ static hdi_answer pin_with(hdi_pinned_pool *pool, int device, hdi_port *port, co
     }
 }
 
-/* Unregisters with every port that has it, past failures; the first one that says something. */
+/* Unregisters with every port that has it, also past failures. Returns the first failure that leaves it registered.
+ * *kept: a driver may still have it. */
 static hdi_answer unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
 {
     hdi_answer first = good;
@@ -253,7 +260,7 @@ static hdi_answer unpin_all(hdi_pinned_pool *pool, record *r, bool *kept)
         }
         hdi_port *port = port_of(pool, d);
         bool own = port != NULL;
-        /* The driver of this process has it: any device that still works may let it go. */
+        /* The driver of this process has it, so any device that still works can unregister it. */
         for (int other = 0; port == NULL && !pool->config.everywhere && other < pool->config.n_devices; other++) {
             port = port_of(pool, other);
         }
@@ -393,12 +400,12 @@ hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned)
     return status;
 }
 
-/* Registers everything with a fresh port; `by` says how far it came. */
+/* Registers all live memory with a fresh port. On failure, `by` has the device's bit for what was registered. */
 static hd_status repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {
         uint64_t seen = 0;
-        bool kept = false; /* in a process that is given up */
+        bool kept = false; /* ignored: on failure the process is given up */
         hdi_answer answer = pin_with(pool, device, port, r, &seen, &kept);
         if (!hdi_answered(answer)) {
             return fail_pin(pool, answer, device, r->shm.bytes);
@@ -411,7 +418,8 @@ static hd_status repin_all(hdi_pinned_pool *pool, int device, hdi_port *port)
     return HD_OK;
 }
 
-/* Nothing is registered with the port, as far as it goes; also forgets what the process before had. */
+/* Unregisters everything from a port as far as it can. Clears the device's bits, those of its former process
+ * included. */
 static void unpin_from(hdi_pinned_pool *pool, int device, hdi_port *port)
 {
     for (record *r = pool->first; r != NULL; r = r->after) {

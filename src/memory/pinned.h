@@ -1,15 +1,18 @@
 /* pinned.h - pinned host memory: shared mappings that every device of the runtime can use directly.
  *
- * The memory is an anonymous file (base/shm.h), so that it can be given to another process, registered through the devices'
- * ports with their drivers, which pin its pages. A runtime has one pool, which knows everything that is
- * alive, so that a device that is restarted gets it again.
+ * The memory is an anonymous file (base/shm.h), so that it can be given to another process. It is registered through
+ * the devices' ports with their drivers, which pin its pages. A runtime has one pool. The pool has a list of all live
+ * memory, so that a restarted device gets it again.
  *
- * Placements: where all devices share this process's driver, one port registers memory for all. With a process per device,
- * `everywhere`, each port does, and all have the memory at the address that it has here: a window, see addresses.h.
+ * There are two ways to register. Where all devices share this process's driver, one port registers memory for all.
+ * With a process per device, `everywhere`, each port does. Then all processes have the memory at the same address, in a
+ * window, see addresses.h.
  *
- * Threads: any; an hdi_pinned belongs to its owner. Locks: one per pool, held across requests to ports; whoever submits must
- * not come here. Order: it is taken before the locks of ports, and `port` is called under it.
- * Always: addresses that a driver may hold as registered are not given to anything else.
+ * Threads: any; an hdi_pinned belongs to its owner.
+ * Locks: one per pool, held across requests to ports. It is taken before the locks of ports, and `port` is called under
+ * it.
+ * Blocking: alloc, release and repin wait for requests to ports, so a thread that submits work must not call them.
+ * Always: addresses that a driver may hold as registered are not used for anything else.
  */
 #ifndef HDI_MEMORY_PINNED_H
 #define HDI_MEMORY_PINNED_H
@@ -28,14 +31,14 @@ typedef struct hdi_pinned_pool hdi_pinned_pool;
 
 typedef struct hdi_pinned_config {
     int n_devices; /* of the runtime, at most HDI_PINNED_DEVICES_MAX */
-    /* The device's port as it is now; NULL: the device is lost. Must not call the pool. */
+    /* The device's current port; NULL: the device is lost. Must not call the pool. */
     hdi_port *(*port)(void *context, int device);
     void *context;
-    bool everywhere;       /* register with every device's port, else with one, whose driver serves all */
-    uint64_t window_at;    /* everywhere: where the window lies; 0: in the first free slot of addresses.h */
-    uint64_t window_bytes; /* 0: as much as can be had there */
-    bool
-        populate; /* have the system give out the pages before the drivers pin them: those drivers do pin (populate.h) */
+    bool everywhere;       /* register with every device's port, else with one port for all */
+    uint64_t window_at;    /* everywhere: address of the window; 0: the first free slot of addresses.h */
+    uint64_t window_bytes; /* 0: as much as is free there */
+    /* Make the system allocate the pages first. Set where the drivers pin pages (populate.h). */
+    bool populate;
 } hdi_pinned_config;
 
 typedef struct hdi_pinned {
@@ -44,31 +47,38 @@ typedef struct hdi_pinned {
     struct hdi_pinned_record *record;
 } hdi_pinned;
 
-/* Everywhere: takes the addresses of the window. Errors: ARGUMENT, HOST_MEMORY, SYSTEM (no window can be had). */
+/* Makes a pool. With `everywhere` it reserves the addresses of the window.
+ * Errors: ARGUMENT, HOST_MEMORY, SYSTEM (there is no room for a window). */
 hd_status hdi_pinned_pool_create(const hdi_pinned_config *config, hdi_pinned_pool **out);
 
-/* Forgets what is still alive, without asking a port, as an abandoned release does; the owners must not release it any
- * more. NULL is ignored. */
+/* Drops what is still alive without a request to a port, as an abandoned release does. Its owners must not release it
+ * any more. NULL is ignored. */
 void hdi_pinned_pool_destroy(hdi_pinned_pool *pool);
 
 /* The window; 0 bytes: there is none. */
 void hdi_pinned_pool_window(const hdi_pinned_pool *pool, uint64_t *at, uint64_t *bytes);
 
-/* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. A device whose port says that
- * it is lost is passed over (everywhere: from then on, until it is repinned), so it had better be treated as lost. Errors,
- * with nothing kept and `out` untouched: ARGUMENT (0 bytes), HOST_MEMORY (also: the window is full), SYSTEM, DRIVER,
- * UNSUPPORTED (everywhere: a device has it at another address), DEVICE_LOST (no device is left). */
+/* Pins at least `bytes`, zeroed and aligned to the page size, for all devices that are not lost. A device whose port
+ * reports its loss is skipped. With `everywhere` it is skipped from then on, until it is repinned, so the caller should
+ * treat it as lost.
+ * Blocks for requests to ports.
+ * Errors: (nothing is kept, `out` is untouched) ARGUMENT (0 bytes), HOST_MEMORY (also: the window is full), SYSTEM,
+ * DRIVER, UNSUPPORTED (everywhere: a device has it at another address), DEVICE_LOST (no device is left). */
 hd_status hdi_pinned_alloc(hdi_pinned_pool *pool, size_t bytes, hdi_pinned *out);
 
-/* Unpins and unmaps; no submitted work may use the memory any more. `abandoned`: no port is asked, since a device hangs.
- * Where a driver keeps the memory registered (abandoned, or it failed), the memory is given back to the system but its
- * addresses stay taken: the driver would mistake whatever came to lie there for the old memory. Zeroed or released before:
- * ignored. Errors: DRIVER (unpinning failed; the memory is gone all the same). */
+/* Unpins and unmaps. No submitted work may use the memory any more. `abandoned`: no request goes to a port, since a
+ * device hangs. Zeroed, or released before: ignored.
+ * A driver may keep the memory registered, after an abandoned release or a failure. Then the memory goes back to the
+ * system but its addresses stay reserved. The driver would take other memory there for the old memory.
+ * Blocks for requests to ports.
+ * Errors: DRIVER (unpinning failed; the memory is gone all the same). */
 hd_status hdi_pinned_release(hdi_pinned *pinned, bool abandoned);
 
-/* The device was lost and its port now leads to a fresh process: registers everything that is alive there. From before the
- * call on `port` must name the fresh port; what was pinned through it meanwhile is found registered already. Nothing to do
- * unless `everywhere`. On failure nothing is registered there, and the device stays passed over until a repin succeeds.
+/* Registers all live memory with the fresh port of a device that was lost. `port` must return the fresh port from
+ * before the call on. Memory that was pinned through it meanwhile is registered already, which is no failure. Does
+ * nothing without `everywhere`. On failure nothing is registered there, and the device is skipped until a repin
+ * succeeds.
+ * Blocks for requests to the port.
  * Errors: HOST_MEMORY, DRIVER, UNSUPPORTED, DEVICE_LOST. */
 hd_status hdi_pinned_repin(hdi_pinned_pool *pool, int device);
 

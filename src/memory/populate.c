@@ -1,4 +1,7 @@
-/* populate.c - pages given out ahead of their use. See populate.h. */
+/* populate.c - makes the system allocate pages ahead of their use.
+ *
+ * Threads, locks, blocking, and what always holds: see populate.h.
+ */
 #include "memory/populate.h"
 
 #include <pthread.h>
@@ -11,7 +14,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PART_LEAST ((size_t)8 << 20) /* takes the system some 4 ms; a thread costs 50 us */
+#define PART_LEAST ((size_t)8 << 20) /* the system needs some 4 ms for it; a thread costs 50 us */
 #define PARTS_MOST 4
 
 typedef struct part {
@@ -23,7 +26,7 @@ typedef struct part {
 static void *populate(void *context)
 {
     const part *p = context;
-    /* A system that does not know this, or has no memory left, leaves it to the driver, which says so. */
+    /* A system without this request, or without memory, leaves it to the driver, which reports an error then. */
     (void)madvise(p->at, p->bytes, MADV_POPULATE_WRITE);
     return NULL;
 }

@@ -1,16 +1,18 @@
-/* populate.h - has the system give out and zero pages ahead of their use.
+/* populate.h - makes the system allocate and zero pages ahead of their use.
  *
- * A driver that pins fresh memory faults it in page by page, with locks held that launches need; pages that it finds
- * there cost it a seventh of the time. What is done here holds nobody up, and several threads do it faster than one.
+ * A driver that pins fresh memory faults it in page by page, under locks that launches need. With pages that are there
+ * already it takes a seventh of the time. Work here holds no such lock, and several threads do it faster than one.
  *
- * Threads: any; starts up to three of its own for the length of the call. Locks: none.
+ * Threads: any. A call starts up to three threads and ends them. Locks: none.
+ * Blocking: until the pages are there.
+ * Always: no failure. Without the pages, the driver faults them in.
  */
 #ifndef HDI_MEMORY_POPULATE_H
 #define HDI_MEMORY_POPULATE_H
 
 #include <stddef.h>
 
-/* `base`: whole pages of a writable mapping. Where the system cannot do it, nothing happens. */
+/* Populates whole pages of a writable mapping. Does nothing where the system cannot do it. */
 void hdi_populate(void *base, size_t bytes);
 
 #endif

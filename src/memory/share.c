@@ -1,4 +1,7 @@
-/* share.c - which worker process has whose device memory mapped. See share.h for threads, locks and what always holds. */
+/* share.c - which worker process has which device's memory mapped.
+ *
+ * Threads, locks, blocking, and what always holds: see share.h.
+ */
 #include "memory/share.h"
 
 #include <stdlib.h>
@@ -61,7 +64,8 @@ static view get_view(struct hdi_shares *shares, int peer, int owner)
     return v;
 }
 
-/* The owner's range in the peer's worker. Only under the owner's arena lock, so nobody else makes the same view. */
+/* Reserves the owner's range in the peer's worker, once. The caller holds the owner's arena lock `growing`, so no other
+ * thread makes the same view. */
 static hdi_answer open_view(const hdi_device *owner, hdi_device *peer)
 {
     struct hdi_shares *shares = owner->runtime->shares;
@@ -72,7 +76,7 @@ static hdi_answer open_view(const hdi_device *owner, hdi_device *peer)
     hdi_answer answer = peer->port->calls->reserve(peer->port, owner->range_at, owner->range_bytes, &at);
     if (hdi_answered(answer) && at != owner->range_at) {
         peer->port->calls->unreserve(peer->port, at, owner->range_bytes);
-        return (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"}; /* the address is taken over there */
+        return (hdi_answer){HDCU_ERROR_MAP_FAILED, "cuMemAddressReserve"}; /* the address is not free in that process */
     }
     if (hdi_answered(answer)) {
         hdi_mutex_lock(&shares->lock);
@@ -97,7 +101,7 @@ hdi_answer hdi_share(void *context, int peer_index, uint64_t at, uint64_t bytes)
         answer = peer->port->calls->import(peer->port, descriptor, at, bytes);
     }
     close(descriptor);
-    /* A peer that is lost is no trouble of the owner's: it is given everything again after its restart. */
+    /* A lost peer is no failure of the owner: the peer is given everything again after its restart. */
     return hdi_driver_code_is_fatal(answer.code) ? (hdi_answer){0, ""} : answer;
 }
 
@@ -108,7 +112,7 @@ void hdi_unshare(void *context, int peer_index, uint64_t at, uint64_t bytes)
     peer->port->calls->unmap(peer->port, at, bytes);
 }
 
-/* The view goes when everything submitted to the peer so far is finished. */
+/* Retires a view: it goes when everything submitted to the peer so far is finished. */
 static void retire(struct hdi_shares *shares, hdi_device *peer, view v)
 {
     retired *r = malloc(sizeof *r + HDI_LANES_MAX * sizeof r->points[0]);

@@ -1,7 +1,9 @@
-/* thread_cache.c - threads' caches: making, finding, draining, ending them. The usual way is in thread_cache.h, with threads and locks.
+/* thread_cache.c - caches of threads: creation, look-up, drain, end. thread_cache.h has the usual way.
  *
- * A cache belongs to its thread and to the runtime's list. The thread lets go of it when it ends, or when it notices that the runtime is
- * closed; the list when the thread ends, or when the runtime has been closed. Whoever is last frees it.
+ * A cache has two owners: its thread and the runtime's list. The thread drops it when it ends, or when it finds the
+ * runtime closed. The list drops it when the thread ends, or when the runtime is closed. The last of both frees it.
+ *
+ * Threads, locks, blocking, and what always holds: see thread_cache.h.
  */
 #include "memory/thread_cache.h"
 
@@ -18,7 +20,7 @@ struct hdi_thread_caches {
     hdi_thread_cache *first;
     uint32_t made;
     int count;
-    /* Of threads that have ended, and of allocations without a cache. */
+    /* Counts of threads that have ended, and of threads without a cache. */
     hdi_thread_cache_counts ended[HDI_DEVICES_MAX];
 };
 
@@ -101,7 +103,7 @@ hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache)
     return all;
 }
 
-/* The same for one device, in front of `list`. */
+/* Takes what is of one device out of `leaving`, in front of `list`. */
 static hdi_item *take_leaving_of(hdi_thread_cache *cache, int device, hdi_item *list)
 {
     for (hdi_item **link = &cache->leaving; *link;) {
@@ -119,7 +121,7 @@ static hdi_item *take_leaving_of(hdi_thread_cache *cache, int device, hdi_item *
     return list;
 }
 
-/* Takes everything of a device out, or the large blocks only. Inside, or on a visit. */
+/* Takes everything of a device out, or the large blocks only. Called inside, or on a visit. */
 static hdi_item *take_all(hdi_thread_cache *cache, int device, bool only_large)
 {
     hdi_item *all = take_leaving_of(cache, device, NULL);
@@ -149,10 +151,10 @@ static hdi_item *take_all(hdi_thread_cache *cache, int device, bool only_large)
     return all;
 }
 
-/* Lets go of a cache, as its thread or as the list. */
+/* Removes one owner of a cache. The last one frees it. */
 static void drop(hdi_thread_cache *cache)
 {
-    /* acq_rel: who frees it sees what the other one did with it */
+    /* acq_rel: the thread that frees the cache sees all that the other owner did with it. */
     if (atomic_fetch_sub_explicit(&cache->owners, 1, memory_order_acq_rel) != 1) {
         return;
     }
@@ -198,7 +200,7 @@ static hdi_thread_cache *new_cache(hd_runtime *rt)
 
 static void add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_counts *from)
 {
-    /* Under the list's lock, but read without it. */
+    /* The counts are written under the list's lock, but read without it. */
     hdi_count(&to->allocations, atomic_load_explicit(&from->allocations, memory_order_relaxed));
     hdi_count(&to->frees, atomic_load_explicit(&from->frees, memory_order_relaxed));
     hdi_count(&to->from_magazine, atomic_load_explicit(&from->from_magazine, memory_order_relaxed));
@@ -207,7 +209,7 @@ static void add_counts(hdi_thread_cache_counts *to, const hdi_thread_cache_count
     hdi_count(&to->freed_bytes, atomic_load_explicit(&from->freed_bytes, memory_order_relaxed));
 }
 
-/* The thread ends: its counts go to those of ended threads, its items back. */
+/* Called at a thread's end: adds its counts to those of ended threads, and gives its items back. */
 static void leave_runtime(hd_runtime *rt, void *context)
 {
     hdi_thread_cache *cache = context;
@@ -224,19 +226,19 @@ static void leave_runtime(hd_runtime *rt, void *context)
         add_counts(&caches->ended[d], &cache->counts[d]);
     }
     hdi_mutex_unlock(&caches->lock);
-    /* Nobody finds it any more. */
+    /* No other thread can reach the cache any more. */
     for (int d = 0; d < cache->n_devices; d++) {
         hdi_item *items = take_all(cache, d, false);
         if (items) {
             caches->config.release(caches->config.context, d, items);
         }
     }
-    drop(cache); /* for the list */
+    drop(cache); /* as the list */
 }
 
 static void thread_ends(void *first)
 {
-    /* Gone first: what is released below must not go back into it. */
+    /* Cleared first, so that what is released below does not go back into a cache that ends. */
     hdi_thread_cache_own_first = NULL;
     for (hdi_thread_cache *cache = first, *next; cache; cache = next) {
         next = cache->next_own;
@@ -271,7 +273,7 @@ hdi_thread_cache *hdi_thread_cache_find(hd_runtime *rt)
         } else if (hdi_runtime_with(cache->runtime_id, nothing, NULL)) {
             link = &cache->next_own;
         } else {
-            *link = cache->next_own; /* its runtime is closed */
+            *link = cache->next_own; /* the runtime of this cache is closed */
             drop(cache);
         }
     }
@@ -314,7 +316,7 @@ void hdi_thread_caches_destroy(hd_runtime *rt)
     rt->caches = NULL;
 }
 
-/* True: there was something. */
+/* Gives back what all threads have of a device. True: there was something. */
 static bool drain(hd_runtime *rt, int device, bool only_large)
 {
     struct hdi_thread_caches *caches = rt->caches;
@@ -325,7 +327,7 @@ static bool drain(hd_runtime *rt, int device, bool only_large)
     hdi_mutex_lock(&caches->lock);
     for (hdi_thread_cache *cache = caches->first; cache; cache = cache->next) {
         if (only_large && atomic_load_explicit(&cache->counts[device].large_bytes, memory_order_relaxed) == 0) {
-            continue; /* what its thread puts there just now is for the next time */
+            continue; /* a block that its thread puts there just now may stay */
         }
         hdi_biased_visit(&cache->lock);
         hdi_item *items = take_all(cache, device, only_large);

@@ -1,14 +1,19 @@
-/* thread_cache.h - what threads keep for themselves: magazines of freed items, per lane and size class.
+/* thread_cache.h - caches of threads: magazines of freed items, per lane and size class.
  *
- * An item is a freed buffer with its block of device memory. Taking one and putting one back, by the thread itself, is some plain
- * loads and stores. Every thread has one cache per runtime. Others drain it: under memory pressure, when a device is lost,
- * and when its thread ends. What an item is, and how it is given back, is the data layer's business (`release`).
+ * An item is a freed buffer with its block of device memory. The thread itself takes and puts items with a few plain
+ * loads and stores. Every thread has one cache per runtime. Other threads drain it under memory pressure, when a device
+ * is lost, and when its thread ends. The data layer defines an item, and gives it back (`release`).
  *
- * Threads: hdi_thread_cache_enter, take, put, leave by the cache's own thread; the rest by any. Locks: the list of caches, then one cache's
- * biased lock; `release` is called under neither.
- * Always: every item is in at most one magazine; a thread's small blocks stay below HDI_THREAD_CACHE_BYTES, one class's below
- * HDI_MAGAZINE_BYTES or two items, its large blocks below HDI_LARGE_BYTES. Large blocks are given back before any memory is mapped
- * for want of them (hdi_arena_config.relieve), so they cost no physical memory.
+ * Threads: the cache's own thread calls hdi_thread_cache_enter, take, put and leave. Any thread calls the rest.
+ * Locks: the list of caches, then one cache's biased lock. `release` is called under neither. "Inside" means between
+ * enter and leave.
+ * Blocking: enter waits while another thread visits the cache. A visit waits until the cache's thread is outside.
+ * Always:
+ * - Every item is in at most one magazine.
+ * - A thread's small blocks stay below HDI_THREAD_CACHE_BYTES, and its large blocks below HDI_LARGE_BYTES.
+ * - The blocks of a class stay below HDI_MAGAZINE_BYTES, or are two.
+ * - Large blocks are given back before memory is mapped for want of them (hdi_arena_config.relieve). So they cost no
+ *   physical memory.
  */
 #ifndef HDI_MEMORY_THREAD_CACHE_H
 #define HDI_MEMORY_THREAD_CACHE_H
@@ -21,12 +26,12 @@
 #define HDI_THREAD_CACHE_BYTES ((size_t)64 << 20)
 #define HDI_MAGAZINE_BYTES ((size_t)1 << 20)
 #define HDI_MAGAZINE_ITEMS 64
-#define HDI_LARGE_BYTES ((size_t)1 << 30) /* a single one at most a quarter */
+#define HDI_LARGE_BYTES ((size_t)1 << 30) /* large blocks of a thread; a single one has at most a quarter */
 #define HDI_LEAVING_ITEMS 32
 
 typedef struct hdi_item {
     struct hdi_item *next;
-    uint32_t lane; /* global number: whose magazine it is in */
+    uint32_t lane; /* the lane, by global number, whose magazine it is in */
     uint32_t class;
     size_t bytes; /* of its block */
 } hdi_item;
@@ -38,15 +43,16 @@ typedef struct hdi_magazine {
 
 typedef struct hdi_lane_cache {
     hdi_magazine magazines[HDI_CLASSES];
-    /* One large block of any size, which serves a pair of hd_alloc and hd_free. More would hide blocks from whoever needs a part of
-     * them: with eight, the programs in bench/logs have up to three times as much memory moved. */
+    /* One large block of any size, for pairs of hd_alloc and hd_free. More of them would withhold blocks from
+     * allocations that need a part of them. With eight, up to three times as much memory moves in the programs of
+     * bench/logs. */
     hdi_item *large;
 } hdi_lane_cache;
 
-/* Of one thread and device. Written by the thread alone, read by anybody. */
+/* Counts of one thread and device. Only the thread writes them, any thread reads them. */
 typedef struct hdi_thread_cache_counts {
     _Atomic uint64_t allocations, frees, from_magazine, frees_elsewhere;
-    _Atomic uint64_t allocated_bytes, freed_bytes; /* as asked for */
+    _Atomic uint64_t allocated_bytes, freed_bytes; /* as requested */
     _Atomic uint64_t cached_bytes;                 /* large ones included */
     _Atomic uint64_t large_bytes;
 } hdi_thread_cache_counts;
@@ -56,14 +62,14 @@ typedef struct hdi_thread_cache {
     uint64_t runtime_id;
     struct hdi_thread_cache *next_own; /* this thread's caches of other runtimes */
     struct hdi_thread_cache *next;     /* in the runtime's list */
-    uint32_t number;                   /* of the thread in the runtime, never 0 */
-    _Atomic int owners;                /* the thread and the list, until they let go */
+    uint32_t number;                   /* the thread's number in the runtime, never 0 */
+    _Atomic int owners;                /* the thread and the list; drop() removes one */
     uint32_t n_lanes;
     int n_devices;
     size_t cached_bytes; /* in small blocks of all devices */
     size_t large_bytes;  /* in large ones */
-    /* Large blocks that had to make room: a free does not pay for giving them back, the thread's next allocation that needs the arena
-     * does. */
+    /* Large blocks that another one has replaced. The free that replaced them does not pay for giving them back: the
+     * thread's next allocation that needs the arena does. */
     hdi_item *leaving;
     uint32_t n_leaving;
     hdi_lane_cache **lanes;          /* by global number; NULL: never used */
@@ -71,19 +77,21 @@ typedef struct hdi_thread_cache {
 } hdi_thread_cache;
 
 typedef struct hdi_thread_caches_config {
-    /* Takes a list of items of one device back, linked by `next`. Called without locks. */
+    /* Takes back a list of items of one device, linked by `next`. Called without locks. */
     void (*release)(void *context, int device, hdi_item *items);
     void *context;
 } hdi_thread_caches_config;
 
-/* In rt->caches. Errors: HOST_MEMORY. */
+/* Sets rt->caches.
+ * Errors: HOST_MEMORY. */
 hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_config *config);
-/* Forgets all items; threads free their caches when they notice or end. No thread is inside any more. NULL rt->caches is ignored. */
+/* Drops all items. A thread frees its cache when it finds the runtime closed, or when it ends. No thread may be inside.
+ * NULL rt->caches is ignored. */
 void hdi_thread_caches_destroy(hd_runtime *rt);
 
 extern _Thread_local hdi_thread_cache *hdi_thread_cache_own_first;
 
-/* Finds or makes the calling thread's cache; NULL: no host memory (no message). */
+/* Finds or makes the calling thread's cache. NULL: no host memory (no message). */
 hdi_thread_cache *hdi_thread_cache_find(hd_runtime *rt);
 
 /* The calling thread's cache. */
@@ -103,13 +111,13 @@ static inline void hdi_thread_cache_leave(hdi_thread_cache *cache)
     hdi_biased_leave(&cache->lock);
 }
 
-/* For counters that one thread writes: no locked instruction. */
+/* Adds to a counter that one thread writes, so no locked instruction is needed. */
 static inline void hdi_count(_Atomic uint64_t *counter, uint64_t more)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more, memory_order_relaxed);
 }
 
-/* An item that `lane` freed, or NULL. Inside. */
+/* Takes an item that `lane` freed; NULL: there is none. Inside. */
 static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t lane, uint32_t class)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
@@ -128,10 +136,10 @@ static inline hdi_item *hdi_thread_cache_take(hdi_thread_cache *cache, uint32_t 
     return item;
 }
 
-/* Makes the magazines of a lane; false: no host memory. Inside. */
+/* Makes the magazines of a lane. False: no host memory. Inside. */
 bool hdi_thread_cache_add_lane(hdi_thread_cache *cache, uint32_t lane);
 
-/* False: no room; the caller keeps the item. Inside. */
+/* Puts an item into its magazine. False: no room; the caller keeps the item. Inside. */
 static inline bool hdi_thread_cache_put(hdi_thread_cache *cache, hdi_item *item)
 {
     hdi_lane_cache *of_lane = cache->lanes[item->lane];
@@ -154,7 +162,7 @@ static inline bool hdi_thread_cache_put(hdi_thread_cache *cache, hdi_item *item)
     return true;
 }
 
-/* The large block that `lane` freed last, if it has exactly this size, or NULL. Inside. */
+/* Takes the large block that `lane` freed last, if it has exactly this size; else NULL. Inside. */
 static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uint32_t lane, size_t bytes)
 {
     hdi_lane_cache *of_lane = cache->lanes[lane];
@@ -169,20 +177,23 @@ static inline hdi_item *hdi_thread_cache_take_large(hdi_thread_cache *cache, uin
     return item;
 }
 
-/* Puts a large block in the place of another one, which is on its way out from then on. False: no room; the caller keeps it. Inside. */
+/* Puts a large block in place of its lane's last one, which moves to `leaving`. False: no room; the caller keeps the
+ * item. Inside. */
 bool hdi_thread_cache_put_large(hdi_thread_cache *cache, hdi_item *item);
 
-/* Takes the large blocks that are on their way out, linked by `next`. Inside. */
+/* Takes all of `leaving`, linked by `next`. Inside. */
 hdi_item *hdi_thread_cache_take_leaving(hdi_thread_cache *cache);
 
-/* Takes the older half of a magazine out, linked by `next`. Inside. */
+/* Takes the older half out of a magazine, linked by `next`. Inside. */
 hdi_item *hdi_thread_cache_take_half(hdi_thread_cache *cache, uint32_t lane, uint32_t class);
 
-/* Gives everything back that threads hold of a device; the second their large blocks only, and says whether there were any. */
+/* Gives everything back that threads have of a device, or their large blocks only. The second returns whether there was
+ * any. Both block until each thread is outside of its cache. */
 void hdi_thread_caches_drain(hd_runtime *rt, int device);
 bool hdi_thread_caches_drain_large(hd_runtime *rt, int device);
 
-/* Keeps all threads out of their caches, until thaw. Nothing may be allocated or freed by the caller meanwhile. */
+/* Keeps all threads out of their caches until thaw. Meanwhile the caller must not allocate or free. Blocks until each
+ * thread is outside. */
 void hdi_thread_caches_freeze(hd_runtime *rt);
 void hdi_thread_caches_thaw(hd_runtime *rt);
 
@@ -195,13 +206,14 @@ void hdi_thread_caches_sum(hd_runtime *rt, int device, hdi_thread_cache_sums *ou
 /* Bytes in magazines. */
 uint64_t hdi_thread_caches_cached(hd_runtime *rt, int device);
 
-/* What is cached for each lane of a device, into out[HDI_LANES_MAX] (bytes, items). Visits every cache. */
+/* What is cached for each lane of a device, into out[HDI_LANES_MAX] (bytes, items). Visits every cache, so it blocks as
+ * freeze does. */
 void hdi_thread_caches_lanes(hd_runtime *rt, int device, uint64_t *bytes, uint64_t *items);
 
-/* How many threads have a cache. */
+/* The number of threads with a cache. */
 int hdi_thread_caches_count(hd_runtime *rt);
 
-/* Counts an allocation or a free where a thread has no cache of its own. */
+/* Counts an allocation or a free of a thread without a cache. */
 void hdi_thread_caches_count_apart(hd_runtime *rt, int device, uint64_t bytes, bool is_allocation);
 
 #endif
