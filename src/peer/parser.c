@@ -1,4 +1,7 @@
-/* parser.c - from records to verdicts. See parser.h. */
+/* parser.c - makes verdicts from records.
+ *
+ * Threads, locks, blocking, and what always holds: see parser.h.
+ */
 #include "peer/parser.h"
 
 #include <ctype.h>
@@ -80,7 +83,7 @@ const char *hd_peer_verdict_text(hd_peer_verdict verdict)
     }
 }
 
-/* What did not arrive. */
+/* Describes the bytes or counts that are wrong. */
 static void describe_bytes(const hdi_record *step, char *out, size_t bytes)
 {
     static const struct {
@@ -100,7 +103,7 @@ static void describe_bytes(const hdi_record *step, char *out, size_t bytes)
     }
 }
 
-/* What was being done. */
+/* Describes what the program did in a step. */
 static void describe_step(const hdi_record *step, char *out, size_t bytes)
 {
     unsigned long long n = step->bytes;
@@ -153,7 +156,7 @@ static void conclude(hdi_peer_parser *h, hd_peer_verdict verdict, const char *fo
     va_end(arguments);
 }
 
-/* The text of a record: somebody else's words, which may be anything. */
+/* Copies the text of a record, which comes from another process and may be anything. */
 static void clean_text(const hdi_record *record, char *out)
 {
     memcpy(out, record->text, sizeof record->text);
@@ -215,8 +218,8 @@ static hdi_parsed take_wrong(hdi_peer_parser *h, const hdi_record *r)
     return HDI_PARSED_MORE;
 }
 
-/* Whether a failed call means that the device did not survive what it did. A driver that says why is believed: out of memory, say, is
- * nothing against the pair. */
+/* Whether a failed call means that its step ended the device. A driver's code decides where there is one: running out
+ * of memory, for example, is no fault of the pair. */
 static bool is_loss(const hdi_record *r)
 {
     if (r->code > 0 && r->status != HD_ERROR_DEVICE_LOST) {
@@ -233,7 +236,7 @@ static hdi_parsed take_failed(hdi_peer_parser *h, const hdi_record *r)
     bool loss = is_loss(r);
     bool timing = h->step.step == HDI_STEP_TIME_DIRECT || h->step.step == HDI_STEP_TIME_STAGED;
     if (timing && !loss) {
-        h->untimed = true; /* no rates: all that was wanted of a verdict is known already */
+        h->untimed = true; /* the verdict needs no rates */
         return HDI_PARSED_MORE;
     }
     h->info.driver_code = r->code > 0 ? r->code : 0;
@@ -289,7 +292,7 @@ hdi_parsed hdi_peer_parser_take(hdi_peer_parser *h, const hdi_record *r)
     if (r->magic != HDI_PROBE_MAGIC || r->version != HDI_PROBE_VERSION || h->ended || h->failed_open) {
         return HDI_PARSED_MALFORMED;
     }
-    /* after a verdict there is nothing but the end of the pair */
+    /* after a verdict only the end of the pair may follow */
     bool over = h->in_pair && h->decided;
     if (over ? r->kind != HDI_RECORD_PAIR_END : !h->in_pair && r->kind > HDI_RECORD_STEP && r->kind != HDI_RECORD_END) {
         return r->kind == HDI_RECORD_FAILED && h->current < 0 ? take_failed(h, r) : HDI_PARSED_MALFORMED;
@@ -331,7 +334,7 @@ bool hdi_peer_parser_end(hdi_peer_parser *h, hdi_ending ending, int detail)
         h->in_pair = false;
         return open;
     }
-    if (h->in_pair && h->untimed) { /* it gave up, which it may */
+    if (h->in_pair && h->untimed) { /* the program may end here */
         conclude(h, HD_PEER_USABLE, "%s", "");
         h->in_pair = false;
         return true;

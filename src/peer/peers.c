@@ -1,7 +1,13 @@
-/* peers.c - the table of what is known about pairs of devices, and who finds it out. See peers.h.
+/* peers.c - the table of results of pairs of devices, and the ways to get a result.
  *
- * Finding out about pairs goes in this order: the driver's own word, which costs nothing; the result files; the test, whose
- * results go into table and files. Whoever does it has the turn; its pairs are marked, so that others wait for them.
+ * A result comes from the first of three sources that has one:
+ * 1. The driver's own report, which costs nothing.
+ * 2. The result files.
+ * 3. The test, whose results go into table and files.
+ *
+ * A thread needs the turn to use 2 and 3. It marks its pairs, so that other threads wait for their results.
+ *
+ * Threads, locks, blocking, and what always holds: see peers.h.
  */
 #include "peer/peers.h"
 
@@ -22,36 +28,37 @@
 #include "worker/spawn.h"
 #include "worker/workers.h"
 
-#define HOST_MEMORY "256M" /* of each host device during a test */
+#define HOST_MEMORY "256M" /* memory of each host device during a test */
 
-/* How many times as fast pinned memory must be for a pair to be slow. Host devices copy with the processor: what else it has to do slows
- * one thread that copies down more than two that take turns. */
+/* A pair is slow where pinned memory is more than so many times as fast. Host devices copy with the processor. Other
+ * work on it slows one copying thread more than two that take turns. */
 #define SLOW_MARGIN 1.25
 #define SLOW_MARGIN_ON_HOST 8.0
 
 typedef struct entry {
-    hd_peer_info info; /* verdict UNKNOWN: nothing is known */
-    hd_peer_info
-        refused; /* verdict REFUSED: the driver does not map the memory here, whatever was found; UNKNOWN: it may yet */
-    bool fleeting; /* of an inconclusive one: it may be another one in a moment */
-    bool asked;    /* by whoever has the turn */
+    hd_peer_info info; /* verdict UNKNOWN: no result */
+    /* The last refusal to map the memory here. Verdict REFUSED: it holds, whatever the test found; UNKNOWN: none, or it
+     * may pass. */
+    hd_peer_info refused;
+    bool fleeting; /* of an inconclusive result: another test may have a result soon */
+    bool asked;    /* the thread with the turn is about to get a result */
 } entry;
 
 struct hdi_peers {
     hdi_mutex lock;
-    pthread_cond_t changed; /* an entry, or the turn */
+    pthread_cond_t changed; /* an entry or the turn has changed */
     bool turn_taken;
     pthread_t turn_owner;
-    int n_waiting;      /* for the turn, while somebody needs the answer */
-    _Atomic bool ended; /* hd_close: no test begins or goes on, and nobody waits for one */
-    /* Constant from here on, and paths absolute: the application may go elsewhere. */
-    char program[PATH_MAX];                     /* "": there is none */
-    char why_none[sizeof(hd_error)];            /* the message */
-    char cache[PATH_MAX];                       /* as the option */
-    entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
+    int n_waiting;      /* threads that wait for the turn and need a result now */
+    _Atomic bool ended; /* hd_close: no test begins or goes on, and no thread waits for one */
+    /* Constant from here to `cache`. Paths are absolute, since the application may change its folder. */
+    char program[PATH_MAX];                     /* "": none */
+    char why_none[sizeof(hd_error)];            /* the message for it */
+    char cache[PATH_MAX];                       /* as the option, with an absolute path */
+    entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* under lock; by device and owner */
 };
 
-/* Where a test will be started from, and where results lie. */
+/* Finds the test program and the folder of results. */
 static void find_places(hd_runtime *rt)
 {
     struct hdi_peers *peers = rt->peers;
@@ -59,7 +66,7 @@ static void find_places(hd_runtime *rt)
     hdi_error_save(&before);
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
                          sizeof peers->program) != HD_OK) {
-        peers->program[0] = 0; /* no failure of hd_open: pairs are inconclusive then */
+        peers->program[0] = 0; /* hd_open does not fail: pairs are inconclusive then */
         snprintf(peers->why_none, sizeof peers->why_none, "%s", hd_message());
     }
     hdi_error_restore(&before);
@@ -117,7 +124,7 @@ const char *hdi_peers_program(const hd_runtime *rt)
     return rt->peers->program;
 }
 
-/* What is known. The lock is held. */
+/* The present result of a pair. The caller holds the lock. */
 static hd_peer_info knowledge(const struct hdi_peers *peers, int device, int owner)
 {
     const entry *e = &peers->of[device][owner];
@@ -132,9 +139,9 @@ static bool is_good(hd_peer_verdict verdict)
     return verdict == HD_PEER_USABLE || verdict == HD_PEER_SLOW;
 }
 
-/* ---- what needs no test ---- */
+/* ---- results without a test ---- */
 
-/* True: *out is the driver's word, which is enough. */
+/* Sets *out to the driver's own report. False: that decides nothing. */
 static bool driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_info *out)
 {
     *out = hdi_peer_blank();
@@ -149,8 +156,8 @@ static bool driver_decides(const hd_runtime *rt, int device, int owner, hd_peer_
     out->verdict = HD_PEER_REFUSED;
     snprintf(out->reason, sizeof out->reason, "%s",
              rt->devices[device]->facts.peers >> owner & 1
-                 ? "the driver says that the devices can be peers, but also that access is not supported between them"
-                 : "the driver says that there is no peer access between them");
+                 ? "the driver reports that the devices can be peers, but that access is not supported between them"
+                 : "the driver reports no peer access between them");
     return true;
 }
 
@@ -169,11 +176,12 @@ bool hdi_peers_known(hd_runtime *rt, int device, int owner, hd_peer_info *out)
 
 /* ---- results ---- */
 
-/* Who is in use, and who is to be asked for again at the next use, follows the result. */
+/* Makes the state of a pair's link follow its result: which links are used, and which are looked up again at the next
+ * use. */
 static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict)
 {
     if (rt->options.peers != HDI_PEERS_VERIFY) {
-        return; /* then results are for those who ask only */
+        return; /* results then serve only the functions that ask for them */
     }
     _Atomic uint8_t *reach = &rt->devices[device]->peer_access[owner];
     hdi_mutex_lock(&rt->linking);
@@ -189,7 +197,7 @@ static void apply(hd_runtime *rt, int device, int owner, hd_peer_verdict verdict
     } else if (verdict == HD_PEER_USABLE && before == HDI_PEERS_SLOW_ASK) {
         after = HDI_PEERS_UNKNOWN;
     }
-    if (after != before) { /* else it may have become HDI_PEERS_SOUGHT meanwhile, which goes on */
+    if (after != before) { /* otherwise another thread may have set HDI_PEERS_SOUGHT meanwhile, which stays */
         atomic_store_explicit(reach, after, memory_order_release);
     }
     hdi_mutex_unlock(&rt->linking);
@@ -200,7 +208,7 @@ static bool says_something(hd_peer_verdict verdict)
     return verdict != HD_PEER_UNKNOWN && verdict != HD_PEER_INCONCLUSIVE;
 }
 
-/* A result becomes what is known, unless it says less than what is. */
+/* Stores a result, except for an inconclusive one where there is a better one. */
 static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *info, bool fleeting)
 {
     struct hdi_peers *peers = rt->peers;
@@ -210,7 +218,7 @@ static void settle(hd_runtime *rt, int device, int owner, const hd_peer_info *in
         e->info = *info;
         e->fleeting = fleeting;
     }
-    e->refused = hdi_peer_blank(); /* to be tried again */
+    e->refused = hdi_peer_blank(); /* mapping is to be tried again */
     e->asked = false;
     pthread_cond_broadcast(&peers->changed);
     hdi_mutex_unlock(&peers->lock);
@@ -247,19 +255,19 @@ void hdi_peers_forget(hd_runtime *rt, int device)
     hdi_mutex_unlock(&rt->peers->lock);
 }
 
-/* ---- finding out ---- */
+/* ---- getting results ---- */
 
-/* One turn at finding out. */
+/* The state of one turn. */
 typedef struct inquiry {
     hd_runtime *rt;
     bool has_folder;
     char folder[PATH_MAX];
-    int lock; /* -1: none */
+    int lock; /* the lock file; -1: none */
     hdi_pair *left;
-    int n_left; /* pairs that are not known */
+    int n_left; /* pairs without a result yet */
     char boot[64], kernel[4096], driver[256], program_facts[128];
     hdi_result_key key;
-    /* who wants to hear of each result; may be NULL */
+    /* called with each result; may be NULL */
     void (*tell)(void *context, int device, int owner, const hd_peer_info *info);
     void *context;
 } inquiry;
@@ -285,7 +293,7 @@ static bool make_key(inquiry *q, int device, int owner)
     return hdi_result_key_make(&facts, &q->key);
 }
 
-/* What all results of this runtime depend on. */
+/* Sets what all results of this runtime depend on. */
 static void prepare(inquiry *q)
 {
     hd_runtime *rt = q->rt;
@@ -300,7 +308,7 @@ static void prepare(inquiry *q)
         snprintf(q->program_facts, sizeof q->program_facts, "%lld %lld.%09ld", (long long)facts.st_size,
                  (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec);
     }
-    /* Without a boot's name nobody knows whether the machine is still as it was. */
+    /* Without a boot id, nothing shows whether the machine is still as it was. */
     q->has_folder = q->boot[0] && hdi_results_folder(rt->peers->cache, q->folder, sizeof q->folder);
 }
 
@@ -312,7 +320,7 @@ static void tell(inquiry *q, int device, int owner, const hd_peer_info *info, bo
     }
 }
 
-/* Takes what an earlier process has found out of the list. True: none is left. */
+/* Takes the pairs with a result of an earlier process out of the list. True: none is left. */
 static bool recall(void *context)
 {
     inquiry *q = context;
@@ -343,7 +351,8 @@ static void tested(void *context, const hdi_pair *pair, const hd_peer_info *foun
     tell(q, pair->device, pair->owner, &info, fleeting);
 }
 
-/* The test must use memory the way that this runtime does, and nothing of what the program was told to go wrong with. */
+/* Makes the settings for the test. It must use memory as this runtime does, but without the faults that the program's
+ * options ask for. Only host_corrupt is kept. */
 static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
@@ -372,7 +381,7 @@ static void test(inquiry *q)
         ordinals[i] = rt->devices[i]->ordinal;
         memcpy(uuids[i], rt->devices[i]->facts.uuid, sizeof uuids[i]);
     }
-    const char *none = strchr(rt->peers->why_none, ':'); /* behind the name of the call */
+    const char *none = strchr(rt->peers->why_none, ':'); /* the text behind the call's name */
     hd_peer_info why_not = hdi_peer_inconclusive("%s", none ? none + 2 : "out of host memory");
     bool has_program = rt->peers->program[0] != 0;
     if (has_program && settings && !make_settings(rt, settings, 8192)) {
@@ -396,7 +405,8 @@ static void test(inquiry *q)
     free(settings);
 }
 
-/* Finds out about pairs, which are marked. Without locks, with the turn. `again`: whatever is known. */
+/* Gets results for pairs that are marked. The caller has the turn and holds no locks. `again`: the test runs even if
+ * there are results. */
 static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
                      void (*tell_whom)(void *context, int device, int owner, const hd_peer_info *info), void *context)
 {
@@ -420,7 +430,7 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
     q->lock = -1;
     prepare(q);
     if (again || !recall(q)) {
-        /* Whoever has the lock may be about to find them out. */
+        /* The process with the lock may be about to have these results. */
         q->lock = !q->has_folder ? -1
                                  : hdi_results_lock(q->folder, rt->options.peer_timeout * 1000000,
                                                     again ? NULL : recall, q, &rt->peers->ended);
@@ -434,7 +444,7 @@ static void find_out(hd_runtime *rt, hdi_pair *pairs, int n, bool again,
 
 /* ---- turns ---- */
 
-/* Whether a pair is to be found out about now. The lock is held. */
+/* Whether a pair needs a result now. The caller holds the lock. */
 static bool is_wanted(const hd_runtime *rt, int device, int owner, bool inconclusive_too)
 {
     const entry *e = &rt->peers->of[device][owner];
@@ -442,7 +452,8 @@ static bool is_wanted(const hd_runtime *rt, int device, int owner, bool inconclu
            ((inconclusive_too || e->fleeting) && e->info.verdict == HD_PEER_INCONCLUSIVE);
 }
 
-/* The lock is held, and let go of meanwhile. `later`: whoever needs an answer now goes first. False: the runtime is being closed. */
+/* Waits for the turn and takes it. The caller holds the lock, which is released while it waits. `later`: threads that
+ * need a result now go first. False: the runtime is being closed. */
 static bool take_turn(struct hdi_peers *peers, bool later)
 {
     peers->n_waiting += !later;
@@ -458,7 +469,7 @@ static bool take_turn(struct hdi_peers *peers, bool later)
     return true;
 }
 
-/* Whether this very thread is finding out: a progress callback asks. The lock is held. */
+/* Whether the calling thread has the turn, as in a progress callback. The caller holds the lock. */
 static bool has_turn(const struct hdi_peers *peers)
 {
     return peers->turn_taken && pthread_equal(peers->turn_owner, pthread_self());
@@ -481,7 +492,7 @@ static void ask(hd_runtime *rt, int device, int owner, bool inconclusive_too, bo
     entry *e = &peers->of[device][owner];
     hdi_mutex_lock(&peers->lock);
     bool waited = has_turn(peers), own = waited;
-    while (e->asked && !own && !is_ended(peers)) { /* its result is as good as one of our own */
+    while (e->asked && !own && !is_ended(peers)) { /* the other thread's result serves, too */
         waited = true;
         hdi_mutex_wait(&peers->lock, &peers->changed);
     }
@@ -513,9 +524,9 @@ void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_in
     ask(rt, device, owner, false, later, out);
 }
 
-/* ---- the program's questions ---- */
+/* ---- public functions ---- */
 
-/* What a call returns that waited for a test, or made one, and came back since the runtime is being closed. */
+/* What a call returns after it waited for a test or made one. It fails where the runtime is being closed. */
 static hd_status check_end(const hd_runtime *rt, const char *who)
 {
     return is_ended(rt->peers) ? hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who) : HD_OK;

@@ -1,4 +1,7 @@
-/* results.c - result files. See results.h. */
+/* results.c - result files.
+ *
+ * Threads, locks, blocking, and what always holds: see results.h.
+ */
 #include "peer/results.h"
 
 #include <ctype.h>
@@ -18,7 +21,7 @@
 
 #define HEADING "heddle peer result 1"
 #define LOCK_SLEEP_NS 10000000
-#define LOCK_TIMES_MOST 10 /* times that long without an end, in all */
+#define LOCK_TIMES_MOST 10 /* the longest wait in all, in timeouts */
 
 /* ---- keys ---- */
 
@@ -36,7 +39,7 @@ static uint64_t hash_text(uint64_t h, const char *text)
     return hash_bytes(h, text, strlen(text) + 1);
 }
 
-/* Appends "NAME VALUE\n", with everything printable. */
+/* Appends "NAME VALUE\n", with "?" for what cannot be printed. */
 static bool append(hdi_result_key *key, size_t *used, const char *name, const char *value)
 {
     size_t n = strlen(name) + strlen(value) + 2;
@@ -107,7 +110,7 @@ void hdi_results_read_line(const char *path, char *out, size_t bytes)
 
 /* ---- the folder ---- */
 
-/* Makes the folder, and the ones above it. */
+/* Makes the folder and those above it. */
 static bool make_folder(const char *path)
 {
     struct stat facts;
@@ -140,7 +143,7 @@ bool hdi_results_folder(const char *option, char *out, size_t bytes)
     if (option[0]) {
         n = snprintf(out, bytes, "%s", option);
     } else {
-        /* a relative one is to be ignored, says the XDG base directory specification */
+        /* The XDG base directory specification requires that a relative path be ignored. */
         const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
         bool has_cache = cache && cache[0] == '/';
         if (!has_cache && !(home && home[0] == '/')) {
@@ -159,7 +162,7 @@ static bool path_of(const char *folder, const char *name, char *out, size_t byte
 
 /* ---- reading ---- */
 
-/* All of a file that nobody but this user can have written, with a zero behind it. */
+/* Reads all of a file that only this user can have written, with a zero behind it. False: it is another file. */
 static bool read_own_file(const char *path, char *out, size_t bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
@@ -186,7 +189,7 @@ static bool read_own_file(const char *path, char *out, size_t bytes)
     return good && n == (size_t)facts.st_size && !memchr(out, 0, n);
 }
 
-/* Moves *at past "NAME VALUE\n" and ends the value with a zero. NULL: something else stands there. */
+/* Moves *at past "NAME VALUE\n" and ends the value with a zero. NULL: the line is another one. */
 static char *take_line(char **at, const char *name)
 {
     size_t length = strlen(name);
@@ -211,7 +214,7 @@ static bool take_integer(char **at, const char *name, long low, long high, long 
     return !*end && errno == 0 && *out >= low && *out <= high;
 }
 
-/* Whole numbers, so that the program's locale does not matter. */
+/* Rates are whole numbers, so that the program's locale does not matter. */
 static bool take_rate(char **at, const char *name, double *out)
 {
     long rate = 0;
@@ -307,14 +310,14 @@ void hdi_result_save(const char *folder, const hdi_result_key *key, const hd_pee
 
 /* ---- one test at a time ---- */
 
-/* When the one that has the lock last came on. */
+/* The time of the latest result of the lock's holder. */
 static int64_t time_of(int fd)
 {
     struct stat facts;
     return fstat(fd, &facts) == 0 ? (int64_t)facts.st_mtim.tv_sec * 1000000000 + facts.st_mtim.tv_nsec : 0;
 }
 
-/* Waits for the lock. True: it is ours. */
+/* Waits for the lock, see hdi_results_lock. False: it was not taken, or is not needed. */
 static bool lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context), void *context,
                       const _Atomic bool *ended)
 {
@@ -338,7 +341,8 @@ static bool lock_file(int fd, int64_t timeout_ns, bool (*enough)(void *context),
     return !enough || !enough(context);
 }
 
-/* In a folder that others can write somebody may have put one there, to hold tests up or to have another file's time changed. */
+/* Whether the lock file is this user's own. In a folder that others can write, another user may have put one there, to
+ * delay tests or to change another file's time. */
 static bool is_own_lock(int fd)
 {
     struct stat facts;
@@ -376,7 +380,7 @@ void hdi_results_extend(int descriptor)
 void hdi_results_unlock(int descriptor)
 {
     if (descriptor >= 0) {
-        flock(descriptor, LOCK_UN); /* also where a child of the program's has a copy of it */
+        flock(descriptor, LOCK_UN); /* also unlocks where a child of the program has a copy of the descriptor */
         close(descriptor);
     }
 }

@@ -1,4 +1,7 @@
-/* test.c - runs heddle-probe and listens. See test.h. */
+/* test.c - runs heddle-probe and reads its records.
+ *
+ * Threads, locks, blocking, and what always holds: see test.h.
+ */
 #include "peer/test.h"
 
 #include <errno.h>
@@ -14,14 +17,14 @@
 #include "base/wait.h"
 #include "worker/spawn.h"
 
-#define END_NS 5000000000    /* a process that has said everything, or was killed, gets this long to end */
-#define LEAVE_NS 2000000000  /* the same where nobody wants to know any more: hd_close waits for that */
-#define END_SLEEP_NS 1000000 /* between looks whether it has, on kernels that do not tell */
-#define LOOK_MS 25           /* between looks whether this process was held up, or nobody wants to know any more */
+#define END_NS 5000000000    /* time for a process to end after its last record, or after it was killed */
+#define LEAVE_NS 2000000000  /* the same where the results are not needed any more: hd_close waits for it */
+#define END_SLEEP_NS 1000000 /* between checks for its end, on kernels without pidfd */
+#define LOOK_MS 25           /* between checks whether this process was stopped, and whether *ended is set */
 #define HELD_UP_NS 1000000000
 #define LINGERING_MAX 64
 
-/* ---- processes that did not end in time: to be waited for some day, by whoever comes here next ---- */
+/* ---- processes that did not end in time: each later test reaps those that have ended ---- */
 
 static hdi_mutex lingering_lock = HDI_MUTEX_INIT(LINGERING);
 static hdi_process lingering[LINGERING_MAX];
@@ -35,7 +38,7 @@ static void close_process(hdi_process *process)
     *process = (hdi_process){0, -1};
 }
 
-/* True: it has ended, or is none of ours any more (then si_pid is 0). */
+/* True: the process has ended, or is no child of this process any more (then si_pid is 0). */
 static bool has_ended(const hdi_process *process, siginfo_t *info)
 {
     return !hdi_process_look(process, info) || (info->si_pid == process->pid && info->si_code != CLD_STOPPED &&
@@ -86,7 +89,7 @@ typedef struct run {
     hdi_peer_parser parser;
     hdi_process process;
     int pipe;
-    unsigned char bytes[sizeof(hdi_record)]; /* of a record that is not all there */
+    unsigned char bytes[sizeof(hdi_record)]; /* of a record that is not complete */
     size_t n_bytes;
 } run;
 
@@ -102,7 +105,7 @@ static bool is_ended(const hdi_test *test)
     return test->ended && atomic_load_explicit(test->ended, memory_order_relaxed);
 }
 
-/* All that are not settled are inconclusive. `is_settled` may be NULL. */
+/* Gives all pairs that are not settled the result `info`. `is_settled` may be NULL. */
 static void give_up(const hdi_test *test, const hdi_pair *pairs, int n, bool *is_settled, const hd_peer_info *info,
                     bool fleeting)
 {
@@ -129,7 +132,7 @@ static void not_wanted(const hdi_test *test, const hdi_pair *pairs, int n, bool 
     give_up(test, pairs, n, is_settled, &info, true);
 }
 
-/* Who the devices are. */
+/* Writes the UUIDs of the devices. */
 static void make_names(const hdi_test *test, const int *devices, int n_devices, char out[HDI_TEST_DEVICES * 32 + 1])
 {
     char *at = out;
@@ -140,7 +143,7 @@ static void make_names(const hdi_test *test, const int *devices, int n_devices, 
     }
 }
 
-/* "0:2:5", and "0>1,1>0". False: too long. */
+/* Writes the devices into the settings ("0:2:5"), and the list of pairs ("0>1,1>0"). False: too long. */
 static bool make_arguments(const hdi_test *test, const hdi_pair *pairs, int n, const int *devices, int n_devices,
                            char *settings, size_t settings_bytes, char *list, size_t list_bytes)
 {
@@ -180,7 +183,8 @@ static int start(run *r, char *settings, char *list, char *names)
     return e;
 }
 
-/* Everything that is in the pipe now. HDI_PARSED_MORE: and there may come more; *closed: nothing will. A new pair has more time. */
+/* Reads all that is in the pipe now. HDI_PARSED_MORE: there may be more later. *closed: there will be nothing more. A
+ * new pair gets a new deadline. */
 static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
 {
     *closed = false;
@@ -208,18 +212,18 @@ static hdi_parsed listen_now(run *r, int64_t *deadline, bool *closed)
             *deadline = hdi_deadline(r->test->limit_ms * 1000000);
         }
         if (parsed == HDI_PARSED_MALFORMED || parsed == HDI_PARSED_END || hdi_clock_ns() > *deadline) {
-            return parsed; /* also of a program that never stops talking */
+            return parsed; /* the deadline also ends a program that never stops sending */
         }
     }
 }
 
-/* Until the program has said all, or has ended, or was silent for too long. Time in which nobody listened, since this process was stopped or
- * its progress callback took long, is not the program's. */
+/* Reads until the program has sent all, has ended, or has sent nothing for too long. Time in which this process did not
+ * read does not count: it may have been stopped, or its progress callback may have taken long. */
 static hdi_ending listen_all(run *r)
 {
     int64_t deadline = hdi_deadline(r->test->limit_ms * 1000000), looked = hdi_clock_ns();
     for (;;) {
-        /* In this order: what an ended program has written is all there. */
+        /* poll comes before read, so all that an ended program has written is read. */
         struct pollfd polled[2] = {{.fd = r->pipe, .events = POLLIN}, {.fd = r->process.pidfd, .events = POLLIN}};
         if (is_ended(r->test)) {
             return HDI_ENDING_UNWANTED;
@@ -229,11 +233,11 @@ static hdi_ending listen_all(run *r)
         int ready = poll(polled, 2, ms > LOOK_MS ? LOOK_MS : (int)ms);
         bool gone = ready > 0 && polled[1].revents, closed;
         int64_t now = hdi_clock_ns();
-        if (now - looked > HELD_UP_NS) { /* never all of it, so that there is an end on any machine */
+        if (now - looked > HELD_UP_NS) { /* LOOK_MS of it does count, so that there is an end on any machine */
             deadline += now - looked - LOOK_MS * 1000000;
         }
         looked = now;
-        int64_t rest = hdi_deadline(END_NS); /* whatever holds the pipe open */
+        int64_t rest = hdi_deadline(END_NS); /* a limit, in case another process holds the pipe open */
         hdi_parsed parsed = listen_now(r, gone ? &rest : &deadline, &closed);
         if (parsed == HDI_PARSED_MALFORMED) {
             return HDI_ENDING_MALFORMED;
@@ -248,7 +252,7 @@ static hdi_ending listen_all(run *r)
     }
 }
 
-/* The end of the process, which has nothing more to say. */
+/* Ends the process, which sends nothing more, and settles its pairs. */
 static void finish(run *r, hdi_ending ending)
 {
     int detail = (int)r->test->limit_ms;
@@ -282,7 +286,8 @@ static void finish(run *r, hdi_ending ending)
     }
 }
 
-/* One process for the pairs. False: it did not come as far as the first of them, and `together` leaves that open. */
+/* Runs one process for the pairs. False: with `together`, it did not come as far as the first pair, so no pair has a
+ * result. */
 static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *devices, int n_devices, bool together,
                      bool *is_settled)
 {
@@ -299,7 +304,7 @@ static bool run_once(const hdi_test *test, hdi_pair *pairs, int n, const int *de
     }
     hdi_ending ending = listen_all(&r);
     if (together && r.parser.current < 0 && ending != HDI_ENDING_UNWANTED) {
-        r.parser.n = 0; /* nothing is said about anybody */
+        r.parser.n = 0; /* no pair gets a result here */
         finish(&r, ending);
         return false;
     }
@@ -323,7 +328,7 @@ static int position_of(int *devices, int *n, int device, int most)
     return (*n)++;
 }
 
-/* Moves as many pairs to the front as have no more than `most` devices between them, and returns how many. */
+/* Moves pairs to the front that have no more than `most` devices between them. Returns how many. */
 static int gather(hdi_pair *pairs, int n, int most, int *devices, int *n_devices)
 {
     int gathered = 0;
@@ -361,10 +366,10 @@ void hdi_test_pairs(const hdi_test *test, hdi_pair *pairs, int n)
             break;
         }
         if (!run_once(test, pairs, now, devices, n_devices, n_devices > 2, is_settled)) {
-            most = 2; /* one of the devices keeps the others from being opened: two at a time then */
+            most = 2; /* one of the devices keeps the others from being opened, so from now on two at a time */
             continue;
         }
-        /* the ones behind a pair that ended the program are left for another one */
+        /* Pairs behind the one that ended the program are left for another process. */
         int left = 0;
         for (int i = 0; i < n; i++) {
             if (!is_settled[i]) {
