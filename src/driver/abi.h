@@ -1,8 +1,9 @@
 /* abi.h - the CUDA driver's types and numbers, declared by us for the entry points that we use.
  *
- * No CUDA toolkit is needed to build. Where a real cuda.h is present, tests/driver/abi_check.c compares every size, offset
- * and number here with it at compile time. Names: the driver's, with `hdcu_`/`HDCU_` for `CU`, so that both can be
- * included together.
+ * No CUDA toolkit is needed to build. Where a real cuda.h is present, tests/driver/abi_check.c compares it with this file
+ * at compile time: every size, offset and number.
+ * Names: the driver's, with `hdcu_`/`HDCU_` for `CU`, so that both headers can be included together.
+ * Threads: any; the file has declarations only. Locks: none.
  */
 #ifndef HDI_DRIVER_ABI_H
 #define HDI_DRIVER_ABI_H
@@ -27,7 +28,7 @@ typedef struct hdcu_uuid {
     char bytes[16];
 } hdcu_uuid;
 
-/* Results. X(name, value): the codes that the library tells apart or the host provider returns. */
+/* Results. X(name, value): the codes that the library distinguishes or the host provider returns. */
 #define HDCU_RESULT_MAP(X)                                                                                             \
     X(SUCCESS, 0)                                                                                                      \
     X(ERROR_INVALID_VALUE, 1)                                                                                          \
@@ -164,7 +165,7 @@ enum {
     HDCU_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
     HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
     HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3,
-    /* of a memory pool; all are 64-bit numbers */
+    /* attributes of a memory pool; all are 64-bit numbers */
     HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4,
     HDCU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
     HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH = 6,
@@ -205,7 +206,7 @@ typedef struct hdcu_kernel_node_params { /* CUDA_KERNEL_NODE_PARAMS_v2 */
     unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
     unsigned shared_bytes;
     void **parameters, **extra;
-    void *kernel;         /* CUkernel; NULL: `function` counts */
+    void *kernel;         /* CUkernel; NULL: `function` is used */
     hdcu_context context; /* NULL: the current one */
 } hdcu_kernel_node_params;
 

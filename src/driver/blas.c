@@ -1,7 +1,9 @@
-/* blas.c - which library makes a provider's matrix products: the option blas, the names that are tried, and why none was taken.
+/* blas.c - opens the library that makes a provider's matrix products, as the option blas names it.
  *
- * Any thread; no locks. Always: signals of the program are blocked while a library is opened, since threads that it starts then are not for
- * them.
+ * With blas=auto the names of libraries are tried in order. The reasons why libraries were not taken are collected.
+ * Threads: any. Locks: none. Blocking: opening, as in blas.h.
+ * Always: all signals are blocked while a library is opened. Threads that the library starts inherit that, so they take no
+ * signals of the program.
  */
 #include "driver/blas.h"
 
@@ -14,9 +16,10 @@
 #include "driver/faults.h"
 
 #define WORKSPACE_BYTES ((uint64_t)4 << 20)
-#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* what cuBLAS takes by itself from compute capability 9.0 on */
+#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* cuBLAS's own default from compute capability 9.0 on */
 
-/* In the order in which they are tried. A newer cuBLAS than the driver knows fails when its handle is made, then an older one is taken. */
+/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is made; the next name is
+ * then tried. */
 static const char *const cublas_names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
 static const char *const host_names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
                                          "libblis.so.4",     "libblas.so.3",   NULL};
@@ -34,7 +37,7 @@ void hdi_blas_say(char *why, const char *format, ...)
     va_end(arguments);
 }
 
-/* The loader's words say the name first, and may hold lines. */
+/* Adds the first line of the loader's message. The message may begin with the name, which is not repeated. */
 static void say_why_not(char *why, const char *name, const char *text)
 {
     char line[192];
@@ -50,7 +53,8 @@ static void say_why_not(char *why, const char *name, const char *text)
 
 void *hdi_blas_load(const char *name, char *why)
 {
-    /* Lazily: these libraries have tens of thousands of functions, and some that need others which are not installed. */
+    /* Lazily: binding tens of thousands of functions takes long, and some of them need other libraries that are not
+     * installed. */
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     if (library == NULL) {
         say_why_not(why, name, dlerror());
@@ -88,7 +92,7 @@ static hdcu_result open_one(const hdi_blas_config *config, const char *name, hdi
 
 static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
 {
-    if (config->library[0] == '\0') { /* which is the program itself to the loader */
+    if (config->library[0] == '\0') { /* the loader would open the program itself */
         hdi_blas_say(why, "no library is named");
         return HDCU_SUCCESS;
     }
@@ -125,7 +129,7 @@ hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_bla
     }
     if (r == HDCU_SUCCESS) {
         if (blas != NULL) {
-            char *why = blas->facts.why; /* behind what was said of others that were tried before it */
+            char *why = blas->facts.why; /* it follows the reasons why earlier libraries were not taken */
             if (why[0] != '\0') {
                 hdi_blas_say(told.why, "%s", why);
             }

@@ -1,11 +1,12 @@
 /* blas.h - matrix products by a library that is found at run time: cuBLAS for nvidia, an installed BLAS for host devices.
  *
- * Nothing is linked: libraries are opened with dlopen when the first product in a lane asks for them, and stay in the process, as their
- * threads and exit functions cannot be taken back.
- *
- * Threads: opening and closing any; a product is made by whoever runs the lane's engine. Blocking: opening takes long (it reads hundreds of
- * megabytes, and cuBLAS allocates device memory); a product is put into the stream and not waited for.
- * Locks: see the two files. Always: the device's context is current at every call.
+ * Nothing is linked. dlopen opens a library when the first product in a lane needs it. The library then stays in the
+ * process, since its threads and exit functions cannot be removed.
+ * Threads: any thread opens and closes. The thread that runs the lane's engine makes products.
+ * Locks: see blas_cublas.c and host/blas.c.
+ * Blocking: opening takes long, since it reads hundreds of megabytes and cuBLAS allocates device memory. Closing may wait
+ * for the device. A product is put into the stream and not waited for.
+ * Always: the caller makes the device's context current before each call.
  */
 #ifndef HDI_DRIVER_BLAS_H
 #define HDI_DRIVER_BLAS_H
@@ -14,14 +15,14 @@
 #include "driver/driver.h"
 #include "driver/product.h"
 
-/* What is known of a library. Plain data: it travels between processes. */
+/* What a library can do. Plain data: it is sent between processes. */
 typedef struct hdi_blas_facts {
-    uint32_t types; /* bit t: makes products of hd_type t. 0: there is no library, and `why` says so */
+    uint32_t types; /* bit t: makes products of hd_type t. 0: there is no library, and `why` has the reason */
     uint32_t unused;
-    uint64_t most;       /* m, n, k and pitches at most */
-    uint64_t most_count; /* matrices in one call */
+    uint64_t most;       /* the largest m, n, k and pitch */
+    uint64_t most_count; /* the most matrices in one call */
     char name[64];       /* "cublas 13.0" */
-    char why[448];       /* why there is no library, or what else there is to say; one line, "": nothing */
+    char why[448];       /* why there is no library, or a remark on it; one line, "": nothing */
 } hdi_blas_facts;
 
 typedef struct hdi_blas_config {
@@ -30,8 +31,8 @@ typedef struct hdi_blas_config {
     hdcu_stream stream;
     hdcu_deviceptr workspace; /* for products in that stream alone; 0: none */
     uint64_t workspace_bytes;
-    int share; /* 0: the library's threads are the program's business; else one of so many processes that use it side by side, of which this one
-                  is ours alone */
+    /* 0: the program sets the number of the library's threads. Else this is a worker process, and so many of them share the processors. */
+    int share;
 } hdi_blas_config;
 
 /* A library ready for one stream. */
@@ -47,35 +48,39 @@ struct hdi_blas {
     hdi_blas_facts facts;
 };
 
-/* SUCCESS with *out NULL: there is no library that works here, facts->why says what was tried. Other codes: the driver has no memory, or does
- * no more work; *call names what said so, and another try may go better. `facts` is written on success only. */
+/* Opens a library for one stream. *out is the library, and *facts what it can do.
+ * Returns SUCCESS with *out NULL where no library works; facts->why then lists what was tried.
+ * Errors: the driver has no memory, or does no more work. *call names the call that failed, and another try may succeed.
+ * `facts` is written on success only. */
 hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_blas_facts *facts, const char **call);
 
-/* Puts one call into the stream. A code other than SUCCESS: nothing was put there. */
+/* Puts one product into the stream. On failure nothing was put there. */
 static inline hdcu_result hdi_blas_product(hdi_blas *blas, const hdi_product *product)
 {
     return blas->calls->product(blas, product);
 }
 
-/* Nothing of it is under way, or driver_usable is false. NULL is ignored. */
+/* Before the call, all products of `blas` have ended, or driver_usable is false. NULL is ignored. */
 void hdi_blas_close(hdi_blas *blas, bool driver_usable);
 
-/* Device memory that a library of this provider wants for each stream, for a device of this compute capability; 0: none. */
+/* Bytes of device memory that this provider's library is given for each stream, on a device of this compute capability.
+ * 0: none. */
 uint64_t hdi_blas_workspace(const char *provider, int compute_major);
 
 /* ---- between blas.c and the providers' files ---- */
 
-/* Opens the library NAME; on failure adds why to `why` (of a hdi_blas_facts) and returns NULL. */
+/* Opens the library `name`. On failure it returns NULL and adds the reason to `why` (of a hdi_blas_facts). */
 void *hdi_blas_load(const char *name, char *why);
-/* Adds a sentence to the line. */
+/* Adds a text to the line `why`, behind "; " where the line has one already. What does not fit is cut off. */
 void hdi_blas_say(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The entry of that name into *function, a pointer to function. False: there is none. */
+/* Stores the address of the entry `name` in *function, a pointer to a function. False: the library has none. */
 bool hdi_blas_entry(void *library, const char *name, void *function);
-/* What the option fault has for a call of the library: SUCCESS, or the code to fail with. */
+/* Counts a call of the library for the options fault and delay. Returns SUCCESS, or the code to fail with. */
 enum { HDI_BLAS_OPEN, HDI_BLAS_PRODUCT };
 hdcu_result hdi_blas_fault(const hdi_driver *driver, int which);
 
-/* blas_cublas.c, host/blas.c: hdi_blas_open for the library of that name, which is called `library` in messages. */
+/* In blas_cublas.c and host/blas.c: hdi_blas_open for the library `name`. Without a library, *out is unchanged and `why`
+ * has the reason. */
 hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
                                  const char **call);
 hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,

@@ -1,7 +1,10 @@
-/* blas_cublas.c - cuBLAS, whose ABI is declared by us; tests/driver/cublas_check.c compares it with cublas_v2.h where there is one.
+/* blas_cublas.c - matrix products by cuBLAS, whose ABI blas_cublas.h declares.
  *
- * Any thread; a handle is used by one thread at a time. No locks. Always: a handle has its stream first and then its workspace, since
- * setting the stream takes the workspace away; with a workspace of ours no product allocates or waits.
+ * Where cublas_v2.h is present, tests/driver/cublas_check.c compares it with our declarations.
+ * Threads: any; a handle is used by one thread at a time. Locks: none. Blocking: opening, as in blas.h; closing waits for
+ * the device.
+ * Always: a handle gets its stream first and its workspace afterwards, since setting the stream takes the workspace away.
+ * With a workspace of ours no product allocates or waits.
  */
 #include "driver/blas_cublas.h"
 
@@ -35,7 +38,7 @@ const char *hdi_cublas_status_name(hdcublas_status status)
     }
 }
 
-/* What a status is to those who know the driver's codes. A failure of the device shows in the stream, whose code says more. */
+/* The driver's code for a status. A failure of the device shows in the stream, whose code is more exact. */
 static hdcu_result code_of(const cublas *c, hdcublas_status status)
 {
     switch (status) {
@@ -62,7 +65,7 @@ static hdcu_result code_of(const cublas *c, hdcublas_status status)
 /* ---- a product ---- */
 
 typedef union scalar {
-    double f64[2]; /* the second one: of a complex number */
+    double f64[2]; /* [1]: the imaginary part */
     float f32[2];
 } scalar;
 
@@ -153,7 +156,7 @@ static hdcu_result product(hdi_blas *blas, const hdi_product *p)
     int compute = wide ? HDCUBLAS_COMPUTE_64F : HDCUBLAS_COMPUTE_32F;
     int type = data_type_of(p->type);
     if (!is_narrow(p) && blas->facts.most == INT32_MAX) {
-        return HDCU_ERROR_NOT_SUPPORTED; /* the planner does not ask for it */
+        return HDCU_ERROR_NOT_SUPPORTED; /* the planner makes no such call */
     }
     return code_of(c, is_narrow(p) ? call_narrow(c, p, &alpha, &beta, type, compute)
                                    : call_wide(c, p, &alpha, &beta, type, compute));
@@ -172,7 +175,8 @@ static void close_handle(hdi_blas *blas, bool driver_usable)
 
 static const hdi_blas_calls calls = {.product = product, .close = close_handle};
 
-/* Where the loader does not look by itself: the toolkit's usual places. */
+/* Looks where the loader does, then in the usual folders of the toolkit. On success the reasons of failed attempts are
+ * removed. */
 static void *load(const char *name, char *why)
 {
     size_t said = strlen(why);
@@ -181,7 +185,7 @@ static void *load(const char *name, char *why)
     for (size_t i = 0; library == NULL && strchr(name, '/') == NULL && i < sizeof places / sizeof places[0]; i++) {
         char path[256];
         snprintf(path, sizeof path, "%s%s", places[i], name);
-        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* finds libcublasLt beside itself */
+        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* libcublasLt is found in the same folder */
     }
     if (library != NULL) {
         why[said] = '\0';
@@ -189,7 +193,7 @@ static void *load(const char *name, char *why)
     return library;
 }
 
-/* The name of an entry that there is not; NULL: all there. */
+/* The name of a required entry that the library lacks; NULL: it has all. */
 static const char *find_entries(cublas *c, void *library)
 {
     const char *missing = NULL;
@@ -202,7 +206,7 @@ static const char *find_entries(cublas *c, void *library)
     return missing;
 }
 
-/* The steps that may fail with a status. */
+/* Makes the handle and sets it up. *call names the last step, which is the one that failed. */
 static hdcublas_status prepare(cublas *c, const hdi_blas_config *config, int *version, const char **call)
 {
     *call = "cublasCreate_v2";
@@ -226,7 +230,7 @@ static hdcublas_status prepare(cublas *c, const hdi_blas_config *config, int *ve
         status = c->cublasSetPointerMode_v2(c->handle, HDCUBLAS_POINTER_MODE_HOST);
     }
     if (status == HDCUBLAS_STATUS_SUCCESS) {
-        /* f32 is made in f32 (no TF32), and sums of f16 and bf16 stay in f32 to the end. */
+        /* Products of f32 are computed in f32 (no TF32). Sums of f16 and bf16 stay in f32 to the end. */
         *call = "cublasSetMathMode";
         status =
             c->cublasSetMathMode(c->handle, HDCUBLAS_DEFAULT_MATH | HDCUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
@@ -263,7 +267,7 @@ hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name
     c->stream = config->stream;
     const char *missing = find_entries(c, library);
     if (missing != NULL) {
-        hdi_blas_say(why, "%s has no %s: it is no cuBLAS of version 11 or later", name, missing);
+        hdi_blas_say(why, "%s has no %s: it is not cuBLAS 11 or later", name, missing);
         free(c);
         dlclose(library);
         return HDCU_SUCCESS;

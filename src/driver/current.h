@@ -1,12 +1,11 @@
-/* current.h - a device's context made current for a few driver calls, and the application's own put back.
+/* current.h - makes a device's context current for a few driver calls, and puts the application's own context back.
  *
- * While the application captures a stream into a graph, the driver refuses many calls of other threads too, and spoils the capture: unless the
- * calling thread says that it knows what it does (the mode "relaxed"). Our calls never concern the application's streams, so all of
+ * While the application captures a stream into a graph, the driver refuses many calls of other threads too, and spoils the
+ * capture. Threads in the capture mode "relaxed" are exempt. Our calls never concern the application's streams, so all of
  * them are made in that mode.
- *
- * Threads: the calling one; what is current, and the mode, are per thread. Locks: none.
- * Always: after hdi_current_leave the thread's current context and its mode are what they were before hdi_current_enter, as far as the
- * driver lets us.
+ * Threads: the calling one; the current context and the mode are per thread. Locks: none. Blocking: as the driver's calls.
+ * Always: hdi_current_leave restores the thread's current context and mode as they were before hdi_current_enter, as far as
+ * the driver allows.
  */
 #ifndef HDI_DRIVER_CURRENT_H
 #define HDI_DRIVER_CURRENT_H
@@ -19,18 +18,19 @@ typedef struct hdi_current {
     const hdi_driver *driver;
     hdcu_context context, before;
     bool pushed;
-    int mode; /* of captures, before; HDI_MODE_UNKNOWN: it could not be changed */
+    int mode; /* the capture mode before; HDI_MODE_UNKNOWN: it could not be changed */
 } hdi_current;
 
 #define HDI_MODE_UNKNOWN (-1)
 
-/* The calling thread's mode is "relaxed" from now on; returns what it was, for hdi_captures_mind. */
+/* Sets the calling thread's capture mode to "relaxed". Returns the mode before, for hdi_captures_mind. */
 static inline int hdi_captures_ignore(const hdi_driver *driver)
 {
     int mode = HDCU_STREAM_CAPTURE_MODE_RELAXED;
     return driver->cuThreadExchangeStreamCaptureMode(&mode) == HDCU_SUCCESS ? mode : HDI_MODE_UNKNOWN;
 }
 
+/* Restores the mode that hdi_captures_ignore returned. */
 static inline void hdi_captures_mind(const hdi_driver *driver, int before)
 {
     if (before != HDI_MODE_UNKNOWN) {
@@ -38,7 +38,8 @@ static inline void hdi_captures_mind(const hdi_driver *driver, int before)
     }
 }
 
-/* Returns the driver's code; unless it is 0, nothing is to be left. `*entry_point` names the call that failed. */
+/* Returns the driver's code. On failure hdi_current_leave is not to be called, and *entry_point names the call that
+ * failed. */
 static inline hdcu_result hdi_current_enter(const hdi_driver *driver, hdcu_context context, hdi_current *current,
                                             const char **entry_point)
 {
@@ -63,7 +64,8 @@ static inline void hdi_current_put_back(hdi_current *current)
     if (!current->pushed || driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {
         return;
     }
-    /* A pop may report the failure of other work and have popped all the same, so look before trying again. */
+    /* A pop that reports the failure of other work may have popped all the same. So the current context decides whether
+     * to pop again. */
     hdcu_context now = current->before;
     if (driver->cuCtxGetCurrent(&now) != HDCU_SUCCESS || now == current->context) {
         if (now == current->context && driver->cuCtxPopCurrent(&popped) == HDCU_SUCCESS) {

@@ -1,13 +1,14 @@
 /* faults.c - wraps a provider so that chosen driver calls fail or are late.
  *
- * Threads: the thunks run on any thread; wrapping and unwrapping take a mutex of this file. Locks: none in a call.
- * Always: the entry points have no room for a pointer of ours, so the process has one wrapper. It may be opened
- * several times at once with the same provider and the same settings, and then counts for all of them together; other
- * settings are refused until the last one is closed. Counters start at 0 when the first opens it. A call that is
- * failed on purpose is not made, with one exception: entry points that release a handle or an allocation, or a
- * context, are made and then report the failure, as the driver does when an earlier failure surfaces in them.
- * cuGetErrorName and cuGetErrorString are passed through, uncounted. Calls into libraries for matrix products are no entry points, but are
- * counted, failed and delayed by name all the same.
+ * A call that fails on purpose is not made. The exception is a call that releases a handle, an allocation or a context: it
+ * is made and then reports the failure. The driver does the same when an earlier failure surfaces in such a call.
+ * cuGetErrorName and cuGetErrorString are passed through, uncounted. Calls of libraries for matrix products are no entry
+ * points, but are counted, failed and delayed by name all the same.
+ * Threads: the thunks run on any thread. Locks: `wrapping`, around wrapping and unwrapping; none in a call.
+ * Blocking: a call sleeps where the option delay applies.
+ * Always: the process has one wrapper, since entry points have no room for a pointer of ours. It may be opened several
+ * times at once with the same provider and settings, and counts for all of them together. Other settings are refused until
+ * the last one is closed. Counters start at 0 at the first open.
  */
 #include "driver/faults.h"
 #include <errno.h>
@@ -32,26 +33,26 @@ static const char *const entry_names[] = {
 #undef ENTRY_NAME
         HDI_FAULT_LIBRARY_NAMES};
 
-/* One setting, parsed: [ENTRY:]N[+][=VALUE] or [ENTRY:]~N[=VALUE]. */
+/* One parsed setting: [ENTRY:]N[+][=VALUE] or [ENTRY:]~N[=VALUE]. */
 typedef struct rule {
-    uint64_t from; /* the Nth call; 0: no rule */
-    int entry;     /* -1: any */
-    bool onward;
+    uint64_t from;  /* the Nth call; 0: no rule */
+    int entry;      /* -1: any */
+    bool onward;    /* the calls after the Nth, too */
     bool scattered; /* one call in N, without a pattern */
-    int64_t value;  /* code, or microseconds */
+    int64_t value;  /* a code, or microseconds */
 } rule;
 
 static hdi_mutex wrapping = HDI_MUTEX_INIT(FAULTS);
 static unsigned users;
 static char *fault_text, *delay_text;
 
-/* Written while there is no user, or before a thunk of the new user can be called. */
+/* Written under `wrapping` while `users` is 0: no table is given out then, so no thunk runs. */
 static const hdi_driver *inner;
 static rule fault_rule, delay_rule;
 
 static hdi_driver wrapped;
 
-/* Counters: nothing is published through them, so relaxed operations do. */
+/* Counters. Nothing is published through them, so relaxed order is enough. */
 static _Atomic uint64_t calls, hits, fault_matches, delay_matches;
 
 static uint64_t count(_Atomic uint64_t *counter)
@@ -80,7 +81,7 @@ static bool applies(const rule *r, _Atomic uint64_t *matches, int entry)
     return n == r->from || (r->onward && n > r->from);
 }
 
-/* Counts one call, delays it if it is its turn, and returns the code to fail it with, or SUCCESS. */
+/* Counts one call, and delays it where the rule applies. Returns the code to fail it with, or SUCCESS. */
 static hdcu_result before(int entry)
 {
     count(&calls);
@@ -159,7 +160,7 @@ static int entry_of(const char *name, size_t length)
     return -1;
 }
 
-/* A decimal number at *at, which is moved past it; false if there is none or it is too large. */
+/* Reads a decimal number at *at, and moves *at past it. False: there is none, or it is too large. */
 static bool number(const char **at, int64_t *out)
 {
     char *end;
@@ -214,23 +215,22 @@ static hd_status start(const hdi_driver *provider, const char *fault, const char
     if (!parse(fault, false, HDCU_ERROR_OUT_OF_MEMORY, 99999, &new_fault) ||
         (*fault && new_fault.value == HDCU_SUCCESS)) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "option fault: \"%s\" is not [ENTRY:]N[+][=CODE] or [ENTRY:]~N[=CODE] with a known driver "
-                        "entry point, N from 1 and CODE from 1",
+                        "hd_open: option fault: wrong value \"%s\"; write [ENTRY:]N[+][=CODE] or [ENTRY:]~N[=CODE], "
+                        "with a known entry point, N from 1 and CODE from 1",
                         fault);
     }
     if (!parse(delay, true, 0, 3600000000, &new_delay)) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "option delay: \"%s\" is not [ENTRY:]N[+]=MICROSECONDS or [ENTRY:]~N=MICROSECONDS with a known "
-                        "driver entry point, N from "
-                        "1 and at most "
-                        "3600000000 microseconds",
+                        "hd_open: option delay: wrong value \"%s\"; write [ENTRY:]N[+]=MICROSECONDS or "
+                        "[ENTRY:]~N=MICROSECONDS, with a known entry point, N from 1 and at most 3600000000 "
+                        "microseconds",
                         delay);
     }
     char *new_fault_text = strdup(fault), *new_delay_text = strdup(delay);
     if (!new_fault_text || !new_delay_text) {
         free(new_fault_text);
         free(new_delay_text);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "option fault: no memory for the settings");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: options fault, delay: no host memory for the settings");
     }
     fault_text = new_fault_text;
     delay_text = new_delay_text;
@@ -253,10 +253,10 @@ hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options
         status = start(provider, options->fault, options->delay);
     } else if (inner != provider || strcmp(fault_text, options->fault) != 0 ||
                strcmp(delay_text, options->delay) != 0) {
-        status =
-            hdi_fail(HD_ERROR_OPTION,
-                     "options fault, delay: a runtime with other settings (fault=%s delay=%s) is open; close it first",
-                     fault_text, delay_text);
+        status = hdi_fail(
+            HD_ERROR_OPTION,
+            "hd_open: options fault, delay: a runtime with other settings (fault=%s delay=%s) is open; close it first",
+            fault_text, delay_text);
     }
     if (status == HD_OK) {
         users++;

@@ -1,8 +1,8 @@
 /* nvidia.c - the provider that is NVIDIA's driver: libcuda.so.1, opened at run time.
  *
- * Any thread; a mutex of its own covers the one opening. Always: the table is complete or not given out: every
- * REQUIRED entry point was found with the ABI version that entries.h declares; OPTIONAL ones may be null pointers.
- * Once it is given out, the library stays open, as its threads and handlers cannot be taken back.
+ * Threads: any. Locks: `once`, around the one opening. Blocking: opening reads the library from disk.
+ * Always: a table that is given out is complete. Every REQUIRED entry point was found with the ABI version of entries.h;
+ * OPTIONAL ones may be null pointers. The library then stays open, since its threads and handlers cannot be removed.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ typedef struct library {
     resolve_v1 v1;
 } library;
 
-/* A function's address from dlsym's or the driver's object pointer. */
+/* Copies an object pointer of dlsym or the driver to a function pointer, which no cast of standard C does. */
 #define TAKE(target, object) memcpy(&(target), &(object), sizeof(target))
 
 static void *resolve(const library *lib, const char *symbol, int version)
@@ -51,7 +51,7 @@ static hd_status open_library(library *lib)
     if (!symbol) {
         dlclose(lib->handle);
         return hdi_fail(HD_ERROR_NO_DRIVER,
-                        "driver=nvidia: libcuda.so.1 has no cuGetProcAddress; the driver is older than CUDA 11.3, "
+                        "driver=nvidia: libcuda.so.1 has no cuGetProcAddress: the driver is older than CUDA 11.3; "
                         "install a newer one");
     }
     return HD_OK;

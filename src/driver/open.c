@@ -1,9 +1,10 @@
-/* open.c - chooses the provider, starts it and wraps it: hdi_driver_open; and knows what fork does to all that.
+/* open.c - hdi_driver_open: chooses the provider, wraps it and starts it. Detects forks.
  *
- * Any thread, no locks of its own. Always: what `auto` finds out by trying is done on the unwrapped table, so that
- * the counts of the options fault and delay start with the chosen provider's cuInit, whichever it is. A process that
- * was forked while a driver was started, or being started, knows that it was, before fork returns in it; it calls no
- * driver and takes none of the driver layer's locks, which threads that it does not have may hold.
+ * Threads: any. Locks: none of its own. Blocking: loading a library, and cuInit.
+ * Always: `auto` probes the unwrapped table. So the counts of the options fault and delay start with cuInit of the chosen
+ * provider, whichever it is.
+ * A process that is forked while a driver is started, or being started, has `forked` set before fork returns in it. It
+ * calls no driver and takes none of the driver layer's locks: threads that it does not have may hold them.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,8 +14,9 @@
 #include "driver/driver.h"
 #include "driver/faults.h"
 
-/* Opens that have succeeded or are under way. Relaxed: the handler runs on the thread that forked, which has seen its
- * own opens and those it waited for; one that another thread begins meanwhile may count or not. */
+/* Opens that have succeeded or are under way. Relaxed: the handler runs on the thread that forked, which sees its own
+ * opens and those it waited for.
+ * An open that another thread begins meanwhile may count or not. */
 static _Atomic unsigned starts;
 /* Set in the forked child, while it has one thread; never cleared. */
 static _Atomic bool forked;
@@ -38,7 +40,7 @@ static void watch_forks(void)
     watch_result = pthread_atfork(NULL, NULL, in_forked_child);
 }
 
-/* The provider `nvidia` if it can be loaded, starts and shows a device. On failure the message says which of these. */
+/* The provider `nvidia`, where it can be loaded, starts and shows a device. On failure the message names the step. */
 static hd_status nvidia_that_works(const hdi_driver **out)
 {
     const hdi_driver *d;
@@ -78,8 +80,8 @@ static hd_status choose(const hdi_options *options, const hdi_driver **out)
     if (options->driver == HDI_DRIVER_NVIDIA) {
         return hdi_driver_nvidia(out);
     }
-    /* A GPU that is not there is no failure of hd_open: this thread's last failure stays what it was, unless the host
-     * provider fails too. */
+    /* A missing GPU is no failure of hd_open. So this thread's last failure stays as it was, unless the host provider
+     * fails too. */
     hd_error before, nvidia;
     hdi_error_save(&before);
     if (nvidia_that_works(out) == HD_OK) {
@@ -129,13 +131,13 @@ hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (hdi_driver_was_forked()) {
         return hdi_fail(HD_ERROR_UNSUPPORTED,
-                        "driver=%s: this process was forked from one that uses the driver, and the driver does not "
-                        "survive fork; use placement=process, or start the program anew with exec",
+                        "driver=%s: the process that forked this one uses the driver, which does not survive fork; use "
+                        "placement=process, or call exec in the child",
                         HDI_OPTION_TEXT(options, driver));
     }
     pthread_once(&once, watch_forks);
     if (watch_result != 0) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "driver=%s: no host memory to note that forks have to be watched",
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "driver=%s: no host memory to register the handler of forks",
                         HDI_OPTION_TEXT(options, driver));
     }
     atomic_fetch_add_explicit(&starts, 1, memory_order_relaxed);

@@ -1,8 +1,10 @@
 /* alloc.c - plain device memory (cuMemAlloc) and pinned host memory (cuMemHostAlloc, cuMemHostRegister).
  *
- * Any thread. Takes the host lock. Always: device memory is charged to its device in whole pages; every block has an
- * inaccessible page behind it; freeing waits for the work of the context, as the driver does, so that queued work
- * never uses memory that is gone.
+ * Threads: any. Locks: the host lock.
+ * Blocking: freeing waits for the work of the context, and of all contexts for pinned memory. The driver does so too:
+ * queued work never uses memory that is gone.
+ * Always: device memory is charged to its device in whole pages. Every block that is made here has an inaccessible page
+ * behind it.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -80,7 +82,7 @@ static hdi_host_mapping *block_at(uintptr_t address, hdi_host_memory_kind kind)
     return m && m->span.start == address && m->kind == kind ? m : NULL;
 }
 
-/* Waits for the work of the block's context, then releases it. */
+/* Waits for the work that may use the block, then releases the block. */
 static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu_result if_null, hdcu_result if_unknown)
 {
     hdcu_result r = hdi_host_enter();
@@ -98,14 +100,14 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
         return hdi_host_leave(hdi_host_mempool_free(address));
     }
     if (m) {
-        /* Pinned memory may be in use by every device. A fault meanwhile does not keep the block from being released. */
+        /* Every device may use pinned memory. A fault during the wait does not prevent the release. */
         bool pinned = kind != HDI_HOST_ALLOCATED;
         for (int i = 0; pinned && i < hdi_host.device_count; i++) {
             if (hdi_host.devices[i].context) {
                 hdi_host_context_drain(hdi_host.devices[i].context);
             }
         }
-        m = block_at(address, kind); /* the lock was let go of */
+        m = block_at(address, kind); /* the lock was released meanwhile */
         if (m && !pinned) {
             hdi_host_context_drain(m->context);
             m = block_at(address, kind);

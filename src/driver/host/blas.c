@@ -1,13 +1,15 @@
 /* blas.c - products on host devices by an installed BLAS, in a stream like any other work.
  *
- * The Fortran entries (sgemm_ and its kind) are called: every BLAS has them, and since they take sizes by address, libraries built for 32
- * and for 64-bit sizes are called alike (little-endian; both fit as long as a size fits 32 bits).
- *
- * Threads: opening any; a product runs on its stream's own thread. Locks: `opening` around the list of libraries; `at_work` is held by whoever
- * makes a product that the library shares out among threads of its own, so that lanes and devices take turns at the processors instead of
- * competing for them. Nothing about the library's threads is set where it may be the program's own, too; in a worker process it is not.
- * Always: an open library stays; what a product uses is memory that its device may touch from end to end, looked up again when it runs. It
- * runs without the guard against faults, as a jump out of the library would leave its locks taken.
+ * The Fortran entries (sgemm_ and the like) are called, since every BLAS has them. They take sizes by address, so libraries
+ * for 32-bit and for 64-bit sizes are called alike. That works on little-endian machines, for sizes that fit 32 bits.
+ * The number of the library's threads is set in worker processes only. Elsewhere the program may use the same library.
+ * Threads: any thread opens; a product runs on its stream's own thread.
+ * Locks: `opening` guards the list of libraries. `at_work` is held during a product that the library spreads over threads
+ * of its own. So lanes and devices take turns at the processors instead of competing for them. The host lock is released
+ * during a product.
+ * Blocking: opening reads the library from disk; a product may wait for `at_work`.
+ * Always: an open library stays. A product uses memory that its device may access from end to end, which is checked when it
+ * runs. It runs without the guard against faults, since a jump out of the library would leave its locks held.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -19,7 +21,7 @@
 #include "driver/host/host.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
-#define ALONE_FLOPS (1 << 18) /* m n k from which on a library may use threads of its own */
+#define ALONE_FLOPS (1 << 18) /* from this m n or m n k on a library may use threads of its own */
 
 typedef void fortran_gemm(const char *op_a, const char *op_b, const int64_t *m, const int64_t *n, const int64_t *k,
                           const void *alpha, const void *a, const int64_t *lda, const void *b, const int64_t *ldb,
@@ -45,8 +47,8 @@ static struct hdi_host_blas *libraries; /* under `opening` */
 static hdi_mutex at_work = HDI_MUTEX_INIT(HOST_PRODUCT);
 
 #if defined(__SANITIZE_THREAD__)
-/* How a library's own threads wait for each other is not seen by the thread sanitizer, but what they write through the C library is: it is not to
- * report that. A program may have a list of its own instead. */
+/* Thread sanitizer does not see how a library's own threads wait for each other. It does see what they write through the
+ * C library, and is not to report that. A program may have a list of its own instead. */
 extern const char *__tsan_default_suppressions(void);
 __attribute__((weak, visibility("default"))) const char *__tsan_default_suppressions(void)
 {
@@ -56,7 +58,7 @@ __attribute__((weak, visibility("default"))) const char *__tsan_default_suppress
 
 /* ---- a product, on the stream's thread ---- */
 
-/* First byte and length of what one operand's matrices cover. */
+/* The first byte and the length of the range that one operand's matrices cover. */
 static void cover(uint64_t at, uint64_t length, uint64_t columns, uint64_t pitch, int64_t step, uint64_t count,
                   uint64_t size, uintptr_t *low, size_t *bytes)
 {
@@ -108,7 +110,7 @@ hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op)
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     hdi_host_unlock();
-    /* sizes are below 2^31 each */
+    /* nothing overflows: sizes are below 2^31, and k is multiplied only where m n is small */
     bool alone = !op->u.library->optimized || (p->m * p->n < ALONE_FLOPS && p->m * p->n * p->k < ALONE_FLOPS);
     if (!alone) {
         hdi_mutex_lock(&at_work);
@@ -155,7 +157,7 @@ static const hdi_blas_calls calls = {.product = product, .close = close_host};
 
 /* ---- opening ---- */
 
-/* What it calls itself, where it is one of those that do. Those are the optimized ones. */
+/* Finds the name and version that the library reports. A library that reports a name counts as optimized. */
 static void identify(struct hdi_host_blas *l)
 {
     const char *(*openblas)(void);
@@ -182,7 +184,7 @@ static void identify(struct hdi_host_blas *l)
     }
 }
 
-/* In a process of ours the library takes its share of the processors. */
+/* In a worker process the library gets a share of the processors. */
 static void limit_threads(const struct hdi_host_blas *l, int share)
 {
     int threads = hdi_cpu_count() / share;
@@ -199,7 +201,7 @@ static bool find_entries(struct hdi_host_blas *l)
            hdi_blas_entry(l->library, "cgemm_", &l->cgemm) && hdi_blas_entry(l->library, "zgemm_", &l->zgemm);
 }
 
-/* With `opening`. *r: other than SUCCESS when there is no memory. */
+/* Finds or opens the library, under `opening`. NULL: there is none, and `why` has the reason, or *r is the failure. */
 static const struct hdi_host_blas *find_library(const char *name, char *why, hdcu_result *r)
 {
     void *library = hdi_blas_load(name, why);
@@ -208,7 +210,7 @@ static const struct hdi_host_blas *find_library(const char *name, char *why, hdc
     }
     for (struct hdi_host_blas *l = libraries; l != NULL; l = l->next) {
         if (l->library == library) {
-            dlclose(library); /* once more than before */
+            dlclose(library); /* undoes the count of this opening */
             return l;
         }
     }
@@ -222,7 +224,7 @@ static const struct hdi_host_blas *find_library(const char *name, char *why, hdc
             libraries = l;
             return l;
         }
-        hdi_blas_say(why, "%s has no sgemm_, dgemm_, cgemm_ and zgemm_: it is no BLAS", name);
+        hdi_blas_say(why, "%s does not have all of sgemm_, dgemm_, cgemm_ and zgemm_: it is not a BLAS", name);
         free(l);
     }
     dlclose(library);
@@ -241,7 +243,7 @@ hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, 
         return r;
     }
     if (!library->optimized && strcmp(config->library, "auto") == 0) {
-        hdi_blas_say(why, "%s is no optimized library; option blas=%s takes it all the same", name, name);
+        hdi_blas_say(why, "%s is not an optimized library; blas=%s uses it all the same", name, name);
         return HDCU_SUCCESS;
     }
     host_blas *h = calloc(1, sizeof *h);
@@ -260,7 +262,7 @@ hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, 
     f->most = INT32_MAX;
     f->most_count = INT64_MAX;
     memcpy(f->name, library->name, sizeof f->name);
-    snprintf(f->why, sizeof f->why, "f16 and bf16 are made by the built-in kernel: a BLAS has no such types");
+    snprintf(f->why, sizeof f->why, "the built-in kernel makes products of f16 and bf16: a BLAS has no such types");
     *out = &h->blas;
     return HDCU_SUCCESS;
 }

@@ -1,8 +1,9 @@
 /* capture.c - stream capture: work submitted to a capturing stream becomes nodes of a graph.
  *
- * Runs under the host lock, on any thread. Always: a capture begins in one stream, spreads to streams that wait for
- * an event recorded in it, and ends in the stream it began in, when every node leads there. A misuse makes it
- * invalid; it then ends without a graph. A stream's tails are the nodes that its next node waits for.
+ * Threads: any. Locks: entry points take the host lock; all else runs under it. Blocking: none.
+ * Always: a capture begins in one stream and spreads to streams that wait for an event recorded in it. It ends in the
+ * stream it began in, when every node leads there. A misuse makes it invalid; it then ends without a graph. A stream's
+ * tails are the nodes that its next node waits for.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static void leave_capture(hdi_host_stream *s)
     s->tail_count = 0;
 }
 
-/* All streams leave; the graph is kept only by who took a reference. */
+/* Ends the capture: all its streams leave it. The graph stays only where another reference to it was taken. */
 static void end(hdi_host_capture *c)
 {
     for (int i = 0; i < HDI_HOST_DEVICES_MAX; i++) {
@@ -73,7 +74,7 @@ void hdi_host_capture_abandon(hdi_host_stream *stream)
     }
 }
 
-/* A copy of a list of nodes; NULL for an empty list, or for want of memory (then *failed). */
+/* A copy of a list of nodes. NULL: the list is empty, or there is no memory for the copy (*failed). */
 static size_t *copy_list(const size_t *list, size_t count, bool *failed)
 {
     size_t *copy = count ? malloc(count * sizeof *copy) : NULL;
@@ -186,15 +187,20 @@ hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captur
     return r;
 }
 
-/* ---------------------------------------------------------------------------------------------------- what is
- * forbidden -- */
+/* ------------------------------------------------------------------------------------------------ what is forbidden -- */
 
-/* What the driver (580.159) refuses, and spoils captures by: taking, giving back, pinning memory by the older calls, looking at events and streams,
- * unloading modules. Mapping memory, loading modules, making streams and submitting work it does not.
+/* What the driver (580.159) refuses during a capture, which also spoils the capture:
+ * - allocating and freeing memory, and pinning memory by the older calls
+ * - queries of events and streams
+ * - unloading modules
+ * It permits mapping memory, loading modules, making streams and submitting work.
  *
- * What the calling thread minds: GLOBAL, every capture that was begun in this mode, and its own unless they are relaxed; THREAD_LOCAL, only its own;
- * RELAXED, none. */
-static _Thread_local int thread_mode; /* HDCU_STREAM_CAPTURE_MODE_*, GLOBAL at first */
+ * The mode of the calling thread decides which captures bind it. Captures of the thread's own bind it unless they are
+ * relaxed.
+ * - GLOBAL: its own, and every capture that was begun in this mode.
+ * - THREAD_LOCAL: only its own.
+ * - RELAXED: none. */
+static _Thread_local int thread_mode; /* HDCU_STREAM_CAPTURE_MODE_*; GLOBAL (0) at first */
 
 static bool minds(const hdi_host_capture *c)
 {
@@ -216,7 +222,7 @@ hdcu_result hdi_host_capture_forbids(void)
     return r;
 }
 
-/* Makes every capture in the context's streams invalid and returns `code`, if there is one. */
+/* Invalidates every capture in the context's streams, or in its blocking streams. Returns `code` where there was one. */
 static hdcu_result forbid_in(hdi_host_context *context, bool blocking_only, hdcu_result code)
 {
     hdcu_result r = HDCU_SUCCESS;
@@ -240,8 +246,7 @@ hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context)
     return forbid_in(context, true, HDCU_ERROR_STREAM_CAPTURE_IMPLICIT);
 }
 
-/* ---------------------------------------------------------------------------------------------------- entry points
- * -- */
+/* ----------------------------------------------------------------------------------------------------- entry points -- */
 
 static hdcu_result begin(hdi_host_stream *stream, int mode)
 {
@@ -286,7 +291,8 @@ hdcu_result hdi_host_cuStreamBeginCapture(hdcu_stream handle, int mode)
     return hdi_host_leave(r);
 }
 
-/* True when every node of the graph is one of `tails` or comes before one of them. */
+/* SUCCESS when every node of the graph is one of `tails` or comes before one of them.
+ * Errors: STREAM_CAPTURE_UNJOINED, OUT_OF_MEMORY. */
 static hdcu_result check_joined(const hdi_host_graph *g, const size_t *tails, size_t tail_count)
 {
     bool *leads = calloc(g->count + 1, sizeof *leads);

@@ -1,8 +1,10 @@
-/* context.c - primary contexts, each thread's stack of current ones, and device faults.
+/* context.c - primary contexts, each thread's stack of current contexts, and device faults.
  *
- * Any thread. Takes the host lock. Always: a device has at most one context object; while one is being taken down
- * (retained == 0) a retain waits for the end of that. The stacks hold handles, so a context that is gone is noticed,
- * not followed; a thread has one from its first context to its end.
+ * Threads: any. Locks: the host lock.
+ * Blocking: the last release of a context waits for its running work; a retain waits while a context is taken down.
+ * Always: a device has at most one context object. While that is taken down (retained == 0), a retain waits for the end.
+ * The stacks hold handles, so a context that is gone is detected and not followed. A thread has one stack, from its first
+ * context to its end.
  */
 #include <stdlib.h>
 #include "base/thread.h"
@@ -38,7 +40,7 @@ static void make_key(void)
     own_error = hdi_thread_key(&own_key, thread_ends);
 }
 
-/* Makes this thread's stack when it is missing; without the lock. False: no memory. */
+/* Makes this thread's stack where it is missing. Called without the lock. False: out of memory. */
 static bool have_stack(void)
 {
     if (own) {
@@ -129,7 +131,7 @@ hdcu_result hdi_host_cuDevicePrimaryCtxRetain(hdcu_context *context, hdcu_device
     return hdi_host_leave(r);
 }
 
-/* Running kernels are told to stop, work that has not started is dropped, and everything made in the context goes. */
+/* Running kernels stop early, work that has not started is dropped, and everything made in the context is released. */
 static void take_down(hdi_host_context *context)
 {
     hdi_host_device *device = &hdi_host.devices[context->device];
@@ -252,7 +254,7 @@ hdcu_result hdi_host_cuCtxSynchronize(void)
     if (r == HDCU_SUCCESS) {
         r = hdi_host_context_drain(context);
     }
-    if (r == HDCU_SUCCESS && hdi_host_context_current(&context) == HDCU_SUCCESS) { /* the lock was let go of */
+    if (r == HDCU_SUCCESS && hdi_host_context_current(&context) == HDCU_SUCCESS) { /* the lock was released meanwhile */
         hdi_host_pool_settle(context);
     }
     return hdi_host_leave(r);

@@ -1,10 +1,12 @@
 /* copy.c - the entry points that copy and fill memory.
  *
- * Any thread. Takes the host lock. Always: pointers are looked up at the call and again when the work starts, all bytes between the
- * first and the last one of several rows. Copies
- * reach memory of every device, as the driver's do, which stages where there is no peer access; fills reach what
- * their device may access. Pageable host memory behaves as with the driver: a source of up to 64 KiB is read before
- * the call returns, other pageable copies return when they are done.
+ * Threads: any. Locks: the host lock.
+ * Blocking: as with the driver. A pageable source of up to 64 KiB is read before the call returns; other pageable copies
+ * return when they are done. Calls that use hdi_host_enter_work wait
+ * while their stream is full.
+ * Always: pointers are looked up at the call and again when the work starts. With several rows, all bytes between the first
+ * and the last one are looked up. Copies reach memory of every device, as the driver's do, which stages where there is no
+ * peer access. Fills reach what their device may access.
  */
 #include <string.h>
 #include "driver/host/host.h"
@@ -12,8 +14,8 @@
 #define PAGEABLE_SNAPSHOT_BYTES ((size_t)64 << 10)
 
 typedef enum side {
-    SIDE_DEVICE, /* must be memory of ours */
-    SIDE_ANY     /* pageable memory too */
+    SIDE_DEVICE, /* must be our memory */
+    SIDE_ANY     /* pageable memory, too */
 } side;
 
 static hdcu_result look_up(uintptr_t address, size_t bytes, side kind, bool *known)
@@ -62,7 +64,8 @@ static hdcu_result submit_copy(hdi_host_stream *stream, uintptr_t dst, side dst_
     return submit(stream, &op, dst_side, src_side, wait);
 }
 
-/* One side of a copy of rows: where the first one begins, and what memory that may be. */
+/* One side of a copy of rows: the address of the first row, and which memory is allowed there. False: the type is not
+ * supported. */
 static bool side_of(int type, const void *host, hdcu_deviceptr device, size_t x, size_t y, size_t pitch, uintptr_t *at,
                     side *kind)
 {

@@ -1,8 +1,10 @@
-/* corrupt.c - peers that do not deliver, on purpose: the option host_corrupt, which the test of peer access must find out.
+/* corrupt.c - peers that fail on purpose: the option host_corrupt. The test of peer access must detect them.
  *
- * Runs on stream threads, under the host lock unless said otherwise. Always: nothing but a device's writes to another
- * device's memory is touched. Stores of kernels are undone afterwards, from a copy of all the memory of the other
- * device that it may access, so what others write there at the same time may be undone, too.
+ * Threads: stream threads; the option is parsed on any thread. Locks: runs under the host lock, apart from the parsing.
+ * Blocking: the kinds hang and slow sleep, with the lock released.
+ * Always: only a device's writes to another device's memory are affected. Stores of kernels are undone afterwards, from a
+ * copy of all memory of the other device that the writer may access. So other writes to that memory at the same time may be
+ * undone, too.
  */
 #include <ctype.h>
 #include <heddle/kernel.h>
@@ -14,7 +16,7 @@
 #include "base/wait.h"
 #include "driver/host/host.h"
 
-#define SLOW_BYTES_PER_S 2000000.0 /* far from what a busy machine looks like */
+#define SLOW_BYTES_PER_S 2000000.0 /* far slower than a busy machine */
 
 /* ---------------------------------------------------------------------------------------------------- the option -- */
 
@@ -32,7 +34,7 @@ static hd_status parse_failed(const char *at)
                     at);
 }
 
-/* A device's number, -1: none. */
+/* Reads a device's number at *at, and moves *at past it. -1: there is none. */
 static int parse_device(const char **at)
 {
     char *end;
@@ -97,7 +99,7 @@ hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_
 
 /* ---------------------------------------------------------------------------------------------------- writes -- */
 
-/* Copies to memory that the device may not access are staged, and arrive. */
+/* How writes of `device` to this address fail. Copies to memory that it may not access are staged, and arrive. */
 static hdi_host_corrupt corruption_of(int device, uintptr_t address)
 {
     int owner = hdi_host_owner_of(address);
@@ -105,7 +107,7 @@ static hdi_host_corrupt corruption_of(int device, uintptr_t address)
     return direct ? hdi_host.corrupt[device][owner] : HDI_HOST_CORRUPT_NONE;
 }
 
-/* Until the context ends. */
+/* Waits until the context faults or ends. */
 static void hang(int device)
 {
     const volatile int *cancel = &hdi_host.devices[device].cancel;
@@ -116,7 +118,7 @@ static void hang(int device)
     hdi_host_lock();
 }
 
-/* What is the same for copies and kernels. */
+/* The kinds that are the same for copies and kernels. Returns the fault. */
 static hdcu_result misbehave(int device, hdi_host_corrupt kind)
 {
     if (kind == HDI_HOST_CORRUPT_HANG) {
@@ -162,7 +164,7 @@ static void snapshot_free(hdi_host_snapshot *s)
     free(s);
 }
 
-/* All memory of `owner` that `device` may access. NULL: no memory. */
+/* Copies all memory of `owner` that `device` may access. NULL: out of memory. */
 static hdi_host_snapshot *snapshot_take(int device, int owner)
 {
     hdi_host_snapshot *s = calloc(1, sizeof *s + hdi_host_mappings.count * sizeof s->pieces[0]);

@@ -1,10 +1,12 @@
 /* cpu_block.c - the threads of one block, one after another and around barriers.
  *
- * A fiber takes a thread, runs it to its end and takes the next: without barriers one fiber runs the whole block as a
+ * A fiber takes a thread, runs it to its end and takes the next. So without barriers one fiber runs the whole block as a
  * plain loop. A thread that reaches a barrier parks its fiber, and another fiber goes on with the threads that have not
- * started; when all that still run have arrived, they continue one after another. Control passes from fiber to fiber
- * directly and comes back to the worker's own stack when the block is done, to get more fibers, and on a fault.
- * Threads: one per core. Locks: none. The code between hdi_fiber_enter and the kernel's entry runs on fibers.
+ * started. When all that still run have arrived, they continue one after another.
+ * Control passes from fiber to fiber directly. It comes back to the worker's own stack when the block is done, when more
+ * fibers are needed, and on a fault.
+ * Threads: one per core. The code between hdi_fiber_enter and the kernel's entry runs on fibers. Locks: none. Blocking:
+ * hdi_fibers_reserve.
  * Always: every fiber in use is running, in `arrived`, or in `ready` from ready_next on.
  */
 #include "driver/host/cpu_block.h"
@@ -101,11 +103,13 @@ static bool reserve_storage(hdi_core *core, const hdi_cpu_storage *s)
     return core->storage != NULL;
 }
 
-/* Has the system make this thread's storage. Another thread may take the memory that was found, but hardly ever does. */
+/* Makes the system allocate this thread's storage. False: out of memory.
+ * The system would end the process without memory, so a trial allocation comes first. Another thread may take that
+ * memory, but hardly ever does. */
 static bool make_system_storage(const hdi_cpu_storage *s)
 {
     extern void *__tls_get_addr(size_t index[2]);
-    enum { TABLE_BYTES = 64 * 1024 }; /* the system's own, of all modules */
+    enum { TABLE_BYTES = 64 * 1024 }; /* the system's own table of all modules */
     void *storage = NULL;
     if (dlinfo(s->by_system, RTLD_DI_TLS_DATA, &storage) == 0 && storage != NULL) {
         return true;
@@ -159,7 +163,7 @@ HDI_FIBER_CODE static void take_thread(hdi_core *core, hdi_fiber *fiber)
 
 static void run_threads(void *fiber);
 
-/* What continues now that the running fiber cannot: a new fiber, one that waits, or the worker when the block is
+/* Chooses what continues when the running fiber cannot: a new fiber, one that waits, or the worker when the block is
  * done. */
 HDI_FIBER_CODE static hdi_fiber *pick(hdi_core *core)
 {
@@ -188,7 +192,7 @@ HDI_FIBER_CODE static hdi_fiber *pick(hdi_core *core)
     return core->ready[core->ready_next++];
 }
 
-/* What hd_barrier calls. */
+/* hd_barrier calls this. */
 HDI_FIBER_CODE static void barrier(hd_kernel_thread *self)
 {
     hdi_fiber *fiber = (hdi_fiber *)self; /* `self` is its first member */
@@ -207,7 +211,7 @@ HDI_FIBER_CODE static void barrier(hd_kernel_thread *self)
     }
 }
 
-/* What a fiber of a block runs. */
+/* A fiber of a block: runs threads until all have started. */
 HDI_FIBER_CODE static void run_threads(void *argument)
 {
     hdi_fiber *fiber = argument;

@@ -1,8 +1,8 @@
 /* cpu_context.h - a place where execution stopped, and the switch to another one: the machine-dependent part of fibers.
  *
- * x86-64 and aarch64 have a switch of their own, in assembly: it saves what a called function must preserve and nothing
- * else, and makes no system call. Other machines, and builds with HDI_CONTEXT_UCONTEXT, use ucontext.
- * Threads: a context is used by one thread at a time. Locks: none.
+ * x86-64 and aarch64 have a switch of their own, in assembly. It saves only what a called function must preserve, and makes
+ * no system call. Other machines, and builds with HDI_CONTEXT_UCONTEXT, use ucontext.
+ * Threads: a context is used by one thread at a time. Locks: none. Blocking: none.
  */
 #ifndef HDI_DRIVER_HOST_CPU_CONTEXT_H
 #define HDI_DRIVER_HOST_CPU_CONTEXT_H
@@ -17,7 +17,8 @@
 #include <ucontext.h>
 #endif
 
-/* For functions that one fiber enters and another leaves: the sanitizers' records of calls would not match. */
+/* For functions that one fiber enters and another leaves. With instrumentation, the sanitizers' records of calls would
+ * not match. */
 #if defined(__has_attribute)
 #if __has_attribute(disable_sanitizer_instrumentation)
 #define HDI_FIBER_CODE __attribute__((disable_sanitizer_instrumentation, noinline))
@@ -38,11 +39,11 @@ typedef struct hdi_context {
 /* The next switch to `context` calls run(argument) on the given stack. `run` must not return. */
 void hdi_context_make(hdi_context *context, void *stack, size_t bytes, void (*run)(void *), void *argument);
 
-/* Stops here, to be continued by a switch to `from`; continues `to`. */
+/* Saves this execution in `from` and continues `to`. A later switch to `from` returns from this call. */
 void hdi_context_switch(hdi_context *from, hdi_context *to);
 
-/* In a signal handler: when the handler has returned, the interrupted execution is gone and `to` continues. With
- * ucontext it continues at once. */
+/* Called in a signal handler. When the handler has returned, the interrupted execution is gone and `to` continues. With
+ * ucontext, `to` continues at once. */
 void hdi_context_continue_after_signal(void *signal_ucontext, hdi_context *to);
 
 #endif

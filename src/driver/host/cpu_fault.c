@@ -1,10 +1,10 @@
 /* cpu_fault.c - the signal handlers behind hdi_fault_frame.
  *
- * Threads: the handler runs on whichever thread faulted, on its alternate stack where it has one; it touches only
- * thread-local state in static TLS, `spent`, and `previous`, which is written before the handler can run. Locks:
- * `install_lock`.
- * Always: the handler leaves by returning, also when it ends kernel code: it changes where the thread continues. The
- * program's handlers may leave theirs with longjmp, so what is noted while they run may be stale.
+ * Threads: the handler runs on the thread that faulted, on its alternate stack where it has one. It uses thread-local state
+ * in static TLS, `spent`, and `previous`, which is written before the handler can run.
+ * Locks: `install_lock`, around installing; the handler takes none. Blocking: none.
+ * Always: the handler leaves by returning, also when it ends kernel code: it changes where the thread continues. Handlers
+ * of the program may leave with longjmp, so what is recorded while they run may be stale.
  */
 #include "driver/host/cpu_fault.h"
 
@@ -27,40 +27,42 @@ static hdi_mutex install_lock = HDI_MUTEX_INIT(HOST_FAULTS);
 static bool have_thread_key; /* under install_lock */
 static pthread_key_t thread_key;
 static struct sigaction previous[N_SIGNALS]; /* written under install_lock, while ours is not in place */
-/* A handler that was to be called once (SA_RESETHAND) has been. Cleared as `previous` is written; relaxed, since it
- * guards nothing. */
+/* The previous handler was installed for one call (SA_RESETHAND), and has been called. Cleared when `previous` is
+ * written. Relaxed, since it guards nothing. */
 static atomic_bool spent[N_SIGNALS];
 
-/* In static thread-local storage, as all of the library's: the handler must not be the one that allocates it. */
+/* In static thread-local storage, as all of the library's: the handler cannot allocate it at its first access. */
 static _Thread_local hdi_fault_frame *volatile current;
 static _Thread_local bool prepared;
 
-/* The signal that was last given to a handler of the program's, on this thread; nothing says when that is over. */
+/* The signal that this thread last passed to a handler of the program. Nothing shows when that handler has ended. */
 typedef struct passed_signal {
-    uintptr_t frame; /* of on_signal; 0: there was none */
+    uintptr_t frame; /* the stack frame of on_signal; 0: there was none */
     uintptr_t context;
     int code;
 } passed_signal;
-static _Thread_local volatile passed_signal passed; /* whole: there is no place that it could be made in */
+static _Thread_local volatile passed_signal passed; /* in TLS as a whole, since the handler cannot allocate */
 
-/* Lies at the upper end of the mapping. */
+/* Lies at the upper end of its mapping. */
 struct alternate {
     void *base; /* one page that faults, then the stack */
     size_t bytes;
     stack_t before;
 };
 
-/* Whether the program's handler, which was given a signal, calls ours in turn: it does when it was installed over ours
- * and passes on what it does not want. Then `context` is the one from before, or anything where that handler knows a
- * number only. A new signal, inside of that handler or after it left with longjmp, has a context of its own, right
- * above our frame: below the one from before, or our frame is no deeper than then. */
+/* Whether the program's handler, to which a signal was passed, calls ours in turn. It does so where it was installed
+ * over ours and passes on what it does not handle. Then `context` is the earlier one, or anything where that handler
+ * only has a number.
+ * A new signal may come during that handler, or after it left with longjmp. Its context is new too, and lies right above
+ * our frame. So that context is below the earlier one, or our frame is no deeper than the earlier frame. */
 static bool is_passed_back(uintptr_t frame, uintptr_t context)
 {
     bool is_new = context > frame && context < passed.context;
     return passed.frame != 0 && frame < passed.frame && !is_new;
 }
 
-/* The default ends the process. A fault happens again when the handler returns; what was sent is sent again. */
+/* Restores the default, which ends the process. A fault happens again when the handler returns. A signal that was sent
+ * is sent again. */
 static void by_default(int signal, int code)
 {
     struct sigaction action;
@@ -72,7 +74,7 @@ static void by_default(int signal, int code)
     }
 }
 
-/* As the system would call it. */
+/* Calls the handler as the system would. */
 static void call_handler(const struct sigaction *handler, int signal, siginfo_t *info, void *context)
 {
     sigset_t mask, itself;
@@ -105,7 +107,7 @@ static void pass_on(int signal, siginfo_t *info, void *context, uintptr_t frame)
             by_default(signal, info->si_code);
         }
     } else {
-        passed_signal before = passed; /* when that one's handler faults itself */
+        passed_signal before = passed; /* of an outer handler, which faulted itself */
         atomic_store_explicit(&spent[i], (p->sa_flags & (int)SA_RESETHAND) != 0, memory_order_relaxed);
         passed.frame = frame;
         passed.context = (uintptr_t)context;
@@ -136,13 +138,13 @@ static void on_signal(int signal, siginfo_t *info, void *context)
 static void thread_ends(void *value)
 {
     struct alternate *a = value;
-    prepared = false; /* a later exit function of the thread may come back */
+    prepared = false; /* a later exit function of the thread may prepare it again */
     sigaltstack(&a->before, NULL);
     munmap(a->base, a->bytes);
 }
 
-/* Puts our handlers in where they are not, or not with our flags (programs that set and restore handlers with signal()
- * lose them). */
+/* Installs our handlers where they are missing or lack our flags. Programs that save and restore handlers with signal()
+ * drop the flags. */
 static bool install(void)
 {
     hdi_mutex_lock(&install_lock);
@@ -157,7 +159,7 @@ static bool install(void)
             break;
         }
         const int flags = SA_SIGINFO | SA_ONSTACK;
-        bool is_ours = now.sa_sigaction == on_signal; /* one field with sa_handler on every system that has this file */
+        bool is_ours = now.sa_sigaction == on_signal; /* the same field as sa_handler on every system of this file */
         if (is_ours && (now.sa_flags & flags) == flags) {
             continue;
         }
@@ -204,7 +206,7 @@ bool hdi_fault_prepare_thread(void)
         thread_ends(a);
         return false;
     }
-    sigset_t faults; /* a fault of a thread that blocks the signal ends the process */
+    sigset_t faults; /* a fault ends the process where the thread blocks the signal */
     sigemptyset(&faults);
     for (size_t i = 0; i < N_SIGNALS; i++) {
         sigaddset(&faults, signals[i]);

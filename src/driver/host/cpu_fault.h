@@ -1,12 +1,14 @@
 /* cpu_fault.h - catches SIGSEGV, SIGBUS, SIGFPE and SIGILL in code that runs under a fault frame.
  *
- * The handlers are installed for the process on first use and stay (so the code must not be unloaded: the pool sees to
- * that). Each thread that runs kernels gets an alternate signal stack, so that an overflow of a fiber's stack is a
- * fault like the others. A signal outside a frame, or sent by kill(), goes to the handler that was there before, or has
- * its default effect. A handler that the program installs later takes ours away until the next launch, and is then the
- * one that gets what is not ours. Handlers of the program are called as the system would call them (their masks,
- * SA_NODEFER, SA_RESETHAND), may leave with longjmp, and may pass on to ours, which then is the default's turn.
- * Threads: a frame belongs to one thread. Locks: one mutex, around installing.
+ * The handlers are installed for the process on first use, and stay. So the code must not be unloaded, which the pool
+ * ensures (cpu_run.c). Each thread that runs kernels gets an alternate signal stack, so that an overflow of a fiber's stack
+ * is a fault like the others.
+ * A signal outside a frame, or one sent by kill(), goes to the handler that was there before, or has its default effect. A
+ * handler that the program installs later replaces ours. The next launch installs ours over it, and that handler then gets
+ * the signals that are not ours.
+ * Handlers of the program are called as the system would call them (their masks, SA_NODEFER, SA_RESETHAND). They may leave
+ * with longjmp. They may also pass a signal on to ours, which then has its default effect.
+ * Threads: a frame belongs to one thread. Locks: one mutex, around installing. Blocking: none.
  */
 #ifndef HDI_DRIVER_HOST_CPU_FAULT_H
 #define HDI_DRIVER_HOST_CPU_FAULT_H
@@ -22,11 +24,12 @@ typedef struct hdi_fault_frame {
     volatile uintptr_t address;
 } hdi_fault_frame;
 
-/* Handlers for the process, looked after at every call; alternate stack for this thread, made once. False: out of
- * memory. */
+/* Installs the handlers of the process where they are missing, and makes this thread's alternate stack at its first
+ * call.
+ * To be called before each use of a frame. False: out of memory. */
 bool hdi_fault_prepare_thread(void);
 
-/* Sets this thread's frame (NULL: none) and returns the one before. */
+/* Sets this thread's frame (NULL: none) and returns the frame before. */
 hdi_fault_frame *hdi_fault_set_frame(hdi_fault_frame *frame);
 
 #endif

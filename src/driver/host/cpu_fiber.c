@@ -1,9 +1,11 @@
-/* cpu_fiber.c - fibers: where their stacks come from, and how the sanitizers are told about switches.
+/* cpu_fiber.c - fibers: where their stacks come from, and how switches are announced to the sanitizers.
  *
  * Threads: a set is used by one thread at a time; the list of free fibers is shared. Locks: `lock`, never held across a
- * switch. A set that waits for fibers owns none beyond its first, so waiting cannot lock up.
- * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first; fibers are never unmapped,
- * so what they take is bounded by HDI_FIBER_LIMIT. Sets that sleep own at most half of the limit together.
+ * switch.
+ * Blocking: hdi_fibers_reserve waits while too few fibers are free. A set that waits owns none beyond its first, so waiting
+ * cannot deadlock.
+ * Always: `existing` is the number of free fibers and of all sets' fibers beyond the first. Those fibers are never
+ * unmapped, so HDI_FIBER_LIMIT bounds their memory. Sets that sleep own at most half of the limit together.
  */
 #include "driver/host/cpu_fiber.h"
 
@@ -46,8 +48,9 @@ static void end_tsan_fibers(hdi_fiber_set *set)
     set->tsan_fibers = NULL;
 }
 
-/* Maps `count` stacks, each with a page below that faults and its hdi_fiber above, and puts them at the end of the
- * set's list, which has room for them. */
+/* Maps `count` stacks, and adds their fibers at the end of the set's list, which has room for them. False: out of
+ * memory.
+ * Each stack has a page below it that faults, and its hdi_fiber at its upper end. */
 static bool add_fibers(hdi_fiber_set *set, uint32_t count)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -133,7 +136,7 @@ bool hdi_fibers_reserve(hdi_fiber_set *set, uint32_t count)
     set->fibers = list;
     hdi_mutex_lock(&lock);
     if (count - set->owned > n_free + (HDI_FIBER_LIMIT - existing)) {
-        free_extras(set); /* waiting while owning some could lock up */
+        free_extras(set); /* waiting while owning some could deadlock */
         while (count - 1 > n_free + (HDI_FIBER_LIMIT - existing)) {
             atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
             hdi_mutex_wait(&lock, &freed);
@@ -189,8 +192,8 @@ hdi_fiber *hdi_fiber_start(hdi_fiber_set *set, void (*run)(void *))
     return f;
 }
 
-/* After a switch: tells address sanitizer that it is done, and learns where the worker's own stack is. `fake_stack` is
- * what was saved for the fiber that continues. */
+/* After a switch: reports its end to address sanitizer, and stores where the worker's own stack is. `fake_stack` was
+ * saved for the fiber that continues. */
 HDI_FIBER_CODE static void arrived(hdi_fiber_set *set, void *fake_stack)
 {
 #ifdef HDI_ASAN
@@ -251,7 +254,7 @@ HDI_FIBER_CODE void hdi_fiber_enter(hdi_fiber_set *set, hdi_fiber *fiber)
     hdi_context_switch(&set->main.context, &fiber->context);
     set->frame.armed = 0;
     set->entering = false;
-    /* A fiber switched to here, or a fault continued here: then the fiber's half of the switch is missing. */
+    /* A fiber switched to here, or a fault continued here. After a fault the fiber's half of the switch is missing. */
 #ifdef HDI_ASAN
     if (set->frame.signal != 0) {
         __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
@@ -273,7 +276,7 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
 #ifdef HDI_ASAN
     for (uint32_t i = 0; i < set->used; i++) {
         hdi_fiber *f = set->fibers[i];
-        if (f->fake_stack != NULL) { /* only the stack's user can free it: pretend to be it */
+        if (f->fake_stack != NULL) { /* only code on that stack can free it: pretend to switch there */
             __sanitizer_start_switch_fiber(&set->main.fake_stack, f->stack, f->stack_bytes);
             __sanitizer_finish_switch_fiber(f->fake_stack, NULL, NULL);
             __sanitizer_start_switch_fiber(NULL, set->main.stack, set->main.stack_bytes);
@@ -281,7 +284,7 @@ HDI_FIBER_CODE void hdi_fibers_abandon(hdi_fiber_set *set)
             f->fake_stack = NULL;
             set->main.fake_stack = NULL;
         }
-        __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* frames that nobody left */
+        __asan_unpoison_memory_region(f->stack, f->stack_bytes); /* frames that were not left */
     }
 #endif
     end_tsan_fibers(set); /* its record of calls is deeper than it should be */

@@ -1,12 +1,13 @@
 /* cpu_run.c - the pool of workers that run the blocks of all launches on the CPU.
  *
- * A launch is put on a list that the workers look at, one less than there are processors; the thread that called
- * hdi_cpu_run works on its own launch too, so a launch makes progress whatever the workers do. Blocks are handed out in
- * small runs by an atomic counter. A worker with nothing to do sleeps.
- * Threads: workers are made on first use, detached, and stay as long as the process; they block all signals but those
- * that code raises itself. The pool keeps the code it runs from being unloaded. A child made by fork starts with a pool
- * of its own.
- * Locks: `lock` guards the lists, the cores that nobody uses and the numbers of helpers; no kernel runs under it.
+ * There is one worker less than there are processors. A launch is put on a list from which workers take launches. The
+ * thread that called hdi_cpu_run works on its own launch too, so a launch makes progress whatever the workers do. An atomic
+ * counter hands out blocks in small runs. A worker with nothing to do sleeps.
+ * Threads: workers are made on first use, detached, and stay as long as the process. They block all signals but those that
+ * code raises itself. The pool keeps the code that it runs from being unloaded. A child made by fork starts with a pool of
+ * its own.
+ * Locks: `lock` guards the lists, the unused cores and the numbers of helpers; no kernel runs under it.
+ * Blocking: hdi_cpu_run returns after the last helper has left its launch.
  * Always: a job is touched by its caller, and by workers that are counted in its `helpers`.
  */
 #include "driver/host/cpu_run.h"
@@ -21,8 +22,8 @@
 #include "base/wait.h"
 #include "driver/host/cpu_block.h"
 
-#define SPARE_CORES 16 /* kept for callers to come */
-#define TURN_BLOCKS 32 /* after so many a worker sees whether another launch needs help */
+#define SPARE_CORES 16 /* kept for later callers */
+#define TURN_BLOCKS 32 /* after so many a worker checks whether another launch needs help */
 #define ARGUMENT_BYTES 4096
 
 typedef struct job {
@@ -32,10 +33,10 @@ typedef struct job {
     const void *arguments;
     uint64_t n_blocks;
     uint64_t run_blocks;         /* blocks handed out at a time */
-    uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: not */
+    uint64_t multiplier, offset; /* perturb the order of blocks; multiplier 0: the usual order */
     _Atomic uint64_t next_block; /* handed out so far; relaxed: the job was published under lock */
     _Atomic int result;          /* the first failure; relaxed as a hint, read after `helpers` is 0 under lock */
-    uintptr_t fault_address;     /* of that failure; written by who set `result` */
+    uintptr_t fault_address;     /* of that failure; written by the thread that set `result` */
 } job;
 
 static hdi_mutex lock = HDI_MUTEX_INIT(HOST_THREADS);
@@ -109,7 +110,7 @@ static void fail(job *j, hdcu_result result, uintptr_t address)
     }
 }
 
-/* Runs blocks of the job until none are left, or (at most_blocks) enough for now. */
+/* Runs blocks of the job until none are left, or at least most_blocks are done. */
 static void work_on(hdi_core *core, job *j, uint64_t most_blocks)
 {
     uint64_t done = 0;
@@ -140,7 +141,7 @@ static job *find_job(void)
     if (j != NULL) {
         do {
             if (has_work(j) && !is_cancelled(j->launch)) {
-                jobs = j->next; /* the next worker looks at the next launch first */
+                jobs = j->next; /* the next worker checks the next launch first */
                 return j;
             }
             j = j->next;
@@ -258,7 +259,7 @@ static void start_workers(void)
             if (core != NULL) {
                 delete_core(core);
             }
-            break; /* fewer workers do it too */
+            break; /* fewer workers are enough */
         }
         atomic_fetch_add_explicit(&n_workers, 1, memory_order_relaxed);
     }
@@ -266,7 +267,7 @@ static void start_workers(void)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* A core for a calling thread, the pool running. NULL: out of memory. */
+/* A core for the calling thread. Starts the pool where it is not running. NULL: out of memory. */
 static hdi_core *take_core(void)
 {
     static bool forks_handled; /* under lock */

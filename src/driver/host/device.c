@@ -1,6 +1,6 @@
-/* device.c - what the host devices say about themselves, and the names of the codes.
+/* device.c - the properties of the host devices, and the names of codes.
  *
- * Any thread. Takes the host lock for the settings.
+ * Threads: any. Locks: the host lock, for the settings. Blocking: none.
  */
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +43,7 @@ hdcu_result hdi_host_cuDeviceGetCount(int *count)
     return hdi_host_leave(r);
 }
 
-/* The lock is held when it returns, as after hdi_host_enter. */
+/* hdi_host_enter, and checks the arguments. The lock is held on return, also after a failure. */
 static hdcu_result enter_device(const void *output, hdcu_device device)
 {
     hdcu_result r = hdi_host_enter();

@@ -1,7 +1,8 @@
-/* event.c - points, which say that a moment in some streams has come, and the events made of them.
+/* event.c - points, each a moment in one stream or several, and the events made of them.
  *
- * Any thread. Takes the host lock. Always: an event refers to the point of its most recent record, and a wait takes
- * that point at the call; recording again makes a new point, so earlier waits keep their moment.
+ * Threads: any. Locks: the host lock. Blocking: hdi_host_point_wait and cuEventSynchronize.
+ * Always: an event refers to the point of its most recent record, and a wait takes that point at the call. Recording again
+ * makes a new point, so earlier waits keep their moment.
  */
 #include <stdlib.h>
 #include "base/clock.h"
@@ -83,7 +84,7 @@ hdcu_result hdi_host_cuEventCreate(hdcu_event *out, unsigned flags)
 {
     hdi_host_context *context;
     hdcu_result r = hdi_host_enter_context(&context);
-    if (r == HDCU_SUCCESS && (!out || flags > 3)) { /* interprocess events are not offered */
+    if (r == HDCU_SUCCESS && (!out || flags > 3)) { /* interprocess events are not supported */
         r = HDCU_ERROR_INVALID_VALUE;
     }
     if (r == HDCU_SUCCESS) {
@@ -127,7 +128,7 @@ static hdcu_result record(event *e, hdi_host_stream *stream)
     }
     hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
     point->pending = 1;
-    point->references++; /* the operation's */
+    point->references++; /* the operation's reference */
     hdcu_result r = hdi_host_submit(stream, &op);
     if (r != HDCU_SUCCESS) {
         hdi_host_point_release(point);
@@ -187,7 +188,8 @@ hdcu_result hdi_host_cuStreamWaitEvent(hdcu_stream stream_handle, hdcu_event han
     return hdi_host_leave(r);
 }
 
-/* What a query may look at: the event's context must be well, and its last record outside a capture. */
+/* Finds an event for a call that reads it. Its context must have no fault, and its last record must be outside a
+ * capture. */
 static hdcu_result find_to_read(hdcu_event handle, event **out)
 {
     *out = find(handle);
@@ -200,7 +202,7 @@ static hdcu_result find_to_read(hdcu_event handle, event **out)
     return (*out)->captured.capture != 0 ? HDCU_ERROR_CAPTURED_EVENT : HDCU_SUCCESS;
 }
 
-/* Takes the host lock. Not while a capture of this thread forbids looking. */
+/* Takes the host lock, then as find_to_read. Fails also while a capture forbids queries. */
 static hdcu_result enter_to_read(hdcu_event handle, event **out)
 {
     hdcu_result r = hdi_host_enter();
@@ -227,7 +229,7 @@ hdcu_result hdi_host_cuEventSynchronize(hdcu_event handle)
     if (r == HDCU_SUCCESS && e->point) {
         r = hdi_host_point_wait(e->point);
     }
-    if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was let go of */
+    if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was released meanwhile */
         hdi_host_pool_settle(e->context);
     }
     return hdi_host_leave(r);

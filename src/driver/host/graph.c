@@ -1,9 +1,12 @@
 /* graph.c - graphs made by capture or node by node, changes of executable graphs, and their launches.
  *
- * Entry points run on any thread, hdi_host_graph_run on stream threads; both under the host lock, which is released
- * while a node does its work. Always: a graph does not change while executable graphs or queued launches refer to it; it lives until its handle,
- * its executable graphs and queued launches are all gone. An executable graph whose nodes are set gets a copy of its own, and another one
- * while launches of that are queued: so they run as they were. Launches of one executable graph run one after the other.
+ * Threads: entry points run on any thread, hdi_host_graph_run on stream threads. Locks: the host lock, which is released
+ * while a node does its work.
+ * Blocking: a launch waits while its stream is full.
+ * Always: a graph does not change while executable graphs or queued launches refer to it. It lives until its handle, its
+ * executable graphs and its queued launches are all gone. An executable graph whose nodes are set gets a copy of its own.
+ * It gets another copy while launches of that one are queued, so those run unchanged. Launches of one executable graph run
+ * one after the other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +14,8 @@
 
 typedef struct executable {
     uint64_t handle;
-    hdi_host_graph *origin; /* what it was made of */
-    hdi_host_graph *graph;  /* what its launches run: the same, or a copy with other parameters */
+    hdi_host_graph *origin; /* the graph that it was made of */
+    hdi_host_graph *graph;  /* the graph that its launches run: `origin`, or a copy with other parameters */
     hdi_host_point *last;   /* the end of its last launch; NULL: not launched */
 } executable;
 
@@ -60,9 +63,9 @@ void hdi_host_graphs_release(void)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- running -- */
+/* ---------------------------------------------------------------------------------------------------------- running -- */
 
-/* Nothing more is done in a context that has faulted or is being taken down, or in the child of a host function that
+/* Runs a node. Does nothing in a context that has faulted or is being taken down, nor in a child that a host function
  * forked. */
 static void run_node(uint64_t random, const hdi_host_node *node)
 {
@@ -72,7 +75,7 @@ static void run_node(uint64_t random, const hdi_host_node *node)
     const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
     if (random && context && context->error == HDCU_SUCCESS) {
         hdi_host_perturb(random);
-        context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context); /* the lock was let go of */
+        context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context); /* the lock was released meanwhile */
     }
     if (context && context->error == HDCU_SUCCESS) {
         hdi_host_run(node->context, node->device, random, &node->op);
@@ -89,7 +92,8 @@ static bool is_ready(const hdi_host_node *node, const bool *done)
     return true;
 }
 
-/* Some order that the dependencies allow: each time, the first node that is ready at or after a random one. */
+/* Runs the nodes in some order that the dependencies allow. Each step takes the first ready node at or after a random
+ * one. */
 static void run_in_random_order(uint64_t random, const hdi_host_graph *graph, bool *done)
 {
     for (size_t left = graph->count; left > 0; left--) {
@@ -115,9 +119,9 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- changing -- */
+/* --------------------------------------------------------------------------------------------------------- changing -- */
 
-/* False: no memory; *to is to be released all the same. */
+/* False: out of memory; *to is to be released all the same. */
 static bool copy_node(hdi_host_node *to, const hdi_host_node *from)
 {
     *to = *from;
@@ -165,7 +169,7 @@ static hdi_host_graph *copy_graph(const hdi_host_graph *graph)
     return copy;
 }
 
-/* The node's number in the graph; its count when it is not there. */
+/* The node's number in the graph; graph->count where the node is not in it. */
 static size_t find_node(const hdi_host_graph *graph, hdcu_graphnode node)
 {
     size_t n = 0;
@@ -195,7 +199,7 @@ static hdcu_result add_node(hdi_host_graph *g, hdi_host_node *node, hdcu_graphno
     return HDCU_SUCCESS;
 }
 
-/* The nodes that this one waits for. */
+/* Finds the nodes that `node` is to wait for. After a failure node->before is to be freed. */
 static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *before, size_t count, hdi_host_node *node)
 {
     node->before = count ? malloc(count * sizeof *node->before) : NULL;
@@ -238,8 +242,7 @@ static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_para
     return HDCU_SUCCESS;
 }
 
-/* ---------------------------------------------------------------------------------------------------- entry points
- * -- */
+/* ----------------------------------------------------------------------------------------------------- entry points -- */
 
 hdcu_result hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags)
 {
@@ -324,7 +327,7 @@ hdcu_result hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_grap
     return hdi_host_leave(r);
 }
 
-/* The contexts that the nodes run in must all be there and well. */
+/* The contexts that the nodes run in must all exist and have no fault. */
 static hdcu_result check_contexts(const hdi_host_graph *g)
 {
     for (size_t i = 0; i < g->count; i++) {
@@ -344,7 +347,7 @@ static hdcu_result launch(executable *e, hdi_host_stream *stream)
     hdi_host_op work = {.kind = HDI_HOST_OP_GRAPH, .u.graph = e->graph};
     e->graph->references++;
     if (stream->capture) {
-        return hdi_host_submit(stream, &work); /* a node of another graph */
+        return hdi_host_submit(stream, &work); /* it becomes a node of another graph */
     }
     hdi_host_point *point = hdi_host_point_make();
     hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;

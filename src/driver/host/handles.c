@@ -1,8 +1,9 @@
 /* handles.c - the host provider's registry of live handles.
  *
- * Runs under the host lock. Always: a handle is generation << 32 | slot << 8 | kind; a slot's generation grows when
- * its object goes, so a stale handle is not found again until 2^32 objects have used the slot, and no handle is a
- * small number (0, 1 and 2 are streams of the driver's own).
+ * Threads: any. Locks: runs under the host lock. Blocking: none.
+ * Always: a handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object goes. So a stale
+ * handle is not found again until 2^32 objects have used the slot. No handle is a small number, since 0, 1 and 2 are
+ * streams of the driver's own.
  */
 #include <stdlib.h>
 #include "driver/host/host.h"

@@ -1,15 +1,16 @@
-/* host.h - what the files of the host provider share: its one lock, its objects, and what they ask of each other.
+/* host.h - what the files of the host provider share: its one lock, its objects, and the functions that they call of each other.
  *
- * The host provider implements the driver's entry points on the CPU as asynchronous devices: every stream is an
- * in-order queue with a thread of its own, started at its first work; memory has an owner and a table of who may
- * access it; a fault is sticky.
- *
- * Locks: one, the host lock (hdi_host_lock). It guards everything declared here unless a comment says otherwise; it
- * is held for table look-ups and queue operations, and released around the work itself (copies, kernels, host
- * functions), thread joins, dlopen and the return of memory to the system (hdi_host_discard). It ranks below nothing
- * else: no other lock of the library is taken under it, and it is not recursive.
- * Always: a handle given out is a number that is looked up, never an address that is followed. Process-wide state is
- * made on first use; nothing is printed.
+ * The host provider implements the driver's entry points on the CPU, as asynchronous devices. Every stream is an in-order
+ * queue with a thread of its own, which starts with the stream's first work. Memory has an owner, and a table of the
+ * devices that may access it. A fault is sticky.
+ * Threads: entry points run on any thread, queued operations on the threads of streams.
+ * Locks: one, the host lock (hdi_host_lock). It guards everything declared here unless a comment states otherwise. It is
+ * held for table look-ups and queue operations. It is released around the work itself (copies, kernels, host functions),
+ * thread joins, dlopen and the return of memory to the system (hdi_host_discard). No other lock of the library is taken
+ * under it, and it is not recursive.
+ * Blocking: calls that wait for work, for room in a stream, or for the end of a context (hdi_host_wait).
+ * Always: a handle given out is a number that is looked up, never an address that is followed. Process-wide state is made
+ * on first use. Nothing is printed.
  */
 #ifndef HDI_DRIVER_HOST_HOST_H
 #define HDI_DRIVER_HOST_HOST_H
@@ -27,7 +28,7 @@
 #define HDI_HOST_GRANULE ((size_t)2 << 20)
 #define HDI_HOST_PITCH_MAX INT32_MAX /* bytes from row to row of a copy */
 
-/* So many other devices' memory a device may access at a time, as with GPUs that no switch connects. */
+/* The most other devices whose memory a device may access at a time, as with GPUs that no switch connects. */
 #define HDI_HOST_PEERS_MAX 8
 
 typedef struct hdi_host_context hdi_host_context;
@@ -35,17 +36,16 @@ typedef struct hdi_host_stream hdi_host_stream;
 typedef struct hdi_host_capture hdi_host_capture;
 typedef struct hdi_host_graph hdi_host_graph;
 
-/* ------------------------------------------------------------------------------------------------- state.c: process
- * -- */
+/* ------------------------------------------------------------------------------------------------- state.c: process -- */
 
-/* Things whose release is a system call, done after the lock is released. Embedded in the object that owns them;
- * `self` is freed last. */
+/* Resources whose release takes system calls, which are made after the host lock is released. Embedded in the object
+ * that owns them; `self` is that object, freed last. */
 typedef struct hdi_host_garbage {
     struct hdi_host_garbage *next;
     void *map;
     size_t map_bytes;
     int descriptor;       /* closed; -1: none */
-    int64_t punch_offset; /* pages of the common memory file to give back */
+    int64_t punch_offset; /* pages of the common memory file, to be given back */
     size_t punch_bytes;
     void *library;
     void *self;
@@ -54,7 +54,7 @@ typedef struct hdi_host_garbage {
 typedef struct hdi_host_device {
     uint64_t used;             /* physical bytes */
     hdi_host_context *context; /* the primary context; NULL when not retained */
-    /* Non-zero: running kernels stop early. Written under the lock, read by hdi_cpu_run without. */
+    /* Non-zero: running kernels stop early. Written under the lock. hdi_cpu_run reads it without the lock, as a hint. */
     volatile int cancel;
 } hdi_host_device;
 
@@ -72,28 +72,31 @@ typedef struct hdi_host_state {
 
 extern hdi_host_state hdi_host;
 
-/* In a forked child (hdi_driver_was_forked) these do nothing. */
+/* Takes the lock. In a forked child (hdi_driver_was_forked) hdi_host_lock and hdi_host_unlock do nothing. */
 void hdi_host_lock(void);
-/* Releases the lock, then whatever was discarded under it. */
+/* Releases the lock, then all that was discarded under it. */
 void hdi_host_unlock(void);
-/* As hdi_host_unlock, returning `result`: the end of every entry point. */
+/* hdi_host_unlock, and returns `result`: the end of an entry point. */
 hdcu_result hdi_host_leave(hdcu_result result);
-/* The lock is held when these return, also on failure. Failures: NOT_INITIALIZED (also in a forked child, at once),
- * NOT_PERMITTED (inside a host function). */
+/* The beginning of an entry point: takes the lock, which is held on return, also after a failure.
+ * Errors: NOT_INITIALIZED (also in a forked child, at once), NOT_PERMITTED (inside a host function). */
 hdcu_result hdi_host_enter(void);
-/* ... and INVALID_CONTEXT, CONTEXT_IS_DESTROYED, or the code of the current context's fault. */
+/* hdi_host_enter, and finds the current context.
+ * Errors: those of hdi_host_enter, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's fault. */
 hdcu_result hdi_host_enter_context(hdi_host_context **context);
+/* Waits for the condition. The lock is released meanwhile. */
 void hdi_host_wait(pthread_cond_t *condition);
+/* Has the resources released, and their owner freed, once the lock is released. */
 void hdi_host_discard(hdi_host_garbage *garbage);
+/* Whether the option host_peers lets `device` access memory of `peer`. */
 bool hdi_host_peer_possible(int device, int peer);
-/* Whether `device` may be given memory of one more `owner`, or has some already. */
+/* Whether `device` may access memory of `owner`: it does already, or may access that of one more device. */
 bool hdi_host_peer_fits(int device, int owner);
 bool hdi_host_device_valid(hdcu_device device);
-/* Set while this thread runs a host function; entry points refuse then. Thread-local. */
+/* Marks that the calling thread runs a host function. Entry points refuse meanwhile. Thread-local. */
 void hdi_host_set_in_function(bool inside);
 
-/* ------------------------------------------------------------------------------------------------ handles.c: handles
- * -- */
+/* ----------------------------------------------------------------------------------------------- handles.c: handles -- */
 
 typedef enum hdi_host_kind {
     HDI_HOST_CONTEXT = 1,
@@ -107,16 +110,16 @@ typedef enum hdi_host_kind {
     HDI_HOST_PHYSICAL
 } hdi_host_kind;
 
-/* 0 when there is no memory for it. */
+/* Makes a handle for the object. 0: out of memory. */
 uint64_t hdi_host_handle_make(hdi_host_kind kind, void *object);
 /* NULL for a handle that is unknown, stale, or of another kind. */
 void *hdi_host_handle_find(hdi_host_kind kind, uint64_t handle);
 void hdi_host_handle_drop(uint64_t handle);
-/* The next live object of this kind at or after *position, which is moved past it; NULL at the end. Start with 0. */
+/* The next live object of this kind at or after *position, which is moved past it and starts at 0. NULL: there are no
+ * more. */
 void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position);
 
-/* ------------------------------------------------------------------------------------------ context.c: primary
- * contexts -- */
+/* -------------------------------------------------------------------------------------- context.c: primary contexts -- */
 
 struct hdi_host_context {
     uint64_t handle;
@@ -125,18 +128,18 @@ struct hdi_host_context {
     hdcu_result error; /* the first fault; sticky */
     uint64_t peers;    /* bit j: memory of device j allocated by cuMemAlloc is accessible */
     hdi_host_stream *null_stream;
-    hdi_host_stream *streams;  /* all whose thread may still run, destroyed ones included */
-    hdi_host_stream *finished; /* destroyed, their threads at their end: to be joined */
+    hdi_host_stream *streams;  /* all whose thread may still run, also destroyed ones */
+    hdi_host_stream *finished; /* destroyed, and their threads are at their end: to be joined */
 };
 
 hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **context);
-/* The current context whatever its state; for calls that release. */
+/* The current context, also one with a fault: for calls that release. */
 hdcu_result hdi_host_context_current(hdi_host_context **context);
-/* A device fault: the context takes `code` for good, its pending work is dropped. A handle that is stale is ignored. */
+/* Records a device fault. The context keeps its first code for good, and its pending work is dropped. A stale handle is
+ * ignored. */
 void hdi_host_context_fault(uint64_t handle, hdcu_result code);
 
-/* -------------------------------------------------------------------------------------- ranges.c: who may access
- * what -- */
+/* --------------------------------------------------------------------------------------- ranges.c: access to memory -- */
 
 typedef enum hdi_host_memory_kind {
     HDI_HOST_VIRTUAL,   /* cuMemMap */
@@ -159,11 +162,11 @@ typedef struct hdi_host_mapping {
     hdi_host_garbage garbage;
     hdi_host_memory_kind kind;
     int device;      /* owner; -1 for host memory */
-    uint64_t access; /* VIRTUAL: bit j: device j may */
+    uint64_t access; /* of VIRTUAL; bit j: device j has access */
     hdi_host_physical *physical;
     size_t physical_offset;
-    hdi_host_context *context; /* the one that frees it at its end; NULL for VIRTUAL */
-    hdi_host_segment *segment; /* POOLED */
+    hdi_host_context *context; /* the memory goes with this context; NULL for VIRTUAL */
+    hdi_host_segment *segment; /* of POOLED */
 } hdi_host_mapping;
 
 typedef struct hdi_host_reservation {
@@ -171,7 +174,7 @@ typedef struct hdi_host_reservation {
     hdi_host_garbage garbage;
 } hdi_host_reservation;
 
-/* Spans that do not overlap, in the order of their addresses. */
+/* Spans that do not overlap, sorted by address. */
 typedef struct hdi_host_set {
     hdi_host_span **spans;
     size_t count, capacity;
@@ -181,56 +184,59 @@ extern hdi_host_set hdi_host_mappings, hdi_host_reservations;
 
 /* Index of the first span that ends after `address`. */
 size_t hdi_host_set_seek(const hdi_host_set *set, uintptr_t address);
+/* The object whose span contains `address`; NULL: none. */
 void *hdi_host_set_find(const hdi_host_set *set, uintptr_t address);
 bool hdi_host_set_overlaps(const hdi_host_set *set, uintptr_t address, size_t bytes);
-bool hdi_host_set_insert(hdi_host_set *set, hdi_host_span *span); /* false: no memory */
+bool hdi_host_set_insert(hdi_host_set *set, hdi_host_span *span); /* false: out of memory */
 void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span);
 
 typedef enum hdi_host_reach {
     HDI_HOST_REACHABLE,
-    HDI_HOST_UNKNOWN,    /* no memory of ours */
-    HDI_HOST_UNMAPPED,   /* ours, but not mapped from end to end, or accessible to nobody */
-    HDI_HOST_UNREACHABLE /* ours, but this device may not */
+    HDI_HOST_UNKNOWN,    /* not our memory */
+    HDI_HOST_UNMAPPED,   /* ours, but not mapped from end to end, or accessible to no device */
+    HDI_HOST_UNREACHABLE /* ours, but not accessible to this device */
 } hdi_host_reach;
 
-/* What `device` may do with these bytes; device -1: any device will do (copies, which the driver stages). */
+/* How far `device` may access these bytes. Device -1: access by any device is enough, as for copies, which the driver
+ * stages. */
 hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes);
 
 /* Whether `device` may access the mapping. */
 bool hdi_host_may_access(const hdi_host_mapping *m, int device);
-/* The device that owns the memory at an address; -1: none does. */
+/* The device that owns the memory at an address; -1: none. */
 int hdi_host_owner_of(uintptr_t address);
 
-/* The descriptor of the memory file that physical memory without a file of its own lies in; -1 before its first use. */
+/* The descriptor of the memory file of all physical memory that has no file of its own; -1 before its first use. */
 int hdi_host_memory_file(void);
 
-/* memory.c, alloc.c: everything a context that ends leaves behind; `all`: no context is left, imports and reservations
- * go too. */
+/* memory.c, alloc.c: release all memory that a context leaves at its end. `all`: no context is left, so imports and
+ * reservations go too. */
 void hdi_host_virtual_release(int device, bool all);
 void hdi_host_allocated_release(hdi_host_context *context);
 
-/* alloc.c: a block of fresh pages, its size rounded up to whole ones; charged to its device. Failures: INVALID_VALUE
- * (no bytes), OUT_OF_MEMORY. */
+/* alloc.c: makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
+ * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
 hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
                                 hdi_host_mapping **out);
 void hdi_host_block_release(hdi_host_mapping *block);
 
-/* ------------------------------------------------------------------------------------- pool.c: stream-ordered memory
- * -- */
+/* ------------------------------------------------------------------------------------ pool.c: stream-ordered memory -- */
 
 typedef struct hdi_host_slot hdi_host_slot;
 
-/* A cuMemFreeAsync was passed by its stream, or dropped. */
+/* A stream has passed, or dropped, a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
-/* Whether this is memory of cuMemAllocAsync that is not freed; and frees it, once the context's work is done. */
+/* Whether live memory of cuMemAllocAsync begins at `address`. */
 bool hdi_host_pool_has(uintptr_t address);
+/* Frees such memory, once the work of its context is done. */
 hdcu_result hdi_host_mempool_free(uintptr_t address);
-/* The program has waited for work of the context: what the pool holds beyond its threshold goes back. */
+/* For calls in which the program has waited for work of the context: gives back what the pool holds beyond its
+ * threshold. */
 void hdi_host_pool_settle(const hdi_host_context *context);
-/* Everything goes, settings too; no stream of the context is left. */
+/* Empties the pool and resets its settings. No stream of the context is left. */
 void hdi_host_pool_release(const hdi_host_context *context);
 
-/* ------------------------------------------------------------------------------------------- module.c: modules -- */
+/* ------------------------------------------------------------------------------------------------ module.c: modules -- */
 
 struct hd_cpu_kernel;
 
@@ -241,7 +247,7 @@ typedef struct hdi_host_function {
     int dynamic_shared_max;
 } hdi_host_function;
 
-/* Lives until its handle is gone and nothing queued names it. */
+/* Lives until its handle is gone and no queued or recorded launch refers to it. */
 typedef struct hdi_host_module {
     hdi_host_garbage garbage;
     uint64_t handle;
@@ -255,13 +261,12 @@ typedef struct hdi_host_module {
 void hdi_host_module_release(hdi_host_module *module);
 void hdi_host_modules_release(hdi_host_context *context);
 
-/* ------------------------------------------------------------------------------------- stream.c: streams and
- * operations -- */
+/* --------------------------------------------------------------------------------- stream.c: streams and operations -- */
 
-/* A moment in one stream or several: done when every operation that records it has run, or was dropped. */
+/* A moment in one stream or several. It has come when every operation that records it has run, or was dropped. */
 typedef struct hdi_host_point {
     unsigned references, pending;
-    hdcu_result error; /* of the context that dropped it */
+    hdcu_result error; /* of the context that dropped a record */
     int64_t time_ns;
     pthread_cond_t changed;
 } hdi_host_point;
@@ -280,8 +285,8 @@ typedef enum hdi_host_op_kind {
 
 #define HDI_HOST_OP_INLINE_BYTES 128
 
-/* One thing to do. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source bytes: up to
- * HDI_HOST_OP_INLINE_BYTES here, else on the heap. Moved by plain copying; released once. */
+/* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source bytes: up to
+ * HDI_HOST_OP_INLINE_BYTES here, else on the heap. It is moved by plain copying, and released once. */
 typedef struct hdi_host_op {
     hdi_host_op_kind kind;
     union {
@@ -290,8 +295,8 @@ typedef struct hdi_host_op {
             size_t bytes; /* of a row */
             size_t rows;
             size_t dst_pitch, src_pitch;     /* of several rows */
-            bool dst_is_known, src_is_known; /* memory of ours, checked again when it runs */
-            bool src_is_data;
+            bool dst_is_known, src_is_known; /* our memory, which is checked again at the start */
+            bool src_is_data;                /* the source is the snapshot in `data` */
         } copy;
         struct {
             uintptr_t dst;
@@ -309,7 +314,7 @@ typedef struct hdi_host_op {
             hdcu_host_fn function;
             void *user_data;
         } call;
-        const struct hdi_host_blas *library; /* of a product, which is the data */
+        const struct hdi_host_blas *library; /* of a product, whose arguments are the data */
         hdi_host_slot *slot;
         hdi_host_point *point;
         hdi_host_graph *graph;
@@ -333,62 +338,66 @@ struct hdi_host_stream {
     pthread_cond_t work;
     hdi_host_item *first, *last;
     uint64_t submitted, completed; /* items */
-    unsigned queued;               /* of them unfinished, without points and waits */
-    uint64_t operations;           /* submitted by entry points, without the points and waits that order streams */
+    unsigned queued;               /* unfinished items, without records and waits */
+    uint64_t operations;           /* submitted by entry points, without the records and waits that order streams */
     uint64_t joined;               /* `operations` when the NULL stream last waited for this one */
     uint64_t null_seen;            /* the NULL stream's `operations` when this one last waited for it */
-    hdi_host_point *waiting;       /* that its thread waits for; NULL: none */
+    hdi_host_point *waiting;       /* the point that its thread waits for; NULL: none */
     uint64_t random;
     hdi_host_capture *capture; /* NULL: not capturing */
     size_t *tails;             /* nodes that the next captured operation depends on */
     size_t tail_count;
 };
 
-/* Room for `bytes` of data in the operation; NULL: no memory. */
+/* Makes room for `bytes` of data in the operation. NULL: out of memory. */
 void *hdi_host_op_data(hdi_host_op *op, size_t bytes);
 const void *hdi_host_op_data_of(const hdi_host_op *op);
+/* Releases what the operation holds. A point that it records is recorded, with `error`. */
 void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
 
-/* The stream of a handle; NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the current context. Checks
- * for the context's fault. */
+/* The stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the current context.
+ * Errors: INVALID_HANDLE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's fault. */
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
-/* hdi_host_enter, and the same. */
+/* hdi_host_enter, then hdi_host_stream_find. */
 hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
-/* The same for a call that brings work: waits, without the lock, until the stream has room for it. */
+/* The same for a call that submits work: waits until the stream has room for it. The lock is released meanwhile. */
 hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
-/* Appends to the stream's queue, or to the graph that it is capturing. Takes the operation over in any case. */
+/* Appends the operation to the stream's queue, or to the graph that the stream captures. Owns the operation from the
+ * call on, also after a failure. */
 hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
-/* Host waits for everything submitted to the stream so far. Releases the lock while it waits. */
+/* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock is released meanwhile. */
 hdcu_result hdi_host_stream_drain(hdi_host_stream *stream);
 hdcu_result hdi_host_context_drain(hdi_host_context *context);
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
-/* Drops what is queued in all streams of the context; their points end with `error`. */
+/* Drops what is queued in all streams of the context. Dropped points end with `error`. */
 void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
-/* Ends all streams and joins their threads; releases the lock meanwhile. */
+/* Ends all streams and joins their threads. The lock is released meanwhile. */
 void hdi_host_streams_end(hdi_host_context *context);
-/* Joins threads of streams that were destroyed and have finished. */
+/* Joins the threads of streams that were destroyed and have finished. The lock is released meanwhile. */
 void hdi_host_streams_reap(hdi_host_context *context);
 
-/* launch.c: a kernel in a context as an operation. Failures: INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, OUT_OF_MEMORY; then nothing is
- * to be released. */
+/* launch.c: makes an operation of a kernel launch in the context. After a failure nothing is to be released.
+ * Errors: INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, OUT_OF_MEMORY. */
 hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
 
-/* run.c: does one operation now, on the calling thread. The lock is held at the call and on return, and released
- * meanwhile. Faults go to the context. */
+/* run.c: performs one operation on the calling thread. The lock is held at the call and on return, and released
+ * meanwhile. The context takes a fault. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
+/* The next number of a simple generator; *state may be anything. */
 uint64_t hdi_host_random(uint64_t *state);
-/* stream.c: perturbs when the next item or node starts, against what runs in other streams. The lock is released meanwhile. */
+/* stream.c: delays the next item or node by a random time, so that its order against work of other streams changes. The
+ * lock is released meanwhile. */
 void hdi_host_perturb(uint64_t random);
 
-/* ------------------------------------------------------------------- corrupt.c: peers that do not deliver, on purpose -- */
+/* ---------------------------------------------------------------------------- corrupt.c: peers that fail on purpose -- */
 
-/* What becomes of the writes of one device to the memory of another. */
+/* What happens to the writes of one device to the memory of another. */
 typedef enum hdi_host_corrupt {
     HDI_HOST_CORRUPT_NONE,
     HDI_HOST_CORRUPT_LOST,    /* they are lost */
-    HDI_HOST_CORRUPT_COPIES,  /* only those of copies are */
-    HDI_HOST_CORRUPT_STORES,  /* only those of kernels are */
-    HDI_HOST_CORRUPT_ATOMICS, /* only those of kernels to what they also read are */
+    HDI_HOST_CORRUPT_COPIES,  /* only those of copies are lost */
+    HDI_HOST_CORRUPT_STORES,  /* only those of kernels are lost */
+    HDI_HOST_CORRUPT_ATOMICS, /* only those of kernels to buffers that they also read are lost */
     HDI_HOST_CORRUPT_HANG,    /* they never end */
     HDI_HOST_CORRUPT_FAULT,   /* the writing device faults */
     HDI_HOST_CORRUPT_CRASH,   /* the process that runs the writing device is killed */
@@ -398,29 +407,30 @@ typedef enum hdi_host_corrupt {
 /* The option host_corrupt as a table. Errors: OPTION. */
 hd_status hdi_host_corrupt_parse(const char *text, int devices,
                                  uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
-/* A copy or a fill by `device` to memory at `dst` is about to run; the lock is released meanwhile. *lost: it is not to be done. */
+/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile. *lost: the operation is
+ * not to be done.
+ * Returns SUCCESS, or the fault of the device. */
 hdcu_result hdi_host_corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost);
 
-/* What a kernel of `device` is not to change: made before it runs, and written back, and freed, after. NULL: nothing. */
+/* A copy of memory that a kernel of `device` is not to change; NULL: none. It is made before the kernel runs.
+ * hdi_host_snapshot_restore writes it back after the kernel, and frees it. */
 typedef struct hdi_host_snapshot hdi_host_snapshot;
 hdcu_result hdi_host_corrupt_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
                                     hdi_host_snapshot **out);
 void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
 
-/* blas.c: the same for a product; returns the fault. */
+/* blas.c: performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. */
 hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op);
 
-/* ----------------------------------------------------------------------------------------------- event.c: points,
- * events -- */
+/* ------------------------------------------------------------------------------------------ event.c: points, events -- */
 
 hdi_host_point *hdi_host_point_make(void); /* one reference; NULL: no memory */
 void hdi_host_point_release(hdi_host_point *point);
 void hdi_host_point_record(hdi_host_point *point, hdcu_result error);
-hdcu_result hdi_host_point_wait(hdi_host_point *point); /* on a host thread */
+hdcu_result hdi_host_point_wait(hdi_host_point *point); /* waits on the calling thread */
 void hdi_host_events_release(hdi_host_context *context);
 
-/* ----------------------------------------------------------------------------------- capture.c, graph.c: recorded
- * work -- */
+/* -------------------------------------------------------------------------------- capture.c, graph.c: recorded work -- */
 
 typedef struct hdi_host_node {
     hdi_host_op op;
@@ -428,12 +438,11 @@ typedef struct hdi_host_node {
     int device;
     size_t *before; /* nodes that this one waits for; all have smaller numbers */
     size_t before_count;
-    uint64_t
-        handle; /* of a node that was added to the graph by itself; 0: captured, or the graph is an executable's own */
+    uint64_t handle; /* of a node that was added on its own; 0 in captured graphs and in copies */
 } hdi_host_node;
 
-/* Nodes in the order of capture or of addition, which is an order of their dependencies. It does not change while anything but its handle refers to
- * it. */
+/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A graph to which more
+ * than its handle refers does not change, apart from its handle. */
 struct hdi_host_graph {
     uint64_t handle; /* 0: destroyed, still being captured, or an executable's own */
     unsigned references;
@@ -442,7 +451,7 @@ struct hdi_host_graph {
 };
 
 struct hdi_host_capture {
-    hdi_host_capture *next; /* all that have begun and not ended */
+    hdi_host_capture *next; /* all captures that have begun and not ended */
     uint64_t id;
     hdi_host_stream *origin;
     int mode;
@@ -451,7 +460,7 @@ struct hdi_host_capture {
     hdi_host_graph *graph;
 };
 
-/* What an event that was recorded during a capture stands for. */
+/* What an event refers to that was recorded during a capture. */
 typedef struct hdi_host_captured {
     uint64_t capture; /* id; 0: not captured */
     size_t *nodes;
@@ -462,20 +471,21 @@ hdcu_result hdi_host_capture_add(hdi_host_stream *stream, hdi_host_op *op);
 hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *captured);
 hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captured *captured);
 void hdi_host_captured_clear(hdi_host_captured *captured);
-/* The stream is being destroyed: its capture, if any, can no longer end well. */
+/* The stream is being destroyed. Its capture, if any, ends or becomes invalid. */
 void hdi_host_capture_abandon(hdi_host_stream *stream);
 void hdi_host_capture_invalidate(hdi_host_capture *capture);
-/* For calls that must not be made while this thread, or any in global mode, captures: STREAM_CAPTURE_UNSUPPORTED. */
+/* For calls that must not be made while this thread captures, or any thread in global mode. Invalidates such captures
+ * and returns STREAM_CAPTURE_UNSUPPORTED. */
 hdcu_result hdi_host_capture_forbids(void);
-/* For calls that wait for this context's streams. */
+/* The same for calls that wait for the streams of this context. */
 hdcu_result hdi_host_capture_forbids_drain(hdi_host_context *context);
-/* For work in the NULL stream. */
+/* The same for work in the NULL stream of this context, which blocking streams wait for: STREAM_CAPTURE_IMPLICIT. */
 hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context);
 void hdi_host_graph_release(hdi_host_graph *graph);
 void hdi_host_graphs_release(void);
 void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph);
 
-/* ---------------------------------------------------------------- the entry points, gathered by table.c -- */
+/* ---------------------------------------------------------------------------- the entry points, gathered by table.c -- */
 
 #define HDI_HOST_DECLARE(name, version, need, parameters, arguments) hdcu_result hdi_host_##name parameters;
 HDI_DRIVER_ENTRIES(HDI_HOST_DECLARE)

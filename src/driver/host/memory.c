@@ -1,18 +1,19 @@
 /* memory.c - virtual memory management: reserved addresses, physical memory, mappings and their access.
  *
- * Any thread. Takes the host lock. Always: physical memory is pages of a memory file, charged to its device from
- * creation until both its handles are released and nothing maps it; a reservation is inaccessible to the processor
- * too except where some device has access, so a stray kernel or copy faults as it would on a GPU.
+ * Threads: any. Locks: the host lock. Blocking: none.
+ * Always: physical memory is pages of a memory file. It is charged to its device from creation until its handles are
+ * released and nothing maps it. A reservation is inaccessible to the processor too, except where some device has access. So
+ * a stray kernel or copy faults as it would on a GPU.
  *
- * Memory that may be exported has a file of its own, which says in its name whose it is; the rest lies in one common
- * file at offsets that are never used twice (its pages are given back, the file is sparse), so that many small pieces
- * do not need many descriptors. A file of its own is open here as long as a handle lives, since only a handle can be
- * mapped or exported; the mappings hold the pages by themselves.
+ * Files: memory that may be exported has a file of its own, whose name has the device's number. All else lies in one common
+ * file, so that many small pieces do not need many descriptors. Its offsets are never used twice: freed pages are given
+ * back, and the file is sparse. A file of its own is open here as long as a handle lives, since only a handle can be mapped
+ * or exported. The mappings hold the pages by themselves.
  *
- * Imports: memory that another process's host provider made (or this one, and has released). It belongs to the device
- * that its file names, is charged where it was made, and needs no context of that device here: it goes when it is
- * released and unmapped, or with the last context of this process, whichever comes first. The pages live as long as
- * anybody has them, whatever became of the process that made them.
+ * Imports: memory that the host provider of another process made, or that this one made and has released. It belongs to the
+ * device that its file names, and is charged where it was made. It needs no context of that device here. It goes when it is
+ * released and unmapped, or with the last context of this process, whichever comes first. The pages live as long as any
+ * process has them, also after the end of the process that made them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ struct hdi_host_physical {
     unsigned handles, mappings;
     int device;
     size_t bytes, charged;
-    bool own_file; /* which `file_system` and `file` name; else in the common one, at `offset` */
+    bool own_file; /* its file is `file` of `file_system`; else it lies in the common file, at `offset` */
     bool imported;
     int descriptor; /* of its own file; -1: no handle lives */
     off_t offset;
@@ -70,13 +71,13 @@ static void drop_handles(hdi_host_physical *p)
     p->handle = 0;
     p->handles = 0;
     if (p->descriptor >= 0 && p->mappings > 0) {
-        close(p->descriptor); /* no page goes with it: they are mapped */
+        close(p->descriptor); /* its pages stay, since they are mapped */
         p->descriptor = -1;
     }
     physical_release_if_unused(p);
 }
 
-/* Closes the hole with inaccessible addresses, so that nothing else can be placed there. */
+/* Removes a mapping. Inaccessible addresses take its place, so that nothing else can be placed there. */
 static void unmap(hdi_host_mapping *m)
 {
     mmap((void *)m->span.start, m->span.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -115,21 +116,22 @@ void hdi_host_virtual_release(int device, bool all)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- addresses -- */
+/* -------------------------------------------------------------------------------------------------------- addresses -- */
 
-/* Inaccessible addresses for `bytes` and a gap behind them, so that running over the end faults: at `wanted` where it
- * is aligned and all of it is free in this process, else anywhere. */
+/* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the end faults. False: out
+ * of memory.
+ * They are at `wanted` where that is aligned and all of it is free in this process, else anywhere. */
 static bool take_addresses(hdi_host_reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     size_t total = bytes + HDI_HOST_GRANULE;
     char *base = MAP_FAILED;
     if (wanted != 0 && wanted % alignment == 0) {
-        /* The system takes this for a hint, too, and never replaces anything. MAP_FIXED_NOREPLACE would do no more, but
-         * thread sanitizer turns it into an attempt at address 0 where it does not like the address. */
+        /* The address is only a hint here too, and the system never replaces a mapping. MAP_FIXED_NOREPLACE would do no
+         * more. Thread sanitizer turns that flag into an attempt at address 0 where it rejects the address. */
         base = mmap((void *)wanted, total, PROT_NONE, flags, -1, 0);
         if (base == MAP_FAILED) {
-            return false; /* not taken by others: there is no memory */
+            return false; /* no memory: addresses in use would have given others */
         }
         if ((uintptr_t)base != wanted) {
             munmap(base, total);
@@ -192,8 +194,7 @@ hdcu_result hdi_host_cuMemAddressFree(hdcu_deviceptr pointer, size_t bytes)
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------------- physical
- * memory -- */
+/* -------------------------------------------------------------------------------------------------- physical memory -- */
 
 static hdcu_result check_prop(const hdcu_mem_prop *prop)
 {
@@ -241,7 +242,7 @@ static bool own_file(hdi_host_physical *p)
     return true;
 }
 
-/* As large as the system lets a sparse file be, since its offsets are used up. */
+/* The file is as large as the system permits for a sparse file, since its offsets are used once. */
 static bool make_common_file(void)
 {
     int f = memfd_create("heddle-host-memory", MFD_CLOEXEC);
@@ -297,7 +298,7 @@ hdcu_result hdi_host_cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdc
     p->device = prop->location.id;
     p->bytes = p->charged = bytes;
     bool exportable = (prop->requested_handle_types & HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
-    /* There is no common file where the program's files may not be so large. */
+    /* A limit on the size of files may prevent the common file. Then all memory has files of its own. */
     if (!(exportable ? own_file(p) : common_part(p) || own_file(p))) {
         free(p);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
@@ -348,7 +349,7 @@ hdcu_result hdi_host_cuMemExportToShareableHandle(void *shareable, hdcu_memhandl
     return hdi_host_leave(r);
 }
 
-/* Which device the descriptor's memory is on, if it is memory of a host provider; -1 if not. */
+/* The device of the descriptor's memory, where a host provider made that memory; else -1. */
 static int imported_device(int descriptor)
 {
     char path[64], name[128];
@@ -368,7 +369,7 @@ static bool is_file(const hdi_host_physical *p, const struct stat *facts)
     return p && p->own_file && p->file == facts->st_ino && p->file_system == facts->st_dev;
 }
 
-/* The live physical memory behind this file; NULL: it is new to this process, or is released and unmapped here. */
+/* The live physical memory of this file. NULL: it is new to this process, or is released and unmapped here. */
 static hdi_host_physical *physical_of_file(const struct stat *facts)
 {
     uint32_t position = 0;
@@ -387,7 +388,7 @@ static hdi_host_physical *physical_of_file(const struct stat *facts)
     return NULL;
 }
 
-/* Gives memory that has no handle one, and keeps its file open with it. */
+/* Gives a handle to memory that has none, and keeps its file open with it. */
 static hdcu_result give_handle(hdi_host_physical *p, int descriptor)
 {
     p->descriptor = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
@@ -411,7 +412,7 @@ static hdcu_result import(int descriptor, hdcu_memhandle *handle)
         return HDCU_ERROR_INVALID_VALUE;
     }
     if (!hdi_host_device_valid(device)) {
-        return HDCU_ERROR_NOT_SUPPORTED; /* made where there are more devices */
+        return HDCU_ERROR_NOT_SUPPORTED; /* made by a process with more devices */
     }
     hdi_host_physical *p = physical_of_file(&facts);
     if (!p) {
@@ -450,7 +451,7 @@ hdcu_result hdi_host_cuMemImportFromShareableHandle(hdcu_memhandle *handle, void
     return hdi_host_leave(r);
 }
 
-/* ---------------------------------------------------------------------------------------------------- mappings -- */
+/* --------------------------------------------------------------------------------------------------------- mappings -- */
 
 hdcu_result hdi_host_cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu_memhandle handle,
                               unsigned long long flags)
@@ -461,7 +462,7 @@ hdcu_result hdi_host_cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offse
     }
     hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
     hdi_host_reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
-    /* the driver takes no offset but 0 */
+    /* the driver accepts no offset but 0 */
     if (!p || !v || bytes == 0 || bytes % HDI_HOST_GRANULE != 0 || pointer % HDI_HOST_GRANULE != 0 || offset != 0 ||
         bytes > p->bytes || flags != 0 || bytes > v->span.start + v->span.bytes - pointer ||
         hdi_host_set_overlaps(&hdi_host_mappings, pointer, bytes)) {
@@ -488,7 +489,8 @@ hdcu_result hdi_host_cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offse
     return hdi_host_leave(r);
 }
 
-/* True when [address, +bytes) is whole mappings of cuMemMap without a gap; *first is the index of the first. */
+/* True when [address, +bytes) consists of whole mappings of cuMemMap without a gap. *first is the index of the first
+ * one. */
 static bool whole_mappings(uintptr_t address, size_t bytes, size_t *first)
 {
     if (bytes == 0 || bytes > UINTPTR_MAX - address) {

@@ -1,8 +1,10 @@
 /* module.c - modules: shared objects with CPU kernels, and the functions in them.
  *
- * Any thread. Takes the host lock; loading and unloading the object happen without it. Always: a module's code stays
- * loaded until its handle is gone and no queued or recorded launch names it. Its descriptor stays open as long,
- * because the dynamic loader knows an object by its name, which is the descriptor's number.
+ * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking: loading writes the image
+ * to a memory file and calls the dynamic loader.
+ * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch refers to it. Its
+ * descriptor stays open as long: the dynamic loader identifies an object by its name, which is made of the descriptor's
+ * number.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -67,7 +69,7 @@ void hdi_host_modules_release(hdi_host_context *context)
 
 /* ---------------------------------------------------------------------------------------------------- images -- */
 
-/* What the options of cuModuleLoadDataEx say about logs. */
+/* The logs that the options of cuModuleLoadDataEx ask for. */
 typedef struct jit_log {
     char *error;
     size_t error_bytes;
@@ -96,7 +98,7 @@ static jit_log log_of(unsigned count, const int *options, void **values)
     return log;
 }
 
-/* Writes the text and, as the driver does, the bytes written over the sizes. */
+/* Writes the text. The numbers of bytes written replace the sizes, as the driver does. */
 static void log_write(const jit_log *log, const char *text)
 {
     size_t written = 0;
@@ -118,7 +120,7 @@ static bool is_fatbin(const unsigned char *b)
     for (int which = 0; which < 2; which++) {
         const unsigned char *magic = which ? wrapper : fatbin;
         int same = 0;
-        while (same < 4 && b[same] == magic[same]) { /* stops where a shorter image would end */
+        while (same < 4 && b[same] == magic[same]) { /* stops at the first difference: a shorter image may end there */
             same++;
         }
         if (same == 4) {
@@ -147,7 +149,8 @@ static bool is_elf(const unsigned char *b)
     return b[0] == ELFMAG0 && b[1] == ELFMAG1 && b[2] == ELFMAG2 && b[3] == ELFMAG3;
 }
 
-/* The size of the image if it is a shared object for this machine. */
+/* The size of the image, where it is a shared object for this machine. *why is the reason of a failure.
+ * Errors: NO_BINARY_FOR_GPU (it is code for GPUs), INVALID_IMAGE. */
 static hdcu_result image_bytes(const void *image, size_t *bytes, const char **why)
 {
     Elf64_Ehdr header;
@@ -201,7 +204,8 @@ static bool table_is_good(const hd_cpu_module *table)
     return true;
 }
 
-/* Finds out what thread-local storage the loaded object has, and keeps it from the system where the object lets us. */
+/* Finds the thread-local storage of the loaded object. Workers keep the storage where the object permits it, else the
+ * system does. */
 static void find_storage(const char *image, void *library, const hd_cpu_module *table, hdi_cpu_storage *out)
 {
     struct link_map *object;
@@ -224,7 +228,8 @@ static void find_storage(const char *image, void *library, const hd_cpu_module *
     }
 }
 
-/* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without the lock. */
+/* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without the lock. *why is
+ * the reason of a failure. */
 static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
 {
     size_t bytes = 0;
@@ -238,7 +243,7 @@ static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
         *why = errno == EFBIG ? "the image is larger than files may be (ulimit -f)" : "no memory for the image";
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    /* with the number of this process, not "self": a debugger opens the path, too, and "self" would be the debugger's */
+    /* with the number of this process: a debugger opens the path too, and "self" would be the debugger */
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), m->garbage.descriptor);
     m->garbage.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!m->garbage.library) {
@@ -421,7 +426,7 @@ hdcu_result hdi_host_cuFuncGetAttribute(int *value, int attribute, hdcu_function
             *value = f->kernel->max_threads > 0 && f->kernel->max_threads < 1024 ? (int)f->kernel->max_threads : 1024;
             break;
         case HDCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-            *value = 0; /* static shared memory is thread-local storage of the processor */
+            *value = 0; /* static shared memory is thread-local storage */
             break;
         case HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
             *value = f->dynamic_shared_max;

@@ -1,10 +1,12 @@
 /* pool.c - stream-ordered memory: each device's default pool, cuMemAllocAsync and cuMemFreeAsync.
  *
- * Any thread. Takes the host lock. A pool has segments: 2 MiB cut into slots of one size, or one large slot. A freed
- * slot may be had again at once in the stream that freed it, in others once that stream has passed the free. Always:
- * a slot that is free is in its class's list; a segment goes only when all its slots are free and passed; the
- * counters are the sums over segments and live slots. What is held beyond the threshold goes when the program waits
- * for a stream, an event or a context.
+ * A pool has segments: 2 MiB cut into slots of one size, or one large slot. The stream that freed a slot may reuse it at
+ * once. Other streams may reuse it once that stream has passed the free. Memory beyond the threshold is given back when the
+ * program waits for a stream, an event or a context.
+ * Threads: any. Locks: the host lock.
+ * Blocking: cuMemAllocAsync waits for the work of the context where memory is short and frees are queued.
+ * Always: a slot that is free is in its class's list. A segment goes only when all its slots are free and passed, or with
+ * the context. The counters are the sums over segments and live slots.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,15 +14,15 @@
 
 enum {
     UNIT = 512,        /* slots are multiples of this */
-    SMALL = 256 << 10, /* slots above have a segment each */
-    CLASSES = 320      /* eight per doubling: up to far more than a device has */
+    SMALL = 256 << 10, /* larger slots have a segment each */
+    CLASSES = 320      /* eight per doubling of the size: up to far more than a device has */
 };
 
 struct hdi_host_slot {
     hdi_host_segment *segment;
     hdi_host_slot *next; /* in its class's list, when free */
-    uint64_t stream;     /* that freed it last */
-    unsigned pending;    /* frees of it that are in streams */
+    uint64_t stream;     /* the stream that freed it last */
+    unsigned pending;    /* frees of it that are queued in streams */
     bool live;
 };
 
@@ -41,7 +43,7 @@ typedef struct pool {
 
 static pool pools[HDI_HOST_DEVICES_MAX];
 
-/* A pool's handle is its device's number in this. */
+/* A pool's handle is HANDLE_BASE plus its device's number. */
 #define HANDLE_BASE ((uintptr_t)0x706f6f6c << 8)
 
 static pool *pool_of_handle(hdcu_mempool handle)
@@ -95,7 +97,7 @@ static hdi_host_slot *live_slot_at(uintptr_t address)
     return slot->live ? slot : NULL;
 }
 
-/* A free slot that work of this stream may use from now on. */
+/* Takes a free slot that work of this stream may use from now on. NULL: there is none. */
 static hdi_host_slot *take(pool *p, unsigned class, uint64_t stream)
 {
     for (hdi_host_slot **link = &p->free[class]; *link; link = &(*link)->next) {
@@ -174,7 +176,7 @@ static void remove_segment(pool *p, hdi_host_segment *s)
     free(s);
 }
 
-/* Gives segments that nobody uses back until at most `keep` bytes are reserved. */
+/* Gives unused segments back until at most `keep` bytes are reserved. */
 static void trim(pool *p, uint64_t keep)
 {
     uint64_t reserved = p->reserved;
@@ -223,7 +225,8 @@ void hdi_host_pool_release(const hdi_host_context *context)
 
 /* ------------------------------------------------------------------------------------------------ entry points -- */
 
-/* From the lists, from fresh memory, or from what the pool holds idle in other sizes. */
+/* Takes a slot from the lists, or from a new segment. Idle segments are given back before the pool exceeds its peak,
+ * since a GPU would map their memory elsewhere. They are also given back when memory runs out. */
 static hdcu_result allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot **out)
 {
     hdi_host_context *context = stream->context;
@@ -234,7 +237,7 @@ static hdcu_result allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot
         return HDCU_SUCCESS;
     }
     uint64_t more = class_bytes(class);
-    if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory first: it can be mapped elsewhere */
+    if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory goes first */
         trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
     }
     hdcu_result r = add_segment(p, context, class);
@@ -246,7 +249,8 @@ static hdcu_result allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot
     return r;
 }
 
-/* Takes the host lock. Not while the stream captures: allocations do not become nodes of graphs here. */
+/* Takes the host lock and finds the stream. Fails while the stream captures: allocations do not become nodes of graphs
+ * here. */
 static hdcu_result find_stream(hdcu_stream handle, hdi_host_stream **stream)
 {
     hdcu_result r = hdi_host_enter_stream(handle, stream);
@@ -273,10 +277,10 @@ hdcu_result hdi_host_cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu
     }
     if (r == HDCU_ERROR_OUT_OF_MEMORY && pointer && bytes <= hdi_host.memory &&
         pools[stream->context->device].pending > 0) {
-        /* Other streams have not passed their frees. A GPU's stream would wait for them; here the program does. */
+        /* Other streams have not passed their frees. A GPU's stream would wait for them. Here the program waits. */
         r = hdi_host_context_drain(stream->context);
         if (r == HDCU_SUCCESS) {
-            r = hdi_host_stream_find(stream_handle, &stream); /* the lock was let go of */
+            r = hdi_host_stream_find(stream_handle, &stream); /* the lock was released meanwhile */
         }
         if (r == HDCU_SUCCESS) {
             r = allocate(stream, bytes, &slot);
@@ -317,7 +321,7 @@ bool hdi_host_pool_has(uintptr_t address)
 hdcu_result hdi_host_mempool_free(uintptr_t address)
 {
     hdi_host_context_drain(live_slot_at(address)->segment->memory->context);
-    hdi_host_slot *slot = live_slot_at(address); /* the lock was let go of */
+    hdi_host_slot *slot = live_slot_at(address); /* the lock was released meanwhile */
     if (!slot) {
         return HDCU_ERROR_INVALID_VALUE;
     }
@@ -340,7 +344,7 @@ hdcu_result hdi_host_cuDeviceGetDefaultMemPool(hdcu_mempool *out, hdcu_device de
     return hdi_host_leave(r);
 }
 
-/* Takes the host lock. */
+/* Takes the host lock and finds the pool. */
 static hdcu_result find_pool(hdcu_mempool handle, const void *value, pool **out)
 {
     hdcu_result r = hdi_host_enter();
@@ -377,7 +381,7 @@ hdcu_result hdi_host_cuMemPoolGetAttribute(hdcu_mempool handle, int attribute, v
     return hdi_host_leave(r != HDCU_SUCCESS || found ? r : HDCU_ERROR_INVALID_VALUE);
 }
 
-/* The threshold, and the peaks, which can only be set back to what is now. */
+/* Sets the threshold, or resets a peak to the current value. The value for a peak must be 0, as for the driver. */
 hdcu_result hdi_host_cuMemPoolSetAttribute(hdcu_mempool handle, int attribute, void *value)
 {
     pool *p;

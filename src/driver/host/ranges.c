@@ -1,7 +1,8 @@
-/* ranges.c - the table of address ranges: what memory is ours, and which device may access it.
+/* ranges.c - the table of address ranges: which memory is ours, and which devices may access it.
  *
- * Runs under the host lock. Always: spans of one set do not overlap and are sorted, so a look-up is a binary search;
- * every mapping made by cuMemMap lies inside one reservation.
+ * Threads: any. Locks: runs under the host lock. Blocking: none.
+ * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every mapping made by cuMemMap
+ * lies inside one reservation.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span)
     }
 }
 
-/* Which devices may access the mapping, as bits. */
+/* The devices that may access the mapping, as bits. Of the peers of memory from cuMemAlloc, only `device` is considered. */
 static uint64_t access_of(const hdi_host_mapping *m, int device)
 {
     if (m->kind == HDI_HOST_VIRTUAL) {

@@ -1,8 +1,9 @@
 /* run.c - does the work of one operation: copies, fills, kernels, host functions, products, graphs.
  *
- * Runs on stream threads, which hold the host lock at the call; it is released for the work itself. Always: memory of
- * ours is looked up again when the work starts, and touched only under the fault guard, so freed or unmapped memory
- * is a device fault and not a crash.
+ * Threads: stream threads. Locks: the host lock is held at the call, and released for the work itself. Blocking: as long as
+ * the work takes.
+ * Always: our memory is looked up again when the work starts. Copies, fills and kernels touch memory under the fault guard,
+ * so freed or unmapped memory is a device fault and not a crash.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,8 @@ static void fill_bytes(void *data)
     if (op->u.fill.width == 1) {
         memset((void *)op->u.fill.dst, (int)op->u.fill.value, op->u.fill.bytes);
     } else if (op->u.fill.bytes == 4) {
-        /* One word may be a signal to a thread that polls it: seen whole, and behind everything the stream did
-         * before, as a GPU's store is. Pairs with that thread's acquire load. */
+        /* One word may be a signal to a thread that polls it. It is stored whole, and after everything that the stream
+         * did before, as a GPU's store is. Pairs with that thread's acquire load. */
         __atomic_store_n((uint32_t *)op->u.fill.dst, op->u.fill.value, __ATOMIC_RELEASE);
     } else {
         uint32_t *words = (uint32_t *)op->u.fill.dst;
@@ -73,7 +74,8 @@ static hdcu_result fill(int device, const hdi_host_op *op)
     return r != HDCU_SUCCESS || lost ? r : guarded(fill_bytes, op);
 }
 
-/* A kernel may be given any number; memory of ours that this device may not touch is what a GPU would fault on. */
+/* A kernel may be given any number as an address. Our memory that this device may not access is a fault, as it would be
+ * on a GPU. */
 static bool arguments_are_reachable(int device, const hd_cpu_kernel *kernel, const char *arguments)
 {
     bool yes = true;
@@ -111,7 +113,7 @@ static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
     r = hdi_cpu_run(&launch, NULL);
     hdi_host_lock();
     hdi_host_snapshot_restore(snapshot);
-    /* want of host memory comes too late to be refused: the launch is lost, and that is what a sticky code must say */
+    /* a lack of host memory comes too late for a refusal: the launch is lost, so the code must be a sticky one */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
 }
 
@@ -149,7 +151,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     case HDI_HOST_OP_FREE:
     case HDI_HOST_OP_RECORD:
     case HDI_HOST_OP_WAIT:
-        break; /* the stream's own business */
+        break; /* the stream handles these itself */
     }
     if (r != HDCU_SUCCESS) {
         hdi_host_context_fault(context_handle, r);

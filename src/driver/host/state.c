@@ -1,9 +1,9 @@
-/* state.c - the host provider's process-wide state: settings, the host lock, what is released after it, cuInit.
+/* state.c - the host provider's process-wide state: settings, the host lock, releases after it, cuInit.
  *
- * Any thread. Takes the host lock. Always: settings change only while no primary context is live, so that everything
- * made under one configuration ends under it. In a process that was forked from one with the driver started, the lock
- * is never touched, since a thread that is not there may hold it: entry points end before they look at anything, and
- * what locks and unlocks on the way to that does neither.
+ * Threads: any. Locks: the host lock, which is defined here. Blocking: none.
+ * Always: settings change only while no primary context is live. So everything made under one configuration ends under it.
+ * A process that was forked from one with the driver started never touches the lock. A thread that it does not have may
+ * hold it. There, locking and unlocking do nothing, and entry points end before they read any state.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -129,7 +129,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     int devices = hdi_host.device_count;
     uint64_t memory = hdi_host.memory;
     if (!busy) {
-        /* Left behind by users that made memory without a context, and released nothing. */
+        /* Programs that made memory without a context, and released nothing, have left it behind. */
         hdi_host_virtual_release(-1, true);
         hdi_host_graphs_release();
         hdi_host.device_count = (int)options->host_devices;
@@ -142,9 +142,8 @@ hd_status hdi_host_configure(const hdi_options *options)
     hdi_host_unlock();
     if (busy && !same) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "host_devices, host_memory, host_peers, host_corrupt, host_schedule: the host devices are in "
-                        "use with other settings (%d devices of %s); close the other runtimes first, or use "
-                        "the same settings",
+                        "hd_open: options host_*: the host devices are in use with other settings (%d devices of %s); "
+                        "close the other runtimes, or use the same settings",
                         devices, HDI_BYTES(memory));
     }
     return HD_OK;

@@ -1,9 +1,11 @@
 /* stream.c - streams: in-order queues of operations, each with a thread of its own.
  *
- * Entry points run on any thread, stream_main on each stream's own, which is started with the stream's first work and
- * sleeps while there is none. Takes the host lock; operations run without it. Always: items of a stream finish in
- * order, one at a time; a stream's structure lives until its thread has been joined; a point that is queued is
- * recorded or dropped, never forgotten.
+ * Threads: entry points run on any thread, and stream_main on each stream's own thread. That thread starts with the
+ * stream's first work and sleeps while there is none.
+ * Locks: the host lock; operations run without it.
+ * Blocking: hdi_host_enter_work waits for room; draining, synchronizing and ending streams wait for work.
+ * Always: items of a stream finish in order, one at a time. A stream's structure lives until its thread has been joined. A
+ * queued point is recorded or dropped; none is lost.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -13,13 +15,14 @@
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
-/* A stream takes so much work ahead, points and waits apart, like a GPU's; who brings more waits until something has ended. */
+/* The most operations that wait in a stream, like the limit of a GPU's. Points and waits do not count. A thread that
+ * submits more waits until one has ended. */
 enum { QUEUE_MOST = 1021 };
 
 static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
 static unsigned queue_waiters;
 
-/* ---------------------------------------------------------------------------------------------------- operations -- */
+/* ------------------------------------------------------------------------------------------------------- operations -- */
 
 void *hdi_host_op_data(hdi_host_op *op, size_t bytes)
 {
@@ -65,7 +68,7 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
     op->data_heap = NULL;
 }
 
-/* ---------------------------------------------------------------------------------------------------- the thread -- */
+/* ------------------------------------------------------------------------------------------------------- the thread -- */
 
 uint64_t hdi_host_random(uint64_t *state)
 {
@@ -89,7 +92,7 @@ void hdi_host_perturb(uint64_t random)
     hdi_host_lock();
 }
 
-/* Items that wait to be used again: cheaper than the heap, between a thread that makes them and one that frees them. */
+/* Items to be used again. That is cheaper than the heap, where one thread makes them and another one frees them. */
 enum { SPARE_ITEMS_MAX = 1024 };
 
 static hdi_host_item *spare_items;
@@ -132,7 +135,7 @@ static bool takes_room(const hdi_host_op *op)
     return op->kind != HDI_HOST_OP_RECORD && op->kind != HDI_HOST_OP_WAIT;
 }
 
-/* An operation of the stream has ended, or was dropped. */
+/* Counts an operation of the stream that has ended or was dropped. Wakes submitters that wait for room. */
 static void make_room(hdi_host_stream *s, const hdi_host_op *op)
 {
     s->completed++;
@@ -144,7 +147,7 @@ static void make_room(hdi_host_stream *s, const hdi_host_op *op)
 static void wait_for_point(hdi_host_stream *s, hdi_host_point *point)
 {
     s->waiting = point;
-    /* a fault, and the end of the context, wake it (hdi_host_streams_drop) */
+    /* hdi_host_streams_drop wakes this thread after a fault, and at the end of the context */
     while (point->pending > 0 && s->context->error == HDCU_SUCCESS) {
         hdi_host_wait(&point->changed);
     }
@@ -188,7 +191,7 @@ static void *stream_main(void *argument)
         hdi_host_item *item = pop(s);
         run_item(s, item);
         if (hdi_driver_was_forked()) {
-            return NULL; /* a host function forked and came back: this thread is all that the child has, and ends it */
+            return NULL; /* a host function forked: this is the only thread of the child, which ends here */
         }
         hdi_host_op_release(&item->op, s->context->error);
         make_room(s, &item->op);
@@ -206,7 +209,7 @@ static hdcu_result start(hdi_host_stream *s)
 {
     sigset_t blocked, before;
     sigfillset(&blocked);
-    /* raised by kernels, and turned into faults */
+    /* kernels raise these, and the handlers make faults of them */
     sigdelset(&blocked, SIGSEGV);
     sigdelset(&blocked, SIGBUS);
     sigdelset(&blocked, SIGFPE);
@@ -222,7 +225,7 @@ static hdcu_result start(hdi_host_stream *s)
     return HDCU_SUCCESS;
 }
 
-/* ---------------------------------------------------------------------------------------------------- submission -- */
+/* ------------------------------------------------------------------------------------------------------- submission -- */
 
 static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
 {
@@ -266,7 +269,7 @@ static bool is_busy(const hdi_host_stream *s)
     return s->completed != s->submitted;
 }
 
-/* The NULL stream waits for all blocking streams of its context, and they wait for it. */
+/* Orders the NULL stream after all blocking streams of its context, and blocking streams after the NULL stream. */
 static hdcu_result order_with_null(hdi_host_stream *stream)
 {
     hdi_host_stream *null_stream = stream->context->null_stream;
@@ -345,7 +348,7 @@ hdcu_result hdi_host_context_drain(hdi_host_context *context)
     return r;
 }
 
-/* ---------------------------------------------------------------------------------------------------- life -- */
+/* ------------------------------------------------------------------------------------------------------------- life -- */
 
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out)
 {
@@ -373,7 +376,7 @@ static void free_stream(hdi_host_stream *s)
     free(s);
 }
 
-/* No new work from here on; what is queued still runs. */
+/* Closes the stream to new work. Queued work still runs. */
 static void close_stream(hdi_host_stream *s)
 {
     hdi_host_handle_drop(s->handle);
@@ -472,13 +475,12 @@ hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream)
         queue_waiters++;
         hdi_host_wait(&queue_has_room);
         queue_waiters--;
-        r = hdi_host_stream_find(handle, stream); /* the lock was let go of */
+        r = hdi_host_stream_find(handle, stream); /* the lock was released meanwhile */
     }
     return r;
 }
 
-/* ---------------------------------------------------------------------------------------------------- entry points
- * -- */
+/* ----------------------------------------------------------------------------------------------------- entry points -- */
 
 hdcu_result hdi_host_cuStreamCreate(hdcu_stream *stream, unsigned flags)
 {
@@ -549,13 +551,13 @@ hdcu_result hdi_host_cuStreamSynchronize(hdcu_stream stream)
     }
     if (r == HDCU_SUCCESS) {
         if (s == s->context->null_stream) {
-            r = order_with_null(s); /* it is as late as the blocking streams */
+            r = order_with_null(s); /* it ends after the blocking streams */
         }
     }
     if (r == HDCU_SUCCESS) {
         r = hdi_host_stream_drain(s);
     }
-    if (r == HDCU_SUCCESS && hdi_host_stream_find(stream, &s) == HDCU_SUCCESS) { /* the lock was let go of */
+    if (r == HDCU_SUCCESS && hdi_host_stream_find(stream, &s) == HDCU_SUCCESS) { /* the lock was released meanwhile */
         hdi_host_pool_settle(s->context);
     }
     return hdi_host_leave(r);
