@@ -274,7 +274,7 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        return hdi_lane_refuses(lane, "hd_launch"); /* the kernel may not have been looked up on a lost device */
+        return hdi_lane_refuses(lane, "hd_launch"); /* what follows is not known of a kernel that was looked up since */
     }
     const hdi_limits *limits = &device->limits;
     const char *name = kernel->name;
