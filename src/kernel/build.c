@@ -1,6 +1,9 @@
-/* build.c - makes a kernel file from PTX and CPU code, and checks that they belong together (heddle/kernel_file.h).
+/* build.c - makes a kernel file from PTX and CPU code, and checks that the parts match (heddle/kernel_file.h).
  *
- * Threads: any; no state. Locks: none. Always: what it made, hdi_kernel_file_parse accepts.
+ * Threads: any; no state.
+ * Locks: none.
+ * Blocking: none.
+ * Always: hdi_kernel_file_parse accepts every file that is returned.
  */
 #include <heddle/kernel_file.h>
 
@@ -13,7 +16,7 @@
 #include "kernel/file.h"
 #include "kernel/ptx.h"
 
-/* The CPU code's own description must be the one that goes into the file. */
+/* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes into the file. */
 static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
 {
     hdi_kernel_file other;
@@ -40,7 +43,8 @@ static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kerne
                             hdi_machine_name(cpu->machine));
 }
 
-/* Every kernel that is described must be in the PTX with the same parameters; takes over what only the PTX knows. */
+/* Checks that the PTX has every described kernel, with the same parameters. Copies static_shared_bytes from the PTX,
+ * since the source does not contain it. */
 static hd_status check_ptx(hdi_kernel_file *file)
 {
     hdi_ptx ptx;

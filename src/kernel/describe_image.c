@@ -1,7 +1,10 @@
-/* describe_image.c - recognises images and finds the parameters of their kernels: in a kernel file's description, in PTX text, or
- * from the driver.
+/* describe_image.c - recognises images and finds the parameters of their kernels. The source is a kernel file's
+ * description, PTX text, or the driver.
  *
- * Threads: any. Locks: none. Always: an image is copied, so the caller's bytes may go as soon as it is open.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: none.
+ * Always: an image is copied, so the caller may free its bytes as soon as the image is open.
  */
 #include "kernel/describe_image.h"
 
@@ -77,7 +80,7 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
         return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_module_load: no memory for a copy of the image");
     }
     memcpy(image.bytes, bytes, size);
-    image.bytes[size] = 0; /* PTX without a terminating zero */
+    image.bytes[size] = 0; /* PTX may come without a terminating zero */
     hd_status status = HD_OK;
     *code = image.bytes;
     *code_bytes = size + 1;
@@ -134,7 +137,7 @@ static hd_status describe_from_file(const hdi_image *image, const char *name, hd
     return status;
 }
 
-/* PTX tells floating-point numbers and structures apart from the rest; addresses and integers look alike. */
+/* PTX distinguishes floating-point numbers and structures from the rest. Addresses and integers look the same there. */
 static uint32_t kind_of_ptx(const hdi_ptx_param *p)
 {
     if (p->type == 'a') {
@@ -143,7 +146,7 @@ static uint32_t kind_of_ptx(const hdi_ptx_param *p)
     return p->type == 'f' && p->size == 4 ? HD_ARG_F32 : p->type == 'f' && p->size == 8 ? HD_ARG_F64 : HD_ARG_NONE;
 }
 
-/* What is not from a kernel file may say anything. */
+/* PTX and drivers can report any sizes. Kernel files were checked when they were parsed. */
 static hd_status check_params(const hdi_signature *signature, const char *name)
 {
     uint32_t bytes = signature->argument_bytes;

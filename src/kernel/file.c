@@ -1,8 +1,11 @@
-/* file.c - reads and writes kernel file images (file.h has the layout).
+/* file.c - reads and writes kernel files (file.h has the layout).
  *
- * Threads: any; no state. Locks: none.
- * Always: no byte is read before it is known to be inside the image; sizes are compared by subtraction, so nothing
- * overflows.
+ * Threads: any; no state.
+ * Locks: none.
+ * Blocking: none.
+ * Always:
+ * - a byte is read only after a check that it is inside the image
+ * - sizes are compared by subtraction, so nothing overflows
  */
 #include "kernel/file.h"
 
@@ -26,7 +29,7 @@
 
 enum { SECTION_PTX = 1, SECTION_CPU = 2, SECTION_KERNELS = 3 };
 
-/* heddle/kernel.h cannot include the headers these numbers come from */
+/* heddle/kernel.h cannot include the headers that define these numbers, so it repeats them. */
 _Static_assert(HD_PP_KIND(float) == HD_ARG_F32 && HD_PP_KIND(double) == HD_ARG_F64, "kinds of kernel.h");
 _Static_assert(HD_PP_KIND(int8_t) == HD_ARG_I8 && HD_PP_KIND(uint8_t) == HD_ARG_U8, "kinds of kernel.h");
 _Static_assert(HD_PP_KIND(int16_t) == HD_ARG_I16 && HD_PP_KIND(uint16_t) == HD_ARG_U16, "kinds of kernel.h");
@@ -72,13 +75,13 @@ bool hdi_kernel_file_detect(const void *image, size_t bytes)
     return bytes >= 4 && memcmp(image, "HDKF", 4) == 0;
 }
 
-/* A name that ends inside its field and is not empty. */
+/* Whether a name is not empty and ends inside its field. */
 static bool name_is_good(const unsigned char *p, size_t bytes)
 {
     return p[0] != 0 && memchr(p, 0, bytes) != NULL;
 }
 
-/* The size that a parameter of this kind has; 0: any. */
+/* The size of a parameter of this kind. 0: any size. */
 static uint32_t kind_size(uint32_t kind)
 {
     static const uint8_t sizes[] = {0, 8, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 0};
@@ -126,7 +129,7 @@ static hd_status parse_kernels(const unsigned char *p, size_t bytes, hdi_kernel_
         return hdi_fail(HD_ERROR_IMAGE, "kernel file: the list of kernels is damaged (%u kernels in %zu bytes)", n,
                         bytes);
     }
-    /* What remains beside the kernels themselves are parameters, all of one size: that bounds the allocation. */
+    /* All bytes that are not kernels are parameters of one size. That bounds the allocation. */
     size_t n_params = (bytes - 8 - n * (size_t)KERNEL_BYTES) / PARAM_BYTES;
     out->kernels = malloc(n * sizeof(hdi_kernel_entry) + n_params * sizeof(hdi_kernel_param) + 1);
     if (out->kernels == NULL) {
@@ -301,7 +304,8 @@ const char *hdi_machine_name(uint32_t machine)
     }
 }
 
-/* Room for a section at the end of what is laid out so far, and its entry in the table. */
+/* Reserves room for a section at *end, and writes its entry into the table. Returns where its bytes go. Without an
+ * image it only counts, and returns NULL. */
 static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, uint32_t type, uint32_t machine,
                             size_t bytes)
 {
@@ -319,7 +323,7 @@ static unsigned char *place(unsigned char *image, uint32_t *index, size_t *end, 
     return image + offset;
 }
 
-/* Lays everything out, and writes it where `image` is not NULL. Returns the size. */
+/* Computes the layout, and writes the image unless `image` is NULL. Returns the size. */
 static size_t lay_out(const hdi_kernel_file *file, unsigned char *image)
 {
     uint32_t n_sections = file->n_cpu + 1 + (file->ptx != NULL), index = 0;

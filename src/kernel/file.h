@@ -1,15 +1,21 @@
 /* file.h - the kernel file: PTX, CPU code and the description of each kernel in one image.
  *
- * Layout, all numbers little-endian:
- *   header       "HDKF", u32 version, u64 bytes of the image, u64 checksum (FNV-1a of the image with this field zero),
- *                u32 number of sections, u32 0
- *   sections     for each: u32 type, u32 machine (an ELF e_machine, for CPU code), u64 offset, u64 bytes
- *   contents     each at a multiple of 64
- * Section types: 1 PTX text with a zero at its end; 2 an ELF shared object; 3 the kernels: u32 their number, u32 0,
- * then for each
- *   name[128], u32 parameters, u32 argument bytes, u32 static shared bytes, u32 max threads, and for each parameter
- *   name[64], u32 kind, u32 access, u32 offset, u32 size
- * Threads: any; no state. Locks: none. Always: what parse accepted is inside the image and means what this says.
+ * Layout; all numbers are little-endian:
+ *     header       "HDKF", u32 version, u64 bytes of the image, u64 checksum (FNV-1a of the image with this field zero),
+ *                  u32 number of sections, u32 0
+ *     section      one entry for each: u32 type, u32 machine (an ELF e_machine, for CPU code), u64 offset, u64 bytes
+ *     contents     each at a multiple of 64
+ * Types of sections:
+ *     1            PTX text with a zero at its end
+ *     2            an ELF shared object: CPU code
+ *     3            kernels: u32 their number, u32 0; then the kernels, each followed by its parameters
+ *       kernel     name[128], u32 parameters, u32 argument bytes, u32 static shared bytes, u32 max threads
+ *       parameter  name[64], u32 kind, u32 access, u32 offset, u32 size
+ *
+ * Threads: any; no state.
+ * Locks: none.
+ * Blocking: none.
+ * Always: everything that parse returns lies inside the image and is consistent with this layout.
  */
 #ifndef HDI_KERNEL_FILE_H
 #define HDI_KERNEL_FILE_H
@@ -39,7 +45,7 @@ typedef struct hdi_kernel_entry {
     const hdi_kernel_param *params;
     uint32_t n_params;
     uint32_t argument_bytes;
-    uint32_t static_shared_bytes; /* on a GPU, as the PTX says; 0 where there is no PTX */
+    uint32_t static_shared_bytes; /* on a GPU, read from the PTX; 0 without PTX */
     uint32_t max_threads;         /* per block; 0: only the device's own limit */
 } hdi_kernel_entry;
 
@@ -49,7 +55,7 @@ typedef struct hdi_kernel_cpu {
     uint32_t machine;
 } hdi_kernel_cpu;
 
-/* Views into an image, which must stay; `kernels` is owned. */
+/* Everything points into an image, which must outlive this. Only `kernels` is owned. */
 typedef struct hdi_kernel_file {
     const char *ptx;  /* zero-terminated; NULL: none */
     size_t ptx_bytes; /* with the zero */
@@ -59,24 +65,26 @@ typedef struct hdi_kernel_file {
     uint32_t n_kernels;
 } hdi_kernel_file;
 
-/* Whether the bytes begin as a kernel file does. */
+/* Whether the bytes begin like a kernel file. */
 bool hdi_kernel_file_detect(const void *image, size_t bytes);
 
-/* Reads an image from anywhere. Errors: IMAGE (the message says what is wrong and where), HOST_MEMORY. */
+/* Reads an image that may be damaged. `out` points into it.
+ * Errors: IMAGE (the message names the part that is wrong), HOST_MEMORY. */
 hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file *out);
 void hdi_kernel_file_release(hdi_kernel_file *file);
 
 /* The kernel of that name; NULL: there is none. */
 const hdi_kernel_entry *hdi_kernel_file_find(const hdi_kernel_file *file, const char *name);
 
-/* The code for the machine this library was compiled for; NULL: there is none. */
+/* The code for the machine that this library was compiled for. NULL: there is none. */
 const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file);
 
-/* "x86-64" and the like, for messages. */
+/* The name of an ELF e_machine, such as "x86-64", for messages. */
 const char *hdi_machine_name(uint32_t machine);
 
-/* Writes an image from its parts without checking that they fit each other. *out is malloc'd. `file` may hold what
- * parse gave or what the caller filled in. Errors: LIMIT, HOST_MEMORY. */
+/* Writes an image from its parts. Does not check that the parts match. `file` comes from parse, or the caller filled it
+ * in. The caller frees *out.
+ * Errors: LIMIT, HOST_MEMORY. */
 hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t *out_bytes);
 
 #endif

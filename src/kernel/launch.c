@@ -1,9 +1,15 @@
-/* launch.c - hd_launch: checks everything about a launch, packs its arguments, and submits it.
+/* launch.c - hd_launch: checks a launch, packs its arguments, and submits it.
  *
- * Threads: any. Locks: none of its own. Blocking: only when the lane is full. The driver is asked only when a pair of devices
- * meets for the first time, or a kernel first asks for much shared memory.
- * Always: nothing is submitted unless every check has passed. What is known of the kernel is read without a lock; whether it is that kernel still
- * is looked at under the lane's order lock.
+ * Threads: any.
+ * Locks: none of its own; the submission takes the order locks.
+ * Blocking: while the lane is full. The driver is called in these cases only:
+ * - the first launch of a kernel on a device
+ * - the first access from one device to another device's memory
+ * - the first launch of a kernel that needs more shared memory than the driver allows by default
+ * Always:
+ * - Nothing is submitted before every check has passed.
+ * - A kernel's description is read without a lock, and may be another kernel's after an unload. The submission checks
+ *   the kernel's handle again under the lane's order lock.
  */
 #include <stddef.h>
 #include <stdio.h>
@@ -13,7 +19,7 @@
 #include "engine/engine.h"
 #include "kernel/module.h"
 
-/* An argument that is not usual. */
+/* An argument that needs the slow way of packing, with what its messages need. */
 typedef struct argument {
     hd_lane *lane;
     const struct hd_kernel *kernel; /* for messages */
@@ -31,7 +37,7 @@ static uint32_t kind_size(uint32_t kind)
     return kind < sizeof sizes ? sizes[kind] : 0;
 }
 
-/* i32 for u32 and the like: the same bits. */
+/* Whether both are integers of one size. Signed and unsigned ones have the same bits. */
 static bool same_but_sign(uint32_t a, uint32_t b)
 {
     return a >= HD_ARG_I8 && a <= HD_ARG_U64 && b >= HD_ARG_I8 && b <= HD_ARG_U64 && kind_size(a) == kind_size(b);
@@ -58,14 +64,14 @@ static hd_status argument_failed(const argument *a, hd_status status)
 
 enum { WHO_BYTES = 160 };
 
-/* For a message with a reason and what can be done about it, for which long names must leave room. */
+/* Begins a message that goes on with a reason and a remedy. Long names are cut, so that there is room for both. */
 static void name_argument(const argument *a, char *who)
 {
     snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", a->kernel->name, a->index,
              a->param->name);
 }
 
-/* The buffer that the argument names was freed, or is none. */
+/* The error for a handle of a freed buffer, or one that is no buffer. */
 static hd_status buffer_refused(const argument *a)
 {
     char who[WHO_BYTES];
@@ -73,11 +79,12 @@ static hd_status buffer_refused(const argument *a)
     return hdi_buffer_refused(a->arg->value.buffer, who);
 }
 
-/* Plain stores, wherever an argument lies: a hardened build's memcpy into memory of known size is a call. */
+/* For plain stores at any address. In a hardened build, memcpy into memory of known size is a function call. */
 typedef uint32_t __attribute__((may_alias, aligned(1))) any_u32;
 typedef uint64_t __attribute__((may_alias, aligned(1))) any_u64;
 
-/* What a good buffer argument comes to: bytes `low` to `high` of it. `losses` were looked at before its address is. */
+/* Packs a buffer argument that passed the checks: bytes `low` to `high`. The caller has read `losses` before this
+ * function reads the address, so a later loss is detected. */
 static inline void pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t losses, uint64_t low, uint64_t high,
                                     uint32_t access, uint64_t bytes, unsigned char *place, hdi_use *use)
 {
@@ -92,7 +99,8 @@ static inline void pack_buffer_into(struct hd_buffer *b, uint64_t word, uint64_t
                      .whole = high - low == bytes};
 }
 
-/* What the kernel does must be what the call says; saying inout for a parameter that is only written is harmless. */
+/* The access that the call states must be the kernel's. HD_READ_WRITE for a parameter that is only written is
+ * harmless. */
 static hd_status check_access(const argument *a)
 {
     uint32_t access = a->arg->access, wanted = a->param->access;
@@ -128,7 +136,7 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
             HD_ERROR_RANGE, "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
             a->kernel->name, a->index, a->param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
     }
-    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
     if (owner != device->index && !hdi_peer_access(device->runtime, device->index, owner)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return buffer_refused(a);
@@ -147,7 +155,7 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
     return HD_OK;
 }
 
-/* What nearly every buffer argument is: live memory of the lane's own device. False: it needs care. */
+/* The fast way for live memory of the lane's own device. False: the argument needs pack_buffer_slow. */
 static inline bool pack_buffer(const hdi_device *device, const hd_arg *arg, unsigned char *place, hdi_use *use)
 {
     struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(arg->value.buffer);
@@ -155,7 +163,7 @@ static inline bool pack_buffer(const hdi_device *device, const hd_arg *arg, unsi
     if (!b || hdi_self_get(&b->self) != word || b->runtime != device->runtime || b->owner != device->index) {
         return false;
     }
-    uint64_t losses = hdi_buffer_losses(b); /* before its address is */
+    uint64_t losses = hdi_buffer_losses(b); /* read before the address, as pack_buffer_into requires */
     uint64_t bytes = b->bytes, low = arg->offset, size = arg->size;
     if (__builtin_expect((low | size) != 0, 0)) {
         if (low >= bytes || size > bytes - low) {
@@ -176,7 +184,7 @@ static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, un
 {
     const hdi_param *param = a->param;
     const hd_arg *arg = a->arg;
-    uint32_t offset = param->offset, param_size = param->size; /* once: they may be another kernel's by now */
+    uint32_t offset = param->offset, param_size = param->size; /* read once: they may be another kernel's by now */
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
             return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", a->kernel->name,
@@ -195,12 +203,12 @@ static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, un
     if (!size || !fits) {
         return argument_failed(a, HD_ERROR_ARGUMENT);
     }
-    /* Small integers stand in the low bytes of the union (little-endian, as every GPU host is). */
+    /* A small integer is in the low bytes of the union, since every host with a GPU is little-endian. */
     memcpy(block + offset, &arg->value, size);
     return HD_OK;
 }
 
-/* Whether it is what the kernel takes there, in kind and access. */
+/* Whether the argument has the parameter's kind and access. */
 static inline bool is_alike(const hdi_param *param, const hd_arg *arg)
 {
     return *(const any_u64 *)param == *(const any_u64 *)arg;
@@ -209,7 +217,7 @@ _Static_assert(offsetof(hdi_param, kind) == 0 && offsetof(hdi_param, access) == 
                    offsetof(hd_arg, access) == 4,
                "compared together");
 
-/* An argument that is not usual. *n_uses counts the uses in `uses`. */
+/* Packs an argument that is not usual. *n_uses: the number of uses in `uses`. */
 static hd_status __attribute__((noinline))
 pack_slow(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses)
 {
@@ -226,7 +234,7 @@ pack_slow(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses
     return pack_buffer_slow(a, block, &uses[(*n_uses)++]);
 }
 
-/* *n_uses of `uses` are set then, and *locks is what their buffers say of locks, together. */
+/* Packs all arguments into `block`. Fills in `uses` and *n_uses. *locks: the union of the buffers' `locks`. */
 static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *lane, const struct hd_kernel *kernel,
                                                                       const hdi_params *params, const hd_arg *args,
                                                                       size_t n_args, unsigned char *block,
@@ -247,7 +255,7 @@ static inline __attribute__((always_inline)) hd_status pack_arguments(hd_lane *l
         } else if (usual == HDI_PARAM_8) {
             *(any_u64 *)place = *(const any_u64 *)&arg->value;
         } else {
-            size_t counted = n; /* apart, so that `n` stays in a register */
+            size_t counted = n; /* a copy, so that `n` stays in a register */
             hd_status status = pack_slow(&(argument){lane, kernel, i, param, arg}, block, uses, &counted);
             if (status) {
                 return status;
@@ -282,7 +290,7 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
     }
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
     uint32_t most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire);
-    if (most == 0) { /* the first launch there */
+    if (most == 0) { /* the kernel's first launch on this device */
         hd_status status = hdi_kernel_prepare(kernel, kernel_word, device, "hd_launch");
         if (status) {
             return status;
@@ -302,7 +310,8 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
     return HD_OK;
 }
 
-/* Two numbers below 2^31 side by side, each from 1 to that of `most`: what is 0, or more, has a top bit here. */
+/* Compares two numbers below 2^31 at once, one in each half. In the result a half has its top bit set if its number is
+ * 0 or above that of `most`. */
 static inline uint64_t pair_excess(uint64_t pair, uint64_t most)
 {
     return (pair - 0x100000001u) | (most - pair);
@@ -313,7 +322,7 @@ static inline uint64_t pair_of(uint32_t low, uint32_t high)
     return (uint64_t)high << 32 | low;
 }
 
-/* One test for what nearly every launch is: nothing zero, nothing over a limit. */
+/* One test that passes nearly every launch: no extent is zero, and none is over a limit. */
 static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k, int device, hd_dims g, hd_dims b,
                                   size_t shared)
 {
@@ -325,7 +334,7 @@ static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k
            shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
 }
 
-/* Extents that are missing at the end are 1. */
+/* Sets extents that were left out at the end to 1. */
 static inline hd_dims complete(hd_dims d)
 {
     if (d.z == 0) {
@@ -335,7 +344,7 @@ static inline hd_dims complete(hd_dims d)
     return d;
 }
 
-/* Everything of the command but the arguments. */
+/* Writes the command except for the arguments. */
 static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, uint32_t bytes, hd_dims grid,
                                 hd_dims block, size_t shared_bytes)
 {
@@ -361,7 +370,7 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
         return hdi_lane_refuses(lane, who);
     }
     if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire) == 0) {
-        hd_status status = hdi_kernel_prepare(kernel, 0, device, who); /* as in check_shape */
+        hd_status status = hdi_kernel_prepare(kernel, 0, device, who); /* first launch, as in check_shape */
         if (status) {
             return status;
         }
@@ -391,7 +400,8 @@ static hd_status count_failed(const hdi_params *params, const char *name, size_t
                           name);
 }
 
-/* What was found wrong may have been another kernel's, if the module was unloaded meanwhile. */
+/* Replaces an error by that of a stale handle if the module was unloaded meanwhile. What the check read may have been
+ * another kernel's. */
 static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, hd_status status)
 {
     atomic_thread_fence(memory_order_acquire);
@@ -399,7 +409,8 @@ static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, 
     return there ? status : hdi_kernel_refused("hd_launch");
 }
 
-/* Arguments are written where parameters say before it is certain whose they are: the widest, at the last byte of a block, lies inside. */
+/* Arguments are written at the parameters' offsets before it is certain that the parameters are this kernel's. The
+ * widest argument at the last byte of a block still lies inside `command`. */
 _Static_assert(HDI_COMMAND_SLOTS_MAX * sizeof(hdi_command) - offsetof(hdi_command, launch.arguments) >=
                    HDI_ARGUMENT_BYTES_MAX + sizeof(uint64_t),
                "room behind an argument block");
@@ -423,7 +434,7 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     if (__builtin_expect(!args && n_args, 0)) {
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: args is null");
     }
-    /* Counted in units from here on, so that what is checked is what the driver is asked for. */
+    /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
     shared_bytes = shared_bytes > UINT32_MAX ? UINT32_MAX
                                              : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
     const hdi_params *params = hdi_kernel_params(kernel);
@@ -438,8 +449,8 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
             return unless_unloaded(kernel, same.kernel_word, status);
         }
     }
-    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots that are used are written */
-    /* The gaps between arguments: an engine compares launches by their bytes. */
+    hdi_command command[HDI_COMMAND_SLOTS_MAX]; /* only the slots in use are written */
+    /* Clears the gaps between arguments in the first slot, since an engine compares launches by their bytes. */
     memset(command[0].launch.arguments, 0, sizeof command[0].launch.arguments);
     hdi_use uses[HDI_USES_OF_ONE];
     size_t n_uses;

@@ -1,7 +1,9 @@
-/* launch_wait.c - the option launch_wait: hd_launch waits for its kernel, and a failure is told by the call that launched it, with grid and
+/* launch_wait.c - the option launch_wait: hd_launch waits for its kernel, and reports its failure with grid and
  * arguments.
  *
- * Threads: any that launches. Locks: none. Blocking: until the kernel has ended.
+ * Threads: any that launches.
+ * Locks: none.
+ * Blocking: until the kernel has ended.
  */
 #include "kernel/module_internal.h"
 
@@ -13,7 +15,7 @@
 
 enum { LAUNCH_BYTES = 240 };
 
-/* "y = buffer at 0x7f0000000000", "n = 7"; its length. `block` is what the kernel gets. */
+/* Writes "y at 0x7f0000000000" or "n = 7", and returns the length. `block`: the launch's arguments. */
 static int name_value(const hdi_param *param, const unsigned char *block, char *out, size_t bytes)
 {
     const char *name = param->name[0] ? param->name : "an argument";
@@ -39,20 +41,19 @@ static int name_value(const hdi_param *param, const unsigned char *block, char *
         return snprintf(out, bytes, "%.24s = %lld", name, (long long)((int64_t)(bits << shift) >> shift));
     case HD_ARG_BYTES:
         return snprintf(out, bytes, "%.24s = %u bytes", name, (unsigned)param->size);
-    case HD_ARG_NONE: /* only the size is known */
+    case HD_ARG_NONE: /* only its size is known */
         return snprintf(out, bytes, "%.24s = 0x%llx", name, (unsigned long long)bits);
     default:
         return snprintf(out, bytes, "%.24s = %llu", name, (unsigned long long)bits);
     }
 }
 
-/* The launch with its grid and arguments, as many as there is room for. */
+/* Writes the launch's kernel, grid, block and arguments. Arguments that do not fit are replaced by "...". */
 static void name_launch(hd_runtime *rt, const hdi_command *c, char *out)
 {
     const hdi_kernel_place *places = rt->modules->blocks[c->kernel / HDI_KERNEL_CHUNK];
     const struct hd_kernel *k = &places[c->kernel % HDI_KERNEL_CHUNK].kernel;
-    const hdi_params *params =
-        hdi_kernel_params(k); /* another kernel's, where this one's module was unloaded meanwhile */
+    const hdi_params *params = hdi_kernel_params(k); /* another kernel's if this one's module was unloaded meanwhile */
     char name[HDI_KERNEL_NAME_BYTES];
     hdi_kernel_name(rt, c->kernel, name);
     int length = snprintf(out, LAUNCH_BYTES, "hd_launch: kernel '%.64s', grid %u x %u x %u, block %u x %u x %u", name,

@@ -1,12 +1,14 @@
-/* loading.c - code on devices: modules and kernels come to a device when they are first used there.
+/* loading.c - code on devices: a module or kernel gets to a device at its first use there.
  *
- * hd_module_load loads on one device, which says whether the image is any good, and hd_kernel_get looks up on one. Every other device gets both
- * with the first launch there, on the launching thread; with the option modules=all it gets them at once. A device that comes back
- * gets what it had.
+ * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one device. Every other
+ * device gets both at the first launch there, on the launching thread. With the option modules=all every device gets
+ * them at once. A restarted device gets all that it had.
  *
- * Threads: any. Locks: one per device, `loading`, around a module's number and a kernel's facts there, held while the driver is asked. In
- * this order: `restarting`, `cold`, `loading`, the registry's.
- * Always: a kernel's facts are complete when its threads are not 0, which is written last.
+ * Threads: any.
+ * Locks: `loading` of a device protects the numbers of modules and the facts of kernels on that device. It is held
+ * while the driver is called. The order is `restarting`, `cold`, `loading`, the registry's lock.
+ * Blocking: while the driver loads code or waits for work on the device.
+ * Always: a kernel's facts on a device are complete when its max_threads there is not 0, since that is stored last.
  */
 #include <stdlib.h>
 #include "base/mutex.h"
@@ -28,7 +30,7 @@ hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char
     case HDCU_ERROR_INVALID_SOURCE:
     case HDCU_ERROR_INVALID_VALUE:
     case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
-    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver's */
+    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver accepts */
         return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
                                "%s: device %d cannot load the image: %s%s%.300s", who, device->index,
                                hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
@@ -50,7 +52,8 @@ static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_ans
     return hdi_answer_failed(device, answer, who);
 }
 
-/* Looks a kernel up on a device that has its module, and asks the driver for the signature if it is not described. */
+/* Looks a kernel up on a device that has its module. Asks the driver for the signature if the image does not describe
+ * it. */
 static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature,
                          const char *who)
 {
@@ -72,7 +75,7 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
         uint64_t usual = device->limits.shared_default;
         uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
         atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
-        /* last: pairs with the acquire loads of those who launch */
+        /* Stored last. Pairs with the acquire loads in launch.c: after them the other facts are complete. */
         atomic_store_explicit(&k->max_threads[d], facts->max_threads < most ? facts->max_threads : most,
                               memory_order_release);
     }
@@ -80,7 +83,7 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
     return status;
 }
 
-/* `loading` of the device is held. */
+/* `loading` of the device is held by the caller. */
 static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
                                   hdi_signature *signature, const char *who)
 {
@@ -88,7 +91,9 @@ static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_
     return status ? status : look_up(m, k, device, signature, who);
 }
 
-/* Whether the kernel is known there now; a device that is just lost leaves it open. *status: what went wrong else. */
+/* Looks a kernel up on a device, where it is possible. `load`: also where the module is not loaded so far.
+ * True: the kernel's facts are known there. False with *status unchanged or OK: the device is lost, or has not got the
+ * module. False with another *status: an error. */
 static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load, hdi_signature *signature,
                    hd_status *status)
 {
@@ -99,7 +104,7 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
         *status = load_and_look_up(m, k, device, signature, "hd_kernel_get");
         known = *status == HD_OK;
         if (*status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-            *status = HD_OK; /* launches there are refused until a restart, and then look it up */
+            *status = HD_OK; /* a launch after the restart looks it up */
         }
     }
     hdi_mutex_unlock(&rt->modules->loading[device->index]);
@@ -112,10 +117,9 @@ hd_status hdi_kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signatur
     bool all = hdi_modules_everywhere(rt), known = false;
     hd_status status = HD_OK;
     for (int i = 0; i < rt->n_devices; i++) {
-        atomic_store_explicit(&k->max_threads[i], 0,
-                              memory_order_relaxed); /* of the kernel that had the structure before */
+        atomic_store_explicit(&k->max_threads[i], 0, memory_order_relaxed); /* not a former kernel's */
     }
-    /* Where the module is; or else where it can be. */
+    /* First on devices that have the module, then on those that can load it. */
     for (int load = 0; load < 2 && !known && !status; load++) {
         for (int i = 0; i < rt->n_devices && !status && (all || !known); i++) {
             known |= try_on(m, k, rt->devices[i], load, signature, &status);
@@ -127,20 +131,20 @@ hd_status hdi_kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signatur
 hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device, const char *who)
 {
     hd_runtime *rt = device->runtime;
-    HDI_INSIDE(rt); /* it may take as long as what runs there, and hd_close waits for it */
+    HDI_INSIDE(rt); /* it may wait for work that runs there, and hd_close waits for it */
     if (!hdi_runtime_is_open(rt)) {
         return hdi_runtime_refused(rt, who);
     }
     hdi_mutex *loading = &rt->modules->loading[device->index];
     hd_status status = HD_OK;
-    hdi_mutex_lock(loading); /* for which hd_module_unload waits */
+    hdi_mutex_lock(loading); /* hd_module_unload waits for this lock */
     bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
     if (!there) {
         status = hdi_kernel_refused(who);
     } else if (hdi_device_lost(device)) {
-        status = hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* a restart looks up what was known before */
+        status = hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* a restart looks up kernels again */
     } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
-        hdi_signature signature = {.described = true}; /* as far as it ever will be */
+        hdi_signature signature = {.described = true}; /* so that the driver is not asked for it again */
         status = load_and_look_up(k->module, k, device, &signature, who);
     }
     hdi_mutex_unlock(loading);
@@ -149,7 +153,8 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
 
 /* ---- a device that comes back ---- */
 
-/* What a device with a fresh worker had of a module; and kernels of which no device could say the parameters. */
+/* Gives a restarted device the code of a module that it had. Also looks up kernels whose parameters no device could
+ * report so far. */
 static hd_status restart_module(struct hd_module *m, hdi_device *device)
 {
     const char *who = "hd_device_restart";
@@ -176,12 +181,13 @@ hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
 {
     struct hdi_modules *reg = rt->modules;
     hd_status status = HD_OK;
-    /* `cold` keeps kernels from being looked up, `lock` modules from going. Both are for what is rare, so waiting is no harm. */
+    /* `cold` keeps kernels from being looked up. `lock` keeps modules from being unloaded. Both are for rare calls, so
+     * holding them for long does no harm. */
     hdi_mutex_lock(&rt->cold);
     hdi_mutex_lock(&reg->loading[device->index]);
     hdi_mutex_lock(&reg->lock);
     for (struct hd_module *m = reg->unloaded; m; m = m->next) {
-        m->loaded[device->index] = 0; /* nothing of it runs there any more */
+        m->loaded[device->index] = 0; /* none of its kernels runs there any more */
     }
     for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
         status = restart_module(m, device);

@@ -1,7 +1,11 @@
-/* lookup.c - kernels by name: their structures, and how much shared memory they may have.
+/* lookup.c - kernels by name: their structures, and the shared memory that they are allowed.
  *
- * Threads: any. Locks: as in module.c; `cold` is held while a kernel is looked up.
- * Always: a kernel that is handed out is known on a device, unless all are lost (loading.c); its number is its place in the runtime's table.
+ * Threads: any.
+ * Locks: as in module.c; `cold` is held while a kernel is looked up.
+ * Blocking: while the driver is called.
+ * Always:
+ * - A kernel that was handed out is known on a device, unless all devices are lost (loading.c).
+ * - A kernel's number is its place in the runtime's table.
  */
 #include "kernel/module_internal.h"
 
@@ -9,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes another block of kernel structures with their entries for the engines. Registry lock held. */
+/* Makes another block of kernel structures, with their entries for the engines. The caller holds the registry's lock.
+ * False: no memory, or the table is full. */
 static bool add_kernels(hd_runtime *rt)
 {
     struct hdi_modules *reg = rt->modules;
@@ -33,7 +38,7 @@ static bool add_kernels(hd_runtime *rt)
     }
     reg->blocks[chunk] = places;
     rt->n_kernels += HDI_KERNEL_CHUNK;
-    /* pairs with the acquire load in hdi_kernel_at */
+    /* pairs with the acquire load in hdi_kernel_at: the entries are zeroed before they are reachable */
     atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
     return true;
 }
@@ -58,7 +63,7 @@ void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k)
     k->module = NULL;
     hdi_set_live(&k->head, HDI_KERNEL_MAGIC, 0);
     if (hdi_handle_head_generation(&k->head) == 0) {
-        return; /* its handles have run out */
+        return; /* all generations are used up, so the structure is not used again */
     }
     hdi_mutex_lock(&rt->modules->lock);
     k->next = rt->modules->free_kernels;
@@ -66,7 +71,7 @@ void hdi_kernel_give(hd_runtime *rt, struct hd_kernel *k)
     hdi_mutex_unlock(&rt->modules->lock);
 }
 
-/* Everything about a kernel whose structure was just taken. */
+/* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
 static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, const char *name, hdi_signature *signature)
 {
     hd_status status = hdi_image_describe(&m->image, name, signature);
@@ -120,7 +125,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     hdi_mutex_lock(&rt->restarting);
     hdi_mutex_lock(&rt->cold);
     struct hd_kernel *k = NULL;
-    if (hdi_module_from_handle(handle)) { /* hd_module_unload has `restarting`, too */
+    if (hdi_module_from_handle(handle)) { /* hd_module_unload holds `restarting` as well */
         for (k = m->kernels; k && strcmp(k->name, name) != 0;) {
             k = k->next;
         }
@@ -150,7 +155,7 @@ hd_status hdi_kernel_refused(const char *who)
     return hdi_fail(HD_ERROR_HANDLE, "%s: not a kernel of this runtime, or its module was unloaded", who);
 }
 
-/* `cold` is held, and the kernel there. */
+/* The caller holds `cold` and has checked the kernel's handle. */
 static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
 {
     int d = device->index;
@@ -175,7 +180,7 @@ static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes)
 {
     hd_runtime *rt = device->runtime;
-    hdi_mutex_lock(&rt->cold); /* for which hd_module_unload waits */
+    hdi_mutex_lock(&rt->cold); /* hd_module_unload waits for this lock */
     bool there = word == 0 || atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
     hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused("hd_launch");
     hdi_mutex_unlock(&rt->cold);

@@ -1,9 +1,16 @@
-/* module.c - loading images, and unloading when nobody uses them any more. How code comes to devices: loading.c.
+/* module.c - loads images, and unloads modules when no submitted work uses them any more. loading.c gets code to
+ * devices.
  *
- * Threads: any. Locks, in this order: `restarting`, so that what is loaded reaches either a device or its restart; `cold` while a
- * kernel is looked up; `loading` (loading.c); the registry's mutex around its lists, held across requests only while a device is restarted.
- * Always: a structure is used again only after every device has unloaded the module and all submitted launches are done; handles carry a
- * generation, so old ones are refused.
+ * Threads: any.
+ * Locks, in this order:
+ * - `restarting`: a device's restart sees either all of a load or unload, or nothing of it
+ * - `cold`: held while a kernel is looked up
+ * - `loading`: see loading.c
+ * - the registry's mutex: protects its lists; held across requests only while a device is restarted
+ * Blocking: while the driver loads or unloads code.
+ * Always:
+ * - A structure is used again only after every device has unloaded the module and all submitted launches are done.
+ * - Handles carry a generation, so stale ones are refused.
  */
 #include "kernel/module_internal.h"
 
@@ -42,7 +49,7 @@ static struct hd_module *take_module(hd_runtime *rt)
     hdi_mutex_unlock(&reg->lock);
     if (!m && (m = hdi_stable_take(rt->stable, sizeof *m))) {
         hdi_handle_set(&m->head, HDI_MODULE_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-        m->runtime = rt; /* for ever: whoever has a handle of an earlier module may look */
+        m->runtime = rt; /* for ever, since a thread with an old handle may read it */
     }
     if (m) {
         m->next = NULL;
@@ -50,7 +57,8 @@ static struct hd_module *take_module(hd_runtime *rt)
     return m;
 }
 
-/* Releases what a module holds and puts its structures back. Nobody uses it any more. */
+/* Releases what a module owns and puts its structures into the free lists. No thread and no submitted work uses it any
+ * more. */
 static void give_module(struct hd_module *m, bool driver_usable)
 {
     hd_runtime *rt = m->runtime;
@@ -73,7 +81,7 @@ static void give_module(struct hd_module *m, bool driver_usable)
     m->n_points = 0;
     hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
     if (hdi_handle_head_generation(&m->head) == 0) {
-        return; /* its handles have run out */
+        return; /* all generations are used up, so the structure is not used again */
     }
     hdi_mutex_lock(&rt->modules->lock);
     m->next = rt->modules->free_modules;
@@ -81,7 +89,7 @@ static void give_module(struct hd_module *m, bool driver_usable)
     hdi_mutex_unlock(&rt->modules->lock);
 }
 
-/* Gives back unloaded modules that nobody uses any more. */
+/* Releases the unloaded modules that no submitted work uses any more. */
 static void reap(hd_runtime *rt)
 {
     struct hdi_modules *reg = rt->modules;
@@ -102,7 +110,7 @@ static void reap(hd_runtime *rt)
         }
     }
     hdi_mutex_unlock(&reg->lock);
-    hd_error before; /* a module that cannot be unloaded is nothing that the caller asked about */
+    hd_error before; /* the caller did not ask for this unload, so its error is dropped */
     hdi_error_save(&before);
     while (done) {
         struct hd_module *next = done->next;
@@ -152,7 +160,7 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
 
 /* ---- loading ---- */
 
-/* Opens the image and puts its code where all ports can have it. */
+/* Opens the image and makes its code available to the ports of all devices. */
 static hd_status open_image(struct hd_module *m, const void *image, size_t bytes)
 {
     hd_runtime *rt = m->runtime;
@@ -160,7 +168,7 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
         hdi_image_open(image, bytes, strcmp(rt->provider, "host") == 0, &m->image, &m->code.bytes, &m->code.size);
     m->code.descriptor = -1;
     if (!status && rt->is_process) {
-        /* One file for all workers, now and after a restart. */
+        /* One file for all workers, also for restarted ones. */
         status = hdi_shm_create("heddle-code", m->code.size, &m->file);
         if (!status) {
             memcpy(m->file.base, m->code.bytes, m->code.size);
@@ -184,7 +192,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || hdi_modules_everywhere(rt))) {
             status = hdi_module_load_on(m, rt->devices[i], "hd_module_load");
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
-                status = HD_OK; /* lost just now: the others go on */
+                status = HD_OK; /* lost just now: the other devices go on */
             } else {
                 alive++;
             }
@@ -281,8 +289,8 @@ hd_status hd_module_get_builtin(hd_runtime *rt, hd_module **out)
 
 /* ---- unloading ---- */
 
-/* The handles are stale: waits for those who found them good, and may be submitting a launch, or asking the driver about a kernel. Whoever comes
- * later looks at the handle again. */
+/* Waits for all threads that found a handle good before it became stale. Such a thread may be submitting a launch, or
+ * asking the driver about a kernel. Later threads check the handle again and find it stale. */
 static void await_users(hd_runtime *rt)
 {
     for (int i = 0; i < rt->n_devices; i++) {
@@ -297,7 +305,7 @@ static void await_users(hd_runtime *rt)
     hdi_mutex_unlock(&rt->cold);
 }
 
-/* Everything submitted so far to any lane: what may still launch the module's kernels. False: no memory. */
+/* Records everything submitted so far to any lane, since it may launch the module's kernels. False: no memory. */
 static bool note_users(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
@@ -343,7 +351,7 @@ static void unload(struct hd_module *m)
         give_module(m, true);
         return;
     }
-    /* In use, or no memory to say by whom: then it stays until hd_close. */
+    /* Still in use. Without memory for the points, the module stays loaded until hd_close. */
     if (!m->points) {
         hdi_mutex_lock(&reg->lock);
         m->next = reg->loaded;
@@ -370,8 +378,8 @@ hd_status hd_module_unload(hd_module *handle)
         return handle ? refuse_module(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    hdi_mutex_lock(&rt->restarting);                     /* a number means another module in a fresh worker */
-    bool there = hdi_module_from_handle(handle) != NULL; /* else the structure may be another module's by now */
+    hdi_mutex_lock(&rt->restarting);                     /* a restart changes the module's numbers */
+    bool there = hdi_module_from_handle(handle) != NULL; /* else it may be another module by now */
     if (there) {
         unload(m);
     }

@@ -1,11 +1,17 @@
-/* params.c - memory for what is known of kernels' parameters.
+/* params.c - memory for the parameters of kernels.
  *
- * hd_launch goes through a kernel's parameters without a lock, and looks at the kernel's handle again when it has the order lock. Until then
- * they may have become another kernel's. So this memory goes from kernel to kernel, by room, and to nobody else before hd_close.
+ * hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle again when it holds the order
+ * lock. Until then the parameters may have become another kernel's. So this memory passes from kernel to kernel, by
+ * room, and serves nothing else before hd_close.
  *
- * Threads: any. Locks: one for the lists, below all others.
- * Always: a piece's room stays what it is; what is written to it lies inside an argument block, each field by itself, so a mixture of two
- * kernels' parameters is wrong, but leads nowhere outside; and it is refused.
+ * Threads: any.
+ * Locks: `params_lock` protects the lists. No other lock is taken while it is held.
+ * Blocking: none.
+ * Always:
+ * - The room of a piece never changes.
+ * - Each parameter in a piece lies inside an argument block, field by field. So a mixture of two kernels' parameters is
+ *   wrong, but leads nowhere outside.
+ * - A launch that read such a mixture is refused, since its kernel's handle is stale.
  */
 #include "kernel/module_internal.h"
 
@@ -21,7 +27,7 @@ static unsigned class_of(uint32_t n)
     return class;
 }
 
-/* At most HDI_ARGUMENT_BYTES_MAX parameters, since each has a byte. */
+/* Takes a piece for n parameters. n is at most HDI_ARGUMENT_BYTES_MAX, since each parameter has a byte. */
 static hdi_params *take(struct hdi_modules *reg, uint32_t n)
 {
     unsigned class = class_of(n);
@@ -72,9 +78,9 @@ hd_status hdi_params_set(struct hd_kernel *k, const hdi_signature *signature)
     for (uint32_t i = 0; i < p->n; i++) {
         p->of[i].usual = usual_of(&p->of[i]);
     }
-    hdi_params_give(k); /* those of a kernel that was not described */
+    hdi_params_give(k); /* the former ones, of a kernel that was not described */
     k->has_params = true;
-    /* pairs with the acquire load in hdi_kernel_params */
+    /* pairs with the acquire load in hdi_kernel_params: the parameters are complete */
     atomic_store_explicit(&k->params, p, memory_order_release);
     return HD_OK;
 }

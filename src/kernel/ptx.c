@@ -1,8 +1,11 @@
 /* ptx.c - the PTX scanner (ptx.h).
  *
- * Threads: any; no state outside the call. Locks: none.
- * Always: the cursor never passes `end`; every word lies between two positions of the text. The time is in proportion to the length of the text,
- * whatever it is.
+ * Threads: any; no state outside of the call.
+ * Locks: none.
+ * Blocking: none.
+ * Always:
+ * - The cursor never passes `end`, and every word lies inside the text.
+ * - The time is proportional to the length of the text, for any content.
  */
 #include "kernel/ptx.h"
 
@@ -17,20 +20,20 @@ typedef struct word {
     size_t n; /* 0: the end of the text */
 } word;
 
-/* A shared variable outside of functions, and who names it. */
+/* A shared variable outside of functions, and the last body that names it. */
 typedef struct variable {
-    word name; /* n 0: this place of the table is free */
+    word name; /* n is 0 in a free place of the table */
     uint32_t bytes, align;
-    uint32_t counted; /* the number of the last body that names it, from 1 on */
+    uint32_t counted; /* the number of the last body that names it, from 1 on; 0: none does */
 } variable;
 
 typedef struct scanner {
     const char *at, *end;
     unsigned line;
-    word now; /* the word at hand; at is behind it */
+    word now; /* the current word; `at` points behind it */
     hdi_ptx *out;
     size_t entries_room;
-    variable *shared;               /* a table by name: at most half of it is taken */
+    variable *shared;               /* a hash table by name; at most half of it is in use */
     size_t n_shared, shared_places; /* a power of two, or 0 */
     uint32_t bodies;
 } scanner;
@@ -107,7 +110,7 @@ static hd_status damaged(const scanner *s, const char *what)
                     (int)(s->now.n < 40 ? s->now.n : 40), s->now.at);
 }
 
-/* A number, decimal or hexadecimal, up to 2^31 - 1. */
+/* Reads a number, decimal or hexadecimal, up to 2^31 - 1. */
 static bool number(word w, uint32_t *out)
 {
     uint64_t v = 0;
@@ -136,7 +139,7 @@ static bool number(word w, uint32_t *out)
     return true;
 }
 
-/* ".u32" and the like: the size, 0 when it is no type; *letter is what hdi_ptx_param has. */
+/* The size of a type such as ".u32"; 0: it is no type. *letter: as in hdi_ptx_param. */
 static uint32_t type_size(word w, char *letter)
 {
     static const struct {
@@ -159,8 +162,8 @@ static uint32_t type_size(word w, char *letter)
     return 0;
 }
 
-/* A declaration, from behind its state space to behind its name and bounds: [.align N] [.v2|.v4] .type [.ptr ...] name
- * [N]... */
+/* Reads a declaration from behind its state space to behind its name and bounds:
+ *     [.align N] [.v2|.v4] .type [.ptr ...] name [N]... */
 static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *align, char *type)
 {
     uint64_t bytes = 0;
@@ -178,7 +181,7 @@ static hd_status declaration(scanner *s, word *name, uint32_t *size, uint32_t *a
             if (!number(s->now, &value) || value == 0 || (value & (value - 1)) != 0) {
                 return damaged(s, "an alignment");
             }
-            given = pointer ? given : value; /* behind .ptr it is the alignment of what is pointed at */
+            given = pointer ? given : value; /* behind .ptr it is the alignment of the target */
         } else if (is(s, ".v2") || is(s, ".v4")) {
             vector = is(s, ".v2") ? 2 : 4;
         } else if (is(s, ".ptr")) {
@@ -230,7 +233,7 @@ static bool add_to_shared(uint32_t *total, uint32_t size, uint32_t align)
     return true;
 }
 
-/* The parameter list, from behind "(" to behind ")". */
+/* Reads the parameter list, from behind "(" to behind ")". */
 static hd_status params(scanner *s, hdi_ptx_entry *entry)
 {
     while (!is(s, ")")) {
@@ -249,7 +252,7 @@ static hd_status params(scanner *s, hdi_ptx_entry *entry)
         if (!add_to_shared(&end, size, align) || entry->n_params == PARAMS_MAX) {
             return damaged(s, "fewer parameters");
         }
-        if ((entry->n_params & (entry->n_params - 1)) == 0) { /* grows at powers of two */
+        if ((entry->n_params & (entry->n_params - 1)) == 0) { /* the array grows at powers of two */
             size_t room = entry->n_params == 0 ? 4 : entry->n_params * (size_t)2;
             if (entry->n_params == 0 || room > 4) {
                 hdi_ptx_param *more = realloc(entry->params, room * sizeof *more);
@@ -271,7 +274,7 @@ static hd_status params(scanner *s, hdi_ptx_entry *entry)
     return HD_OK;
 }
 
-/* What stands between the parameters and the body: thread bounds are kept, the rest is skipped. */
+/* Reads the directives between the parameters and the body. Keeps thread bounds and skips the rest. */
 static hd_status directives(scanner *s, hdi_ptx_entry *entry)
 {
     while (!is(s, "{") && !is(s, ";")) {
@@ -298,7 +301,7 @@ static hd_status directives(scanner *s, hdi_ptx_entry *entry)
     return HD_OK;
 }
 
-/* Where the variable of that name is, or would be; the table has places. */
+/* The place of the variable with that name, or the free place for it. There is one, since half of the table is free. */
 static variable *place_of(const scanner *s, word name)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -314,7 +317,7 @@ static variable *place_of(const scanner *s, word name)
     }
 }
 
-/* Counts the module-wide variable that a body names, once. */
+/* Adds the module-wide variable that a body names to *total, once for each body. False: the total is too large. */
 static bool count_use(scanner *s, uint32_t *total)
 {
     variable *v = s->n_shared != 0 ? place_of(s, s->now) : NULL;
@@ -325,7 +328,7 @@ static bool count_use(scanner *s, uint32_t *total)
     return add_to_shared(total, v->bytes, v->align);
 }
 
-/* A body, from "{" to behind its "}". */
+/* Reads a body, from "{" to behind its "}". `entry` is NULL for a body that is no kernel's. */
 static hd_status body(scanner *s, hdi_ptx_entry *entry)
 {
     hd_status status = HD_OK;
@@ -341,8 +344,8 @@ static hd_status body(scanner *s, hdi_ptx_entry *entry)
             depth--;
             next(s);
         } else if (entry != NULL && is(s, ".shared")) {
-            /* a declaration, when a type or .align follows; in an instruction (ld.shared.u32) the space is followed by
-             * a type, too, but comes behind a name without a blank */
+            /* In a declaration, .shared is followed by a type or .align. In an instruction (ld.shared.u32) it is
+             * followed by a type, too. But there a name precedes it without a blank. */
             bool declares = s->now.at[-1] == ' ' || s->now.at[-1] == '\t' || s->now.at[-1] == '\n' ||
                             s->now.at[-1] == '{' || s->now.at[-1] == ';';
             next(s);
@@ -400,7 +403,7 @@ static hd_status entry_point(scanner *s)
     if (status == HD_OK && is(s, "{")) {
         return body(s, entry);
     }
-    if (status == HD_OK) { /* only declared; the definition follows */
+    if (status == HD_OK) { /* only declared here; the definition follows */
         s->out->n_entries--;
         free(entry->name);
         free(entry->params);
@@ -409,7 +412,7 @@ static hd_status entry_point(scanner *s)
     return status;
 }
 
-/* Twice as many places. False: no memory. */
+/* Doubles the number of places. False: no memory. */
 static bool grow_table(scanner *s)
 {
     scanner grown = *s;

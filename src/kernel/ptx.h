@@ -1,8 +1,11 @@
 /* ptx.h - lists the kernels of PTX text: names, the places of their parameters, shared memory and thread bounds.
  *
- * A scanner, not a compiler: it reads declarations and skips instructions. What it does not know about types of buffers
- * is not in PTX: every 8-byte integer parameter may be an address.
- * Threads: any; no state. Locks: none.
+ * It is a scanner, not a compiler: it reads declarations and skips instructions. PTX does not contain the types of
+ * buffers: every 8-byte integer parameter may be an address.
+ *
+ * Threads: any; no state.
+ * Locks: none.
+ * Blocking: none.
  */
 #ifndef HDI_KERNEL_PTX_H
 #define HDI_KERNEL_PTX_H
@@ -15,7 +18,7 @@
 typedef struct hdi_ptx_param {
     uint32_t offset; /* in the parameter block */
     uint32_t size;
-    char type; /* 'b', 'u', 's', 'f' as in .b32 .u64 .s16 .f32; 'a' for an array (a structure by value) */
+    char type; /* 'b', 'u', 's' and 'f' as in .b32 .u64 .s16 .f32; 'a': an array (a structure by value) */
 } hdi_ptx_param;
 
 typedef struct hdi_ptx_entry {
@@ -23,8 +26,8 @@ typedef struct hdi_ptx_entry {
     hdi_ptx_param *params;
     uint32_t n_params;
     uint32_t argument_bytes;      /* end of the last parameter */
-    uint32_t static_shared_bytes; /* what the kernel itself declares and the module-wide variables that it names */
-    uint32_t max_threads;         /* from .maxntid or .reqntid; 0: none */
+    uint32_t static_shared_bytes; /* what the kernel declares, and the module-wide variables that it names */
+    uint32_t max_threads;         /* from .maxntid or .reqntid; 0: neither is there */
 } hdi_ptx_entry;
 
 typedef struct hdi_ptx {
@@ -32,10 +35,11 @@ typedef struct hdi_ptx {
     uint32_t n_entries;
 } hdi_ptx;
 
-/* Whether the bytes look like PTX text: the first word that is not in a comment is .version. */
+/* Whether the bytes begin like PTX text: the first word outside of comments is .version. */
 bool hdi_ptx_detect(const void *image, size_t bytes);
 
-/* Scans the text, which ends at `bytes` or at a zero before. Errors: IMAGE (the message has the line), HOST_MEMORY. */
+/* Scans the text, which ends at `bytes` or at a zero before that.
+ * Errors: IMAGE (the message has the line), HOST_MEMORY. */
 hd_status hdi_ptx_scan(const char *text, size_t bytes, hdi_ptx *out);
 void hdi_ptx_release(hdi_ptx *ptx);
 

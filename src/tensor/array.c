@@ -1,10 +1,13 @@
 /* array.c - hd_tensor_write and hd_tensor_read: between tensors and row-major elements in the program's memory.
  *
- * A contiguous tensor is written and read like any bytes. Every other one goes through device memory in row-major order, a part at a time:
- * a kernel unpacks what was written there, or packs what will be read from there.
+ * A contiguous tensor is written and read like bytes. Any other tensor goes through temporary device memory in
+ * row-major order, a part at a time. For a write, a kernel unpacks each part from that memory. For a read, a kernel
+ * packs each part into it.
  *
- * Threads: any. Locks: none. Blocking: as hd_write and hd_read. Always: the memory is freed before the call returns; what is submitted
- * keeps it.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as hd_write and hd_read.
+ * Always: the temporary memory is freed before the call returns; submitted operations keep it until they are done.
  */
 #include <string.h>
 #include "base/error.h"
@@ -16,15 +19,15 @@
 #define PART_BYTES ((uint64_t)16 << 20)
 #define TURNS 2
 
-/* Goes through a tensor in row-major order, a part at a time: `count` indices of dimension `dim`, one of each before it, all of those
- * behind it. */
+/* Iterates over a tensor in row-major order, a part at a time. A part has up to `count` indices of dimension `dim`, one
+ * index of each dimension before it, and all indices of those behind it. */
 typedef struct parts {
     hd_tensor whole;
     int dim;
-    uint64_t count; /* at most */
-    uint64_t most;  /* bytes of a part, at most: those of the first one */
+    uint64_t count; /* at most so many indices */
+    uint64_t most;  /* bytes of the largest part, which is the first one */
     uint64_t index[HD_TENSOR_DIMS];
-    size_t at; /* bytes of the program's memory before the next part */
+    size_t at; /* offset of the next part in the program's memory */
     bool more;
 } parts;
 
@@ -43,7 +46,7 @@ static void begin(parts *p, const hd_tensor *t)
     p->most = bytes;
 }
 
-/* The next part and where its elements are in the program's memory. */
+/* Returns the next part. *at, *bytes: where its elements are in the program's memory. */
 static void next(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
 {
     *part = p->whole;
@@ -72,11 +75,12 @@ static void next(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
 
 static hdi_device *device_of(const struct hd_buffer *b)
 {
-    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
     return owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
 }
 
-/* The program's memory may be a part of a pinned buffer, of which parts would be written before others are read. */
+/* The program's memory may overlap the tensor, if the tensor's buffer is pinned. Then a part could be written before
+ * another one is read. */
 static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t bytes, const char *who)
 {
     const struct hd_buffer *b = e->buffer;
@@ -151,7 +155,7 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s takes 2^63 bytes or more", who, hdi_tensor_text(src, text));
     }
     status = check_apart(&from, dst, total, who);
-    /* One part is packed while the one before is read. */
+    /* A kernel packs one part while the part before it is read. */
     hd_buffer *memory[TURNS] = {NULL, NULL};
     size_t at[TURNS] = {0, 0};
     uint64_t bytes[TURNS] = {0, 0};

@@ -1,7 +1,12 @@
-/* copy.c - hd_tensor_copy: the elements of one tensor into another, by the copy engines where both sides are runs of bytes, by kernels else.
+/* copy.c - hd_tensor_copy: copies the elements of one tensor to another. Copy engines move them where both sides are
+ * runs of bytes; kernels do it otherwise.
  *
- * Threads: any. Locks: none of its own. Blocking: only when a lane is full. Always: every launch is an operation of its own in a copy
- * lane, ordered by the buffers' use records alone; nothing is submitted before everything about both tensors has been checked.
+ * Threads: any.
+ * Locks: none of its own.
+ * Blocking: while a lane is full, and while the first copy loads the kernels.
+ * Always:
+ * - Every launch is an operation of its own in a copy lane. Only the buffers' use records order it.
+ * - Nothing is submitted before both tensors have passed all checks.
  */
 #include "tensor/copy.h"
 
@@ -16,11 +21,11 @@
 
 _Static_assert(HDI_PLAN_KERNELS <= HDI_TENSOR_KERNELS, "hd_runtime.tensor_kernels has room");
 
-/* The kernel of a plan: the first look-up loads the module, and may take long. */
+/* Finds the kernel of a plan. The first look-up loads the module, which may take long. */
 static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_kernel **out)
 {
     _Atomic(struct hd_kernel *) *known = &rt->tensor_kernels[plan->number];
-    /* pairs with the release store below: what was written of the kernel is seen */
+    /* pairs with the release store below: the kernel's structure is complete */
     struct hd_kernel *k = atomic_load_explicit(known, memory_order_acquire);
     if (!k) {
         hd_module *module = NULL;
@@ -37,7 +42,8 @@ static hd_status find_kernel(hd_runtime *rt, const hdi_plan *plan, struct hd_ker
     return HD_OK;
 }
 
-/* The bytes between the first and the last element of one side, from the buffer's first one on. */
+/* The bytes from the first to the last element of one side, as offsets in its buffer. `at`: the offset of the element
+ * with all indices 0. */
 static void span_of(const hdi_layout *l, uint64_t at, const int64_t *stride, uint64_t *low, uint64_t *high)
 {
     *low = at;
@@ -48,7 +54,7 @@ static void span_of(const hdi_layout *l, uint64_t at, const int64_t *stride, uin
     }
 }
 
-/* What the kernel gets, as one block. */
+/* The kernel's argument block. */
 typedef struct arguments {
     uint64_t dst, src;
     union {
@@ -86,13 +92,15 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
     for (int i = 0; i < 2; i++) {
         uses[i].whole = uses[i].low == 0 && uses[i].high == uses[i].buffer->bytes;
     }
-    /* Bytes in between stay as they are, so that what is there counts as read. */
+    /* Bytes between the elements stay as they are. So the destination counts as read, too, where there are such
+     * bytes. */
     uint64_t written = l->element;
     for (int i = 0; i < l->dims; i++) {
         written *= l->shape[i];
     }
     uses[1].read = written != uses[1].high - uses[1].low;
-    /* From the second part on failures concern content and ticket, which exist by then. */
+    /* From the second part on, the call cannot fail without effect: the first part changes the content and has a
+     * ticket. So the operation reports failures of earlier parts, and its submission does not. */
     hdi_linked link = {.after = *after, .ours = after->position ? 3 : job->packed};
     hd_ticket ticket;
     status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, job->who, &ticket);
@@ -107,7 +115,7 @@ hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *
 {
     const hdi_plan_device facts = {strcmp(job->rt->provider, "host") != 0,
                                    (uint32_t)lane->device->facts.multiprocessors};
-    hdi_layout waiting[64]; /* upper parts of what was cut: each is at most half of the one before */
+    hdi_layout waiting[64]; /* upper parts of cut layouts, each at most half as large as the former one */
     int n = 0;
     hd_status status = HD_OK;
     hdi_layout_canonicalize(&layout);
@@ -166,7 +174,7 @@ hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, const char *who
 
 /* ---- which way ---- */
 
-/* A device that reaches both buffers, and faster than through pinned memory. NULL: none. */
+/* A device that reaches both buffers faster than through pinned memory. NULL: there is none. */
 static hdi_device *device_for(hd_runtime *rt, int dst, int src)
 {
     if (src < 0 && dst < 0) {
@@ -250,7 +258,7 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
             .dst_address = to.buffer->address,
             .src_address = from.buffer->address,
         };
-        /* Once: the structures may change hands, which submitting finds out. */
+        /* Read once: the structures may become other buffers', which the submission detects. */
         int dst_owner = to.buffer->owner, src_owner = from.buffer->owner;
         hdi_layout layout;
         layout_of(dst, &fitted, &job, &layout);

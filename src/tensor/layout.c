@@ -1,4 +1,9 @@
-/* layout.c - the same elements on two sides, said with few dimensions. Part of plan.h: pure functions, any thread. */
+/* layout.c - reduces layouts to few dimensions, and cuts them (plan.h).
+ *
+ * Threads: any; pure functions.
+ * Locks: none.
+ * Blocking: none.
+ */
 #include "tensor/plan.h"
 
 static void drop(hdi_layout *l, int dim)
@@ -11,7 +16,7 @@ static void drop(hdi_layout *l, int dim)
     }
 }
 
-/* The other way round: the first element is what was the last one. */
+/* Reverses a dimension: its last element becomes the first one. */
 static void turn(hdi_layout *l, int dim)
 {
     uint64_t steps = l->shape[dim] - 1;
@@ -34,7 +39,8 @@ static void sort(hdi_layout *l)
     }
 }
 
-/* Whether dimension `dim` goes on where the next one ends. All elements lie in buffers, so no product is too large. */
+/* Whether dimension `dim` continues where the next one ends, on both sides. No product for the destination overflows,
+ * since all its elements lie in a buffer. */
 static bool follows(const hdi_layout *l, int dim)
 {
     int64_t n = (int64_t)l->shape[dim + 1];

@@ -1,8 +1,14 @@
-/* matmul.c - hd_tensor_matmul: checks everything, plans, and submits calls of the lane's library or a launch of the built-in kernel.
+/* matmul.c - hd_tensor_matmul: checks a product, plans it, and submits it. It becomes calls of the lane's library, or
+ * one launch of the built-in kernel.
  *
- * Threads: any. Locks: none of its own, but while a library is opened (matmul_library.h). Blocking: only for that, and when a lane is full.
- * Always: nothing is submitted unless every check has passed; every operation of a product names all bytes between the first and the last element
- * of each operand, so their use records order it. c is the last thing that is written: what fails before leaves it as it is.
+ * Threads: any.
+ * Locks: none of its own, except while a library is opened (matmul_library.h).
+ * Blocking: while a library is opened, while kernels are loaded for the first time, and while a lane is full.
+ * Always:
+ * - Nothing is submitted before every check has passed.
+ * - Every operation of a product names all bytes from the first to the last element of each operand, so use records
+ *   order it.
+ * - c is written last. If an earlier step fails, c stays as it is.
  */
 #include <heddle/tensor.h>
 
@@ -18,10 +24,10 @@
 
 #define WHO "hd_tensor_matmul"
 
-/* A product whose operands have been looked at. */
+/* A product with its operands and what the checks found. */
 typedef struct product {
     hd_lane *lane;
-    hdi_same same; /* of the lane */
+    hdi_same same; /* the word of the lane's handle */
     hd_tensor tensor[HDI_OPERANDS];
     double alpha, beta;
     hdi_extent extent[HDI_OPERANDS];
@@ -52,7 +58,7 @@ static hd_status check_buffer(product *p, int which)
     char who[64];
     snprintf(who, sizeof who, WHO ": %s", names[which]);
     bool lost = p->use[which].losses == HDI_LOST;
-    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
     bool reaches = lost || e->elements == 0 || hdi_peer_access(rt, device->index, owner);
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
         return hdi_buffer_refused(p->tensor[which].buffer, who);
@@ -60,8 +66,8 @@ static hd_status check_buffer(product *p, int which)
     return reaches ? HD_OK : hdi_peer_access_failed(rt, device->index, owner, who);
 }
 
-/* c is written; it is read where its elements are, and where bytes lie between them, which stay as they are: those that are newer on the host are
- * not lost, and those that have failed are not made good. */
+/* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay as they are lie between its
+ * elements. So newer bytes on the host are not lost, and bytes of a failed operation stay failed. */
 static void note_result(product *p)
 {
     const hdi_extent *c = &p->extent[HDI_C];
@@ -89,7 +95,7 @@ static hd_status check(product *p)
 
 /* ---- submitting ---- */
 
-/* c's is the last one. */
+/* The operands that the plan uses. The last one is c. */
 static size_t uses_of(const product *p, const hdi_matmul_plan *plan, hdi_use uses[HDI_OPERANDS])
 {
     size_t n = plan->reads_factors ? HDI_OPERANDS : 1;
@@ -103,7 +109,7 @@ static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_
     size_t n_uses = uses_of(p, plan, uses);
     hd_status status = HD_OK;
     for (uint64_t i = 0; i < plan->calls && !status; i++) {
-        uses[n_uses - 1].read |= i > 0; /* what the calls before have made of c stays */
+        uses[n_uses - 1].read |= i > 0; /* c has the results of the calls before, which stay */
         hdi_product call = hdi_matmul_call(plan, i);
         call.a += p->extent[plan->first].buffer->address;
         call.b += p->extent[plan->second].buffer->address;
@@ -118,7 +124,7 @@ static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_
     return status;
 }
 
-/* What the kernel gets, as one block. */
+/* The kernel's argument block. */
 typedef struct arguments {
     uint64_t c, a, b;
     hdi_matmul_shape shape;
@@ -136,7 +142,8 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
     for (int i = 0; i < HDI_OPERANDS; i++) {
         at[i] = p->extent[i].buffer->address + p->extent[i].low;
     }
-    /* Factors that are not looked at may be anywhere, also behind the end of a buffer. */
+    /* A factor that is not read may have any address, even behind the end of its buffer. The kernel gets the address of
+     * c then. */
     arguments args = {.c = at[HDI_C],
                       .a = plan->reads_factors ? at[plan->first] : at[HDI_C],
                       .b = plan->reads_factors ? at[plan->second] : at[HDI_C],
@@ -152,7 +159,7 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
 
 /* ---- operands that have to be dense for a library ---- */
 
-/* The elements of an operand once each: a batch that repeats them is one matrix. */
+/* An operand with each element once: a batch dimension that repeats matrices has size 1. */
 static hd_tensor without_repeats(const hd_tensor *t)
 {
     hd_tensor once = *t;
@@ -162,7 +169,7 @@ static hd_tensor without_repeats(const hd_tensor *t)
     return once;
 }
 
-/* The same in row-major order, in memory of its own. */
+/* Allocates a row-major tensor of the same shape. */
 static hd_status make_dense(hd_lane *lane, const hd_tensor *like, hd_tensor *out)
 {
     uint64_t bytes;
@@ -202,7 +209,7 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
     hdi_error_save(&cause);
     for (int i = 0; i < HDI_OPERANDS; i++) {
         if (pack[i] && dense.tensor[i].buffer != p->tensor[i].buffer) {
-            hdi_free(dense.tensor[i].buffer); /* what was submitted keeps it */
+            hdi_free(dense.tensor[i].buffer); /* submitted operations keep it until they are done */
         }
     }
     hdi_error_restore(&cause);
@@ -232,7 +239,7 @@ static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
     hd_error before;
     hdi_error_save(&before);
     status = multiply_packed(p, plan.pack, out);
-    if (status == HD_ERROR_MEMORY) { /* the kernel takes the operands as they are */
+    if (status == HD_ERROR_MEMORY) { /* no memory for dense copies: the built-in kernel needs none */
         hdi_error_restore(&before);
         status = multiply(p, false, out);
     }

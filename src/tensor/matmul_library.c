@@ -1,4 +1,6 @@
-/* matmul_library.c - opens libraries for lanes, once each, and remembers. Threads, locks and what always holds: see matmul_library.h. */
+/* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul_library.h has threads, locks,
+ * blocking and what always holds.
+ */
 #include "tensor/matmul_library.h"
 
 #include <stdio.h>
@@ -9,12 +11,12 @@
 #include "data/buffer.h"
 #include "engine/engine.h"
 
-#define TYPES 16 /* more than there are */
+#define TYPES 16 /* more than there are types */
 
-/* What the engine of a lane has opened. Does not change; a later one is put in front. */
+/* A library that the engine of a lane has opened. Only `workspace` changes later. A newer one is put in front of it. */
 typedef struct opened {
     hdi_blas_facts facts;
-    uint64_t restarts;    /* of the device, until then */
+    uint64_t restarts;    /* restarts of the device before it was opened */
     hd_buffer *workspace; /* NULL: none */
     struct opened *before;
 } opened;
@@ -22,7 +24,7 @@ typedef struct opened {
 struct hdi_products {
     hdi_mutex opening[HDI_DEVICES_MAX];
     _Atomic(opened *) lanes[HDI_DEVICES_MAX * HDI_LANES_MAX];
-    _Atomic(struct hd_kernel *) kernels[TYPES]; /* NULL: not asked for yet */
+    _Atomic(struct hd_kernel *) kernels[TYPES]; /* NULL: not requested so far */
 };
 
 hd_status hdi_products_create(hd_runtime *rt)
@@ -46,7 +48,7 @@ void hdi_products_release(hd_runtime *rt)
     for (size_t i = 0; i < sizeof p->lanes / sizeof p->lanes[0]; i++) {
         for (opened *o = atomic_load_explicit(&p->lanes[i], memory_order_relaxed), *before; o; o = before) {
             before = o->before;
-            free(o); /* its workspace goes with all buffers */
+            free(o); /* its workspace is freed with all buffers */
         }
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
@@ -58,7 +60,7 @@ void hdi_products_release(hd_runtime *rt)
 
 /* ---- opening ---- */
 
-/* Memory for what the library keeps between the steps of a product, in a lane's products alone. */
+/* Allocates the memory that the library uses between the steps of a product. Only this lane's products use it. */
 static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out, uint64_t *address, uint64_t *bytes)
 {
     hdi_device *device = lane->device;
@@ -78,28 +80,28 @@ static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out,
         return hdi_fail_error(&error);
     }
     struct hd_buffer *b = hdi_buffer_from_any_handle(*out);
-    if (b) { /* always: the handle is ours */
+    if (b) { /* always, since no other code has the handle */
         b->special |= HDI_BUFFER_OWN;
         *address = b->address;
     }
     return HD_OK;
 }
 
-/* A library that was asked for by name is none, or does not open. */
+/* The error for a library that the option names and that does not open or has no products. */
 static hd_status refuse(const hdi_blas_facts *facts, const char *option, const char *who)
 {
     return hdi_fail(HD_ERROR_OPTION, "%s: option blas=%.100s: %.300s", who, option, facts->why);
 }
 
-/* What a lane's library is going to have, before it is opened: without the lock, since whoever is asked for memory may make products, too (a
- * reclaim callback). */
+/* Prepares the record of a lane's library and its workspace. The caller does not hold the lock: the allocation may call
+ * a reclaim callback, which may make products. */
 static hd_status prepare(hd_lane *lane, const char *who, opened **out, uint64_t *address, uint64_t *bytes)
 {
     opened *o = calloc(1, sizeof *o);
     if (!o) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
     }
-    /* Before anything is asked: what is opened while the device comes back counts as opened before that. */
+    /* Read before any request. If the device is restarted meanwhile, the record counts as older than the restart. */
     o->restarts = atomic_load_explicit(&lane->device->restarts, memory_order_acquire);
     hd_status status = take_workspace(lane, who, &o->workspace, address, bytes);
     if (status) {
@@ -119,7 +121,7 @@ static void discard(opened *o)
     free(o);
 }
 
-/* With the device's lock. */
+/* The caller holds the device's lock. */
 static hd_status open_with(hd_lane *lane, const char *who, opened *o, uint64_t address, uint64_t bytes)
 {
     hdi_device *device = lane->device;
@@ -137,7 +139,8 @@ static bool is_current(const hdi_device *device, const opened *o)
     return o && o->restarts == atomic_load_explicit(&device->restarts, memory_order_acquire);
 }
 
-/* Does nothing where another thread has opened it, or the device came back meanwhile: the caller looks again. */
+/* Opens the lane's library. Does nothing if another thread has opened it, or if the device was restarted meanwhile. So
+ * the caller checks again. */
 static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *place)
 {
     hdi_device *device = lane->device;
@@ -154,15 +157,15 @@ static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *pla
         status = open_with(lane, who, o, address, bytes);
         if (!status) {
             if (before && before->workspace) {
-                hdi_free(before->workspace); /* lost with the device */
+                hdi_free(before->workspace); /* lost with the former worker */
                 before->workspace = NULL;
             }
             if (o->facts.types == 0) {
-                hdi_free(o->workspace); /* nobody uses it */
+                hdi_free(o->workspace); /* not used without a library */
                 o->workspace = NULL;
             }
             o->before = before;
-            /* pairs with the acquire load below */
+            /* pairs with the acquire load below: the record is complete */
             atomic_store_explicit(place, o, memory_order_release);
             o = NULL;
         }
@@ -212,7 +215,8 @@ hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **o
         [HD_TYPE_F64] = "hd_product_f64", [HD_TYPE_C64] = "hd_product_c64",   [HD_TYPE_C128] = "hd_product_c128",
     };
     _Atomic(struct hd_kernel *) *place = &rt->products->kernels[type];
-    /* pairs with the release store below; whoever asks at the same time gets the same one */
+    /* Pairs with the release store below: the kernel's structure is complete. Threads that ask at the same time get the
+     * same kernel. */
     struct hd_kernel *k = atomic_load_explicit(place, memory_order_acquire);
     hd_status status = HD_OK;
     if (!k) {

@@ -1,4 +1,5 @@
-/* matmul_plan.c - checks and plans matrix products. Threads, locks and what always holds: see matmul_plan.h. */
+/* matmul_plan.c - checks and plans matrix products. matmul_plan.h has threads, locks, blocking and what always holds.
+ */
 #include "tensor/matmul_plan.h"
 
 #include <string.h>
@@ -6,8 +7,8 @@
 #include "tensor/overlap.h"
 
 #define WHO "hd_tensor_matmul"
-#define CALLS_MOST 64 /* beyond that one launch of the built-in kernel is the smaller evil */
-#define PACK_LEAST 64 /* of m, n and k: an operand is copied only where each element of it is used so often */
+#define CALLS_MOST 64 /* calls of a library, at most; beyond that the built-in kernel needs one launch */
+#define PACK_LEAST 64 /* m, n and k at least: each element of a copied operand must be used so often */
 
 /* ---- checks ---- */
 
@@ -114,7 +115,7 @@ static void read_operand(hdi_matmul_problem *p, int which, const hd_tensor *t)
     p->row[which] = t->stride[t->dims - 2] / size;
     p->column[which] = t->stride[t->dims - 1] / size;
     p->offset[which] = t->offset;
-    for (uint32_t i = 1; i <= p->dims; i++) { /* from the last one of the batch */
+    for (uint32_t i = 1; i <= p->dims; i++) { /* from the batch's last dimension on */
         int at = t->dims - 2 - (int)i;
         p->step[which][p->dims - i] = at >= 0 && t->shape[at] > 1 ? t->stride[at] / size : 0;
     }
@@ -182,7 +183,7 @@ static void swap_dims(hdi_matmul_problem *p, uint32_t d, uint32_t e)
     }
 }
 
-/* Whether dimension `outer` goes on where `inner` ends, in all operands. */
+/* Whether dimension `outer` continues where `inner` ends, in all operands. */
 static bool goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
 {
     bool yes = true;
@@ -192,7 +193,8 @@ static bool goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
     return yes;
 }
 
-/* Drops dimensions of size 1, sorts the others by their steps in c, longest first, and joins those that lie behind each other. */
+/* Drops dimensions of size 1. Sorts the others by their steps in c, longest first. Joins dimensions that continue each
+ * other. */
 static void join_batch(hdi_matmul_problem *p)
 {
     for (uint32_t d = p->dims; d-- > 0;) {
@@ -217,8 +219,9 @@ static void join_batch(hdi_matmul_problem *p)
     }
 }
 
-/* A dimension of the batch for which b stays the same, and whose matrices of a and c follow each other like rows, is more rows. Likewise
- * columns. True when there was one. */
+/* Turns a dimension of the batch into rows. b must not change along it. The matrices of a and c must follow each other
+ * like rows, or have one row each. Does the same for columns, with a and b exchanged. True: it found such a
+ * dimension. */
 static bool fold_batch(hdi_matmul_problem *p)
 {
     for (uint32_t d = p->dims; d-- > 0;) {
@@ -243,7 +246,7 @@ static bool fold_batch(hdi_matmul_problem *p)
 
 /* ---- a library's way ---- */
 
-/* Whether rows x columns with these strides are stored by columns; *pitch: how far apart. */
+/* Whether a matrix with these strides is stored by columns. *pitch: the elements from one column to the next. */
 static bool by_columns(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most, uint64_t *pitch)
 {
     bool dense = rows == 1 || row == 1;
@@ -251,7 +254,7 @@ static bool by_columns(uint64_t rows, uint64_t columns, int64_t row, int64_t col
     return dense && (columns == 1 || column > 0) && *pitch >= rows && *pitch <= most;
 }
 
-/* One factor as the library has it: stored by columns, or transposed. */
+/* Whether a library takes a factor: it is stored by columns, or its transpose is. */
 static bool fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most, uint8_t *transpose,
                        uint64_t *pitch)
 {
@@ -263,7 +266,8 @@ static bool fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t col
     return by_columns(columns, rows, column, row, most, pitch);
 }
 
-/* c of m rows by columns; of the transposed problem where it is stored by rows. */
+/* Whether a library can write c: it is stored by columns. If it is stored by rows, the transposed problem is solved,
+ * and *swapped is set. */
 static bool fit_result(const hdi_matmul_problem *p, uint64_t most, bool *swapped, uint64_t *pitch)
 {
     *swapped = false;
@@ -281,12 +285,12 @@ typedef struct fit {
     uint64_t pitch[HDI_OPERANDS];
 } fit;
 
-/* Which operands a library takes as they are. */
+/* Determines which operands a library takes as they are. */
 static fit fit_all(const hdi_matmul_problem *p, uint64_t most)
 {
     fit f = {.swapped = false};
     f.operand[HDI_C] = fit_result(p, most, &f.swapped, &f.pitch[HDI_C]);
-    /* in the transposed problem rows are columns */
+    /* in the transposed problem rows and columns are exchanged */
     f.operand[HDI_A] =
         f.swapped ? fit_factor(p->k, p->m, p->column[HDI_A], p->row[HDI_A], most, &f.transpose[HDI_A], &f.pitch[HDI_A])
                   : fit_factor(p->m, p->k, p->row[HDI_A], p->column[HDI_A], most, &f.transpose[HDI_A], &f.pitch[HDI_A]);
@@ -367,7 +371,7 @@ hdi_product hdi_matmul_call(const hdi_matmul_plan *plan, uint64_t number)
     return p;
 }
 
-/* Whether the library takes it, perhaps after operands have been packed. */
+/* Plans the product for the library. True: the library takes it, perhaps after the operands in `pack` were copied. */
 static bool plan_library(const hdi_matmul_problem *p, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
 {
     if (!(facts->types >> p->type & 1) || p->m > facts->most || p->n > facts->most || p->k > facts->most) {
@@ -411,7 +415,8 @@ static void plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_fac
     }
     *out = (hdi_matmul_plan){
         .kind = HDI_MATMUL_BUILTIN, .reads_factors = out->reads_factors, .first = HDI_A, .second = HDI_B};
-    /* It writes rows of c the fast way where their elements lie side by side: a c that is stored by columns is the transposed problem. */
+    /* The kernel writes rows of c fast if their elements are adjacent. So for a c that is stored by columns it solves
+     * the transposed problem. */
     bool swapped = hdi_stride_size(p.row[HDI_C]) < hdi_stride_size(p.column[HDI_C]) && p.m > 1;
     int first = swapped ? HDI_B : HDI_A, second = swapped ? HDI_A : HDI_B;
     out->first = first;
@@ -444,7 +449,7 @@ static void plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_fac
     out->tiles = hdi_matmul_tiles(facts->gpu, inside, s->m, s->n, s->count);
 }
 
-/* Factors without elements may have any strides, of which no product is to be made. */
+/* Factors without elements may have any strides. Clears them, so that no product of strides overflows. */
 static void forget_factors(hdi_matmul_problem *p)
 {
     for (int o = HDI_A; o <= HDI_B; o++) {
@@ -461,7 +466,8 @@ void hdi_matmul_make_plan(const hdi_matmul_problem *problem, const hdi_matmul_fa
     if (p.low[HDI_C] == p.high[HDI_C]) {
         return;
     }
-    /* Without a factor, or times 0, the factors are not looked at, and c is scaled. Not all libraries do that alike. */
+    /* With k = 0 or alpha = 0 c is only scaled, and the factors are not read. The built-in kernel does that, since
+     * libraries differ there. */
     p.k = p.alpha == 0 ? 0 : p.k;
     out->reads_factors = p.k > 0;
     if (p.k == 0) {

@@ -1,7 +1,8 @@
-/* overlap.c - see overlap.h. */
+/* overlap.c - whether elements share bytes. overlap.h has threads, locks and blocking.
+ */
 #include "tensor/overlap.h"
 
-/* The dimensions of more than one element, by rising size of their strides. */
+/* Lists the dimensions of more than one element in `order`, by rising size of their strides. Returns their number. */
 static int by_stride(const hd_tensor *t, int *order)
 {
     int n = 0;
@@ -22,7 +23,7 @@ bool hdi_tensor_repeats(const hd_tensor *t)
 {
     int order[HD_TENSOR_DIMS];
     int n = by_stride(t, order);
-    uint64_t span = hd_type_size(t->type); /* inside a buffer: no sum is too large */
+    uint64_t span = hd_type_size(t->type); /* no overflow, since all elements lie in a buffer */
     for (int i = 0; i < n; i++) {
         uint64_t stride = hdi_stride_size(t->stride[order[i]]);
         if (stride < span) {
@@ -33,8 +34,9 @@ bool hdi_tensor_repeats(const hd_tensor *t)
     return false;
 }
 
-/* Whether `apart` is, but for less than an element, a sum of the strides of the n smallest dimensions times numbers that two indices
- * can differ by. The smaller dimensions together span less than one step of the next, so two numbers come into question. */
+/* Whether two elements can be `apart` bytes from each other, give or take less than an element, along the n dimensions
+ * with the smallest strides. In a dimension, two indices differ by at most shape - 1. The smaller dimensions span less
+ * than one step of the largest one, so only two numbers of steps are possible. */
 static bool is_difference(const hd_tensor *t, const int *order, int n, int64_t apart)
 {
     int64_t element = (int64_t)hd_type_size(t->type);
@@ -62,14 +64,15 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-/* How many bytes the elements cover in each period of `pitch`, seen from where the first one begins; 0: they do not repeat so. */
+/* The bytes that the elements cover in each period of `pitch`, counted from the first element. 0: the elements do not
+ * repeat with that pitch. */
 static uint64_t width_in(const hd_tensor *t, uint64_t pitch)
 {
     uint64_t width = hd_type_size(t->type);
     for (int i = 0; i < t->dims; i++) {
         uint64_t stride = hdi_stride_size(t->stride[i]);
         if (t->shape[i] > 1 && stride < pitch) {
-            width += (t->shape[i] - 1) * stride; /* inside a buffer: no sum is too large */
+            width += (t->shape[i] - 1) * stride; /* no overflow, since all elements lie in a buffer */
         } else if (t->shape[i] > 1 && stride % pitch != 0) {
             return 0;
         }
@@ -77,14 +80,15 @@ static uint64_t width_in(const hd_tensor *t, uint64_t pitch)
     return width <= pitch ? width : 0;
 }
 
-/* Whether the elements lie side by side in each period of one of `steps`'s strides, as the halves of a matrix's columns do. */
+/* Whether the elements of `a` and `b` are side by side in each period of a common pitch. Tries each stride of `steps`
+ * as the pitch. */
 static bool side_by_side(const hd_tensor *steps, const hd_tensor *a, uint64_t a_low, const hd_tensor *b, uint64_t b_low)
 {
     for (int i = 0; i < steps->dims; i++) {
         uint64_t pitch = steps->shape[i] > 1 ? hdi_stride_size(steps->stride[i]) : 0;
         uint64_t a_width = pitch ? width_in(a, pitch) : 0, b_width = a_width ? width_in(b, pitch) : 0;
         if (b_width) {
-            uint64_t apart = (b_low % pitch + pitch - a_low % pitch) % pitch; /* from where a begins to where b does */
+            uint64_t apart = (b_low % pitch + pitch - a_low % pitch) % pitch; /* from the start of a to that of b */
             if (a_width <= apart && apart + b_width <= pitch) {
                 return true;
             }

@@ -1,10 +1,16 @@
-/* plan.c - which kernel moves the elements, and its parameters: see plan.h and src/kernel/builtin/tensor.h. Pure functions, any thread.
+/* plan.c - chooses the kernel that moves the elements, and its parameters (plan.h, src/kernel/builtin/tensor.h).
  *
- * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one, `d`; `s` is the source's fastest.
- *   - The same dimension is fastest on both sides, or nearly so: units, as wide as the addresses allow.
- *   - They differ: tiles over s and d. Where one of them has fewer elements than a tile, the dimensions that follow it on its side join it.
- *   - s has only a few elements: units along d, in stretches that are short enough for the source's lines to be still in the cache when
- *     the next index of s comes.
+ * Dimensions of a canonical layout are numbered from the destination's slowest to its fastest one, `d`. `s` is the
+ * source's fastest dimension.
+ * - `s` and `d` are the same dimension, or nearly: units, as wide as the addresses allow.
+ * - They differ: tiles over `s` and `d`. If one of them has fewer elements than a tile, the dimensions that continue it
+ *   on its side join it.
+ * - `s` has only a few elements: units along `d`, in short stretches. So the source's lines are still in the cache when
+ *   the next index of `s` comes.
+ *
+ * Threads: any; pure functions.
+ * Locks: none.
+ * Blocking: none.
  */
 #include "tensor/plan.h"
 
@@ -13,8 +19,9 @@
 
 /* ---- what may be tuned ---- */
 
-/* GPU: the kernels for tiles of an element, by kind (HD_TENSOR_TILE_*), where there are few of i (3) or of j (4). Of 8 bytes the one for several
- * dimensions does for one, too: `heddle bench tensor --variants` had none that was faster. */
+/* GPU: the kernels for tiles of an element. The index is the kind (HD_TENSOR_TILE_*), or FEW_I or FEW_J where there are
+ * few of i or of j. For 8 bytes one kernel serves PLAIN and DIGITS. `heddle bench tensor --variants` shows that one for
+ * PLAIN alone is no faster. */
 #define FEW_I 3
 #define FEW_J 4
 static const struct {
@@ -24,32 +31,31 @@ static const struct {
     {
         {1, {"1a", "1d", "1s", "1n", "1w"}},       {2, {"2a", "2d", "2s", "2n", "2w"}},
         {4, {"4a", "4d", "4s", "4n", "4w"}},       {8, {"8d", "8d", "8s", "8n", "8w"}},
-        {16, {"16a", "16d", "16d", "16d", "16d"}}, /* rows of 16-byte elements begin at multiples of 16 bytes */
+        {16, {"16a", "16d", "16d", "16d", "16d"}}, /* none is shifted: 16-byte elements are at multiples of 16 bytes */
 };
-/* CPU: tiles of an element; size_i * size_j * element is at most 32 KiB, the buffer of the kernel. */
+/* CPU: sizes of tiles. size_i * size_j * element is at most 32 KiB, the size of the kernel's buffer. */
 static const struct {
     uint32_t element, size_i, size_j;
 } cpu_tiles[] = {{1, 128, 128}, {2, 128, 128}, {4, 64, 64}, {8, 64, 64}, {16, 32, 32}};
 
-#define FEW 32             /* GPU: of i or of j; of both, units find what they need in the cache */
-#define GPU_TILE_LEAST 8   /* elements of i, and of j, from which on tiles are worth it */
-#define CPU_TILE_LEAST 4   /* likewise */
-#define FILLED_LEAST 80    /* percent of a tile that elements shall be; other dimensions join in else */
-#define GATHER_FAR 16      /* bytes: with source elements further apart a tile gains nothing */
-#define GPU_STRETCH 256    /* units along d before the next index of s, where s has few */
-#define CPU_STRETCH 4096   /* likewise */
-#define ROWS_TOGETHER 2048 /* GPU: bytes that neighbouring rows shall make on both sides before others come */
-#define PIECES_LEAST 32    /* GPU: blocks that share a last one which is not full */
-#define CPU_ROW_LEAST 16   /* elements: with shorter rows the inner loop goes along the longest dimension */
-#define GPU_GROUP                                                                                                      \
-    UINT32_MAX /* tiles of a strip: all, so that blocks that run at the same time make whole rows of the destination */
-#define CPU_GROUP 8              /* likewise */
-#define CPU_ROW_BYTES 262144     /* longer rows are done in pieces of so many bytes */
-#define CPU_BLOCK_BYTES 131072   /* of one block, with units */
-#define CPU_STREAM_BYTES 8388608 /* from so much on, what is written goes past the caches */
+#define FEW 32               /* GPU: so many of i or j are few; with few of both, units find their lines in the cache */
+#define GPU_TILE_LEAST 8     /* GPU: tiles need so many elements of i, and of j */
+#define CPU_TILE_LEAST 4     /* CPU: likewise */
+#define FILLED_LEAST 80      /* percent of a tile that elements should fill; if they do not, other dimensions join */
+#define GATHER_FAR 16        /* bytes: tiles gain nothing where source elements are further apart */
+#define GPU_STRETCH 256      /* GPU: units along d before the next index of s, where s has few */
+#define CPU_STRETCH 4096     /* CPU: likewise */
+#define ROWS_TOGETHER 2048   /* GPU: bytes of neighbouring rows on both sides that are copied before other rows */
+#define PIECES_LEAST 32      /* GPU: pieces at least, so that a last one that is not full costs little */
+#define CPU_ROW_LEAST 16     /* CPU: with rows of fewer elements, the inner loop goes along the longest dimension */
+#define GPU_GROUP UINT32_MAX /* tiles of a strip: all, so that concurrent blocks write whole rows */
+#define CPU_GROUP 8          /* CPU: tiles of a strip */
+#define CPU_ROW_BYTES 262144 /* CPU: longer rows are copied in pieces of so many bytes */
+#define CPU_BLOCK_BYTES 131072   /* CPU: bytes of one block, with units */
+#define CPU_STREAM_BYTES 8388608 /* CPU: copies of so many bytes are written past the caches */
 
 #define COUNT_MOST ((uint64_t)HD_TENSOR_COUNT_MAX)
-#define DIM_MOST ((uint64_t)1 << 30) /* of one launch */
+#define DIM_MOST ((uint64_t)1 << 30) /* indices of a dimension in one launch */
 
 /* ---- kernels ---- */
 
@@ -110,7 +116,7 @@ static uint32_t ceil_divide(uint64_t n, uint64_t by)
     return (uint32_t)((n + by - 1) / by);
 }
 
-/* For x / n as the kernels do it; n is from 1 to 2^31 - 1. */
+/* The divisor for x / n in the kernels. n is from 1 to 2^31 - 1. */
 static hd_tensor_divisor divisor(uint32_t n)
 {
     uint32_t shift = 0;
@@ -127,7 +133,8 @@ static hd_tensor_digit digit(const hdi_layout *l, int dim)
         .by = divisor((uint32_t)l->shape[dim]), .dst = l->dst_stride[dim], .src = l->src_stride[dim]};
 }
 
-/* The largest power of two up to 16 that divides all addresses and strides, but those of dimension `except`. */
+/* The largest power of two up to 16 that divides all addresses and strides. The strides of dimension `except` do not
+ * count. */
 static uint32_t alignment(const hdi_layout *l, int except)
 {
     uint64_t all = 16 | l->dst | l->src;
@@ -141,7 +148,7 @@ static uint32_t alignment(const hdi_layout *l, int except)
 
 /* ---- elements ---- */
 
-/* GPU: elements that do not lie at multiples of their size are several small ones each. */
+/* GPU: splits elements that are not at multiples of their size into smaller ones. */
 static void split_elements(hdi_layout *l)
 {
     uint32_t most = alignment(l, -1);
@@ -153,7 +160,7 @@ static void split_elements(hdi_layout *l)
     }
 }
 
-/* Where the fastest dimension is without gaps on both sides, several of its elements are one large one. */
+/* Joins adjacent elements into larger ones, if the fastest dimension has no gaps on either side. */
 static void join_elements(hdi_layout *l, bool is_gpu)
 {
     int last = l->dims - 1;
@@ -165,7 +172,7 @@ static void join_elements(hdi_layout *l, bool is_gpu)
     if (is_gpu) {
         bytes = alignment(l, last) | (n & (0 - n) & 15);
         bytes &= 0 - bytes;
-    } else if (n > 16 || (n & (n - 1)) != 0) { /* rows are copied as bytes anyway */
+    } else if (n > 16 || (n & (n - 1)) != 0) { /* the kernel copies rows as bytes anyway */
         return;
     } else {
         bytes = n;
@@ -178,7 +185,8 @@ static void join_elements(hdi_layout *l, bool is_gpu)
     }
 }
 
-/* The dimension in which the source's elements are nearest to each other; the last one of several. -1: there is none. */
+/* The dimension with the shortest stride in the source; the last one of several. Skips strides of 0, and dimensions in
+ * the bit mask `except`. -1: there is none. */
 static int nearest(const hdi_layout *l, unsigned except)
 {
     int best = -1;
@@ -193,7 +201,8 @@ static int nearest(const hdi_layout *l, unsigned except)
 
 /* ---- units ---- */
 
-/* Cuts dimension `dim` into a low digit of `low` values and a high one; weights number `which`. */
+/* Cuts dimension `dim` into a low digit of `low` values and a high one. weight[which] of both gives the index, which
+ * limit[which] bounds. */
 static void cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_tensor_units *u, hd_tensor_digit *lower,
                       hd_tensor_digit *upper)
 {
@@ -208,7 +217,7 @@ static void cut_digit(const hdi_layout *l, int dim, uint32_t low, int which, hd_
     u->flags |= HD_TENSOR_CUTS;
 }
 
-/* GPU: where the destination alone allows 16 bytes at a time, a thread gathers the elements of so many. */
+/* GPU: if only the destination allows 16 bytes at a time, a thread gathers 16 bytes of elements from the source. */
 static void gather_elements(hdi_layout *l, hd_tensor_units *u)
 {
     int last = l->dims - 1;
@@ -225,7 +234,7 @@ static void gather_elements(hdi_layout *l, hd_tensor_units *u)
     }
 }
 
-/* The digits, fastest first: which way the elements are walked. */
+/* Chooses the digits, fastest first: the order in which the elements are copied. */
 static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, hd_tensor_units *u)
 {
     int d = l->dims - 1, s = nearest(l, 0);
@@ -261,7 +270,7 @@ static void choose_digits(const hdi_layout *l, bool is_gpu, uint32_t together, h
     } else {
         u->digit[n++] = digit(l, d);
         done = 1u << d;
-        /* Short rows: so many of those that follow each other in the destination, and of those that do in the source. */
+        /* Short rows: copies `rows` neighbours in the destination, and `rows` in the source, before others. */
         int p = d - 1, q = nearest(l, done);
         uint32_t rows = row < together ? (uint32_t)(together / row) : 1;
         if (is_gpu && is_row && row >= 32 && p >= 0 && q >= 0 && p != q && rows > 1 && l->shape[p] > 2 * rows &&
@@ -303,8 +312,9 @@ static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi
     uint64_t grid = 1;
     bool fits = true;
     if (is_gpu) {
-        /* What goes by block is taken apart once for all units of a thread, so that as little as possible is left to each; but pieces of a
-         * space with a few positions would be nearly empty. */
+        /* A thread computes the outer digits once for all its units, so as few digits as possible are inner ones. But
+         * the last piece of the inner positions may be nearly empty. So digits become inner ones until their positions
+         * fill whole pieces, or many. */
         uint64_t count = 1;
         u->piece = HD_TENSOR_UNITS_THREADS * HD_TENSOR_UNITS_EACH;
         while (u->inner < u->digits && count * u->digit[u->inner].by.n <= COUNT_MOST &&
@@ -342,10 +352,11 @@ static hdi_plan_kind plan_units(const hdi_layout *layout, bool is_gpu, const hdi
 typedef struct group {
     int dims[HD_TENSOR_ROW_DIGITS];
     int n;
-    uint64_t count; /* of all of them */
+    uint64_t count; /* indices of all dimensions together */
 } group;
 
-/* The dimension that goes on where the group ends on one side; -1: there is none, or it is somebody else's. */
+/* The dimension that continues the group on one side. -1: there is none, it is taken, or the group would be too
+ * large. */
 static int next_of(const hdi_layout *l, const group *g, const int64_t *stride, unsigned taken)
 {
     int64_t end;
@@ -360,13 +371,13 @@ static int next_of(const hdi_layout *l, const group *g, const int64_t *stride, u
     return -1;
 }
 
-/* Percent of a row of tiles that elements are. */
+/* How many percent of a row of tiles are elements. */
 static uint64_t filled(uint64_t count, uint32_t size)
 {
     return count * 100 / ((count + size - 1) / size * size);
 }
 
-/* Lets dimensions join i and j until their tiles are full enough. */
+/* Adds dimensions to i and j until their tiles are full enough. */
 static void grow(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint32_t size_j)
 {
     unsigned taken = 1u << i->dims[0] | 1u << j->dims[0];
@@ -376,7 +387,7 @@ static void grow(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint3
         if (of_i < 0 && of_j < 0) {
             return;
         }
-        /* Who is worse off comes first. */
+        /* The group with the emptier tiles comes first. */
         bool to_i = of_j < 0 || (of_i >= 0 && filled(i->count, size_i) <= filled(j->count, size_j));
         group *g = to_i ? i : j;
         int dim = to_i ? of_i : of_j;
@@ -386,21 +397,22 @@ static void grow(const hdi_layout *l, group *i, group *j, uint32_t size_i, uint3
     }
 }
 
-/* Whether all distances of one side, and its address, are multiples of 16 but for the step along i or j. */
+/* Whether the rows along a group have no gaps on one side, and begin at multiples of 16 bytes. */
 static bool is_wide(const hdi_layout *l, uint64_t address, const int64_t *stride, const group *g)
 {
     uint64_t all = address;
     for (int k = 0; k < l->dims; k++) {
         bool along = false;
         for (int n = 0; n < g->n; n++) {
-            along |= g->dims[n] == k; /* without gaps: it need not be a multiple */
+            along |= g->dims[n] == k; /* no gaps along the group: no multiple is needed */
         }
         all |= along ? 0 : (uint64_t)stride[k];
     }
     return stride[g->dims[0]] == (int64_t)l->element && (all & 15) == 0;
 }
 
-/* Which kernel; `wide`: all rows without gaps begin at multiples of 16 bytes. -1: the wish cannot be granted. */
+/* Chooses the kernel for tiles. `wide`: all rows without gaps begin at multiples of 16 bytes. -1: the wish cannot be
+ * granted. */
 static int choose_tile(const hdi_layout *l, const group *i, const group *j, bool wide, bool is_gpu,
                        const hdi_plan_wish *wish)
 {
@@ -428,13 +440,15 @@ static int choose_tile(const hdi_layout *l, const group *i, const group *j, bool
     return find_tile(gpu_tiles[row].kernel[kind]);
 }
 
-/* The tiles of one side: enough of them that windows which begin earlier still reach the end. */
+/* The number of tiles along one side. Shifted windows begin up to `margin` elements earlier, and must still reach the
+ * end. */
 static uint64_t tiles_of(uint64_t count, uint32_t size, uint32_t margin)
 {
     return (count + margin + size - 1) / size;
 }
 
-/* Bytes that a matrix has without a gap on one side, where `along` is what lies next to each other and `across` are the rows. */
+/* The bytes of a run without gaps that a matrix has on one side. `along`: the dimensions of adjacent elements.
+ * `across`: those of the rows. */
 static uint64_t run_of(const hdi_layout *l, const group *along, const group *across, const int64_t *stride)
 {
     uint64_t run = along->count * l->element;
@@ -461,8 +475,8 @@ static void fill_tile(const hdi_layout *l, const group *i, const group *j, hd_te
         p->j_row[k].by = divisor((uint32_t)l->shape[j->dims[k]]);
         p->j_row[k].step = l->src_stride[j->dims[k]];
     }
-    /* The other dimensions: first those that go on where the matrix ends on the side on which its runs are shorter, so that blocks that run at
-     * the same time make long runs on both. */
+    /* Orders the other dimensions. First come those that continue the matrix on the side where its runs are shorter. So
+     * concurrent blocks make long runs on both sides. */
     bool by_src = run_of(l, i, j, l->src_stride) < run_of(l, j, i, l->dst_stride);
     for (;;) {
         int next = by_src ? nearest(l, taken) : -1;
@@ -546,7 +560,9 @@ static hdi_plan_kind plan_tiles(const hdi_layout *l, int s, bool is_gpu, const h
 
 /* ---- all ---- */
 
-/* Where a layout that is too large for one launch is cut: its longest dimension, in about two, in between whole lines of both sides. */
+/* Chooses the cut of a layout that is too large for one launch. The longest dimension is cut into about two halves,
+ * with DIM_MOST indices at most. A dimension of 512 or more is cut at a multiple of 256, so that cache lines of both
+ * sides stay whole. */
 static void cut(const hdi_layout *l, hdi_plan *out)
 {
     int longest = 0;

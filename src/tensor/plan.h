@@ -1,15 +1,19 @@
-/* plan.h - how elements get from one layout to another: pure functions of the layouts, tested as a table and by running what they say.
+/* plan.h - how elements get from one layout to another. Plans depend only on the layouts. Tests check them as a table,
+ * and by running them.
  *
- * Threads: any. Locks: none. No call looks at memory or at a device.
+ * Threads: any; pure functions, except hdi_tensor_copy_as.
+ * Locks: none.
+ * Blocking: none, except hdi_tensor_copy_as. No function reads memory of a tensor or calls a device.
  *
- * For benchmarks: a *wish* says which of several kernels for the same copy is taken, and in which order it walks the tiles, so that one
+ * For benchmarks, a *wish* selects one of several kernels for a copy, and the order in which it walks the tiles. So one
  * program can measure all of them in one run:
  *
  *     hdi_plan_wish wish = {.kernel = "4b", .group = 8};
  *     hdi_tensor_copy_as(&dst, &src, &wish, &ticket);
  *     for (int i = 0; hdi_tile_kind_at(i); i++) { ... hdi_tile_kind_at(i)->name ... }
  *
- * A kernel that cannot do a copy (another element size, for example) is not taken: hdi_tensor_copy_as then fails with UNSUPPORTED.
+ * A kernel may be unable to do a copy, for example for another element size. Then hdi_tensor_copy_as fails with
+ * UNSUPPORTED.
  */
 #ifndef HDI_TENSOR_PLAN_H
 #define HDI_TENSOR_PLAN_H
@@ -17,10 +21,10 @@
 #include <heddle/tensor.h>
 #include "kernel/builtin/tensor.h"
 
-#define HDI_LAYOUT_DIMS (HD_TENSOR_DIMS + 2) /* a dimension may be cut in two, elements may be taken apart */
+#define HDI_LAYOUT_DIMS (HD_TENSOR_DIMS + 2) /* one dimension may be cut in two, and elements may be split */
 
-/* The same elements on two sides. The addresses are those of the element with all indices 0; what is in front of it is reached by strides
- * below 0. */
+/* Where the same elements lie on two sides. The addresses are those of the element with all indices 0. Negative strides
+ * lead to elements before it. */
 typedef struct hdi_layout {
     uint32_t element; /* bytes: 1, 2, 4, 8 or 16 */
     int dims;
@@ -29,37 +33,41 @@ typedef struct hdi_layout {
     uint64_t dst, src;
 } hdi_layout;
 
-/* Says the same with as few dimensions as possible: none of one element; the destination's strides above 0, falling; neighbours that follow
- * each other on both sides are one. The layout has elements, and none twice in the destination. */
+/* Describes the same elements with as few dimensions as possible:
+ * - no dimension has one element only
+ * - the destination's strides are positive and fall from dimension to dimension
+ * - neighbouring dimensions that continue each other on both sides are joined
+ * The layout has elements. No two of them are the same in the destination. */
 void hdi_layout_canonicalize(hdi_layout *layout);
 
-/* Of a canonical layout: whether it is one run of bytes on both sides. */
+/* Whether a canonical layout is one run of bytes on both sides. */
 bool hdi_layout_is_run(const hdi_layout *layout);
 
-/* What executes it. */
+/* The device that executes a plan. */
 typedef struct hdi_plan_device {
     bool is_gpu;
     uint32_t multiprocessors; /* of a GPU */
 } hdi_plan_device;
 
 typedef struct hdi_plan_wish {
-    const char *kernel; /* name in HD_TENSOR_TILES, "units", or NULL: the planner's choice */
-    /* Tiles of a strip. With "units", bytes that neighbouring rows make before others come. 0: the planner's choice. */
+    const char *kernel; /* name in HD_TENSOR_TILES, or "units"; NULL: the planner chooses */
+    /* Tiles of a strip. With "units": bytes of neighbouring rows that are copied before other rows. 0: the planner
+     * chooses. */
     uint32_t group;
 } hdi_plan_wish;
 
 typedef enum hdi_plan_kind {
     HDI_PLAN_UNITS,
     HDI_PLAN_TILES,
-    HDI_PLAN_CUT, /* too large for one launch: plan both halves, cut at `cut_at` in dimension `cut_dim` of the layout */
-    HDI_PLAN_NONE /* a wish that cannot be granted */
+    HDI_PLAN_CUT, /* too large for one launch: cut dimension `cut_dim` at `cut_at`, and plan both parts */
+    HDI_PLAN_NONE /* the wish cannot be granted */
 } hdi_plan_kind;
 
 typedef struct hdi_plan {
     hdi_plan_kind kind;
     const char *kernel; /* the kernel's name; static */
-    int number;         /* of the kernel, from 0 to HDI_PLAN_KERNELS - 1 */
-    uint64_t dst, src;  /* addresses for it */
+    int number;         /* the kernel's, from 0 to HDI_PLAN_KERNELS - 1 */
+    uint64_t dst, src;  /* addresses for the kernel */
     uint32_t grid, block;
     int cut_dim;
     uint64_t cut_at;
@@ -72,22 +80,24 @@ typedef struct hdi_plan {
 #define HDI_PLAN_COUNT(...) +1
 #define HDI_PLAN_KERNELS (0 HD_TENSOR_UNITS(HDI_PLAN_COUNT) HD_TENSOR_TILES(HDI_PLAN_COUNT))
 
-/* `layout` is canonical. `wish` may be NULL. */
+/* Plans a canonical layout. `wish` may be NULL. */
 void hdi_plan_make(const hdi_layout *layout, const hdi_plan_device *device, const hdi_plan_wish *wish, hdi_plan *out);
 
-/* The upper part of a layout that is cut; *layout becomes the lower one. */
+/* Cuts a layout. *layout becomes the lower part, *upper the upper one. */
 void hdi_layout_cut(hdi_layout *layout, int dim, uint64_t at, hdi_layout *upper);
 
 typedef struct hdi_tile_kind {
-    const char *name; /* in HD_TENSOR_TILES */
+    const char *name; /* as in HD_TENSOR_TILES */
     uint32_t element, size_i, size_j, threads;
     int kind;
 } hdi_tile_kind;
 
-/* Row `index` of HD_TENSOR_TILES, NULL past the end. */
+/* Row `index` of HD_TENSOR_TILES. NULL past the end. */
 const hdi_tile_kind *hdi_tile_kind_at(int index);
 
-/* copy.c: hd_tensor_copy with a wish, for benchmarks and tests. Errors: as hd_tensor_copy; UNSUPPORTED: the wish cannot be granted. */
+/* copy.c: hd_tensor_copy with a wish, for benchmarks and tests.
+ * Blocking: as hd_tensor_copy.
+ * Errors: as hd_tensor_copy; UNSUPPORTED: the wish cannot be granted. */
 hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out);
 
 #endif

@@ -1,11 +1,15 @@
-/* staged.c - tensors between devices that do not reach each other: packed where the source is, copied, unpacked where the destination is.
+/* staged.c - tensors between devices that do not reach each other. The elements are packed on the source's device,
+ * copied, and unpacked on the destination's device.
  *
- * The elements travel in the destination's order, and those of a repeated source once. Where one side is a run of bytes in that order
- * already, it is copied from or to as it is. Large tensors go a part at a time, with two pieces of memory in turn on either
- * device: the kernels of one part run while the part before is on its way. The ends of the parts are chained, so the last one's ticket
- * stands for all.
+ * Elements travel in the order of the destination, and those of a repeated source only once. A side that is a run of
+ * bytes in that order needs no packing or unpacking. Large tensors are moved in parts, with two pieces of memory on
+ * each device in turn. So the kernels of one part run while the part before it is copied. The ends of the parts are
+ * chained, so the last ticket stands for all parts.
  *
- * Threads: any. Locks: none. Blocking: as hd_copy. Always: the memory is freed before the call returns; what is submitted keeps it.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: as hd_copy, and as hd_alloc for temporary memory.
+ * Always: temporary memory is freed before the call returns; submitted operations keep it until they are done.
  */
 #include "tensor/copy.h"
 
@@ -14,16 +18,16 @@
 
 typedef struct staging {
     const hdi_tensor_job *job;
-    uint64_t bytes; /* of each piece of memory */
+    uint64_t bytes; /* of each piece of temporary memory */
     hdi_device *to, *from;
     hd_lane *to_lane, *from_lane;              /* for kernels */
-    hd_buffer *packed[TURNS], *arrived[TURNS]; /* NULL: not needed so far */
+    hd_buffer *packed[TURNS], *arrived[TURNS]; /* NULL: not allocated so far */
     int turn;
-    hdi_point done; /* of the part before: the last one's end is that of all */
+    hdi_point done; /* end of the part before; the next part ends after it */
     hd_ticket *last;
 } staging;
 
-/* The bytes of a layout's elements, each once. */
+/* The bytes of a layout's elements, each counted once. */
 static uint64_t bytes_of(const hdi_layout *l)
 {
     uint64_t bytes = l->element;
@@ -33,7 +37,8 @@ static uint64_t bytes_of(const hdi_layout *l)
     return bytes;
 }
 
-/* The two halves of a layout, both with the packed elements, whose addresses begin at 0, on their other side. */
+/* The two halves of a layout: from the source to packed elements, and from those to the destination. The packed
+ * elements begin at address 0. */
 static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
 {
     *unpack = *l;
@@ -56,11 +61,12 @@ static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffe
     return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, s->job->who, buffer);
 }
 
-/* The job with memory of our own on one side. Its device may have been lost since it was allocated, which the launch finds out by the place. */
+/* The job with temporary memory on one side. Its device may have been lost since the allocation, which the launch
+ * detects. */
 static hdi_tensor_job job_with(const hdi_tensor_job *job, hd_buffer *own, bool is_dst)
 {
     hdi_tensor_job half = *job;
-    struct hd_buffer *b = hdi_buffer_from_any_handle(own); /* there: nobody else has the handle */
+    struct hd_buffer *b = hdi_buffer_from_any_handle(own); /* not NULL: no other code has the handle */
     half.wish = NULL;
     half.packed = !is_dst;
     if (is_dst) {
@@ -81,7 +87,7 @@ static hd_status move_part(staging *s, const hdi_layout *l)
     uint64_t bytes = bytes_of(l);
     hd_buffer **packed = &s->packed[s->turn], **arrived = &s->arrived[s->turn];
     s->turn = (s->turn + 1) % TURNS;
-    hdi_tensor_job way = *job; /* from where the elements are packed to where they arrive */
+    hdi_tensor_job way = *job; /* from the packed elements to where they arrive */
     uint64_t from_at = pack.src - job->src_address, to_at = unpack.dst - job->dst_address;
     hd_status status = HD_OK;
     if (!hdi_layout_is_run(&pack)) {
@@ -110,7 +116,8 @@ static hd_status move_part(staging *s, const hdi_layout *l)
     return status;
 }
 
-/* Cuts off parts of PART_BYTES along the slowest dimension that is stored more than once, and what is still too large again. */
+/* Moves a layout in parts of at most s->bytes. Cuts it along the slowest dimension that the source does not repeat.
+ * Parts that are still too large are cut again. */
 static hd_status move_parts(staging *s, hdi_layout l)
 {
     for (;;) {
@@ -125,7 +132,7 @@ static hd_status move_parts(staging *s, hdi_layout l)
         uint64_t fit = s->bytes / (bytes / l.shape[dim]);
         hdi_layout rest;
         hdi_layout_cut(&l, dim, fit ? fit : 1, &rest);
-        hd_status status = move_parts(s, l); /* as deep as there are dimensions */
+        hd_status status = move_parts(s, l); /* at most one level for each dimension */
         if (status) {
             return status;
         }

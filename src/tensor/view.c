@@ -1,8 +1,12 @@
 /* view.c - element types, tensors over buffers, and other views of the same elements.
  *
- * Threads: any. Locks: none. Nothing here blocks, calls the driver, or looks at an element; every call takes the same few steps however
- * large the tensor is.
- * Always: sums and products of what the program gives are checked; `out` is written last, since it may be the tensor that is looked at.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: none, except in hd_tensor_alloc (as hd_alloc). No function reads an element, so the time does not depend on
+ * the size of the tensor.
+ * Always:
+ * - sums and products of the program's numbers are checked for overflow
+ * - `out` is written last, since it may be the tensor that is read
  */
 #include "tensor/tensor.h"
 
@@ -47,7 +51,8 @@ const char *hdi_tensor_text(const hd_tensor *t, char out[HDI_TENSOR_TEXT_BYTES])
     return out;
 }
 
-/* The number of elements of a shape; a dimension of none makes it 0, whatever the others are. False: 2^63 or more. */
+/* The number of elements of a shape. A dimension without elements makes it 0, for any other dimensions. False: 2^63 or
+ * more. */
 static bool count_elements(int dims, const uint64_t *shape, uint64_t *out)
 {
     uint64_t n = 1;
@@ -90,7 +95,7 @@ bool hdi_tensor_bytes(const hd_tensor *t, uint64_t *bytes)
            *bytes <= ELEMENTS_MAX;
 }
 
-/* How far elements lie in front of and behind the first one. False: further than 2^63 bytes. */
+/* The bytes that elements take before the first one, and from the first one on. False: more than 64 bits. */
 static bool reach_of(const hd_tensor *t, uint64_t *before, uint64_t *behind)
 {
     *before = 0;
@@ -107,7 +112,7 @@ static bool reach_of(const hd_tensor *t, uint64_t *before, uint64_t *behind)
     return true;
 }
 
-/* The tensor's buffer was freed, or is none. */
+/* The error for a tensor whose buffer was freed, or is no buffer. */
 static hd_status refused(const hd_tensor *t, const char *who, const char *which)
 {
     char text[HDI_TENSOR_TEXT_BYTES];
@@ -180,7 +185,8 @@ bool hd_tensor_is_contiguous(const hd_tensor *t)
 
 /* ---- making tensors ---- */
 
-/* Row-major strides. Dimensions of none count as one, so that the strides of an empty tensor are numbers, too. */
+/* Sets row-major strides. A dimension without elements counts as one element, so that an empty tensor has strides, too.
+ * False: a stride overflows. */
 static bool set_row_major(hd_tensor *t)
 {
     int64_t next = (int64_t)hd_type_size(t->type);
@@ -203,7 +209,8 @@ hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
     return t;
 }
 
-/* *t with this shape and nothing behind it, so that equal tensors are equal bytes. Strides are 0. Errors: ARGUMENT. */
+/* Sets *t to this shape with strides of 0. All other bytes are 0, so that equal tensors have equal bytes. Errors:
+ * ARGUMENT. */
 static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape, const char *who)
 {
     if (dims > 0 && !shape) {
@@ -282,7 +289,7 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
         char text[HDI_TENSOR_TEXT_BYTES];
         return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_alloc: %s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
-    /* A tensor without elements has a buffer, too: whoever frees it need not look. */
+    /* A tensor without elements has a buffer, too, so every tensor can be freed alike. */
     HDI_INSIDE(hdi_lane_runtime(lane));
     status = hdi_alloc_with(lane, bytes ? bytes : 1, NULL, __builtin_return_address(0), &t.buffer);
     if (!status) {
@@ -293,7 +300,7 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
 
 /* ---- other views ---- */
 
-/* The checks that all of them begin with. */
+/* The checks that each of these functions begins with. */
 static hd_status check_view(const hd_tensor *t, const hd_tensor *out, const char *who)
 {
     if (!out) {
@@ -303,7 +310,8 @@ static hd_status check_view(const hd_tensor *t, const hd_tensor *out, const char
     return hdi_tensor_check_form(t, who, "the tensor", &elements);
 }
 
-/* offset + steps * stride, where both ends lie in a tensor. False: they do not, since the tensor is none that any buffer holds. */
+/* Adds steps * stride to the offset. False: overflow, or the result is negative. That happens only with a tensor that
+ * no buffer holds. */
 static bool move_offset(size_t *offset, uint64_t steps, int64_t stride)
 {
     int64_t way, sum;
@@ -331,7 +339,7 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     }
     uint64_t n = t->shape[dim];
     uint64_t step_size = hdi_stride_size(step);
-    uint64_t room = step < 0 ? first : n - first - 1; /* of the elements behind the first one that is taken */
+    uint64_t room = step < 0 ? first : n - first - 1; /* elements behind the first one that is taken */
     if (count == 0 ? first > n : first >= n || (count - 1) > room / step_size) {
         return hdi_fail(HD_ERROR_RANGE, "%s: %llu elements from %llu on in steps of %lld, dimension %d has %llu", who,
                         (unsigned long long)count, (unsigned long long)first, (long long)step, dim,
@@ -339,7 +347,7 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     }
     hd_tensor view = *t;
     view.shape[dim] = count;
-    /* A stride that is never walked may be any: the product may be too large for it. */
+    /* With one element the stride is not used, so an overflow of the product is no error. */
     if (count > 1 && __builtin_mul_overflow(t->stride[dim], step, &view.stride[dim])) {
         return hdi_fail(HD_ERROR_ARGUMENT, "%s: stride %lld times step %lld is too large", who,
                         (long long)t->stride[dim], (long long)step);
@@ -437,8 +445,9 @@ hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shap
     return HD_OK;
 }
 
-/* Strides of `to`, a shape with as many elements as *t, over the elements of *t. Walks both shapes from the slowest dimension on and pairs up
- * groups of dimensions with equally many elements: within a group the old dimensions must follow each other without a gap. */
+/* Sets the strides of `to`, a shape with as many elements as *t, over the elements of *t.
+ * Walks both shapes from the slowest dimension on, and pairs groups of dimensions with equally many elements. Within a
+ * group, the old dimensions must continue each other without a gap. */
 static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
 {
     uint64_t shape[HD_TENSOR_DIMS];
@@ -481,7 +490,7 @@ static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
         first = end;
         old = old_end;
     }
-    /* Dimensions of one element get the stride that would follow, as they have in a tensor made without strides. */
+    /* Dimensions of one element get the stride that follows, as in a tensor that is made without strides. */
     int64_t next = (int64_t)hd_type_size(t->type);
     for (int i = to->dims - 1; i >= 0; i--) {
         if (to->shape[i] == 1) {
