@@ -7,13 +7,12 @@
  *
  * Threads: any.
  * Locks: none on the fast path, but hd_free takes the order lock while another thread holds it. Else the arena's, the list's and the order lock
- * of
- * the device, one at a time.
+ * of the device, one at a time.
  * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, for a restart that restores the buffer, and for
  * the work on a guarded buffer (guard.c).
- * Always: memory that work still uses goes to its next owner with the points of that work in the use record. The record of a buffer in a magazine
- * has
- * points of one lane alone: the magazine's lane, or a copy lane. Its next owner in the magazine's lane waits for a copy lane only.
+ * Always: memory that work still uses goes to its next owner with the points of that work in the use record. The record of a buffer in a
+ * magazine has points of one lane alone: the magazine's lane, or a copy lane. Its next owner in the magazine's lane waits for a copy lane
+ * only.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -76,9 +75,8 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* the lane that uses it */
 }
 
-/* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE: work
- * of
- * several lanes uses it, or the record is still long. */
+/* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
+ * work of several lanes uses it, or the record is still long. */
 static inline uint32_t magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;
@@ -574,8 +572,8 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
     }
 }
 
-/* Waits for a thread that submits work on the buffer, and that found the handle good before. Such a thread has the order lock, and is waited for
- * here. Or it takes the lock later, looks at the handle again (hdi_use.word), and refuses the work. */
+/* Waits for a thread that submits work on the buffer, and that found the handle good before. Such a thread has the order lock, and is waited
+ * for here. Or it takes the lock later, looks at the handle again (hdi_use.word), and refuses the work. */
 static inline void await_submitters(struct hd_buffer *b)
 {
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
@@ -617,8 +615,8 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
 static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
-    /* A load comes first, since a compare-and-swap writes even where it fails, and a bad handle may lead to read-only memory. Of two frees of one
-     * handle, in any two threads, one succeeds. */
+    /* A load comes first, since a compare-and-swap writes even where it fails, and a bad handle may lead to read-only memory. Of two frees of
+     * one handle, in any two threads, one succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
         return free_odd(b, handle, call_site);

@@ -5,9 +5,8 @@
  * Threads: any; the threads of copy_pool.h share the rows of a chunk.
  * Locks: none of its own.
  * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there. Both wait for work on a pinned buffer.
- * Always: a pinned chunk is given back with the point of the last operation that uses it, also on failure. Nothing but the rows of a destination
- * is
- * written.
+ * Always: a pinned chunk is given back with the point of the last operation that uses it, also on failure. Nothing but the rows of a
+ * destination is written.
  */
 #include <heddle/copy.h>
 

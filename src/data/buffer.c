@@ -5,8 +5,7 @@
  * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a record's lock waits while another thread has claimed
  * the record.
  * Always: a record is walked only while the handle that led to it is good, which is checked under that lock. hd_free makes the handle stale
- * first, and
- * then waits for the thread that has the lock (alloc.c).
+ * first, and then waits for the thread that has the lock (alloc.c).
  */
 #include "data/buffer.h"
 

@@ -3,8 +3,8 @@
  * Threads: any.
  * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not while one is waited for.
  * Blocking: hd_buffer_save waits for the save before it (option transfer_timeout).
- * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not
- * finish damages nothing. A save begins only when the one before it is finished.
+ * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
+ * damages nothing. A save begins only when the one before it is finished.
  */
 #include <stdlib.h>
 #include "base/clock.h"

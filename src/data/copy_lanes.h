@@ -9,8 +9,8 @@
  * Threads: any.
  * Locks: a mutex per device while a lane is made.
  * Blocking: only while a lane is made, for a driver call or a worker's answer.
- * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first choice for quick copies. Where no lane can
- * be made, an existing one is used.
+ * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first choice for quick copies. Where no lane can be
+ * made, an existing one is used.
  */
 #ifndef HDI_DATA_COPY_LANES_H
 #define HDI_DATA_COPY_LANES_H
@@ -33,9 +33,8 @@ void hdi_copy_lanes_release(hdi_device *device);
 /* A lane for a copy of this thread. `lanes`: QUICK or BULK. */
 hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes);
 
-/* The lane for the parts of large transfers between the program's memory and the device. It is always the same one, without small copies. Where
- * it
- * could not be made, it is a lane of large copies. */
+/* The lane for the parts of large transfers between the program's memory and the device. It is always the same one, without small copies.
+ * Where it could not be made, it is a lane of large copies. */
 hd_lane *hdi_program_lane(hdi_device *device, hdi_way way);
 
 /* The lanes for large copies through pinned memory: of the pair's source, and of its destination. */

@@ -1,14 +1,14 @@
 /* copy_pool.c - the workers, their groups, and the jobs that they work on.
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
- * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first. Then it chooses again, which divides the
- * workers among the jobs.
+ * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first. Then it chooses again, which divides the workers
+ * among the jobs.
  * A worker stays at one of the NUMA nodes near devices, in a group that has its share of all workers.
  * An idle worker waits until the doorbell of its group changes.
  *
  * Threads, locks, blocking: see copy_pool.h.
- * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A worker
- * that has counted itself out of a job does not touch the job any more.
+ * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
+ * worker that has counted itself out of a job does not touch the job any more.
  */
 #include "data/copy_pool.h"
 

@@ -7,8 +7,7 @@
  * Locks: the pool's mutex, never held while work runs.
  * Blocking: a call returns when the workers have left its transfer.
  * Always: no worker touches a transfer after hdi_copy_pool_share or hdi_copy_pool_run has returned. The calling thread does everything alone
- * where
- * there are no workers.
+ * where there are no workers.
  */
 #ifndef HDI_DATA_COPY_POOL_H
 #define HDI_DATA_COPY_POOL_H
@@ -38,8 +37,8 @@ typedef enum hdi_turn {
     HDI_TURN_OVER   /* no thread needs to begin anything any more */
 } hdi_turn;
 
-/* Calls turn(context, true) on the calling thread until it returns OVER. Calls turn(context, false) on up to `most` workers near
- * `device` (-1: anywhere). After WAITS the workers stay away until the calling thread's next DID. A worker's turn must not wait for long. */
+/* Calls turn(context, true) on the calling thread until it returns OVER. Calls turn(context, false) on up to `most` workers near `device` (-1:
+ * anywhere). After WAITS the workers stay away until the calling thread's next DID. A worker's turn must not wait for long. */
 void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
                          void *context);
 

@@ -1,8 +1,7 @@
 /* dependencies.c - what an operation has to wait for. Threads, locks: see dependencies.h.
  *
- * Always: a submission fails with a failure that is recorded now. A result that may still fail is waited for as a source, so that the operation
- * fails
- * with it.
+ * Always: a submission fails with a failure that is recorded now. A result that may still fail is waited for as a source, so that the
+ * operation fails with it.
  */
 #include "data/dependencies.h"
 
@@ -14,8 +13,7 @@
 #define SOURCES_FIRST 16
 
 /* Whether of two unfinished results of a lane `later` fails wherever `earlier` does. So it is where the lane refuses work after a failure, and
- * was
- * not made to accept work again in between. */
+ * was not made to accept work again in between. */
 static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)
 {
     const hd_lane *other = hdi_lane_owner(rt, lane)->lanes[lane % HDI_LANES_MAX];
@@ -120,8 +118,7 @@ static inline bool speaks_for_lane(const hd_lane *lane, hdi_point point)
 }
 
 /* Whether an unfinished operation of the lane has read the segment since it was written. Then the lane has waited for the writer, and refuses
- * work
- * if the writer fails. */
+ * work if the writer fails. */
 static bool lane_has_read(const hd_lane *lane, hdi_segment *s)
 {
     const hdi_point *point = hdi_segment_reader(s, lane->global);

@@ -41,8 +41,7 @@ hdi_collected hdi_collect_use(const hdi_collector *g, const hdi_use *use, bool o
 hdi_collected hdi_collect_apart(const hdi_collector *g, const hdi_use *use);
 
 /* Collects all that the uses wait for, in one pass, and makes room for them in the records. Each use has to be of a whole buffer, with a record
- * of
- * one segment. The buffer has to be as it was when its handle was checked. Else *plain is false, and what was collected does not count.
+ * of one segment. The buffer has to be as it was when its handle was checked. Else *plain is false, and what was collected does not count.
  * `ours`: as in hdi_linked. */
 hdi_collected hdi_collect_plain(const hdi_collector *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain);
 
