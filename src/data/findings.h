@@ -3,7 +3,7 @@
  *
  * Threads: any.
  * Locks: a mutex for what is kept, which is not held during the callback and while a line is written. A caller must hold no lock of the library.
- * Blocking: for the program's callback, and shortly for a pipe that accepts nothing.
+ * Blocking: for the program's callback, and up to one second for a pipe that accepts nothing.
  * Always: hd_runtime.findings is NULL where the option is off.
  */
 #ifndef HDI_DATA_FINDINGS_H

@@ -189,8 +189,7 @@ static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        return hdi_buffer_place(b, lane, bytes,
-                                "hd_alloc"); /* fails with the message that there is not so much memory */
+        return hdi_buffer_place(b, lane, bytes, "hd_alloc"); /* its message: there is not so much memory */
     }
     hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes), "hd_alloc");
     if (status) {

@@ -30,7 +30,7 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 
 /* ---- the pool ---- */
 
-/* Whether the work of a point uses its memory no more. A device that was lost in this process may still run work that counts as done. */
+/* Whether the work of a point does not use its memory any more. A device that was lost in this process may still run work that counts as done. */
 static bool is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;

@@ -33,7 +33,8 @@
 #define SLEEP_NS ((int64_t)2000000000) /* when nothing has changed: magazines and pinned memory do not wake it */
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
-#define RETURN_AT_ONCE ((size_t)256 << 20) /* so much is given back before it looks again whether the program grows */
+#define RETURN_AT_ONCE                                                                                                 \
+    ((size_t)256 << 20) /* so much is given back between two checks whether the program grows again */
 
 typedef struct watched {
     bool wanted; /* growth is wanted; under the lock */

@@ -281,8 +281,7 @@ static hd_status look_at_buffers(submission *s)
             give_up(s);
             return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
         }
-        const hdi_parts *parts =
-            use->buffer->uses.parts; /* not read before the checks: another buffer's record has another lock */
+        const hdi_parts *parts = use->buffer->uses.parts; /* read last: another buffer's record has another lock */
         if (parts) {
             s->in_parts = true;
             s->claimed_by_others |= parts->claimed;
@@ -409,8 +408,7 @@ static hd_status archive_failures(submission *s, bool *again)
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        hdi_device_set_corrupted(
-            s->lane->device); /* then it tries again until the device is lost, or the deadline passes */
+        hdi_device_set_corrupted(s->lane->device); /* tries again until the device is lost or the deadline passes */
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
     if (!*again) {

@@ -140,8 +140,7 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
         atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
     } else {
         atomic_store_explicit(&lane->shared->head, position, memory_order_release);
-        atomic_signal_fence(
-            memory_order_seq_cst); /* keeps the compiler from moving the loads behind the store in front of it */
+        atomic_signal_fence(memory_order_seq_cst); /* keeps the compiler from moving later loads in front */
     }
     hdi_submit_unlock(device, locks);
     hdi_engine_notify(engine, lane->number);
