@@ -1,12 +1,18 @@
 /* alloc.c - device memory for buffers: hd_alloc and hd_free.
  *
- * The usual pair touches nothing that another thread writes: hd_alloc takes a freed buffer of the same lane and size class, with its
- * memory, from the thread's own magazine, and hd_free puts it back there, after one compare-and-swap that makes the handle
- * stale. Everything else goes through the device's arena, and from there, when that has nothing, to the out-of-memory fallback (fallback.c).
+ * The fast path touches nothing that another thread writes.
+ * hd_alloc takes a freed buffer of the same lane and size class, with its memory, from the thread's own magazine.
+ * hd_free makes the handle stale by one compare-and-swap, and puts the buffer back there.
+ * Everything else goes to the device's arena. Where the arena has no memory, the out-of-memory fallback follows (fallback.c).
  *
- * Threads: any. Locks: none on the usual way; else the arena's, the list's and the order lock of the device, one at a time.
- * Always: memory that work still uses goes to its next owner with the points of that work in the use record. What is in a magazine has a
- * record with points of its lane alone, so its next owner in that lane need not wait for anything, or of a copy lane, which it does wait for.
+ * Threads: any.
+ * Locks: none on the fast path, but hd_free takes the order lock while another thread holds it. Else the arena's, the list's and the order lock
+ * of the device, one at a time.
+ * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, for a restart that restores the buffer, and for
+ * the work on a guarded buffer (guard.c).
+ * Always: memory that work still uses goes to its next owner with the points of that work in the use record. The record of a buffer in a
+ * magazine has points of one lane alone: the magazine's lane, or a copy lane. Its next owner in the magazine's lane waits for a copy lane
+ * only.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +31,10 @@
 #include "engine/engine.h"
 #include "memory/arena.h"
 
-#define REFILL_BYTES ((size_t)64 << 10) /* a magazine that is empty gets so much at once */
+#define REFILL_BYTES ((size_t)64 << 10) /* what an empty magazine gets at once */
 #define REFILL_MOST 8
 #define RELIEVE_SHARE                                                                                                  \
-    128 /* magazines that hold more than this part of what is mapped are emptied before more is mapped */
+    128 /* magazines with more than this share of the mapped memory are emptied before more is mapped */
 #define FLAG_UNIFIED 0x80000000u /* beside hd_alloc_flags */
 
 static struct hd_buffer *buffer_of(hdi_item *item)
@@ -36,17 +42,17 @@ static struct hd_buffer *buffer_of(hdi_item *item)
     return (struct hd_buffer *)((char *)item - offsetof(struct hd_buffer, item));
 }
 
-/* ---- the usual way ---- */
+/* ---- the fast path ---- */
 
 #define NO_LANE UINT32_MAX
 
-/* Where the record says more than that its own lane used all of the buffer: makes it say only what is unfinished. Nobody else uses it any
- * more. */
+/* The record has more than uses of the whole buffer in its own lane. Reduces it to what is unfinished, and returns as magazine_lane. No other
+ * thread uses the record any more. */
 static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_point last = {0, 0};
-    /* The lock, since records of several segments are each other's neighbours. */
+    /* The lock is needed since records of several segments are in a ring (parts.h). */
     hdi_record_lock(b);
     bool one_lane =
         !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||
@@ -64,13 +70,13 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     }
     const hdi_device *device = rt->devices[b->owner];
     if (hdi_is_copy_lane(device, last.lane)) {
-        return own_lane; /* nobody allocates for a copy lane: the next owner waits for the copy, which is soon over */
+        return own_lane; /* no program allocates in a copy lane: the next owner waits for the copy, which soon ends */
     }
-    return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* to the lane that uses it */
+    return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* the lane that uses it */
 }
 
 /* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
- * several do, or it is not so simple. */
+ * work of several lanes uses it, or the record is still long. */
 static inline uint32_t magazine_lane(struct hd_buffer *b)
 {
     const hdi_segment *s = &b->uses.whole;
@@ -81,7 +87,7 @@ static inline uint32_t magazine_lane(struct hd_buffer *b)
     return __builtin_expect(only_own_lane, 1) ? own_lane : settle_uses(b);
 }
 
-/* A record of a fresh owner, whose memory was used last in one lane alone, if in any. */
+/* The record of a fresh owner. At most one lane has used the memory before. */
 static inline void renew_uses(hdi_uses *u, uint64_t bytes)
 {
     hdi_segment *s = &u->whole;
@@ -106,7 +112,7 @@ static inline void set_label(struct hd_buffer *b, const char *label)
     }
 }
 
-/* Large blocks are as long as asked for, but for this. */
+/* A large block is as long as requested, rounded up to a granule of blocks. */
 static inline size_t block_bytes(size_t bytes)
 {
     size_t over = bytes % HDI_BLOCKS_GRANULE;
@@ -139,13 +145,13 @@ static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const c
     hdi_count(&counts->allocations, 1);
     hdi_count(&counts->from_magazine, 1);
     hdi_count(&counts->allocated_bytes, bytes);
-    /* Inside, so that whoever marks the buffers of a lost device, which drains the magazines first, sees it. */
+    /* Before the thread leaves its cache: a loss drains the magazines first, and then marks the device's buffers. So it finds this one live. */
     hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
     hdi_thread_cache_leave(cache);
     return b;
 }
 
-/* Puts a freed buffer into the thread's magazine; false: it has to go another way. */
+/* Puts a freed buffer into the thread's magazine. False: it has to go another way. */
 static inline bool put_cached(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
@@ -162,7 +168,7 @@ static inline bool put_cached(struct hd_buffer *b)
     hdi_device *device = rt->devices[b->owner];
     hdi_thread_cache_enter(cache);
     b->item.lane = lane;
-    /* Inside: a loss raises `losses` before it drains the magazines. */
+    /* Between enter and leave, since a loss raises `losses` before it drains the magazines. */
     bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
                (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_thread_cache_put(cache, &b->item)
                                                                      : hdi_thread_cache_put_large(cache, &b->item));
@@ -202,7 +208,7 @@ static void count_free(hd_runtime *rt, const struct hd_buffer *b)
     }
 }
 
-/* Makes memory at `address` the buffer's. The points are still the caller's. */
+/* Makes memory at `address` the buffer's. The caller keeps the points. */
 static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
                       const hdi_points *inherited, uint64_t losses)
 {
@@ -244,13 +250,13 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
         status = hdi_fallback_alloc(device, lane, taken, &address, &inherited);
     }
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* says why */
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* its message has the reason */
     }
     if (status) {
         return status;
     }
     if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
-        /* Lost, and perhaps restarted, meanwhile: whose block this is nobody can say, but the arena. */
+        /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it is not one of its own any more. */
         hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
         hdi_points_release(&inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
@@ -264,7 +270,7 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
     return status;
 }
 
-/* The magazine that was found empty gets some more blocks of the class, where the arena has them at hand. */
+/* Puts more blocks of the class into the magazine that was empty, where the arena has them at hand. */
 static void refill(hd_lane *lane, const struct hd_buffer *like)
 {
     hdi_device *device = lane->device;
@@ -304,7 +310,7 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
     }
 }
 
-/* What had to leave this thread's magazines goes back to the arena, where the allocation under way may find it. */
+/* Gives what had to leave this thread's magazines back to the arena. The allocation under way may find it there. */
 static void flush_leaving(hd_runtime *rt)
 {
     hdi_thread_cache *cache = hdi_thread_cache_own(rt);
@@ -317,7 +323,7 @@ static void flush_leaving(hd_runtime *rt)
     hdi_buffers_release_items(rt, -1, items);
 }
 
-/* Memory, and whatever else the buffer is to have, for a structure that is given back by the caller on failure. */
+/* Gives the buffer its memory, and a checkpoint or a mirror where `flags` has one. On failure the caller gives the structure back. */
 static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigned flags)
 {
     hd_runtime *rt = lane->device->runtime;
@@ -428,9 +434,9 @@ hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
     return alloc(handle, bytes, FLAG_UNIFIED, NULL, __builtin_return_address(0), out);
 }
 
-/* ---- giving it back ---- */
+/* ---- giving memory back ---- */
 
-/* No handle leads to the buffer: its record is claimed for as long as it takes, so that the lock is not held. */
+/* No handle leads to the buffer. A long record is claimed meanwhile, so that the lock is not held for long. */
 static size_t pending(struct hd_buffer *b, hdi_point *points, size_t room)
 {
     hdi_record_lock(b);
@@ -462,7 +468,7 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
             *points = many;
             n = pending(b, many, room);
         } else {
-            /* No memory for the list of who uses it: wait until nobody does. */
+            /* There is no memory for the list of unfinished uses: waits until there are none. */
             while ((n = pending(b, on_stack, HDI_POINTS_ON_STACK)) > 0) {
                 hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
             }
@@ -524,7 +530,7 @@ void hdi_buffers_release_items(void *context, int device, hdi_item *items)
     }
 }
 
-/* Makes room in the magazine that the buffer belongs to by giving half of it back, then tries again. */
+/* Gives half of the buffer's magazine back to make room, then tries again. */
 static bool put_into_full(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
@@ -550,7 +556,7 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
     if (put_into_full(b)) {
         return;
     }
-    flush_leaving(rt); /* else what is on its way out keeps others from coming in */
+    flush_leaving(rt); /* what waits to leave the thread's cache keeps other blocks out of it */
     if (b->owner != HDI_OWNER_HOST) {
         count_free(rt, b);
     }
@@ -566,8 +572,8 @@ static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
     }
 }
 
-/* Another thread may be submitting work that uses the buffer, and have found the handle good just before. Either it has the order lock, and is
- * waited for, or it looks at the handle again when it has it (hdi_use.word), and refuses. */
+/* Waits for a thread that submits work on the buffer, and that found the handle good before. Such a thread has the order lock, and is waited
+ * for here. Or it takes the lock later, looks at the handle again (hdi_use.word), and refuses the work. */
 static inline void await_submitters(struct hd_buffer *b)
 {
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
@@ -577,7 +583,7 @@ static inline void await_submitters(struct hd_buffer *b)
     }
 }
 
-/* The handle was not that of a live buffer. */
+/* hd_free of a handle that is not a live buffer's. */
 static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
 {
     for (;;) {
@@ -599,7 +605,7 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
             return HD_OK;
         }
         if (taken == HDI_TAKEN_NOT_NOW) {
-            /* its device is being restarted, and this buffer restored */
+            /* the device is being restarted, and this buffer restored */
             hdi_mutex_lock(&b->runtime->restarting);
             hdi_mutex_unlock(&b->runtime->restarting);
         }
@@ -609,8 +615,8 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
 static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
-    /* Looked at first, since a compare-and-swap writes even where it fails, and what is no buffer may be memory that cannot be written. Of two
-     * frees of one handle, by whichever threads, one wins. */
+    /* A load comes first, since a compare-and-swap writes even where it fails, and a bad handle may lead to read-only memory. Of two frees of
+     * one handle, in any two threads, one succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
         return free_odd(b, handle, call_site);

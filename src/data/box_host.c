@@ -1,10 +1,12 @@
 /* box_host.c - hd_write_box and hd_read_box: boxes between the program's own memory and buffers, through pinned chunks.
  *
- * Processors gather the program's rows into a chunk, or scatter a chunk into them; a device copies between the chunk and the buffer's rows.
+ * Processors gather the program's rows into a chunk, or scatter a chunk into them. A device copies between the chunk and the buffer's rows.
  *
- * Threads: any; the rows of a chunk are shared with the threads of copy_pool.h. Locks: none of its own. Blocking: hd_write_box for pinned
- * chunks in use, hd_read_box until the bytes are there. Always: a pinned chunk is given back with the point of the last operation that uses it, also on
- * failure; nothing but the rows of a destination is written.
+ * Threads: any; the threads of copy_pool.h share the rows of a chunk.
+ * Locks: none of its own.
+ * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there. Both wait for work on a pinned buffer.
+ * Always: a pinned chunk is given back with the point of the last operation that uses it, also on failure. Nothing but the rows of a
+ * destination is written.
  */
 #include <heddle/copy.h>
 
@@ -16,18 +18,18 @@
 
 #define READ_AHEAD 3                 /* chunks on their way while one is scattered */
 #define ITEM ((uint64_t)256 << 10)   /* bytes that one thread copies at a time */
-#define LONG_ROW ((uint64_t)4 << 10) /* from here on how a row is copied matters more than how it is come by */
+#define LONG_ROW ((uint64_t)4 << 10) /* rows of at least so many bytes are copied by hdi_copy_through */
 
 /* ---- rows, by processors ---- */
 
-/* Rows that lie one way here and another way there. */
+/* The same rows on two sides: each side has its own pitch. */
 typedef struct rows {
     unsigned char *to;
     const unsigned char *from;
     uint64_t to_pitch, from_pitch;
 } rows;
 
-/* What is copied together: the parts of a load, shared out by where they lie in its chunk. */
+/* One job for the copy pool: the parts of a load, divided by their places in its chunk. */
 typedef struct gathering {
     const hdi_load *load;
     rows part[HDI_LOAD_PARTS];
@@ -40,13 +42,13 @@ typedef struct gathering {
         }                                                                                                              \
         break
 
-/* Rows first to first + n of a part. */
+/* Copies the rows first to first + n of a part. */
 static void copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
 {
     unsigned char *to = r->to + first * r->to_pitch;
     const unsigned char *from = r->from + first * r->from_pitch;
     switch (row) {
-        COPY_ROWS_OF(1); /* these without a call */
+        COPY_ROWS_OF(1); /* these have no call of memcpy */
         COPY_ROWS_OF(2);
         COPY_ROWS_OF(4);
         COPY_ROWS_OF(8);
@@ -62,7 +64,7 @@ static void copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
     }
 }
 
-/* Bytes [item, item + 1) * ITEM of a load: of parts with one row these, of others the rows that begin there. */
+/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies those that begin there. */
 static void gather_item(void *context, size_t item)
 {
     const gathering *g = context;
@@ -86,7 +88,7 @@ static void gather_item(void *context, size_t item)
     }
 }
 
-/* One side of all parts: bytes behind `base`, each part's own offset and pitch. */
+/* The side of a load on which offsets and pitches are looked up. */
 typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
 
 static uint64_t offset_of(const hdi_load *load, int i, lie how, uint64_t *pitch)
@@ -113,7 +115,7 @@ static void gather(hd_runtime *rt, int device, const hdi_load *load, unsigned ch
     }
 }
 
-/* All of a box, where processors reach both sides. */
+/* Copies all of a box where processors reach both sides. */
 static void collect_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
 {
     hdi_walk walk = hdi_walk_begin(box, HDI_STAGING_LARGE, 0);
@@ -124,7 +126,7 @@ static void collect_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, c
 
 /* ---- the calls ---- */
 
-/* The box, the buffer's side of it (`span` bytes), and the program's. */
+/* Checks the buffer's side of a box (`span` bytes), and the program's. */
 static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const void *memory, uint64_t memory_span,
                        const char *who, struct hd_buffer **out)
 {
@@ -139,7 +141,8 @@ static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const vo
     return status;
 }
 
-/* The program's memory may be a part of the buffer, its rows between the others as in hd_copy_box. */
+/* Fails if the two sides have a byte in common. The program's memory may be a part of the buffer, its rows between the others, as in
+ * hd_copy_box. */
 static hd_status check_apart(const hdi_box *box, const void *dst, const void *src, const char *who)
 {
     return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
@@ -153,7 +156,7 @@ static hd_lane *lane_for(hdi_device *device, hdi_way way, const hdi_box *box)
     return hdi_copy_lane(device, way, quick ? HDI_LANES_QUICK : HDI_LANES_BULK);
 }
 
-/* Where pinned memory is too short for one large chunk, small ones do. True: the walk goes on with them, from where it was. */
+/* Where pinned memory is too short for one large chunk, small ones do. True: the walk goes on with small chunks, from where it was. */
 static bool shrink(hd_status status, hdi_walk *walk, const hdi_walk *was, uint64_t *room, const hd_error *before)
 {
     if (status != HD_ERROR_HOST_MEMORY || *room <= HDI_STAGING_SMALL) {
@@ -195,7 +198,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     }
     hd_runtime *rt = b->runtime;
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+    int owner = b->owner; /* read once: another buffer may take over the structure, which submitting detects */
     if (owner == HDI_OWNER_HOST) {
         return write_pinned(b, handle, offset, src, &box, deadline, who);
     }
@@ -232,7 +235,8 @@ typedef struct incoming {
     hd_ticket last;
 } incoming;
 
-/* Takes a chunk and sends for the next parts. *in->chunk is NULL where that would mean waiting, and `deadline` says not to. */
+/* Takes a chunk, and submits the copies of the next parts into it. With the deadline HDI_STAGING_NOW in->chunk is NULL where it would have to
+ * wait. */
 static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline, hdi_point *after, incoming *in)
 {
     hd_runtime *rt = t->from.buffer->runtime;
@@ -276,7 +280,7 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
-            /* Never waits for a chunk while holding some: readers that do so wait for each other. */
+            /* Never waits for a chunk while it holds some: two such readers could wait for each other. */
             status = send_for(t, lane, pending ? HDI_STAGING_NOW : deadline, &after, in);
             if (!in->chunk && shrink(status, &walk, &was, &room, &before)) {
                 status = HD_OK;

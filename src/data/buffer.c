@@ -1,8 +1,11 @@
-/* buffer.c - looking at buffers, waiting for them.
+/* buffer.c - checks of buffers and their handles, and waits for the work on them.
  *
- * Threads: any. Locks: the order lock of a buffer, for its use record.
- * Always: a record is walked only while the handle that led to it is good, which is looked at under that lock: hd_free takes the handle away
- * first, and then lets those go who have the lock (alloc.c).
+ * Threads: any.
+ * Locks: the order lock of a buffer, for its use record.
+ * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a record's lock waits while another thread has claimed
+ * the record.
+ * Always: a record is walked only while the handle that led to it is good, which is checked under that lock. hd_free makes the handle stale
+ * first, and then waits for the thread that has the lock (alloc.c).
  */
 #include "data/buffer.h"
 
@@ -27,7 +30,7 @@ hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who)
 
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)
 {
-    /* Behind all that was looked at; whoever frees the buffer takes its handle away before anything else changes. */
+    /* Behind all loads of the buffer: hd_free makes the handle stale before anything else of the buffer changes. */
     atomic_thread_fence(memory_order_acquire);
     return hdi_buffer_from_handle(handle) != b;
 }
@@ -70,7 +73,8 @@ uint64_t hd_buffer_address(const hd_buffer *handle)
 
 #define CLAIM_SLEEP_NS 10000
 
-/* Whether the buffer is the one that the handle stands for, be it lost. Under its order lock; seq_cst, see hd_free. */
+/* Whether the buffer is the one that the handle stands for, also when lost. The order lock is held. Seq_cst, as hd_free's change of the
+ * handle. */
 static bool is_still(const struct hd_buffer *b, const hd_buffer *handle)
 {
     uint64_t word = atomic_load_explicit(&b->self.word, memory_order_seq_cst);
@@ -79,7 +83,7 @@ static bool is_still(const struct hd_buffer *b, const hd_buffer *handle)
 
 bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle)
 {
-    /* Of another buffer, perhaps, where this one is gone; its own lock, if the handle turns out to be good. */
+    /* Where the buffer is gone, this may be another buffer's lock. Where the handle is good under it, it is the right one. */
     hdi_lock *order = hdi_order_lock(b->runtime, b->order);
     hdi_lock_take(order);
     bool still = is_still(b, handle);
@@ -124,20 +128,20 @@ typedef struct look {
     unsigned access;
     hdi_point pending[WAITED_AT_ONCE]; /* not done, at most one per lane */
     size_t n;
-    hdi_point failed; /* where nothing is pending: a writer that failed there */
+    hdi_point failed; /* where nothing is pending: the writer of some of the bytes that has failed */
 } look;
 
-/* Nothing is pending, and the host replaces the bytes: the record says that nobody has written them. The lock is held. */
+/* Nothing is pending, and the host replaces the bytes. So the record gets no writer for them. The lock is held. */
 static void drop_failed(const look *l, hdi_leaf **garbage)
 {
     struct hd_buffer *b = l->b;
-    /* Without memory for the split the record stays as careful as it was. */
+    /* Without memory for the split the failed writer stays in the record, which is safe. */
     if (hdi_uses_prepare(b->runtime, &b->uses, b->order, l->low, l->high, true)) {
         hdi_uses_commit(&b->uses, l->low, l->high, true, (hdi_point){0, 0}, garbage);
     }
 }
 
-/* False: the handle is not good any more. */
+/* False: the handle is stale. */
 static bool look_for_pending(look *l)
 {
     struct hd_buffer *b = l->b;
@@ -147,7 +151,7 @@ static bool look_for_pending(look *l)
         return false;
     }
     bool claimed = hdi_uses_is_long(&b->uses, l->low, l->high);
-    if (claimed) { /* looked at without the lock; whoever frees the buffer waits for that */
+    if (claimed) { /* looked at without the lock; hd_free waits while the record is claimed */
         b->uses.parts->claimed = true;
         hdi_record_unlock(b);
         hdi_uses_settle_claimed(rt, &b->uses, l->low, l->high);

@@ -1,8 +1,10 @@
 /* checkpoint.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
  *
- * Threads: any. Locks: one mutex per checkpointed buffer, held while a save is submitted, not while one is waited for.
- * Always: there are two copies, and a save goes to the one that does not hold the last save that is known to have worked; so a
- * save that does not finish damages nothing. A save begins only when the one before it is finished.
+ * Threads: any.
+ * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not while one is waited for.
+ * Blocking: hd_buffer_save waits for the save before it (option transfer_timeout).
+ * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
+ * damages nothing. A save begins only when the one before it is finished.
  */
 #include <stdlib.h>
 #include "base/clock.h"
@@ -67,7 +69,7 @@ static bool is_finished(hd_runtime *rt, hdi_point point)
     return point.position == 0 || hdi_point_done(rt, point);
 }
 
-/* Finds out whether a finished save has worked. Lock held, or nobody saves. */
+/* Checks whether a finished save has worked. The lock is held. */
 static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
 {
     hdi_failure failure;
@@ -89,7 +91,7 @@ struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_ru
     return copy;
 }
 
-/* Submits a save; *wait is one that has to finish first, or position 0. */
+/* Submits a save. Else *wait is the save that has to finish first; position 0: there is none. */
 static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
     struct hdi_checkpoint *checkpoint = b->checkpoint;
@@ -114,7 +116,7 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
     return status;
 }
 
-/* Behind the save before. */
+/* Submits a save when the one before it is finished. */
 static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
 {
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);

@@ -1,7 +1,9 @@
-/* close.c - the report at hd_close: where the option `stats` says, with what leaked when memory_debug is on, which is told, too.
+/* close.c - the report at hd_close, where the option `stats` asks for it. With memory_debug it lists the leaks, which become findings, too.
  *
- * Threads: the one that closes. Locks: those of report.c. Blocking: while a pipe takes nothing, at most the option close_timeout.
- * Always: nothing is written anywhere unless `stats` or memory_debug=report says so; a broken pipe raises no signal.
+ * Threads: the one that closes.
+ * Locks: those of report.c.
+ * Blocking: while a pipe accepts nothing, for at most the option close_timeout.
+ * Always: nothing is written unless `stats` or memory_debug=report asks for it. A broken pipe raises no signal.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +21,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* An object in one line: line breaks, and the blanks behind them, are layout, since strings have them escaped. */
+/* Makes a JSON object one line. Line breaks and the blanks behind them are only layout, since strings have them escaped. */
 static size_t join_lines(char *text, size_t length)
 {
     size_t kept = 0;
@@ -30,7 +32,7 @@ static size_t join_lines(char *text, size_t length)
             text[kept++] = text[i++];
         }
     }
-    text[kept++] = '\n'; /* where the last line break was */
+    text[kept++] = '\n'; /* in place of the last line break */
     return kept;
 }
 
@@ -49,7 +51,7 @@ static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hd
     }
     int64_t deadline = hdi_option_deadline(rt->options.close_timeout);
     bool to_stderr = strcmp(where, "1") == 0;
-    /* without blocking, where it is a pipe */
+    /* O_NONBLOCK: a pipe must not block */
     int descriptor = to_stderr ? STDERR_FILENO
                                : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     bool ok = descriptor >= 0 && hdi_write_quietly(descriptor, text, length, deadline);
@@ -65,7 +67,7 @@ static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hd
     return status;
 }
 
-/* The message of leaks, with the largest of them. */
+/* Fails with the message about leaks, which names the largest. */
 static hd_status fail_leaks(const hdi_leaks *leaks)
 {
     uint64_t bytes = 0, count = 0;

@@ -1,7 +1,10 @@
 /* copy.c - hd_copy, hd_copy_box and hd_fill: bytes along the planned route.
  *
- * Threads: any. Locks: none of its own. Always: every part is an operation of its own in a lane for copies, ordered by the buffers' use records
- * alone; it also comes after the part before it in that lane and fails with it, so that the last one speaks for all.
+ * Threads: any.
+ * Locks: none of its own; submitting takes order locks.
+ * Blocking: as hdi_submit; a staged copy also waits for chunks (ring.h).
+ * Always: every part is an operation of its own in a copy lane. The buffers' use records alone order it against other work.
+ * A part also comes after the part before it, and fails with it. So the last part's ticket stands for the whole transfer.
  */
 #include <heddle/copy.h>
 
@@ -47,7 +50,7 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
         return hdi_loss_fail(lost->runtime, lost->owner, who, "a buffer's content was lost meanwhile");
     }
     hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
-    /* Pinned memory by the address that the engine knows it under, not by the program's. */
+    /* Pinned memory has the address that the engine uses, which is not the program's. */
     if (rows == 1) {
         command.copy.src = src->address + from->at;
         command.copy.dst = dst->address + to->at;
@@ -60,7 +63,7 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
         command.box.row = row;
         command.box.rows = rows;
     }
-    /* From the second part on, failures concern content and ticket, which exist by then. */
+    /* From the second part on the call does not fail with an earlier part's failure: content and ticket have it. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
     hd_status status =
         hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, who, out);
@@ -133,7 +136,7 @@ static hd_status run_straight(const hdi_transfer *t, const hdi_route *route, hd_
     hd_lane *lane = hdi_copy_lane(device, way, route->lanes);
     hdi_walk walk = hdi_walk_begin(t->box, route->piece, HDI_WALK_BOTH);
     if (t->box->dims == 0 && t->box->bytes > route->piece) {
-        kind |= HDI_COPY_AWAITED; /* by who needs that part alone */
+        kind |= HDI_COPY_AWAITED; /* other operations may wait for a single part */
     }
     hdi_point after = t->after;
     hd_status status = HD_OK;
@@ -147,7 +150,7 @@ static hd_status run_straight(const hdi_transfer *t, const hdi_route *route, hd_
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 {
     hd_runtime *rt = t->to.buffer->runtime;
-    /* Once: the structures may change hands, which submitting finds out. */
+    /* Read once: another buffer may take over a structure, which submitting detects. */
     hdi_route_facts facts = {.src = t->from.buffer->owner, .dst = t->to.buffer->owner, .bytes = t->box->bytes};
     if (facts.src >= 0 && facts.dst >= 0 && facts.src != facts.dst) {
         int by = hdi_peer_access_between(rt, facts.src, facts.dst);
@@ -160,7 +163,7 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 
 /* ---- the program's calls ---- */
 
-/* Both handles, and bytes of both. */
+/* Checks both handles, and the range of bytes in either buffer. */
 static hd_status check_both(hd_buffer *dst_handle, size_t dst_offset, size_t dst_bytes, hd_buffer *src_handle,
                             size_t src_offset, size_t src_bytes, const char *who_dst, const char *who_src,
                             hdi_transfer *t)
@@ -240,7 +243,7 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
-        int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
+        int owner = b->owner; /* read once: another buffer may take over the structure, which submitting detects */
         hdi_device *device = owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
         hdi_use use = {.buffer = b,
                        .losses = hdi_buffer_losses(b),

@@ -1,4 +1,4 @@
-/* copy_lanes.c - see copy_lanes.h. */
+/* copy_lanes.c - choice and making of copy lanes. Threads, locks, blocking and guarantees: see copy_lanes.h. */
 #include "data/copy_lanes.h"
 
 #include <stdlib.h>
@@ -15,14 +15,14 @@ typedef struct choice {
 
 struct hdi_copy_lanes {
     hdi_mutex lock;
-    choice quick[HDI_WAYS][QUICK_LANES]; /* made one after the other, as the next ones are */
+    choice quick[HDI_WAYS][QUICK_LANES]; /* made one after the other, as those of `bulk` */
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
-    choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* by the other device */
-    _Atomic uint64_t all[HDI_LANES_MAX / 64];                   /* bit per lane of the device: it is one of these */
+    choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* indexed by the other device */
+    _Atomic uint64_t all[HDI_LANES_MAX / 64];                   /* bit per lane of the device: it is a copy lane */
 };
 
-static _Thread_local char myself; /* its address is the thread's number; a thread that comes later may have it again */
+static _Thread_local char myself; /* its address is the thread's number, which a later thread may have again */
 
 static hd_status make_lane(hdi_device *device, choice *c, const char *who, hd_lane **out)
 {
@@ -37,7 +37,7 @@ static hd_status make_lane(hdi_device *device, choice *c, const char *who, hd_la
     return status;
 }
 
-/* Makes the choice's lane unless another thread does; NULL: it cannot be made now, which is not said. */
+/* Makes the choice's lane unless another thread has made it. NULL: it cannot be made now. The thread's message stays as it was. */
 static hd_lane *make(hdi_device *device, choice *c)
 {
     struct hdi_copy_lanes *lanes = device->copy_lanes;
@@ -55,12 +55,12 @@ static hd_lane *make(hdi_device *device, choice *c)
 
 static bool is_busy(const hd_lane *lane)
 {
-    /* `done` first: it never passes `head`. Relaxed: where it is seen late, a lane that would do as well is taken. */
+    /* `done` is loaded first: it never passes `submitted`. Relaxed: a stale value only makes the choice less good. */
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_relaxed);
     return done != atomic_load_explicit(&lane->submitted, memory_order_relaxed);
 }
 
-/* The lane in which this thread has work; else the first one without any; else one that is made for it; else one that has work of others. */
+/* Chooses the lane in which this thread has work. Else it is the first lane without work, else a lane made for this thread, else any lane. */
 static hd_lane *choose(hdi_device *device, choice *choices, int n)
 {
     uintptr_t me = (uintptr_t)&myself;
@@ -92,7 +92,7 @@ hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes)
     struct hdi_copy_lanes *all = device->copy_lanes;
     hd_lane *lane = lanes == HDI_LANES_QUICK ? NULL : choose(device, all->bulk[way], BULK_LANES);
     lane = lane ? lane : choose(device, all->quick[way], QUICK_LANES);
-    return lane ? lane : choose(device, all->quick[HDI_WAY_ON], QUICK_LANES); /* of peers none could be made */
+    return lane ? lane : choose(device, all->quick[HDI_WAY_ON], QUICK_LANES); /* none could be made for peers */
 }
 
 static hd_lane *own_lane(hdi_device *device, choice *c, hdi_way way)
@@ -122,7 +122,7 @@ hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst)
 bool hdi_is_copy_lane(const hdi_device *device, uint32_t lane)
 {
     uint32_t number = lane % HDI_LANES_MAX;
-    /* relaxed: who has a lane's point has it by way of a lock that was taken after the lane was made */
+    /* relaxed: the caller got the lane's point by way of a lock that was taken after the lane was made */
     return lane / HDI_LANES_MAX == (uint32_t)device->index &&
            (atomic_load_explicit(&device->copy_lanes->all[number / 64], memory_order_relaxed) >> number % 64 & 1);
 }

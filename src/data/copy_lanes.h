@@ -1,13 +1,16 @@
-/* copy_lanes.h - which of a device's lanes a copy goes in.
+/* copy_lanes.h - the choice of a device's lane for a copy.
  *
- * Copies are ordered by use records alone, so which lane one takes is a matter of what it had better not queue up behind: each direction has lanes
- * for quick copies and lanes for large ones, several of each, and each ordered pair of devices that copy through pinned memory has one at
- * either end. A thread's copies stay in one lane as long as that has work of its own, where order costs nothing; threads that copy at the
- * same time find different ones.
+ * Use records alone order copies. So the choice of a lane only decides what a copy queues behind.
+ * Each direction has several lanes for quick copies, and several for large ones.
+ * Each ordered pair of devices that copy through pinned memory has a lane at either end.
+ * A thread's copies stay in one lane while it has work in it, since order within a lane costs nothing.
+ * Threads that copy at the same time get different lanes where there are enough.
  *
- * Threads: any. Locks: a mutex per device while a lane is made. Blocking: only then, for a driver call or a worker's answer. Always: the lanes of
- * quick copies that hd_open makes (lane_in, lane_out, lane_on of the device) are first choice; where no lane can be made, those there
- * are do.
+ * Threads: any.
+ * Locks: a mutex per device while a lane is made.
+ * Blocking: only while a lane is made, for a driver call or a worker's answer.
+ * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first choice for quick copies. Where no lane can be
+ * made, an existing one is used.
  */
 #ifndef HDI_DATA_COPY_LANES_H
 #define HDI_DATA_COPY_LANES_H
@@ -17,9 +20,9 @@
 
 typedef enum hdi_way {
     HDI_WAY_IN,  /* from pinned memory to the device */
-    HDI_WAY_OUT, /* from it to pinned memory */
-    HDI_WAY_ON,  /* on it */
-    HDI_WAY_PEER /* to and from peers: by copy engines alone, which kernels and fills in the same lane would hold up */
+    HDI_WAY_OUT, /* from the device to pinned memory */
+    HDI_WAY_ON,  /* within the device */
+    HDI_WAY_PEER /* to and from peers. Only copy engines work there: kernels and fills in the same lane would delay copies */
 } hdi_way;
 #define HDI_WAYS 4
 
@@ -27,18 +30,18 @@ typedef enum hdi_way {
 hd_status hdi_copy_lanes_create(hdi_device *device);
 void hdi_copy_lanes_release(hdi_device *device);
 
-/* For a copy of this thread; `lanes`: QUICK or BULK. */
+/* A lane for a copy of this thread. `lanes`: QUICK or BULK. */
 hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes);
 
-/* For the parts of large transfers between the program's memory and the device: always the same one, which small copies are not in, unless it
- * could not be made. */
+/* The lane for the parts of large transfers between the program's memory and the device. It is always the same one, without small copies.
+ * Where it could not be made, it is a lane of large copies. */
 hd_lane *hdi_program_lane(hdi_device *device, hdi_way way);
 
-/* For copies through pinned memory: the lane of the pair's source, or of its destination. */
+/* The lanes for large copies through pinned memory: of the pair's source, and of its destination. */
 hd_lane *hdi_pair_lane_out(hd_runtime *rt, int src, int dst);
 hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
 
-/* Whether a lane, by its global number, is one of the device's for copies. */
+/* Whether a lane, by its global number, is a copy lane of the device. */
 bool hdi_is_copy_lane(const hdi_device *device, uint32_t lane);
 
 #endif

@@ -1,11 +1,14 @@
-/* copy_pool.c - see copy_pool.h.
+/* copy_pool.c - the workers, their groups, and the jobs that they work on.
  *
- * A transfer that wants workers is a job in the pool's list, on the stack of the thread that it belongs to. A worker takes one turn at
- * the job that has the fewest workers, those of its own memory node first, and then looks again: that is what shares them out. It stays at one of
- * the NUMA nodes that devices are near, in a group with its share of all workers. To sleep it waits for the doorbell of its group to move.
+ * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
+ * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first. Then it chooses again, which divides the workers
+ * among the jobs.
+ * A worker stays at one of the NUMA nodes near devices, in a group that has its share of all workers.
+ * An idle worker waits until the doorbell of its group changes.
  *
- * Always: a job is unlinked and without workers before its thread returns; `workers`, `away` and `over` change under the pool's mutex; after a worker
- * has counted itself out of a job it does not touch it.
+ * Threads, locks, blocking: see copy_pool.h.
+ * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
+ * worker that has counted itself out of a job does not touch the job any more.
  */
 #include "data/copy_pool.h"
 
@@ -26,8 +29,8 @@ typedef struct job {
     void *context;
     size_t most;
     int node;
-    _Atomic size_t workers; /* at it now; the job's own thread looks without the mutex */
-    _Atomic bool away;      /* workers are not wanted until the job's thread says so; it looks without the mutex */
+    _Atomic size_t workers; /* that work on it now; the job's own thread reads it without the mutex */
+    _Atomic bool away; /* no workers are wanted until the job's thread clears it, which reads it without the mutex */
     bool over;
     struct job *next;
 } job;
@@ -46,16 +49,16 @@ typedef struct worker {
 
 struct hdi_copy_pool {
     hdi_mutex lock;
-    pthread_cond_t left; /* a worker was the last to leave a job */
+    pthread_cond_t left; /* signalled when the last worker leaves a job */
     job *jobs;           /* newest first */
     group groups[HDI_DEVICES_MAX];
-    size_t n_groups; /* 0: not worked out yet */
+    size_t n_groups; /* 0: not determined yet */
     size_t started;
     bool stop;
     bool own_known;
-    hdi_cpus own; /* what the process may use: the thread that opened the runtime */
+    hdi_cpus own; /* processors that the process may use: those of the thread that opened the runtime */
     int64_t spin_ns;
-    _Atomic size_t limit; /* of workers, plus 1; 0: not worked out yet */
+    _Atomic size_t limit; /* of workers, plus 1; 0: not determined yet */
     _Atomic int nodes[HDI_DEVICES_MAX];
     worker workers[HDI_COPY_POOL_MOST];
 };
@@ -101,7 +104,7 @@ void hdi_copy_pool_release(hd_runtime *rt)
     rt->copy_pool = NULL;
 }
 
-/* ---- how many, and where: relaxed, since whoever works it out finds the same ---- */
+/* ---- how many, and where: relaxed, since all threads find the same ---- */
 
 static int node_of(const hd_runtime *rt, int device)
 {
@@ -131,12 +134,12 @@ static size_t nodes_with_devices(const hd_runtime *rt)
     return count;
 }
 
-/* Of the whole pool. */
+/* The most workers of the whole pool. */
 static size_t limit_of(const hd_runtime *rt)
 {
     size_t known = atomic_load_explicit(&rt->copy_pool->limit, memory_order_relaxed);
     if (known == 0) {
-        /* The engines and the program need some, too; with few there is nothing to be shared out. */
+        /* The engines and the program need some processors, too. With few processors there is nothing to divide. */
         size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
         size_t usual = HDI_COPY_POOL_USUAL * nodes_with_devices(rt);
         size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
@@ -165,9 +168,9 @@ size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wan
     return fewest;
 }
 
-/* ---- workers; the mutex is held where nothing else is said ---- */
+/* ---- workers; the mutex is held unless stated otherwise ---- */
 
-/* Who has the fewest gets the next one; a worker of another node counts half. */
+/* The job with the lowest value gets the next worker. A job near another node counts as twice as crowded. */
 static size_t crowd(const job *j, int node)
 {
     size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);
@@ -197,22 +200,22 @@ static void take_turn(struct hdi_copy_pool *pool, job *j)
     if (turn == HDI_TURN_WAITS) {
         atomic_store_explicit(&j->away, true, memory_order_relaxed);
     }
-    /* pairs with the acquire load of the job's thread: the turn is finished before it returns */
+    /* pairs with the acquire load of the job's thread: the turn is finished before the job's thread returns */
     if (atomic_fetch_sub_explicit(&j->workers, 1, memory_order_release) == 1) {
         pthread_cond_broadcast(&pool->left);
     }
 }
 
-/* Near the device that it was started for, as far as the process may run there at all. Without the mutex. */
+/* Keeps the worker near its group's node, as far as the process may run there. Without the mutex. */
 static void settle(const worker *w)
 {
     hdi_cpus near, both;
     if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
         hdi_cpus_stay(&both);
     } else if (w->pool->own_known) {
-        hdi_cpus_stay(&w->pool->own); /* not only where the thread was pinned that has started this one */
+        hdi_cpus_stay(&w->pool->own); /* else it would stay where the thread that started it is pinned */
     }
-    /* The memory is the program's: what it does about accesses to its own pages goes for this thread, too. */
+    /* The memory is the program's. The program's handlers for accesses to its own pages have to work on this thread, too. */
     sigset_t memory;
     sigemptyset(&memory);
     sigaddset(&memory, SIGSEGV);
@@ -244,7 +247,7 @@ static void *run_worker(void *argument)
     return NULL;
 }
 
-/* The group that is near the job; their number: none is, or all are. */
+/* The number of the group near the job. n_groups: there is none, or all are near. */
 static size_t group_of(const struct hdi_copy_pool *pool, const job *j)
 {
     size_t i = 0;
@@ -265,7 +268,8 @@ static void find_groups(hd_runtime *rt)
     }
 }
 
-/* Starts workers until the job can have as many as it wants, near it as long as there may be more, or no more can be had. */
+/* Starts workers until the job can have as many as it wants, or the pool's limit is reached. They start near the job while its group has less
+ * than its share. */
 static void start_workers(hd_runtime *rt, const job *j)
 {
     struct hdi_copy_pool *pool = rt->copy_pool;
@@ -289,12 +293,12 @@ static void start_workers(hd_runtime *rt, const job *j)
     }
 }
 
-/* Whom to wake, without the mutex. */
+/* How many sleepers of each group to wake, which happens without the mutex. */
 typedef struct call {
     int count[HDI_DEVICES_MAX];
 } call;
 
-/* Calls as many sleepers as the job can have, those near it first; one that is about to sleep sees that the doorbell moved. */
+/* Wakes as many sleepers as the job can have, those near it first. A worker that is about to sleep sees that the doorbell has changed. */
 static void ring(struct hdi_copy_pool *pool, const job *j, call *c)
 {
     size_t near = group_of(pool, j), left = j->most;
@@ -327,7 +331,7 @@ static void begin(hd_runtime *rt, job *j)
     hdi_mutex_lock(&pool->lock);
     j->next = pool->jobs;
     pool->jobs = j;
-    size_t n_groups = pool->n_groups; /* without those that nobody sleeps at yet */
+    size_t n_groups = pool->n_groups; /* without the groups that start_workers makes, which have no sleepers yet */
     ring(pool, j, &c);
     start_workers(rt, j);
     hdi_mutex_unlock(&pool->lock);
@@ -350,7 +354,7 @@ static size_t workers_at(const job *j)
     return atomic_load_explicit(&j->workers, memory_order_acquire);
 }
 
-/* No worker joins any more; waits for those that are still at it. */
+/* Unlinks the job, so that no worker joins it any more. Waits for the workers that are still at it. */
 static void end(struct hdi_copy_pool *pool, job *j)
 {
     hdi_mutex_lock(&pool->lock);

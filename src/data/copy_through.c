@@ -1,10 +1,11 @@
 /* copy_through.c - hdi_copy_through: a copy past the processor's caches.
  *
- * Stores that go around the caches save reading the destination first and leave what is in the caches there. The destination is written in
- * whole lines; what is in front of the first and behind the last one, and small blocks, go the usual way. Without such stores, and under
- * sanitizers, which do not see them, it is memcpy.
+ * Stores that bypass the caches need not read the destination first, and leave the content of the caches there.
+ * They write whole cache lines. The bytes in front of the first line and behind the last one go the usual way, as small blocks do.
+ * It is memcpy where there are no such stores, and under sanitizers, which do not see them.
  *
- * Any thread; no locks. Always: the bytes are there for whoever is told with a release store behind it.
+ * Threads: any. Locks: none. Blocking: never.
+ * Always: a thread that sees a release store behind the call sees the bytes, too.
  */
 #include "data/copy_pool.h"
 
@@ -23,7 +24,7 @@
 #include <emmintrin.h>
 
 #define LINE 64
-#define LEAST ((size_t)64 << 10) /* smaller blocks stay in a cache that somebody may still find them in */
+#define LEAST ((size_t)64 << 10) /* smaller blocks stay in a cache, where the next use may find them */
 
 static void copy_lines(unsigned char *dst, const unsigned char *src, size_t bytes)
 {
@@ -37,7 +38,7 @@ static void copy_lines(unsigned char *dst, const unsigned char *src, size_t byte
         _mm_stream_si128(to + 2, c);
         _mm_stream_si128(to + 3, d);
     }
-    _mm_sfence(); /* these stores keep no order with later ones by themselves */
+    _mm_sfence(); /* without it these stores have no order with later ones */
 }
 
 void hdi_copy_through(void *dst, const void *src, size_t bytes)

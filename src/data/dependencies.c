@@ -1,6 +1,7 @@
 /* dependencies.c - what an operation has to wait for. Threads, locks: see dependencies.h.
  *
- * Always: a failure that is known now is told now; one that may still come is waited for as a source, so that the operation fails with it.
+ * Always: a submission fails with a failure that is recorded now. A result that may still fail is waited for as a source, so that the
+ * operation fails with it.
  */
 #include "data/dependencies.h"
 
@@ -11,12 +12,12 @@
 
 #define SOURCES_FIRST 16
 
-/* Whether the result at `later` fails wherever that at `earlier`, both unfinished, does: the lane refuses work after a failure, and was not
- * made to accept work again in between. */
+/* Whether of two unfinished results of a lane `later` fails wherever `earlier` does. So it is where the lane refuses work after a failure, and
+ * was not made to accept work again in between. */
 static bool speaks_for(hd_runtime *rt, uint32_t lane, uint64_t later, uint64_t earlier)
 {
     const hd_lane *other = hdi_lane_owner(rt, lane)->lanes[lane % HDI_LANES_MAX];
-    /* relaxed: that it was resumed before `later` is seen by way of the lock under which `later` was noted */
+    /* relaxed: the lock under which `later` was noted makes a resumption before it visible */
     return later == earlier || (later > earlier && other->sticky_failure &&
                                 earlier > atomic_load_explicit(&other->resumed, memory_order_relaxed));
 }
@@ -62,7 +63,7 @@ static hdi_collected __attribute__((noinline)) add_result(hd_runtime *rt, hdi_wa
     return add_wait(rt, w, point, true);
 }
 
-/* *over: it is finished and, for a source, good. */
+/* *over: the operation of the point is finished and, for a source, has not failed. */
 static inline __attribute__((always_inline)) hdi_collected look_at(const hdi_collector *g, hdi_point point, bool source,
                                                                    bool ours, bool *over)
 {
@@ -89,9 +90,9 @@ static inline __attribute__((always_inline)) hdi_collected look_at(const hdi_col
         return HDI_COLLECTED;
     }
     if (own && (lane->sticky_failure || !source)) {
-        return HDI_COLLECTED; /* in the same lane order costs nothing; but one whose failures are not sticky has to be told of its own results */
+        return HDI_COLLECTED; /* the lane's order needs no wait; but where failures are not sticky, its own results are sources */
     }
-    /* Not a second time. But a result that may still fail has to be waited for as a result, once. */
+    /* A wait is not repeated. But a result that may still fail has to be waited for as a source, once. */
     if (!own && !g->apart) {
         uint64_t seen = source ? lane->seen_source[point.lane] : lane->seen[point.lane];
         if (source ? seen && lane->sticky_failure && speaks_for(g->rt, point.lane, seen, point.position)
@@ -108,7 +109,7 @@ hdi_collected hdi_collect_point(const hdi_collector *g, hdi_point point, bool so
     return point.position ? look_at(g, point, source, ours, &over) : HDI_COLLECTED;
 }
 
-/* Whether a point is of an operation of the lane that is not finished, and after whose failure it would refuse work. */
+/* Whether the point is of an unfinished operation of the lane after whose failure the lane refuses work. */
 static inline bool speaks_for_lane(const hd_lane *lane, hdi_point point)
 {
     return point.lane == lane->global && lane->sticky_failure &&
@@ -116,8 +117,8 @@ static inline bool speaks_for_lane(const hd_lane *lane, hdi_point point)
            point.position > atomic_load_explicit(&lane->shared->done, memory_order_acquire);
 }
 
-/* Whether an unfinished operation of the lane has read the segment since it was written: then the lane has waited for the writer, and refuses work
- * if that fails. */
+/* Whether an unfinished operation of the lane has read the segment since it was written. Then the lane has waited for the writer, and refuses
+ * work if the writer fails. */
 static bool lane_has_read(const hd_lane *lane, hdi_segment *s)
 {
     const hdi_point *point = hdi_segment_reader(s, lane->global);
@@ -139,7 +140,7 @@ static bool lane_has_read_all(const hd_lane *lane, const hdi_use *use)
 
 /* ---- the segments of a use ---- */
 
-/* Readers that are finished leave the segment: of few now, of many now and then. */
+/* Drops finished readers from the segment: at each use where they are few, else now and then. */
 static inline void settle_readers(const hdi_collector *g, hdi_segment *s)
 {
     if (s->room != 0) {
@@ -171,7 +172,7 @@ static hdi_collected collect_readers(const hdi_collector *g, hdi_segment *s)
     return result;
 }
 
-/* What is finished leaves the segment. */
+/* Collects what the use waits for in one segment, and drops what is finished from the segment. */
 static inline __attribute__((always_inline)) hdi_collected collect_segment(const hdi_collector *g, const hdi_use *use,
                                                                            hdi_segment *s, bool ours)
 {
@@ -198,8 +199,8 @@ typedef struct walk {
     const hdi_collector *g;
     const hdi_use *use;
     bool ours;
-    bool over; /* nothing more is to be collected */
-    bool room; /* all segments of the use have room for a reader more */
+    bool over; /* nothing more has to be collected */
+    bool room; /* all segments of the use have room for one more reader */
     hdi_collected result;
 } walk;
 
@@ -217,7 +218,7 @@ static void visit(void *context, hdi_segment *s)
     }
 }
 
-/* The wide readers, for whom a write waits. */
+/* Collects the wide readers, which a write waits for. */
 static hdi_collected collect_wide(const hdi_collector *g, const hdi_use *use)
 {
     hdi_collected result = HDI_COLLECTED;
@@ -231,7 +232,7 @@ static hdi_collected collect_wide(const hdi_collector *g, const hdi_use *use)
     return result;
 }
 
-/* The segments as they are. */
+/* Collects from the segments without a change of them. */
 static hdi_collected collect_all(const hdi_collector *g, const hdi_use *use, bool ours)
 {
     hdi_collected result = HDI_COLLECTED;
@@ -250,7 +251,7 @@ hdi_collected hdi_collect_use(const hdi_collector *g, const hdi_use *use, bool o
     hdi_uses *u = &use->buffer->uses;
     *room = use->write;
     if (u->parts && use->write && use->low == 0 && use->high == hdi_parts_end(u->parts)) {
-        return collect_all(g, use, ours); /* none of the segments will be there any more */
+        return collect_all(g, use, ours); /* the write replaces all segments */
     }
     walk w = {g, use, ours, false, true, HDI_COLLECTED};
     if (u->parts) {
@@ -275,7 +276,7 @@ hdi_collected hdi_collect_plain(const hdi_collector *g, const hdi_use *uses, siz
     for (const hdi_use *use = uses; use != uses + n_uses && good && !result; use++, ours >>= 1) {
         struct hd_buffer *b = use->buffer;
         hdi_uses *u = &b->uses;
-        /* The record comes last: another buffer's has another lock. */
+        /* The record is read last: if the structure is another buffer's by now, the record has another lock. */
         good = (use->whole & hdi_use_is_same(use) & (hdi_buffer_losses(b) == use->losses)) && u->parts == NULL;
         if (good) {
             hdi_uses_prune(g->rt, u, b->order);
@@ -317,7 +318,7 @@ static int by_lane(const void *a, const void *b)
     return x->position < y->position ? -1 : x->position > y->position;
 }
 
-/* Rising, and none twice. They usually are. */
+/* Whether the sources rise without repetition, which is the usual case. */
 static bool are_sorted(const hdi_point *sources, uint32_t n)
 {
     bool sorted = true;
@@ -327,7 +328,7 @@ static bool are_sorted(const hdi_point *sources, uint32_t n)
     return sorted;
 }
 
-/* How many of the sources, which are sorted, fit into one command. */
+/* How many of the sorted sources fit into one command. */
 static uint32_t fitting(const hdi_point *sources, uint32_t n)
 {
     uint32_t count = 1;
@@ -374,9 +375,9 @@ static void write_wait(hd_runtime *rt, hd_lane *lane, const hdi_wait_entry *w)
     hdi_lane_shared *other = &owner->channel.lanes[w->lane % HDI_LANES_MAX];
     lane->seen[w->lane] = lane->seen[w->lane] > w->position ? lane->seen[w->lane] : w->position;
     lane->seen_source[w->lane] = w->source ? w->source : lane->seen_source[w->lane];
-    /* Events mean nothing to an engine in another process: it waits for `done`. */
+    /* An engine in another process cannot use the event: it waits for `done`. */
     bool by_event = !rt->is_process || owner == lane->device;
-    /* A result of another device counts as done there before it is here. */
+    /* A dependency on another device's result is settled when `done` there passes it, so the flag is needed beside the event. */
     bool by_word = !by_event || (owner != lane->device && w->source);
     hdi_request_completion(&owner->channel, w->lane % HDI_LANES_MAX, w->position,
                            (by_event ? HDI_REQUEST_EVENT : 0) | (by_word ? HDI_REQUEST_FLAG : 0));

@@ -1,9 +1,13 @@
 /* dependencies.h - what an operation has to wait for: earlier uses of the same bytes that are not done.
  *
- * One wait per lane is enough for the order, for the last position that counts. Of what is read, each result counts that may still
- * fail; but where a lane refuses work after a failure, its last result speaks for the ones before it.
+ * For the order, one wait per lane is enough: for the last position that matters.
+ * For what is read, each result that may still fail is a source. Where a lane refuses work after a failure, its last result stands for all before
+ * it.
  *
- * Threads: the one that submits, with the order locks of the operation's buffers (or their records claimed) and of its lane. Never blocks.
+ * Threads: the one that submits.
+ * Locks: the caller holds the order locks of the operation's buffers and of its lane. A claimed record needs no lock.
+ * Blocking: never.
+ * Always: without memory a function returns HDI_COLLECTED_TOO_MUCH, and the waits collected so far stay good.
  */
 #ifndef HDI_DATA_DEPENDENCIES_H
 #define HDI_DATA_DEPENDENCIES_H
@@ -12,40 +16,43 @@
 
 typedef enum hdi_collected {
     HDI_COLLECTED = 0,
-    HDI_COLLECTED_FAILURE, /* an earlier operation whose result is read has failed; said */
-    HDI_COLLECTED_TOO_MUCH /* no memory: some of what is in `waits` has to be waited for first */
+    HDI_COLLECTED_FAILURE, /* an earlier operation whose result is read has failed; the message is set */
+    HDI_COLLECTED_TOO_MUCH /* no memory: some of `waits` has to be waited for first */
 } hdi_collected;
 
 typedef struct hdi_collector {
     hd_runtime *rt;
-    hd_lane *lane; /* of the operation */
+    hd_lane *lane; /* the lane of the operation */
     hdi_waits *waits;
-    bool apart; /* without the order lock of the lane: what the lane has waited for before is not looked at */
+    bool apart; /* without the order lock of the lane: its earlier waits are ignored */
     const char *who;
 } hdi_collector;
 
-/* What one earlier use means for the operation. `source`: the operation reads what that use wrote; `ours`: see hdi_linked. */
+/* Collects one earlier use. `source`: the operation reads what that use wrote. `ours`: see hdi_linked. */
 hdi_collected hdi_collect_point(const hdi_collector *g, hdi_point point, bool source, bool ours);
 
-/* All that one use of a buffer has to wait for. What is finished leaves the record of what is read, as by hdi_uses_settle; readers of many lanes now
- * and then, since a reader waits for none of them. *room: as hdi_uses_prepare wants to know. */
+/* Collects all that one use of a buffer has to wait for.
+ * Finished points leave the record as by hdi_uses_settle. A read waits for no reader, so it drops finished readers of many lanes only now and
+ * then.
+ * *room: the argument `room` of hdi_uses_prepare. */
 hdi_collected hdi_collect_use(const hdi_collector *g, const hdi_use *use, bool ours, bool *room);
 
-/* The same for a use whose record, of several segments, is claimed, and settled. `g` is apart. */
+/* The same for a use whose record has several segments, and is claimed and settled. `g` is apart. */
 hdi_collected hdi_collect_apart(const hdi_collector *g, const hdi_use *use);
 
-/* All that the uses wait for, in one pass, and room for them in the records; where each is of a whole buffer that is as it was when its handle was
- * checked, and whose record has one segment. Else *plain is false, and what was collected does not count. `ours`: as in hdi_linked. */
+/* Collects all that the uses wait for, in one pass, and makes room for them in the records. Each use has to be of a whole buffer, with a record
+ * of one segment. The buffer has to be as it was when its handle was checked. Else *plain is false, and what was collected does not count.
+ * `ours`: as in hdi_linked. */
 hdi_collected hdi_collect_plain(const hdi_collector *g, const hdi_use *uses, size_t n_uses, unsigned ours, bool *plain);
 
-/* What was collected apart, once more with the lane's lock. */
+/* Collects once more, with the lane's lock, what was collected apart. */
 hdi_collected hdi_collect_again(const hdi_collector *g, const hdi_waits *apart);
 
-/* Slots that the waits take in the ring. Sorts the sources. */
+/* The slots that the waits take in the ring. Sorts the sources. */
 uint32_t hdi_waits_slots(hdi_waits *waits);
 
-/* Puts the waits of the lane into its ring, where there is room for them, and asks the other lanes for events, or for being finished without
- * delay. */
+/* Writes the waits of the lane into its ring, where there is room for them. Requests events, or completion without delay, from the other
+ * lanes. */
 void hdi_waits_write(hd_runtime *rt, hd_lane *lane);
 
 #endif

@@ -1,11 +1,18 @@
 /* fallback.c - the out-of-memory fallback: what is tried before an allocation of device memory fails.
  *
- * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc). Behind it come, each
- * followed by another try: the magazines of all threads; the work that is in flight now, which is waited for; the
- * program's callback, as long as it frees something; and other threads, which are waited for as long as they free something, or work
- * is finished, every so often (memory_wait.h). So a producer that outruns its consumer is slowed down.
+ * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc).
+ * The fallback tries these in order, with another allocation after each:
+ *   - the magazines of all threads
+ *   - waiting for the work that is in flight now
+ *   - the program's callback, as long as it frees something
+ *   - waiting for other threads, as long as they free something or work is finished (memory_wait.h)
  *
- * Threads: whoever allocates. Locks: none of its own. Blocking: as above; each of the two waits has the limit of memory_wait.h.
+ * So a producer that is faster than its consumer is slowed down.
+ *
+ * Threads: the one that allocates.
+ * Locks: none of its own.
+ * Blocking: as above. Each of the two waits has the limit of memory_wait.h.
+ * Always: the program's callback is called at most CALLS_MOST times for one allocation.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +28,7 @@
 #include "memory/arena.h"
 #include "memory/share.h"
 
-#define CALLS_MOST 1000 /* of the callback, for one allocation: even one that always says yes comes to an end */
+#define CALLS_MOST 1000 /* of the callback, for one allocation: the limit for a callback that always returns true */
 
 typedef struct climb {
     hdi_device *device;
@@ -29,8 +36,8 @@ typedef struct climb {
     size_t bytes;
     hdcu_deviceptr *out;
     hdi_points *inherited;
-    bool possible;        /* no more than may be held in all */
-    hdi_memory_wait wait; /* of the wait for others; nothing before that */
+    bool possible;        /* no more bytes than the limit */
+    hdi_memory_wait wait; /* of the wait for other threads; empty before that */
 } climb;
 
 static hd_status try_again(const climb *c)
@@ -38,7 +45,7 @@ static hd_status try_again(const climb *c)
     return hdi_arena_alloc(c->device->arena, c->lane->global, c->bytes, c->out, c->inherited);
 }
 
-/* A number that changes when work is finished, on any device since all may use this one's memory, or anything is freed. */
+/* A number that changes when work is finished or anything is freed. It covers all devices, since all may use this one's memory. */
 static uint64_t look(const climb *c)
 {
     hd_runtime *rt = c->device->runtime;
@@ -52,7 +59,7 @@ static uint64_t look(const climb *c)
     return sum;
 }
 
-/* Where all lanes are now, into heads[n_devices * HDI_LANES_MAX]; 0 for those that do not exist. */
+/* Stores the last submitted position of each lane in heads[n_devices * HDI_LANES_MAX]; 0 for lanes that do not exist. */
 static void note_heads(hd_runtime *rt, uint64_t *heads)
 {
     for (int d = 0; d < rt->n_devices; d++) {
@@ -63,7 +70,7 @@ static void note_heads(hd_runtime *rt, uint64_t *heads)
     }
 }
 
-/* Whether work in front of `heads` is unfinished. Asks its lanes to say when it is; inline, drives them on. */
+/* Whether work up to `heads` is unfinished. Requests completion from the lanes of such work. Inline, it runs the engines. */
 static bool press(hd_runtime *rt, const uint64_t *heads)
 {
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
@@ -86,18 +93,18 @@ static hd_status drain_and_try(const climb *c)
     hdi_counts_add(&c->device->memory->drains, 1);
     hdi_thread_caches_drain(rt, c->device->index);
     if (rt->is_process) {
-        hdi_shares_reap(rt); /* a peer may have let go of memory that this device had before it was restarted */
+        hdi_shares_reap(rt); /* a peer may have released memory that this device had before it was restarted */
     }
     return try_again(c);
 }
 
-/* Waits for what is in flight, or for others, and tries again whenever anything was freed or finished. */
+/* Waits for the work in flight, or also for other threads, and tries again whenever anything was freed or finished. */
 static hd_status wait_for(climb *c, bool others)
 {
     hd_runtime *rt = c->device->runtime;
     uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
     if (!heads) {
-        return HD_ERROR_MEMORY; /* said */
+        return HD_ERROR_MEMORY; /* the message is set */
     }
     uint64_t before = look(c);
     note_heads(rt, heads);
@@ -119,12 +126,12 @@ static hd_status wait_for(climb *c, bool others)
         waited = true;
         hdi_memory_wait_sleep(&p);
         if (hdi_thread_caches_cached(rt, c->device->index)) {
-            hdi_thread_caches_drain(rt, c->device->index); /* where another thread's hd_free usually ends */
+            hdi_thread_caches_drain(rt, c->device->index); /* another thread's hd_free usually puts a buffer there */
         }
     }
     free(heads);
     if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
-        status = drain_and_try(c); /* for what ended between the try before this wait and its last look */
+        status = drain_and_try(c); /* for what was freed after the last try of this wait */
     }
     if (waited) {
         hdi_counts_add(&c->device->memory->waits, 1);
@@ -136,7 +143,7 @@ static hd_status wait_for(climb *c, bool others)
 
 /* ---- the message ---- */
 
-/* What the program can do, or what is so where it can do nothing. */
+/* Writes what the program can do, or the reason why it can do nothing. */
 static void advise(const climb *c, char *out, size_t room)
 {
     hd_runtime *rt = c->device->runtime;
@@ -161,7 +168,7 @@ static void advise(const climb *c, char *out, size_t room)
              waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
 }
 
-/* The arena's message, why it was not waited any longer, what to do, and who holds the memory. */
+/* Fails with the arena's message, the reason why the wait ended, what to do, and the largest holders. */
 static hd_status fail_full(const climb *c)
 {
     hd_error error;

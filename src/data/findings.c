@@ -1,6 +1,8 @@
-/* findings.c - see findings.h.
+/* findings.c - what memory_debug has found: the list, the callback, and the lines.
  *
- * Always: a finding is kept until hd_close, the first HDI_REPORT_FINDINGS as text.
+ * Threads, locks: see findings.h.
+ * Blocking: a line waits up to LINE_WAIT_NS for a pipe, and a finding for the program's callback.
+ * Always: findings are counted until hd_close. The first HDI_REPORT_FINDINGS are kept as text.
  */
 #include "data/findings.h"
 
@@ -19,8 +21,8 @@
 #include "data/hook.h"
 #include "engine/engine.h"
 
-#define LINES_MOST 1000                  /* a loop that goes wrong fills no disk */
-#define LINE_WAIT_NS INT64_C(1000000000) /* a pipe that takes nothing for so long loses a line */
+#define LINES_MOST 1000                  /* a program that makes findings in a loop must not fill the disk */
+#define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost where a pipe accepts nothing for so long */
 #define KINDS (HD_FINDING_LEAK + 1)
 
 struct hdi_findings {
@@ -30,18 +32,18 @@ struct hdi_findings {
     hdi_hook hook;
     _Atomic uint64_t pinned_double_frees;
     int descriptor;         /* where lines go; -1: nowhere */
-    _Atomic uint64_t lines; /* so far */
+    _Atomic uint64_t lines; /* written so far */
 };
 
 static _Thread_local bool inside;
 
-/* Where lines go. -1 with a message. */
+/* Opens the file for the lines. -1: failed, with a message. */
 static int open_lines(const char *path)
 {
     if (path[0] == 0) {
         return STDERR_FILENO;
     }
-    /* without blocking, where it is a pipe */
+    /* O_NONBLOCK: a pipe must not block */
     int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (descriptor < 0) {
         hdi_fail(HD_ERROR_SYSTEM, "hd_open: option memory_debug_file=%s: %s; name a file that can be written", path,
@@ -130,7 +132,7 @@ static void report(struct hdi_findings *f, const char *text)
     }
 }
 
-/* "2 double frees, " */
+/* Writes a count such as "2 double frees, ". */
 static size_t put_count(char *out, size_t room, uint64_t count, const char *kind, const char *rest)
 {
     int n = count ? snprintf(out, room, "%" PRIu64 " %s%s%s, ", count, kind, count == 1 ? "" : "s", rest) : 0;
@@ -154,14 +156,14 @@ static void summarize(struct hdi_findings *f, const hdi_leaks *leaks)
         snprintf(text + n, sizeof text - n, "%" PRIu64 " buffer%s of %s not freed", buffers, buffers == 1 ? "" : "s",
                  hdi_bytes_text(bytes, unfreed));
     } else if (n) {
-        text[n - 2] = 0; /* the last comma */
+        text[n - 2] = 0; /* without the last comma */
     }
     char line[320];
     snprintf(line, sizeof line, "until hd_close: %s", text[0] ? text : "nothing was found");
     write_line(f, line);
 }
 
-/* ---- telling ---- */
+/* ---- reports of a finding ---- */
 
 static void tell(struct hdi_findings *f, const hd_finding *what)
 {
@@ -181,7 +183,7 @@ static void tell(struct hdi_findings *f, const hd_finding *what)
     }
 }
 
-/* The thread's last message, which is one line without control characters. */
+/* Copies the thread's last message, which is one line without control characters. */
 static void put_message(hd_finding *finding)
 {
     memcpy(finding->message, hd_message(), strnlen(hd_message(), sizeof finding->message - 1));

@@ -1,11 +1,13 @@
-/* guard.c - what the option memory_debug does: guards, fresh and freed content, and what is seen by them (findings.h).
+/* guard.c - the work of the option memory_debug: guards, fresh and freed content, and the findings about them (findings.h).
  *
- * A guarded buffer's block begins HDI_GUARD_BYTES in front of its content and ends as many behind it. While nobody else has the
- * buffer, at both ends of its life, the whole block is written and read by way of a structure that covers it, so the work is
- * ordered by use records like any other; it runs in the device's copy lanes.
+ * A guarded buffer's block begins HDI_GUARD_BYTES in front of its content, and ends as many behind it.
+ * At both ends of the buffer's life no other thread has it. Then a structure covers the whole block, and is used to write and read the block.
+ * So use records order that work like any other. It runs in the device's copy lanes.
  *
- * Threads: any. Locks: the order lock of the device, for a moment; none while a finding is told.
- * Always: a finding is counted where its device's counters are.
+ * Threads: any.
+ * Locks: the order lock of the device, for a moment; none while a finding is reported.
+ * Blocking: see guard.h.
+ * Always: a finding is counted in its device's counters, too.
  */
 #include "data/guard.h"
 
@@ -42,7 +44,7 @@ static description describe(const struct hd_buffer *b)
     return d;
 }
 
-/* Notes the thread's last message as a finding about a buffer. `known`: more of it than where it is. */
+/* Notes the thread's last message as a finding about a buffer. `known`: *was has more than the owner. */
 static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known, const void *found_at)
 {
     hd_finding finding = {.kind = kind,
@@ -57,35 +59,35 @@ static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *w
     hdi_findings_note(rt, &finding);
 }
 
-/* ---- handles that are not good any more ---- */
+/* ---- stale handles ---- */
 
 typedef enum past {
-    PAST_UNKNOWN, /* never a handle of ours, or not stale */
-    PAST_REUSED,  /* its structure belongs to another buffer now */
-    PAST_THERE    /* what it was can still be said */
+    PAST_UNKNOWN, /* never a handle of a buffer, or not stale */
+    PAST_REUSED,  /* another buffer has its structure now */
+    PAST_THERE    /* its structure still describes it */
 } past;
 
-/* What became of a handle; what it was, in *was: of PAST_REUSED only the owner of what took its place. `handle` may be any value that
- * hdi_buffer_from_handle may be asked about. */
+/* What became of a handle. For PAST_THERE *was describes its buffer. For PAST_REUSED *was has only the owner of the buffer that took its place.
+ * `handle` may be any value that hdi_buffer_from_handle accepts. */
 static past look_back(const hd_buffer *handle, struct hd_buffer *was)
 {
     struct hd_buffer *b = hdi_self_object(handle);
     if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
         return PAST_UNKNOWN;
     }
-    /* The word of a structure of ours leads to the structure itself, whatever its state is. */
+    /* The word of a buffer's structure leads to the structure itself in each of its states. */
     uint64_t word = hdi_self_get(&b->self);
     uint64_t plain = word & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
     uint32_t now = hdi_self_generation(plain);
     if (plain != hdi_self_word(hdi_self_make(b, now)) || !b->runtime || !b->runtime->findings) {
         return PAST_UNKNOWN;
     }
-    /* Stale handles are those of generations before. */
+    /* A stale handle has an earlier generation. */
     uint32_t age = (now - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
     if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
         return PAST_UNKNOWN;
     }
-    hdi_buffers_lock(b->runtime); /* under which structures are given out */
+    hdi_buffers_lock(b->runtime); /* structures are given out under it */
     bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && !b->making && b->call_site;
     was->owner = b->owner;
     if (there) {
@@ -152,8 +154,8 @@ static uint64_t block_bytes(uint64_t bytes)
     return bytes + 2 * HDI_GUARD_BYTES;
 }
 
-/* Fills `bytes` bytes (a multiple of 4, or up to 3 less than the guard behind it has room for) of a block from `offset` on, as a use of the
- * whole block. */
+/* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole words. The up to 3 bytes more are in the guard
+ * behind, or in the rest of the block. */
 static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, const char *who,
                       hd_ticket *out)
 {
@@ -165,7 +167,7 @@ static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, 
     return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, who, out);
 }
 
-/* From now on the record covers the content alone, which the operation of the point has written. */
+/* Reduces the record to the content, whose writer is the operation of the point. */
 static void set_uses(struct hd_buffer *b, hdi_point writer)
 {
     hdi_record_lock(b);
@@ -175,7 +177,7 @@ static void set_uses(struct hd_buffer *b, hdi_point writer)
     hdi_record_unlock(b);
 }
 
-/* All that is still under way with the block is, for whoever asks from now on, a use of the buffer. */
+/* The buffer gets the block's record. So all unfinished work with the block counts as use of the buffer from now on. */
 static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 {
     hdi_record_lock(b);
@@ -187,13 +189,13 @@ static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        return hdi_buffer_place(b, lane, bytes, "hd_alloc"); /* says that there is not so much */
+        return hdi_buffer_place(b, lane, bytes, "hd_alloc"); /* its message: there is not so much memory */
     }
     hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes), "hd_alloc");
     if (status) {
         return status;
     }
-    /* Nobody else has the buffer yet: until the guards are written it stands for the whole block. */
+    /* No other thread has the buffer yet: until the guards are written its structure is that of the whole block. */
     hd_ticket ticket;
     status = fill(b, 0, b->bytes, HDI_GUARD_WORD, "hd_alloc", &ticket);
     status = status ? status : fill(b, HDI_GUARD_BYTES, bytes, HDI_FRESH_WORD, "hd_alloc", &ticket);
@@ -213,7 +215,7 @@ hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
     return HD_OK;
 }
 
-/* The structure that covers a buffer's whole block, with a record of the work that is not finished; to be ended with hdi_uses_release. False:
+/* Makes the structure that covers a buffer's whole block, with a record of the unfinished work. The caller ends it with hdi_uses_release. False:
  * no host memory. */
 static bool cover(struct hd_buffer *b, struct hd_buffer *block)
 {
@@ -259,7 +261,7 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
     return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, "hd_free", out);
 }
 
-/* Both guards as they are now, the front one first. False: they could not be read. */
+/* Reads both guards as they are now, the front one first. False: they could not be read. */
 static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
@@ -288,10 +290,10 @@ static unsigned char byte_of(uint32_t word, uint64_t index)
     return bytes[index % 4];
 }
 
-/* Says which bytes changed, by their offset in the buffer. */
+/* Reports which bytes of the guards changed, by their offsets in the buffer. */
 static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
 {
-    uint64_t words_end = (b->bytes + 3) / 4 * 4; /* so far the content was filled */
+    uint64_t words_end = (b->bytes + 3) / 4 * 4; /* the content was filled up to here */
     uint64_t changed = 0;
     int64_t first = 0, last = 0;
     for (uint64_t i = 0; i < 2 * HDI_GUARD_BYTES; i++) {

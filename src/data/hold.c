@@ -1,8 +1,10 @@
-/* hold.c - holds: memory that recordings and captured graphs use by its address, and memory that a call is about.
+/* hold.c - holds: memory that recordings and captured graphs use by its address, and memory that a call uses in several steps.
  *
- * Threads: any. Locks: the list's of buffers for what is counted in a buffer; a mutex for the holds. Order: holds, list.
- * Always: a buffer's structure with holds is in no magazine and no free list. Who gives the memory back is decided under the list's lock:
- * hd_free where no hold is left, else the last hold to go after hd_free has handed it over.
+ * Threads: any.
+ * Locks: the list's of buffers for a buffer's count of holds; a mutex for the holds. Order: holds, list.
+ * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.h).
+ * Always: a buffer's structure with holds is in no magazine and no free list. The list's lock decides which thread gives the memory back. It
+ * is that of hd_free where no hold is left. Else it is that of the last hold, once hd_free has handed the buffer over.
  */
 #include "data/hold.h"
 
@@ -61,7 +63,7 @@ void hdi_holds_close(hd_runtime *rt)
     hdi_mutex_unlock(&rt->holds->lock);
 }
 
-/* For HDI_INSIDE, before anybody looks whether it is a hold: only to be compared. */
+/* For HDI_INSIDE, before the check whether it is a hold: only to be compared. */
 static const void *hold_runtime(const hd_hold *handle)
 {
     const struct hd_hold *h = hdi_handle_object(handle);
@@ -97,7 +99,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
         h = hdi_stable_take(rt->stable, sizeof *h);
         if (h) {
             set_live(h, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
-            h->runtime = rt; /* for ever: whoever has a handle of an earlier hold may look */
+            h->runtime = rt; /* never changes: a thread with a handle of an earlier hold may read it */
             h->next = holds->all;
             holds->all = h;
         }
@@ -116,12 +118,12 @@ static bool is_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
     return word == 0 || (atomic_load_explicit(&b->self.word, memory_order_seq_cst) & ~aside) == word;
 }
 
-/* One hold more, under the list's lock; false: the handle with that word is stale. `aside`: bits of the word that do not matter. */
+/* Adds one hold. The list's lock is held. False: the handle with that word is stale. `aside`: bits of the word that do not matter. */
 static bool begin(struct hd_buffer *b, uint64_t word, uint64_t aside)
 {
     bool good = is_word(b, word, aside);
     if (good && !(b->special & HDI_BUFFER_HELD)) {
-        /* Either hd_free, which changes the handle first, sees HELD and asks hdi_hold_keeps, or this sees that the handle is stale. */
+        /* Either hd_free, which changes the handle first, sees HELD and calls hdi_hold_keeps. Or this thread sees that the handle is stale. */
         b->special |= HDI_BUFFER_HELD;
         good = is_word(b, word, aside);
     }
@@ -129,7 +131,7 @@ static bool begin(struct hd_buffer *b, uint64_t word, uint64_t aside)
     return good;
 }
 
-/* Room for one more; the holds' lock is held. */
+/* Makes room for one more buffer. The holds' lock is held. */
 static bool make_room(struct hd_hold *h)
 {
     if (h->count < h->room) {
@@ -173,7 +175,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
     bool room = again || make_room(h);
     bool stale = false;
-    if (room && !again) { /* the same buffer over and over, as for each launch of a recording, takes no more room */
+    if (room && !again) { /* repeated adds of one buffer, as for each launch of a recording, take no more room */
         hdi_buffers_lock(h->runtime);
         stale = !begin(b, hdi_self_word(buffer), 0);
         if (!stale) {
@@ -188,7 +190,7 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_add: no memory");
 }
 
-/* Under the list's lock. What was lost with its device is not held any more (hdi_buffers_lose). */
+/* Adds to the held bytes of the device. The list's lock is held. A buffer that was lost with its device is not counted (hdi_buffers_lose). */
 static void count_held(const struct hd_buffer *b, uint64_t more)
 {
     if (b->owner != HDI_OWNER_HOST && hdi_buffer_losses(b) != HDI_LOST) {
@@ -211,7 +213,7 @@ bool hdi_hold_keeps(struct hd_buffer *b)
     return keeps;
 }
 
-/* One hold less; true: the memory is to be given back now. HDI_BUFFER_HELD stays, so that an hd_free under way on another thread asks
+/* Removes one hold. True: the caller gives the memory back now. HDI_BUFFER_HELD stays, so that an hd_free under way on another thread calls
  * hdi_hold_keeps in any case. */
 static bool let_go(struct hd_buffer *b)
 {
@@ -262,7 +264,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
         hdi_hold_end(h->buffers[i]);
     }
     hdi_mutex_lock(&holds->lock);
-    if (hdi_handle_head_generation(&h->head) != 0) { /* else all its handles have been given out once */
+    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all its handles have been given out once */
         h->next_free = holds->free_list;
         holds->free_list = h;
     }

@@ -1,7 +1,10 @@
-/* holders.c - who holds memory: buffers in groups by label and call site, and call sites as text.
+/* holders.c - which buffers hold memory, in groups by label and call site; call sites as text.
  *
- * Threads: any. Locks: the list's while it is walked, under which nothing is allocated: a table that turns out too small
- * is made larger without the lock, and the walk begins again. Above it the memo's, so that threads that fail together walk once.
+ * Threads: any.
+ * Locks: the list's while it is walked, and above it the memo's, so that threads that fail together walk once.
+ * Blocking: for these locks. Allocations of other threads wait while the list is walked.
+ * Always: nothing is allocated under the list's lock. A table that turns out too small is made larger without the lock, and the walk begins
+ * again.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -48,7 +51,7 @@ static bool counts(const struct hd_buffer *b, hdi_holders_of what)
 {
     uint64_t word = hdi_self_get(&b->self);
     if (what == HDI_LEAKS) {
-        return !(word & HDI_SELF_DEAD); /* one in a hold was freed */
+        return !(word & HDI_SELF_DEAD); /* a buffer in a hold was freed */
     }
     return !(word & HDI_SELF_LOST) && (b->owner == HDI_OWNER_HOST || hdi_buffer_of_now(b));
 }
@@ -94,7 +97,7 @@ static int compare(const void *a, const void *b)
     if (x->count != y->count) {
         return x->count > y->count ? -1 : 1;
     }
-    int by_label = memcmp(x->label, y->label, sizeof x->label); /* the same order each time */
+    int by_label = memcmp(x->label, y->label, sizeof x->label); /* makes the order the same each time */
     return by_label ? by_label : (x->site > y->site) - (x->site < y->site);
 }
 
@@ -150,7 +153,7 @@ void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
     Dl_info info;
     uintptr_t at = (uintptr_t)site;
     memset(out, 0, HDI_SITE_BYTES);
-    /* The address is where the call returns to, which may be the next function's. */
+    /* The address is where the call returns to, which may be in the next function. */
     if (at == 0) {
         snprintf(out, HDI_SITE_BYTES, "unknown");
     } else if (!dladdr((const void *)(at - 1), &info) || !info.dli_fname) {
@@ -186,13 +189,13 @@ static void append(char *out, size_t room, size_t *length, const char *name, con
     }
 }
 
-/* ---- the list for messages: walked for no more than a share of the time ---- */
+/* ---- the list for messages: its walks take no more than a share of the time ---- */
 
-#define MANY_BUFFERS 10000 /* from here on a list may be used again */
-#define USED_AGAIN 50      /* for so many times as long as it took to make */
+#define MANY_BUFFERS 10000 /* with so many buffers a list may be used again */
+#define USED_AGAIN 50      /* for so many times as long as the list took to make */
 
 struct hdi_holders_memo {
-    hdi_mutex lock; /* above the list's */
+    hdi_mutex lock; /* taken before the list's */
     hdi_holder *list;
     size_t n;
     uint64_t buffers;
@@ -219,7 +222,7 @@ void hdi_holders_release(hd_runtime *rt)
     }
 }
 
-/* Makes the list where it may not be used again; how old it is. The lock is held. Negative: no host memory. */
+/* Makes the list where the old one may not be used again. Returns its age. The lock is held. Negative: no host memory. */
 static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
 {
     int64_t begin = hdi_clock_ns();
@@ -243,7 +246,7 @@ static int64_t refresh(hd_runtime *rt, struct hdi_holders_memo *m)
     return 0;
 }
 
-/* The largest groups of a device. */
+/* Writes the largest groups of a device. */
 static void put_groups(const struct hdi_holders_memo *m, int device, char *out, size_t room)
 {
     size_t length = 0;

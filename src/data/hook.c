@@ -1,4 +1,4 @@
-/* hook.c - see hook.h. */
+/* hook.c - see hook.h, also for threads and locks. */
 #include "data/hook.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context)
     }
     hdi_mutex_lock(&hook->lock);
     hdi_installed *before = hook->current;
-    hook->current = next; /* nobody enters the one before from here on */
+    hook->current = next; /* no thread enters the one before from here on */
     if (hook->changed) {
         hook->changed(hook->owner, function != NULL);
     }

@@ -1,7 +1,8 @@
 /* host.c - pinned host memory: buffers over the pool of blocks.
  *
- * Threads: any. Locks: those of the pool; the order lock of a buffer, for its use record. Blocking: at the limit, for
- * work that still uses freed memory, and for other threads to free some (memory_wait.h).
+ * Threads: any.
+ * Locks: those of the pool; the order lock of a buffer, for its use record.
+ * Blocking: at the limit, for work that still uses freed memory, and for other threads to free some (memory_wait.h).
  * Always: a block that work still uses goes to its next owner with the points of that work in the use record.
  */
 #include <stdio.h>
@@ -29,7 +30,7 @@ hdi_device *hdi_any_device(hd_runtime *rt)
 
 /* ---- the pool ---- */
 
-/* A device that was lost in this process may go on with work that counts as finished by that. */
+/* Whether the work of a point does not use its memory any more. A device that was lost in this process may still run work that counts as done. */
 static bool is_finished(void *context, hdi_point point)
 {
     hd_runtime *rt = context;
@@ -78,14 +79,14 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable)
     rt->host_pool = NULL;
 }
 
-/* What an allocation at the limit may wait for. */
+/* What can make memory free for an allocation at the limit. */
 typedef struct prospect {
-    bool in_use;     /* work, or the library, still uses memory that comes back by itself */
-    bool live;       /* buffers of the program, which it may free */
+    bool in_use;     /* work, or the library, uses memory that it gives back without the program */
+    bool live;       /* the program has buffers that it may free */
     uint64_t number; /* changes when memory is not used any more, or is freed */
 } prospect;
 
-/* Gives up chunks that nobody uses. `own`: a transfer does not wait for the program. */
+/* Gives up chunks that are not in use. `own`: for a transfer, which does not wait for the program. */
 static prospect look(hd_runtime *rt, bool own)
 {
     bool in_use = hdi_staging_trim(rt);
@@ -98,12 +99,12 @@ static prospect look(hd_runtime *rt, bool own)
                       .number = info.waiting_bytes + info.own_bytes + info.frees};
 }
 
-/* Waits for memory that is in use, or that other threads may free, and tries again whenever there is more of it. */
+/* Waits for memory in use, or for other threads to free some. Tries again whenever there is more. */
 static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited,
                           hdi_memory_wait *p)
 {
     prospect seen = look(rt, own);
-    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what was given up */
+    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what look has given up */
     while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_memory_wait_over(p, !seen.in_use)) {
         for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
             hdi_engine_run_inline(rt->devices[i]);
@@ -118,12 +119,12 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
     }
     if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_MEMORY_WAIT_ALONE) {
         status =
-            hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what a thread freed before it ended */
+            hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what a thread has freed before it ended */
     }
     return status;
 }
 
-/* `wait`: waits, with *p, which says how that ended. */
+/* Takes a block. `wait`: waits at the limit; *p has the reason why that ended. */
 static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out, hdi_points *inherited,
                       hdi_memory_wait *p)
 {
@@ -148,7 +149,7 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_hos
 
 /* ---- buffers ---- */
 
-/* Makes a block the buffer's; false: no host memory. */
+/* Makes a block the buffer's. False: no host memory. */
 static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_points *inherited)
 {
     hdi_uses_init(&b->uses, bytes);
@@ -171,7 +172,7 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
     return true;
 }
 
-/* The pool's failure, in the name of the call, with what can be done, and who holds the memory. */
+/* Fails with the pool's failure, in the name of the call, with what can be done, and with the largest holders. */
 static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_memory_wait *p)
 {
     if (p->end == HDI_MEMORY_WAIT_CLOSED) {
@@ -204,7 +205,7 @@ static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_memory_wai
     return hdi_fail_error(&error);
 }
 
-/* A buffer without a handle. */
+/* Makes a buffer without a handle. */
 static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, const char *who, struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_take(rt);

@@ -1,8 +1,10 @@
-/* list.c - the structures behind buffers: slabs, handing out, what becomes of all of them when a device is lost or the runtime closed.
+/* list.c - the structures behind buffers: slabs, free list, and what happens to all buffers when a device is lost or the runtime is closed.
  *
- * Threads: any. Locks: the list's mutex; below it, for a loss and for labels, order locks.
- * Always: structures live in slabs of the runtime's stable memory, so a stale handle can be recognised. One without a good handle is in the free list,
- * in a magazine (thread_cache.h), in a hold, or with the one thread that works on it.
+ * Threads: any.
+ * Locks: the list's mutex; below it, for a loss and for labels, order locks.
+ * Blocking: only for these locks and those of the thread caches.
+ * Always: structures are in slabs of the runtime's stable memory, so a stale handle can be recognised. Without a good handle, one is in the
+ * free list, in a magazine (thread_cache.h), in a hold, or with one thread that works on it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,7 @@
 #include "engine/engine.h"
 
 #define SLAB_BUFFERS 64
-#define SLABS_AT_ONCE 16 /* looked at before others are let in again */
+#define SLABS_AT_ONCE 16 /* walked before other threads may take the lock */
 
 typedef struct slab {
     _Alignas(HDI_SELF_ALIGN) struct {
@@ -146,10 +148,10 @@ void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buf
 {
     struct hdi_buffers *list = rt->buffers;
     bool more = true;
-    hdi_thread_caches_freeze(rt); /* what comes out of a magazine and goes back there does not take the list's lock */
+    hdi_thread_caches_freeze(rt); /* a buffer that leaves a magazine or enters one does not take the list's lock */
     hdi_mutex_lock(&list->lock);
     int slabs = 0;
-    /* Slabs are only ever added in front, and stay. */
+    /* Slabs are only added in front, and stay. */
     for (slab *s = list->slabs; s && more; s = s->next) {
         if (++slabs % SLABS_AT_ONCE == 0) {
             hdi_mutex_unlock(&list->lock);
@@ -184,10 +186,10 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     if (!list) {
         return;
     }
-    /* From here on nothing of the device comes out of a magazine: what did so before is live, and found below. */
+    /* From here on no buffer of the device comes out of a magazine. One that came out before is live, and found below. */
     hdi_thread_caches_drain(rt, device->index);
     hdi_mutex_lock(&list->lock);
-    hdi_lock_take(&device->order); /* operations under way see it whole */
+    hdi_lock_take(&device->order); /* so no operation of the device sees only a part of the loss */
     for (slab *s = list->slabs; s; s = s->next) {
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
@@ -205,7 +207,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     hdi_mutex_unlock(&list->lock);
 }
 
-/* Whether it was lost with its device, and has a checkpoint. Lock held. */
+/* Whether the buffer was lost with its device, and has a checkpoint. The lock is held. */
 static bool is_to_restore(struct hd_buffer *b, int device)
 {
     uint64_t word = hdi_self_get(&b->self);
@@ -260,10 +262,10 @@ void hdi_buffers_release(hd_runtime *rt)
         next = s->next;
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
-            hdi_uses_release(&b->uses); /* also of what lies in a magazine */
+            hdi_uses_release(&b->uses); /* also of buffers in magazines */
             if (has_memory(b)) {
-                hdi_unified_forget(b);                /* its pinned part is among these buffers, too */
-                hdi_checkpoint_forget(b->checkpoint); /* its copies are among these buffers */
+                hdi_unified_forget(b);                /* its pinned buffer is in this list, too */
+                hdi_checkpoint_forget(b->checkpoint); /* its copies are in this list, too */
             }
         }
     }

@@ -1,10 +1,16 @@
-/* list.h - what the files of this layer ask of the list of buffers, beside what buffer.h has for everybody. */
+/* list.h - the part of the list of buffers that only this layer uses. buffer.h has the rest.
+ *
+ * Threads: any.
+ * Locks: the list's mutex; hdi_buffers_lock leaves it to the caller.
+ * Blocking: never but for that mutex.
+ * Always: see list.c.
+ */
 #ifndef HDI_DATA_LIST_H
 #define HDI_DATA_LIST_H
 
 #include "data/buffer.h"
 
-/* The word of a structure whose handle with this word is given back: of the next generation, and not good. */
+/* The word for a structure whose handle with `word` becomes stale: the next generation, and not good. */
 static inline uint64_t hdi_self_after(struct hd_buffer *b, uint64_t word)
 {
     uint32_t generation = (hdi_self_generation(word) + 1) % HDI_SELF_GENERATIONS;
@@ -12,7 +18,7 @@ static inline uint64_t hdi_self_after(struct hd_buffer *b, uint64_t word)
 }
 
 typedef enum hdi_taken {
-    HDI_TAKEN,        /* the handle was good, and is stale from now on */
+    HDI_TAKEN,        /* the handle was good, and is stale now */
     HDI_TAKEN_STALE,  /* it was not good */
     HDI_TAKEN_NOT_NOW /* the buffer is being restored */
 } hdi_taken;
@@ -20,11 +26,11 @@ typedef enum hdi_taken {
 /* Makes the handle of a lost buffer stale. */
 hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle);
 
-/* Around what is said to be under the list's lock. */
+/* Around all that a comment places under the list's lock. */
 void hdi_buffers_lock(hd_runtime *rt);
 void hdi_buffers_unlock(hd_runtime *rt);
 
-/* The next lost buffer of the device with a checkpoint, behind `after` (NULL: the first); now marked as being restored. NULL: there is none. */
+/* The next lost buffer of the device with a checkpoint, behind `after` (NULL: the first). It is marked as being restored. NULL: there is none. */
 struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after);
 void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
 

@@ -1,13 +1,15 @@
 /* maintenance.c - looks after memory ahead of need, on a thread of its own.
  *
- *   - A device whose free memory gets scarce while it grows is mapped some more, so that the program does not wait for it.
- *   - A device that has not grown for a while (option memory_idle) gives its idle granules back, magazines first if nothing was
+ *   - It maps more memory for a growing device whose free memory gets scarce, so that the program does not wait for it.
+ *   - It gives back the idle granules of a device that has not grown for a while (option memory_idle). Magazines go first if nothing was
  *     allocated in that time either.
- *   - Figures for other processes are published, and what the driver has free is asked for where a reclaim callback goes by it.
+ *   - It publishes figures for other processes. It asks the driver for its free memory where there is a reclaim callback.
  *
- * Threads: one per runtime, started when memory is first allocated; it looks around four times a second, less often when nothing changes. None with
- * placement=inline: then figures are published by who allocates, and the rest is left to the program.
- * Locks: a mutex for its wishes, never held during a request.
+ * Threads: one per runtime, started when memory is first allocated. It looks around four times a second, less often when nothing changes.
+ * With placement=inline there is none: allocating threads publish figures, and the program does the rest.
+ * Locks: a mutex for what is wanted, never held during a request.
+ * Blocking: hdi_maintenance_stop, until the thread has ended; hd_memory_trim, for the driver.
+ * Always: after hdi_maintenance_stop the thread makes no request.
  */
 #include "data/maintenance.h"
 
@@ -32,13 +34,13 @@
 #define ASK_DRIVER_NS ((int64_t)1000000000)
 #define REFUSED_NS ((int64_t)2000000000)
 #define RETURN_AT_ONCE                                                                                                 \
-    ((size_t)256 << 20) /* so much is given back between two looks at whether the program grows again */
+    ((size_t)256 << 20) /* so much is given back between two checks whether the program grows again */
 
 typedef struct watched {
-    bool wanted; /* to grow; under the lock */
+    bool wanted; /* growth is wanted; under the lock */
     uint64_t mapped_total, allocations;
     int64_t grew, allocated; /* clock of the last change of these */
-    int64_t asked;           /* clock when the driver was asked what is free */
+    int64_t asked;           /* clock of the last request to the driver for its free memory */
 } watched;
 
 struct hdi_maintenance {
@@ -46,7 +48,7 @@ struct hdi_maintenance {
     pthread_cond_t wish;
     bool started, stop, woken;
     pthread_t thread;
-    _Atomic int64_t published; /* placement inline: clock */
+    _Atomic int64_t published; /* clock of the last time; only with placement inline */
     watched devices[HDI_DEVICES_MAX];
 };
 
@@ -100,7 +102,7 @@ static void grow(hdi_device *device)
     size_t have = hdi_arena_free_bytes(device->arena);
     if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
         hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
-        /* The program finds out by itself, if it gets there; asking again and again would only be in its way. */
+        /* The program gets the failure itself if it needs the memory. More requests now would only delay it. */
         atomic_store_explicit(&device->ahead_again, hdi_clock_ns() + REFUSED_NS, memory_order_relaxed);
     }
 }
@@ -113,7 +115,7 @@ static void forget_refusal(hdi_device *device, int64_t now)
     }
 }
 
-/* What has changed since the last look; false: nothing, for as long as matters. */
+/* Gives back what is idle. False: nothing has changed for so long that the thread may sleep longer. */
 static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
 {
     hdi_thread_cache_sums sums;
@@ -152,7 +154,7 @@ static void ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t n
     }
 }
 
-/* One round over the devices. */
+/* One round over the devices. Whether there is something to look at again soon. */
 static bool look_around(hd_runtime *rt, const bool *wanted)
 {
     struct hdi_maintenance *k = rt->maintenance;
@@ -201,7 +203,7 @@ static void *run(void *context)
     return NULL;
 }
 
-/* Placement inline: by whoever comes by. */
+/* With placement inline: on the thread that allocates. */
 static void publish_at_times(hd_runtime *rt)
 {
     struct hdi_maintenance *k = rt->maintenance;
@@ -225,14 +227,14 @@ void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
         k->devices[device->index].wanted = true;
         k->woken = true;
         if (!k->started && !k->stop) {
-            k->started = hdi_thread_start(&k->thread, run, rt) == 0; /* else there is nothing ahead of need */
+            k->started = hdi_thread_start(&k->thread, run, rt) == 0; /* else nothing is done ahead of need */
         }
         pthread_cond_signal(&k->wish);
     }
     hdi_mutex_unlock(&k->lock);
 }
 
-/* ---- by hand ---- */
+/* ---- hd_memory_trim ---- */
 
 hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *freed)
 {
@@ -244,7 +246,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
         return hdi_fail(HD_ERROR_NO_DEVICE, "hd_memory_trim: device %d of %d", device, rt->n_devices);
     }
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
-        hdi_engine_run_inline(rt->devices[i]); /* nobody else finds out what is finished */
+        hdi_engine_run_inline(rt->devices[i]); /* no other thread notices what is finished */
     }
     size_t returned = 0;
     hd_status status = HD_OK;

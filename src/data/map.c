@@ -1,9 +1,12 @@
 /* map.c - access by the host: hd_map, hd_unmap, hd_element.
  *
- * hd_element is a few loads where `readable` or `writable` of the buffer say that nothing is pending (buffer.h); else
- * it goes the careful way, which waits, and then notes that.
+ * hd_element is a few loads where `readable` or `writable` of the buffer shows that nothing is pending (buffer.h).
+ * Else it waits for the work, and then sets them.
  *
- * Threads: any. Locks: the order lock of a pinned buffer, the mirror's of a unified one; none where nothing is pending.
+ * Threads: any.
+ * Locks: the order lock of a pinned buffer, the mirror's of a unified one; none where nothing is pending.
+ * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout).
+ * Always: hd_element takes no lock while nothing is pending.
  */
 #include "base/error.h"
 #include "data/hold.h"
@@ -23,7 +26,7 @@ static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *
         who, owner);
 }
 
-/* What is only written is replaced. */
+/* Bytes that are only written are replaced. */
 static unsigned for_host(hd_access access)
 {
     return access == HD_WRITE ? HD_WRITE | HDI_ACCESS_REPLACES : (unsigned)access;
@@ -82,16 +85,17 @@ hd_status hd_unmap(hd_buffer *handle)
 
 /* ---- elements ---- */
 
-/* Notes what the program may do with all of a pinned buffer, if nothing is pending anywhere. */
+/* Notes what the program may do with all of a pinned buffer, if nothing is pending anywhere in it. */
 static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 {
     if (!hdi_record_lock_of(b, handle)) {
         return;
     }
-    /* A record of several segments is not looked through for every element: pruned up a little each time, it is one again when all is done. */
+    /* A record of several segments is not walked for every element. Each call prunes a part of it, so it has one segment again when all is
+     * done. */
     hdi_uses_prune(b->runtime, &b->uses, b->order);
     unsigned state = b->uses.parts ? HDI_USES_WRITTEN : hdi_uses_state(b->runtime, &b->uses, 0, b->bytes);
-    /* these pair with the acquire loads of hd_element: what the work wrote is seen */
+    /* these pair with the acquire loads of hd_element: it sees what the work wrote */
     if (!(state & (HDI_USES_WRITTEN | HDI_USES_FAILED))) {
         atomic_store_explicit(&b->readable, 1, memory_order_release);
         atomic_store_explicit(&b->writable, !(state & HDI_USES_READ), memory_order_release);
@@ -157,7 +161,7 @@ void *hd_element(hd_buffer *handle, size_t offset, size_t bytes, hd_access acces
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (__builtin_expect(b && (offset < b->bytes) & (bytes - 1 < b->bytes - offset) & ((unsigned)access - 1 < 3), 1)) {
         uint64_t first = offset >> b->chunk_shift, last = (offset + bytes - 1) >> b->chunk_shift;
-        /* pairs with the release where it is noted that nothing is pending */
+        /* pairs with the release store that notes that nothing is pending */
         uint64_t ready = atomic_load_explicit(access & HD_WRITE ? &b->writable : &b->readable, memory_order_acquire);
         if (__builtin_expect((first == last) & (ready >> first & 1), 1)) {
             return b->host + offset;

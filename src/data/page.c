@@ -1,8 +1,10 @@
 /* page.c - publishes a runtime's figures (page.h).
  *
- * Threads: any. Locks: a mutex per page, held while figures are collected.
- * Always: the report that `published` names is complete, and stays as it is until the next but one is begun; only the process that opened
- * the runtime writes.
+ * Threads: any.
+ * Locks: a mutex per page, held while figures are collected.
+ * Blocking: for that mutex, and for the locks of report.c.
+ * Always: the report that `published` names is complete. It stays as it is until the next but one begins. Only the process that opened the
+ * runtime writes.
  */
 #include "data/page.h"
 
@@ -20,7 +22,7 @@ struct hdi_memory_page {
     hdi_shm shm;
     hdi_mutex lock;
     pid_t owner;
-    int64_t next_walk; /* clock: when holders may be found again */
+    int64_t next_walk; /* clock: when holders may be collected again */
 };
 
 void hdi_page_create(hd_runtime *rt)
@@ -51,7 +53,7 @@ void hdi_page_release(hd_runtime *rt)
     }
 }
 
-/* What is not found again at each time. */
+/* Copies the lanes and holders, which are not collected at each time. */
 static void copy_holders(hdi_report *to, const hdi_report *from)
 {
     for (uint32_t i = 0; i < from->n_devices; i++) {
@@ -69,7 +71,7 @@ static void copy_holders(hdi_report *to, const hdi_report *from)
     }
 }
 
-/* What is written from now on is not seen before what was stored until now. The thread sanitizer does not know fences. */
+/* Stores behind it become visible after all stores in front of it. The thread sanitizer does not support fences. */
 static void end_of_stores(void)
 {
 #if !defined(__SANITIZE_THREAD__)
@@ -77,13 +79,13 @@ static void end_of_stores(void)
 #endif
 }
 
-/* Lock held. Whether holders were found again. */
+/* Whether holders were collected again. The lock is held. */
 static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
 {
     hdi_page *shared = page->shm.base;
     uint64_t published = atomic_load_explicit(&shared->published, memory_order_relaxed);
-    /* The next report goes where the one before the last stands. A reader that is still at that one finds out by `published`: so not before
-     * the last store to it. */
+    /* The next report overwrites the one before the last. A reader that still copies that one detects it by `published`. So no store to the
+     * report may become visible before the last store to `published`. */
     end_of_stores();
     const hdi_report *last = &shared->reports[published % 2];
     hdi_report *next = &shared->reports[(published + 1) % 2];
@@ -92,17 +94,17 @@ static bool publish(hd_runtime *rt, struct hdi_memory_page *page)
     if (!walk) {
         copy_holders(next, last);
     }
-    hdi_report_collect(rt, walk, next); /* without memory for the holders there are none, and the rest is good */
+    hdi_report_collect(rt, walk, next); /* without memory for the holders the rest of the report is good */
     if (walk) {
         int64_t end = hdi_clock_ns();
         page->next_walk = end + WALK_SHARE * (end - begin);
     }
-    /* Pairs with the reader's look at `published` before and after it copies: a report that it sees named is complete. */
+    /* Pairs with the reader's loads of `published` before and after it copies: a report that `published` names is complete. */
     atomic_store_explicit(&shared->published, published + 1, memory_order_release);
     if (atomic_load_explicit(&shared->magic, memory_order_relaxed) != HDI_PAGE_MAGIC) {
         shared->version = HDI_PAGE_VERSION;
         shared->bytes = sizeof *shared;
-        /* release: who reads it finds a whole page */
+        /* release: a process that reads the magic finds a complete page */
         atomic_store_explicit(&shared->magic, HDI_PAGE_MAGIC, memory_order_release);
     }
     return walk;

@@ -1,8 +1,12 @@
-/* page.h - a runtime's figures in shared memory, for other processes to look at: what hd_memory_report_of and `heddle info --memory` read.
+/* page.h - a runtime's figures in shared memory for other processes: what hd_memory_report_of and `heddle info --memory` read.
  *
- * The memory is an anonymous file that is found through /proc/PID/fd by its name. It holds two reports in turn: one is complete
- * while the other is written, so that a reader finds a whole one whenever the program ends. No pointers, and nothing that a reader
- * must believe.
+ * The memory is an anonymous file, which other processes find by its name through /proc/PID/fd.
+ * It holds two reports. One is complete while the other is written, so a reader finds a complete one even after the program was killed.
+ *
+ * Threads: any.
+ * Locks: a mutex per page; a reader takes none.
+ * Blocking: hdi_page_publish, for that mutex and for locks of buffers and caches.
+ * Always: a page has no pointers, and nothing that a reader must rely on.
  */
 #ifndef HDI_DATA_PAGE_H
 #define HDI_DATA_PAGE_H
@@ -15,23 +19,24 @@
 #define HDI_PAGE_VERSION 1
 
 typedef struct hdi_page {
-    _Atomic uint64_t magic;  /* written last, when the first report is there */
-    uint32_t version, bytes; /* sizeof(hdi_page): a change of the report without one of the version shows, too */
-    /* Reports published so far; the last one is reports[published % 2]. */
+    _Atomic uint64_t magic;  /* written last, when the first report is complete */
+    uint32_t version, bytes; /* sizeof(hdi_page), which also differs when a report has changed without the version */
+    /* The number of reports published so far. The last one is reports[published % 2]. */
     _Atomic uint64_t published;
     hdi_report reports[2];
 } hdi_page;
 
-/* hd_open and hd_close. Where there is no memory for it, other processes do not see the figures; nothing else. NULL rt->memory_page is
- * ignored by the others. */
+/* For hd_open and hd_close. Where there is no memory for the page, other processes do not see the figures, and nothing else changes. The other
+ * functions ignore rt->memory_page that is NULL. */
 void hdi_page_create(hd_runtime *rt);
 void hdi_page_release(hd_runtime *rt);
 
-/* Publishes the figures as they are now. Holders are found again only when that takes less than a thousandth of the time, since other
- * threads' allocations wait for it; false: they are not up to date, to be called again. Any thread; leaves its message alone. */
+/* Publishes the current figures. Any thread; its message stays as it was.
+ * Other threads' allocations wait while holders are collected. So that happens for less than a thousandth of the time.
+ * False: the published holders are older, and the caller calls again later. */
 bool hdi_page_publish(hd_runtime *rt);
 
-/* page_read.c: whether a report from outside has its numbers and texts within bounds. */
+/* page_read.c: whether a report of another process has its numbers and texts within bounds. */
 bool hdi_report_is_sane(const hdi_report *report);
 
 #endif

@@ -1,7 +1,10 @@
 /* page_read.c - the figures of other processes: finds their pages through /proc and prints them.
  *
- * Threads: any. Locks: none. Nothing of another process is trusted: it may end at any time, and its page may hold anything, be cut off, or
- * be no page at all. So pages are read, not mapped, and every number and text of a report is checked before it is used.
+ * Threads: any.
+ * Locks: none.
+ * Blocking: some milliseconds while a page is published again and again.
+ * Always: nothing of another process is trusted. It may end at any time. Its page may hold anything, be cut off, or be no page.
+ * So pages are read, not mapped, and every number and text of a report is checked before it is used.
  */
 #include "data/page.h"
 
@@ -20,17 +23,17 @@
 #include "base/wait.h"
 
 #define LINK "/memfd:" HDI_PAGE_NAME " "
-#define TRIES 50       /* two publications apart, while one is read, are rare */
-#define PAGES_MOST 256 /* of one process: as many runtimes may be open */
+#define TRIES 50       /* for one page: two publications during one read are rare */
+#define PAGES_MOST 256 /* of one process, which may have as many runtimes open */
 
-/* Reports that were found, in the order of process and descriptor. */
+/* Reports that were found, by rising process and descriptor. */
 typedef struct found {
     hdi_report *reports;
     size_t n, room;
-    int short_of; /* errno, where something was not looked at for want of memory or descriptors; 0: everything was */
+    int short_of; /* errno where memory or descriptors were too few to look at something; 0: all was looked at */
 } found;
 
-/* What was not looked at may have had a page. */
+/* Notes an error after which a page may have been left out. */
 static void note(found *f, int code)
 {
     if (code == ENOMEM || code == EMFILE || code == ENFILE) {
@@ -38,7 +41,7 @@ static void note(found *f, int code)
     }
 }
 
-/* ---- what is believed ---- */
+/* ---- checks of a report ---- */
 
 static bool ends(const char *text, size_t room)
 {
@@ -77,14 +80,14 @@ static bool read_at(int descriptor, size_t offset, void *out, size_t bytes)
     for (size_t at = 0; at < bytes;) {
         ssize_t n = pread(descriptor, (char *)out + at, bytes - at, (off_t)(offset + at));
         if (n == 0 || (n < 0 && errno != EINTR)) {
-            return false; /* shorter than it was */
+            return false; /* the file has become shorter */
         }
         at += n > 0 ? (size_t)n : 0;
     }
     return true;
 }
 
-/* The report that is complete. */
+/* Reads the report that is complete. */
 static bool read_page(int descriptor, hdi_report *out)
 {
     struct stat facts;
@@ -98,7 +101,7 @@ static bool read_page(int descriptor, hdi_report *out)
         head.version != HDI_PAGE_VERSION || head.bytes != sizeof(hdi_page)) {
         return false;
     }
-    /* Each read is a system call of its own, so they happen in this order. */
+    /* Each read is a system call, so the reads happen in this order. */
     for (int i = 0; i < TRIES; i++) {
         uint64_t before = 0, after = 0;
         if (!read_at(descriptor, offsetof(hdi_page, published), &before, sizeof before)) {
@@ -121,8 +124,7 @@ static bool read_page(int descriptor, hdi_report *out)
 
 /* ---- one process ---- */
 
-/* Whether the process calls itself so: it may have a number in each of several namespaces. A child of fork() has its parent's page,
- * too, but another number. */
+/* Whether the process has this number in one of its namespaces. A child of fork() has its parent's page, too, but another number. */
 static bool has_number(found *f, int pid, int64_t number)
 {
     char path[64], line[512];
@@ -165,7 +167,7 @@ static hdi_report *next_place(found *f)
     return &f->reports[f->n];
 }
 
-/* A descriptor of the process, if it is a page that was not seen before. */
+/* Adds the report of a descriptor, if it is a page that was not seen before. */
 static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_seen)
 {
     struct stat facts;
@@ -180,7 +182,7 @@ static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_
     hdi_report *place = fresh ? next_place(f) : NULL;
     if (place && read_page(descriptor, place) && has_number(f, pid, place->pid)) {
         seen[(*n_seen)++] = facts.st_ino;
-        place->pid = pid; /* as it is called here */
+        place->pid = pid; /* its number in this namespace */
         f->n++;
     }
     if (descriptor >= 0) {
@@ -188,7 +190,7 @@ static void look_at(found *f, int pid, const char *path, ino_t *seen, size_t *n_
     }
 }
 
-/* The pages of a process. 0, or errno. */
+/* Adds the reports of a process. Returns 0, or errno. */
 static int look_into(found *f, int pid)
 {
     char path[64];
@@ -217,7 +219,7 @@ static int look_into(found *f, int pid)
     return 0;
 }
 
-/* ---- all of them ---- */
+/* ---- all processes ---- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -225,7 +227,7 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The processes of this user, by number; to be freed. */
+/* The processes of this user, by number. The caller frees the list. */
 static int *list_processes(found *f, size_t *n)
 {
     DIR *proc = opendir("/proc");
@@ -269,7 +271,7 @@ static void find_all(found *f)
     size_t n = 0;
     int *list = list_processes(f, &n);
     for (size_t i = 0; i < n && !f->short_of; i++) {
-        look_into(f, list[i]); /* one that cannot be looked into is left out */
+        look_into(f, list[i]); /* a process that refuses access is left out */
     }
     free(list);
 }
@@ -278,7 +280,7 @@ static hd_status find_one(found *f, int pid)
 {
     int code = look_into(f, pid);
     if (f->short_of) {
-        return HD_OK; /* said by the caller */
+        return HD_OK; /* the caller fails with a message */
     }
     if (code == ENOENT || code == ESRCH) {
         return hdi_fail(HD_ERROR_NOT_FOUND, "hd_memory_report_of: there is no process %d", pid);

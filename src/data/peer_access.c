@@ -1,12 +1,14 @@
 /* peer_access.c - which devices use which devices' memory.
  *
- * The first question about a pair looks for a result (src/peer), which may mean a test of a second or so, and then maps memory. A kernel that needs
- * the answer waits for it. A copy does not: it goes through pinned memory until the peer_tester has found out.
+ * The first use of a pair looks for a result (src/peer), which may take a test of about a second, and then maps memory.
+ * A kernel that needs the answer waits for it. A copy does not wait: it goes through pinned memory until the peer_tester has an answer.
  *
- * Threads: any; what a kernel needs is found out on the asking thread, what copies need on the peer_tester's. Locks: `linking`, which a restart takes before it makes a device forget its peers, while memory is mapped; none during
- * a test. Nobody who submits needs it for an answer that is established: that is one load.
- * Always: a yes changes only when one of the two devices was lost and restarted, or a test that was asked for finds the pair corrupt. What is
- * mapped for a peer stays mapped: work in flight may use it.
+ * Threads: any. The submitting thread settles a pair for a kernel, the peer_tester's thread for copies.
+ * Locks: `linking` while memory is mapped, none during a test. A restart takes it before the peers of a device are dropped. An established answer
+ * takes one load, and no lock.
+ * Blocking: a kernel's first use of a pair, for a test.
+ * Always: a positive answer changes only where one of the devices was lost and restarted, or where a requested test finds the pair corrupt.
+ * What is mapped for a peer stays mapped, since work in flight may use it.
  */
 #include <stdio.h>
 #include "base/error.h"
@@ -16,7 +18,7 @@
 #include "memory/arena.h"
 #include "peer/peers.h"
 
-/* Codes with which a driver says that it will never be possible; after all others the next use asks again. */
+/* Whether the driver's code means that peer access will never be possible. After all other codes the next use tries again. */
 static bool is_final(int code)
 {
     return code == HDCU_ERROR_PEER_ACCESS_UNSUPPORTED || code == HDCU_ERROR_INVALID_DEVICE ||
@@ -28,7 +30,7 @@ static bool any_lost(const hd_runtime *rt, int a, int b)
     return hdi_device_lost(rt->devices[a]) || hdi_device_lost(rt->devices[b]);
 }
 
-/* Maps everything for the peer: `yes` if that went well. `linking` is held. */
+/* Maps the owner's memory for the peer. Returns `yes` if that went well. `linking` is held. */
 static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
 {
     hd_error before, failure = {.size = sizeof failure};
@@ -44,16 +46,16 @@ static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
 }
 
-/* What a result means for the pair. `linking` is held. */
+/* The answer that a result gives for the pair. `linking` is held. */
 static uint8_t decide(hd_runtime *rt, int from, int owner, bool for_copies)
 {
     if (any_lost(rt, from, owner)) {
         return HDI_PEERS_UNKNOWN;
     }
     hd_peer_info info = {.verdict = HD_PEER_USABLE};
-    /* now: a test may have been asked for again meanwhile */
+    /* read here, since a test may have been requested again meanwhile */
     if (rt->options.peers == HDI_PEERS_VERIFY && !hdi_peers_known(rt, from, owner, &info)) {
-        return HDI_PEERS_UNKNOWN; /* or this thread is in the middle of finding out */
+        return HDI_PEERS_UNKNOWN; /* no result: the test may be under way on this thread */
     }
     switch (info.verdict) {
     case HD_PEER_USABLE:
@@ -70,7 +72,7 @@ static bool is_open_question(uint8_t answer, bool for_copies)
     return answer == HDI_PEERS_UNKNOWN || (!for_copies && (answer == HDI_PEERS_SLOW_ASK || answer == HDI_PEERS_SOUGHT));
 }
 
-/* Leaves the question to the peer_tester. False: somebody knows the result already, or it is not to be had that way. */
+/* Leaves the pair to the peer_tester. False: there is a result already, or no peer_tester. */
 static bool leave_it(hd_runtime *rt, int from, int owner)
 {
     hd_peer_info info;
@@ -79,7 +81,7 @@ static bool leave_it(hd_runtime *rt, int from, int owner)
     if (hdi_peers_known(rt, from, owner, &info)) {
         return false;
     }
-    /* relaxed: it says nothing about memory. First, so that the peer_tester finds it */
+    /* relaxed: it publishes no memory. It is set before the request, so that the peer_tester finds it */
     bool ours = atomic_compare_exchange_strong_explicit(known, &before, HDI_PEERS_SOUGHT, memory_order_relaxed,
                                                         memory_order_relaxed);
     if (!ours || hdi_peer_tester_ask(rt, from, owner)) {
@@ -91,10 +93,10 @@ static bool leave_it(hd_runtime *rt, int from, int owner)
     return false;
 }
 
-/* The first time. */
+/* Finds the answer at the first use of a pair. */
 static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
 {
-    HDI_INSIDE(rt); /* it may wait for a test, and hd_close then for this */
+    HDI_INSIDE(rt); /* it may wait for a test, which hd_close then waits for */
     if (!hdi_runtime_is_open(rt)) {
         return HDI_PEERS_NO;
     }
@@ -132,7 +134,7 @@ void hdi_peer_access_settle(hd_runtime *rt, int from, int owner)
         hdi_peers_ask(rt, from, owner, true, &info);
     }
     hdi_mutex_lock(&rt->linking);
-    /* Else a kernel needed the answer first, or it is not wanted any more: a device was lost. */
+    /* Else a kernel needed the answer first, or a device was lost, after which the answer is not wanted any more. */
     if (atomic_load_explicit(known, memory_order_acquire) == HDI_PEERS_SOUGHT) {
         atomic_store_explicit(known, decide(rt, from, owner, true), memory_order_release);
     }
@@ -144,7 +146,7 @@ bool hdi_peer_access(hd_runtime *rt, int from, int owner)
     if (owner < 0 || owner == from) {
         return true;
     }
-    /* pairs with the release store above: the mapping is in place before the answer is seen */
+    /* pairs with the release store of the answer: the mapping is in place before the answer is seen */
     uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
     if (__builtin_expect(is_open_question(answer, false), 0)) {
         answer = find_out(rt, from, owner, false);
@@ -154,7 +156,7 @@ bool hdi_peer_access(hd_runtime *rt, int from, int owner)
 
 static uint8_t access_for_copies(hd_runtime *rt, int from, int owner)
 {
-    /* as above */
+    /* acquire: as in hdi_peer_access */
     uint8_t answer = atomic_load_explicit(&rt->devices[from]->peer_access[owner], memory_order_acquire);
     if (__builtin_expect(is_open_question(answer, true), 0)) {
         answer = find_out(rt, from, owner, true);
@@ -164,8 +166,8 @@ static uint8_t access_for_copies(hd_runtime *rt, int from, int owner)
 
 int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
 {
-    /* Writing to a peer is posted and reading is not, so the source does it where it can. The other way is not asked for in vain: it takes
-     * one of the few places for peers. */
+    /* Writes to a peer are posted and reads are not, so the source copies where it can. The other way is requested only where it is needed: it
+     * takes one of the few places for peers. */
     uint8_t answer = access_for_copies(rt, src, dst);
     if (answer == HDI_PEERS_YES || answer == HDI_PEERS_SOUGHT) {
         return answer == HDI_PEERS_YES ? src : -1;
@@ -173,7 +175,7 @@ int hdi_peer_access_between(hd_runtime *rt, int src, int dst)
     return access_for_copies(rt, dst, src) == HDI_PEERS_YES ? dst : -1;
 }
 
-/* Why not, in words that follow a colon. */
+/* Writes the reason of a negative answer, in words that follow a colon. */
 static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes)
 {
     hd_peer_info info;

@@ -1,11 +1,14 @@
 /* reclaim.c - the program's reclaim callback.
  *
- * The rule for early calls is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect): pressure from 0.75 on, 0.50 where the thread
- * is about to block, and a share of time that grows with the pressure and with what the last call brought. Here the share is
- * measured per device, and the most that may be held follows what other programs leave free.
+ * The rule for early calls is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
+ * They begin at a pressure of 0.75, or 0.50 where the thread is about to block.
+ * They get a share of time that grows with the pressure, and when the last call freed much.
+ * Here the share is measured per device. The limit follows what other programs leave free.
  *
- * Threads: any; one early call per device at a time. Locks: the hook's; each device's figures under another one. None is held during
- * a call.
+ * Threads: any; one early call per device at a time.
+ * Locks: the hook's; one per device for its figures. None is held during a call.
+ * Blocking: for the callback.
+ * Always: the callback does not run inside of itself on one thread.
  */
 #include "data/reclaim.h"
 
@@ -25,17 +28,17 @@
 #define PRESSURE_HIGH 0.90
 #define PRESSURE_VERY_HIGH 0.95
 #define SHARE_MOST 0.80
-#define WORTHWHILE 0.10  /* of the most that may be held: a call that frees more was worth it */
-#define COST_MEMORY 0.75 /* of the remembered cost that stays when a new call is counted in */
+#define WORTHWHILE 0.10  /* share of the most that may be held: a call that frees more was worth its time */
+#define COST_MEMORY 0.75 /* weight of the calls before when the cost of a new call is averaged in */
 
-/* What is known of early calls for one device. */
+/* The record of a device's early calls. */
 typedef struct history {
     hdi_mutex lock;
     bool running;
     bool worthwhile;             /* the last call */
-    double cost_ns;              /* of a call, remembered */
+    double cost_ns;              /* average of a call */
     int64_t last_end;            /* clock; 0: none yet */
-    _Atomic uint64_t free_bytes; /* that the driver has, UINT64_MAX: not asked yet */
+    _Atomic uint64_t free_bytes; /* free memory as the driver last reported it; UINT64_MAX: it was not requested yet */
 } history;
 
 struct hdi_reclaim {
@@ -52,7 +55,7 @@ static void before_blocking(hd_runtime *rt)
     }
 }
 
-/* The hook's. */
+/* For the hook: a callback was installed, or removed. */
 static void changed(void *owner, bool there)
 {
     hd_runtime *rt = owner;
@@ -105,7 +108,7 @@ bool hdi_reclaim_possible(hd_runtime *rt)
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
 
-/* In blocks that are not freed. What magazines hold is taken from the arena, but nobody's. */
+/* Bytes in blocks that are not freed. Magazines have taken theirs from the arena, but no buffer of the program uses them. */
 static uint64_t live_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t taken = hdi_arena_taken_bytes(device->arena);
@@ -127,7 +130,7 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
                       .limit_bytes = hdi_reclaim_budget(rt, device)}};
     bool freed = false;
-    hd_error before; /* what the callback's own calls say is not what the allocation says */
+    hd_error before; /* the callback's own calls must not change the allocation's message */
     hdi_error_save(&before);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
@@ -153,7 +156,7 @@ static double pressure_of(hd_runtime *rt, hdi_device *device)
     return budget ? (double)live_of(rt, device) / (double)budget : 1;
 }
 
-/* Whether the last calls leave time for another one. */
+/* Whether the cost of the last calls leaves time for another one. */
 static bool has_time(const hd_runtime *rt, const history *h, double pressure, bool about_to_block, int64_t now)
 {
     double share = (double)rt->options.memory_reclaim / 100;

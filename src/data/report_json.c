@@ -1,4 +1,8 @@
-/* report_json.c - figures about memory as JSON. Any thread; no locks; the figures are the caller's. */
+/* report_json.c - figures about memory as JSON.
+ *
+ * Threads: any. Locks: none; the figures are the caller's. Blocking: never.
+ * Always: a text that fills its array is read no further.
+ */
 #include <string.h>
 #include "data/report.h"
 
@@ -8,7 +12,7 @@ static void put_integer(hdi_json *j, const char *key, uint64_t value)
     hdi_json_integer(j, (int64_t)(value > INT64_MAX ? INT64_MAX : value));
 }
 
-/* Text that may fill its array. NULL where it is empty. */
+/* Writes a text that may fill its array; null where it is empty. */
 static void put_text(hdi_json *j, const char *key, const char *text, size_t room)
 {
     char copy[HDI_FINDING_BYTES];

@@ -1,6 +1,7 @@
-/* report_text.c - figures about memory for people. Any thread; no locks; the figures are the caller's.
+/* report_text.c - figures about memory as text for people.
  *
- * Always: what is printed has no control characters, whatever labels and names brought in; the program's locale changes nothing.
+ * Threads: any. Locks: none; the figures are the caller's. Blocking: never.
+ * Always: the output has no control characters, whatever labels and names contain. The program's locale changes nothing.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,13 +21,13 @@ const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES])
     return out;
 }
 
-/* Up to `room` characters of a text that may hold anything. */
+/* Prints up to `room` characters of a text that may hold anything, without control characters. */
 static void print_clean(FILE *out, const char *text, size_t room)
 {
     size_t length = strnlen(text, room);
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
-        /* also the control characters behind 0x7f, as UTF-8 has them */
+        /* also the control characters above 0x7f, in UTF-8 */
         bool control =
             c < 0x20 || c == 0x7f || (c == 0xc2 && i + 1 < length && ((unsigned char)text[i + 1] & 0xe0) == 0x80);
         fputc(control ? '?' : c, out);
@@ -52,7 +53,7 @@ static void print_lanes(FILE *out, const hdi_report_device *d)
     }
 }
 
-/* "12.3 % a magazine, 80 % fresh memory": where allocations came from. */
+/* "12.3 % from magazines, 80 % never used or just mapped": where allocations came from. */
 static void print_sources(FILE *out, const hd_memory_stats *s)
 {
     const struct {
@@ -137,7 +138,7 @@ static void print_device(FILE *out, const hdi_report_device *d, bool debug)
     fprintf(out, "  live      %s in %" PRIu64 " buffer%s; with rounding and magazines %s, peak %s\n",
             hdi_bytes_text(s->live_bytes, a), s->live_count, plural(s->live_count), hdi_bytes_text(s->taken_bytes, b),
             hdi_bytes_text(s->taken_peak_bytes, c));
-    /* the rest where there is something to say */
+    /* the other lines only where there are figures for them */
     if (s->cached_bytes || d->n_lanes) {
         fprintf(out, "  cached    %s in magazines", hdi_bytes_text(s->cached_bytes, a));
         print_lanes(out, d);

@@ -1,6 +1,9 @@
 /* restore.c - buffers with a checkpoint get their content back after their device was restarted.
  *
- * Threads: whoever restarts a device. Locks: the order lock of the device, for a moment.
+ * Threads: the one that restarts a device.
+ * Locks: the order lock of the device, for a moment.
+ * Blocking: for the copy of each buffer (option transfer_timeout).
+ * Always: a buffer becomes live only when its content is restored.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,8 +12,8 @@
 #include "data/reclaim.h"
 #include "engine/engine.h"
 
-/* Puts the kept content into fresh memory. The handle is lost and hd_free waits, but an operation that was checked before the loss may
- * still come: it finds other `losses`, under the order lock, than it was checked with. */
+/* Copies the checkpoint into fresh memory. The handle is lost, and hd_free waits. But an operation that was checked before the loss may still
+ * come. Under the order lock it finds other `losses` than it was checked with. */
 static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b, struct hd_buffer *content)
 {
     struct hd_buffer fresh = {.runtime = rt};
@@ -49,7 +52,7 @@ hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
 {
     hd_status status = HD_OK;
     hdi_reclaim_forbid(
-        true); /* hd_free of a buffer that is being restored waits for the restart, which this thread is at */
+        true); /* hd_free of a buffer that is being restored waits for the restart, which this thread runs */
     for (struct hd_buffer *b = NULL; !status && (b = hdi_buffers_next_to_restore(rt, device->index, b)) != NULL;) {
         struct hd_buffer *content = hdi_checkpoint_newest(b->checkpoint, rt);
         status = content ? restore(rt, device, b, content) : HD_OK;

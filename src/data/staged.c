@@ -1,11 +1,15 @@
 /* staged.c - copies from one device to another through pinned chunks, and how parts share a chunk.
  *
- * The first half of a part goes out of the source into a chunk, in a lane of the source's device; the second half out of the chunk into the
- * destination, in a lane of the destination's. All of it is submitted at once: a second half waits for its first in its lane, and a first half for
- * whoever used its chunk before, so the copy is asynchronous however few chunks there are.
+ * The first half of a part goes out of the source into a chunk, in a lane of the source's device.
+ * The second half goes out of the chunk into the destination, in a lane of the destination's device.
+ * All is submitted at once. In its lane, a second half waits for its first half, and a first half for the earlier use of its chunk.
+ * So the copy is asynchronous however few chunks there are.
  *
- * Threads: any. Locks: none of its own. Blocking: see ring.h. Always: a chunk is given back with the point of the last operation that uses it, also
- * on failure; an operation uses its chunk as a whole, so that one use record says everything.
+ * Threads: any.
+ * Locks: none of its own.
+ * Blocking: for a chunk, see ring.h.
+ * Always: a chunk is given back with the point of the last operation that uses it, also on failure. An operation uses its chunk as a whole, so
+ * one segment of its use record is enough.
  */
 #include "base/error.h"
 #include "data/ring.h"
@@ -34,11 +38,11 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
                                  .high = chunk->bytes,
                                  .ours = !to_host};
         hdi_side outside = to_host ? hdi_transfer_from(t, part) : hdi_transfer_to(t, part);
-        /* Where the rows lie in the chunk as they do outside, what is between them comes along. */
+        /* Where the chunk has the same pitch as the source, one row has all, with the bytes between the rows. */
         bool at_once = to_host && part->pitch == part->src_pitch;
         uint64_t row = at_once ? hdi_part_room(part) : part->row;
         uint64_t rows = at_once ? 1 : part->rows;
-        /* The last one is what the other half waits for, and the next user of the chunk. */
+        /* The other half, and the next use of the chunk, wait for the last operation. */
         uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) | (i == load->n - 1 ? HDI_COPY_AWAITED : 0);
         status = hdi_rows_submit(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
                                  t->who, after, last);
@@ -69,7 +73,7 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
     while (!status && !walk.ended) {
         hdi_ring_chunk *chunk;
         status = hdi_ring_take(rt, src, dst, &now, deadline, t->who, &chunk);
-        if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* there may be room for smaller ones */
+        if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* smaller chunks may still fit */
             bool large = now.chunk > HDI_STAGED_MEDIUM;
             now.chunk = now.piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
             now.chunks = large ? HDI_STAGED_MEDIUM_CHUNKS : HDI_STAGED_SMALL_CHUNKS;

@@ -1,15 +1,17 @@
 /* submit.c - the path that every operation takes: order, command, ring.
  *
  *   1. take the order locks that the operation needs
- *   2. collect what has to be waited for: earlier uses of the same bytes in other lanes that are not done and
- *      that this lane has not waited for before
+ *   2. collect what has to be waited for: earlier uses of the same bytes in other lanes.
+ *      Uses that are done, or that this lane has waited for before, do not count.
  *   3. write the waits and the command into the ring, note the uses, publish `head`
  *
- * The usual operation has nothing to wait for, which one look at its buffers' records shows; that is in submit_fast.h. Everything else is in
- * submit_slow.c.
+ * A usual operation has nothing to wait for, which one look at its buffers' records shows. It takes the fast path (submit_fast.h).
+ * Every other operation takes the slow path (submit_slow.c).
  *
- * Threads: any. Locks: order locks by rising number; all are held until the operation is published, so that two operations that
- * share several buffers are ordered the same way at all of them.
+ * Threads: any.
+ * Locks: order locks by rising number. All are held until the operation is published, so two operations that share several buffers have one order
+ * for all of them.
+ * Blocking: only on the slow path.
  * Always: nothing is changed before everything that can fail has succeeded.
  */
 #include "data/submit_fast.h"
@@ -18,7 +20,7 @@
 #include "data/unified.h"
 #include "engine/engine.h"
 
-/* What the locks and buffers of an operation say in `hd_buffer.locks`, together. */
+/* The `hd_buffer.locks` of the operation's buffers together, with the order lock of the lane's device. */
 static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
 {
     uint64_t locks = (uint64_t)1 << lane->device->index;
@@ -58,7 +60,7 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
     return submit(lane, uses, n_uses, command, none, locks, who, out);
 }
 
-/* With the option launch_wait no launch is usual, and each is waited for. */
+/* Waits for a submitted launch where the option launch_wait is on. No launch takes the fast path then. */
 static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_status status, hd_ticket ticket,
                               hd_ticket *out)
 {

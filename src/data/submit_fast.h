@@ -1,24 +1,26 @@
-/* submit_fast.h - the usual way of an operation, inlined where it is taken.
+/* submit_fast.h - the fast path of an operation, inlined where it is taken.
  *
- * Threads: the one that submits. Locks: the order locks of the operation.
- * Always: nothing is changed before it is known that the operation is usual.
+ * Threads: the one that submits.
+ * Locks: the order locks of the operation.
+ * Blocking: never; an operation that has to wait takes the slow path.
+ * Always: nothing is changed before it is certain that the operation can take this path.
  */
 #ifndef HDI_DATA_SUBMIT_USUAL_H
 #define HDI_DATA_SUBMIT_USUAL_H
 
 #include "data/submit_slow.h"
 
-/* Whether nothing that is known of the lane's failures keeps operations from the usual way. One whose failures are not sticky may see many, and
- * then makes room for them in the careful way. */
+/* Whether the failures of the lane allow the fast path. A lane whose failures are not sticky may have many. Then the slow path makes room for
+ * more. */
 static inline bool hdi_failures_are_settled(const hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
     return changes == lane->failures_known && (lane->sticky_failure || changes == 0 || !hdi_failures_are_many(lane));
 }
 
-/* The usual operation: it uses whole buffers that only this lane has used since they were settled, so there is nothing to wait for and
- * nothing that could have failed unseen; and the ring has room. Then this does all that submit_slow would do. `keeps`: the failures of the lane are
- * known to be sticky; else it may be one where each result that is read has to be waited for. */
+/* Submits an operation on whole buffers that only this lane has used since they were settled. So there is nothing to wait for, and no failure
+ * that was not seen. Else, or where the ring has no room, it returns false. It does all that submit_slow would do.
+ * `keeps`: failures of the lane have to be sticky. Without sticky failures each result that is read has to be waited for. */
 static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                    const hdi_command *command, bool keeps)
 {
@@ -53,13 +55,13 @@ static inline __attribute__((always_inline)) bool hdi_submit_alone(hd_lane *lane
     return true;
 }
 
-/* A launch that is not usual; what that is may have been found out with the locks held (`locked`), which are released. With the option
- * launch_wait no launch is usual, and each is waited for. Errors: as hdi_submit_launch. */
+/* A launch that cannot take the fast path. `locked`: this was found with the locks held, which are released here. Blocking, errors: as
+ * hdi_submit_launch. */
 hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out);
 
-/* hdi_submit of the program's kernel in the program's lane, as hd_launch does it. `locks`: `hd_buffer.locks` of its buffers, together. Errors:
- * also HANDLE (unloaded or destroyed meanwhile). */
+/* hdi_submit for hd_launch: the program's kernel in the program's lane. `locks`: `hd_buffer.locks` of its buffers, together. Errors: as
+ * hdi_submit, and HANDLE (unloaded or destroyed meanwhile). */
 static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane *lane, const hdi_use *uses,
                                                                          size_t n_uses, const hdi_command *command,
                                                                          const hdi_same *same, uint64_t locks,

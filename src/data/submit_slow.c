@@ -1,12 +1,14 @@
-/* submit_slow.c - an operation that may have to wait: for other lanes, for room in its ring, for a record that somebody works on.
+/* submit_slow.c - an operation that may have to wait: for other lanes, for room in its ring, for a record that another thread works on.
  *
- * A use that overlaps very many segments is not walked under the order locks: its record is claimed, looked at without them, and what was
- * found is looked at once more under them. Who waits for room in a full lane does so in turn, without locks: whoever comes later
- * waits behind it, however few slots it needs.
+ * A use that overlaps very many segments is not walked under the order locks.
+ * Its record is claimed and walked without them, and the points that were found are checked again under them.
+ * Submissions wait for room in a full lane in turn, without locks. A later one waits behind them, however few slots it needs.
  *
- * Threads: any. Locks: order locks, given up while anything is waited for.
- * Always: records are claimed all at once or not at all, and given back before anything else is waited for, so claims cannot wait for each
- * other in a circle; a submission takes room only when nobody waits in front of it.
+ * Threads: any.
+ * Locks: order locks, released while anything is waited for.
+ * Blocking: until waits, room and records are there (option submit_timeout for room).
+ * Always: records are claimed all at once or not at all. They are given back before anything else is waited for, so claims cannot deadlock.
+ * A submission takes room only when no other one waits in front of it.
  */
 #include "data/submit_slow.h"
 
@@ -17,8 +19,8 @@
 #include "data/dependencies.h"
 #include "engine/engine.h"
 
-#define ARCHIVINGS_MOST 1000 /* each moves something, or waits for something, where the log is as its writer left it */
-#define CLAIM_SLEEP_NS 10000 /* somebody's walk over thousands of segments takes about that long */
+#define ARCHIVINGS_MOST 1000 /* in a log that is not corrupted, each moves something or waits for something */
+#define CLAIM_SLEEP_NS 10000 /* about as long as another thread's walk over thousands of segments takes */
 
 typedef struct submission {
     hd_runtime *rt;
@@ -29,23 +31,23 @@ typedef struct submission {
     hdi_linked link;
     uint64_t locks;
     const char *who;
-    int64_t deadline;       /* for room; 0: not waited yet */
-    hdi_point awaited;      /* what is waited for in place of room in the lane; position 0: nothing */
-    int archivings;         /* how often the log of failures had to be made room in */
-    bool archived;          /* failures of the lane, as far as that was possible at once */
-    bool plain;             /* nothing of what follows concerns it: whole buffers, whose records have one segment */
+    int64_t deadline;  /* for room; 0: it has not waited yet */
+    hdi_point awaited; /* what it waits for in place of room in the lane; position 0: nothing */
+    int archivings;    /* how often the log of failures needed room */
+    bool archived;     /* failures of the lane were archived, as far as that was possible at once */
+    bool plain; /* whole buffers, whose records have one segment: the members up to `claimed_by_others` do not matter */
     bool in_parts;          /* a record has several segments */
-    bool claimed_by_others; /* and such a record is claimed */
-    bool queued;            /* `turn` is set, and in the lane's queue for room */
+    bool claimed_by_others; /* such a record is claimed */
+    bool queued;            /* `turn` is set, and is in the lane's queue for room */
     hdi_room_waiter turn;
-    bool claims; /* `claimed` and `apart` are set; the records of the uses in `claimed` are ours */
+    bool claims; /* `claimed` and `apart` are set; this submission has the records of the uses in `claimed` */
     bool claimed[HDI_USES_OF_ONE];
-    hdi_waits apart; /* what their uses wait for */
+    hdi_waits apart; /* what these uses wait for */
 } submission;
 
 /* ---- the queue for room ---- */
 
-/* The usual way goes by `done_seen`: as long as somebody waits for room, it finds none. Locks held. */
+/* The fast path uses `done_seen`. While a submission waits for room, it shows a full ring. Locks held. */
 static void keep_others_out(hd_lane *lane)
 {
     if (lane->room_first) {
@@ -67,7 +69,7 @@ static void queue_up(submission *s)
     lane->room_last = &s->turn;
 }
 
-/* Also for one that gives up and is not the first. Locks held. */
+/* Also for a submission that gives up and is not the first. Locks held. */
 static void leave_queue(submission *s)
 {
     hd_lane *lane = s->lane;
@@ -80,7 +82,7 @@ static void leave_queue(submission *s)
     lane->room_last = s->turn.next ? lane->room_last : before;
     s->queued = false;
     if (lane->room_first && !atomic_load_explicit(&lane->room_first->first, memory_order_relaxed)) {
-        /* It may be gone as soon as it sees this; a futex woken for nothing does no harm. */
+        /* The waiter may return as soon as it sees the store. A wake of a futex without a waiter does no harm. */
         _Atomic uint32_t *word = &lane->room_first->first;
         atomic_store_explicit(word, 1, memory_order_release);
         hdi_futex_wake(word, 1);
@@ -95,12 +97,12 @@ static bool has_room(hd_lane *lane, uint64_t need)
         hdi_device_set_corrupted(lane->device);
         return false;
     }
-    /* A worker process may also say less than before, which is waited for in vain. */
+    /* A worker process may also report less than before, which makes no room. */
     lane->done_seen = done > lane->done_seen ? done : lane->done_seen;
     return lane->head + need - lane->done_seen <= slots;
 }
 
-/* Waits, without locks, until it is this submission's turn and the ring has room, or, where there are more waits than a ring holds, until
+/* Waits, without locks, until it is this submission's turn and the ring has room. Where there are more waits than a ring holds, it waits until
  * the first of them is done. False: not in time. */
 static bool wait_for_room(submission *s, uint64_t need)
 {
@@ -118,7 +120,7 @@ static bool wait_for_room(submission *s, uint64_t need)
     }
     keep_others_out(lane);
     bool first = lane->room_first == &s->turn;
-    /* 0 where there is room, but what the worker says of the lane cannot be. */
+    /* 0 where the ring has room, but the worker has reported an impossible position. */
     uint64_t until = lane->head + need > slots ? lane->head + need - slots : 0;
     hdi_submit_unlock(s->lane->device, s->locks);
     atomic_fetch_add_explicit(&lane->device->ring_stalls, 1, memory_order_relaxed);
@@ -157,7 +159,7 @@ static void give_claims_back(submission *s)
     hdi_waits_release(&s->apart);
 }
 
-/* Locks are held, and given up meanwhile. True: another thread had claimed one of the records. */
+/* Waits until no record of the uses is claimed. The locks are held, and released meanwhile. True: it has waited. */
 static bool wait_for_claims(submission *s)
 {
     bool waited = false;
@@ -172,7 +174,7 @@ static bool wait_for_claims(submission *s)
     return waited;
 }
 
-/* Claims what is long, if anything is. */
+/* Claims the long records, all at once. False: there are none. */
 static bool claim(submission *s)
 {
     bool any = false;
@@ -192,7 +194,7 @@ static bool claim(submission *s)
     return any;
 }
 
-/* The walks over the claimed records, without the locks. */
+/* Walks over the claimed records, without the locks. */
 static hdi_collected work_on_claims(submission *s)
 {
     hdi_collected result = HDI_COLLECTED;
@@ -214,7 +216,7 @@ static hdi_collected work_on_claims(submission *s)
 
 /* ---- the steps ---- */
 
-/* Leaves nothing behind. Locks held, and released. */
+/* Undoes all that the submission has set up. The locks are held, and released here. */
 static void give_up(submission *s)
 {
     give_claims_back(s);
@@ -225,7 +227,7 @@ static void give_up(submission *s)
     hdi_submit_unlock(s->lane->device, s->locks);
 }
 
-/* The status of what was just said by another call. */
+/* The status of the failure that another function has just reported. */
 static hd_status said(void)
 {
     hd_error error = {.size = sizeof error};
@@ -233,18 +235,18 @@ static hd_status said(void)
     return error.status;
 }
 
-/* Whether the lane refuses work: it failed, and no command that makes it accept work again is on its way. Order lock held. */
+/* Whether the lane refuses work: it failed, and no command that makes it accept work again is on its way. The order lock is held. */
 static bool refuses(const hd_lane *lane)
 {
     const hdi_lane_shared *shared = lane->shared;
-    /* `failed` again: the engine clears it before `issued` passes the command. */
+    /* `failed` is loaded again, since the engine clears it before `issued` passes the command. */
     return atomic_load_explicit(&shared->failed, memory_order_acquire) &&
            atomic_load_explicit(&lane->resumed, memory_order_relaxed) <=
                atomic_load_explicit(&shared->issued, memory_order_acquire) &&
            atomic_load_explicit(&shared->failed, memory_order_acquire);
 }
 
-/* What may have changed since the operation was checked. Where something has, this gives up. */
+/* Checks the lane and the kernel, which may have changed since the operation was checked. Gives up where they have. */
 static hd_status look_at_lane(submission *s)
 {
     const hdi_same *same = s->link.same;
@@ -263,7 +265,7 @@ static hd_status look_at_lane(submission *s)
     return HD_OK;
 }
 
-/* Likewise of the buffers. Also looks whether records have several segments. */
+/* The same for the buffers. Also notes whether records have several segments. */
 static hd_status look_at_buffers(submission *s)
 {
     s->in_parts = s->claimed_by_others = false;
@@ -279,7 +281,7 @@ static hd_status look_at_buffers(submission *s)
             give_up(s);
             return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
         }
-        const hdi_parts *parts = use->buffer->uses.parts; /* not before: another buffer's record has another lock */
+        const hdi_parts *parts = use->buffer->uses.parts; /* read last: another buffer's record has another lock */
         if (parts) {
             s->in_parts = true;
             s->claimed_by_others |= parts->claimed;
@@ -288,8 +290,8 @@ static hd_status look_at_buffers(submission *s)
     return HD_OK;
 }
 
-/* Splits and makes room in all records, so that noting the uses cannot fail. What joins segments has come before, since it could undo the split
- * of a use before. */
+/* Splits segments and makes room in all records, so that noting the uses cannot fail. Segments have to be joined before, since a join could
+ * undo the split for an earlier use. */
 static bool prepare(const submission *s, bool room)
 {
     for (size_t i = 0; i < s->n_uses; i++) {
@@ -307,7 +309,7 @@ static inline bool is_ours(const submission *s, size_t i)
     return i < 32 && (s->link.ours >> i & 1);
 }
 
-/* Also drops what is finished from the records. *room: they have room for all readers. */
+/* Collects what all uses wait for. Also drops what is finished from the records. *room: they have room for all readers. */
 static hdi_collected collect(const submission *s, bool *room)
 {
     const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
@@ -322,7 +324,7 @@ static hdi_collected collect(const submission *s, bool *room)
             result = hdi_collect_use(&g, &s->uses[i], is_ours(s, i), &has_room);
         }
         *room &= has_room;
-        if (!s->claims && (i == 0 || !s->uses[i].whole)) { /* who may add segments takes some away */
+        if (!s->claims && (i == 0 || !s->uses[i].whole)) { /* a use that may add segments removes some */
             hdi_uses_prune(s->rt, &b->uses, b->order);
         }
     }
@@ -340,7 +342,7 @@ static inline hdi_collected collect_plain(submission *s)
     return result ? result : hdi_collect_plain(&g, s->uses, s->n_uses, s->link.ours, &s->plain);
 }
 
-/* A lane that accepts work again after failures takes the short way again, too: nothing behind them is affected. */
+/* After failures the lane takes the fast path again once it accepts work: no recorded failure covers a later position. */
 static void note_failures(hd_lane *lane)
 {
     uint64_t changes = atomic_load_explicit(&lane->shared->failure_changes, memory_order_acquire);
@@ -353,7 +355,7 @@ static void note_failures(hd_lane *lane)
     }
 }
 
-/* Everything can be done now, and is. */
+/* Submits the operation. Nothing can fail any more. */
 static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 {
     hd_lane *lane = s->lane;
@@ -383,7 +385,7 @@ static void write_all(submission *s, uint64_t gap, hdi_leaf **garbage)
 static hd_status not_in_time(submission *s, const char *what)
 {
     hdi_point held_up = s->awaited;
-    if (!held_up.position) { /* by what the lane is at */
+    if (!held_up.position) { /* by the first operation of the lane that is not done */
         held_up.lane = s->lane->global;
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
     }
@@ -397,16 +399,16 @@ static void begin_waiting(submission *s)
     s->deadline = s->deadline ? s->deadline : hdi_option_deadline(s->rt->options.submit_timeout);
 }
 
-/* Makes room in the log of the lane's failures: some of it when there are many, so that there is room when it is needed. *again: the locks were
- * open meanwhile. */
+/* Makes room in the log of the lane's failures. It also does so when there are many, before room is needed. *again: the locks were released
+ * meanwhile. */
 static hd_status archive_failures(submission *s, bool *again)
 {
     if (atomic_load_explicit(&s->lane->shared->failure_changes, memory_order_relaxed) == 0) {
-        return HD_OK; /* nothing ever failed here */
+        return HD_OK; /* nothing has ever failed in this lane */
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        hdi_device_set_corrupted(s->lane->device); /* until it is lost, or the deadline passes */
+        hdi_device_set_corrupted(s->lane->device); /* tries again until the device is lost or the deadline passes */
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
     if (!*again) {
@@ -430,12 +432,12 @@ static hd_status archive_failures(submission *s, bool *again)
     return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
 }
 
-/* Claims, collects, and makes room in the records. Where it fails it has given up. */
+/* Claims, collects, and makes room in the records. After a failure it has given up. */
 static hd_status collect_parts(submission *s, hdi_collected *result)
 {
     *result = s->in_parts && !s->claims && claim(s) ? work_on_claims(s) : HDI_COLLECTED;
     if (!*result && s->claims) {
-        hd_status status = look_at_lane(s); /* the locks were open meanwhile */
+        hd_status status = look_at_lane(s); /* the locks were released meanwhile */
         status = status ? status : look_at_buffers(s);
         if (status) {
             return status;
@@ -457,7 +459,7 @@ static hd_status enter(submission *s, hdi_collected result, hdi_leaf **garbage, 
     uint64_t gap = 0;
     uint64_t need = UINT64_MAX;
     if (!result) {
-        uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0; /* a source is a wait, too */
+        uint32_t wait_slots = lane->waits.n ? hdi_waits_slots(&lane->waits) : 0; /* each source has a wait, too */
         need = hdi_submit_slots(lane, wait_slots, s->command->slots, &gap);
         bool first = !lane->room_first || lane->room_first == &s->turn;
         if (first && has_room(lane, need)) {
@@ -476,8 +478,8 @@ static hd_status enter(submission *s, hdi_collected result, hdi_leaf **garbage, 
     return in_time ? HD_OK : not_in_time(s, "is full");
 }
 
-/* One try. *done: the operation is in the ring; else it is to be tried again, unless there is a failure to tell. The locks are held before,
- * and after it where it did not fail. */
+/* One try. *done: the operation is in the ring. Else it has to be tried again, unless this fails. The locks are held before, and afterwards
+ * where it has not failed. */
 static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
 {
     hd_status status = look_at_lane(s);
@@ -507,8 +509,8 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           hdi_linked link, uint64_t locks, const char *who, hd_ticket *out)
 {
-    HDI_INSIDE(lane->runtime); /* it may wait for room, which hd_close then waits for */
-    submission s;              /* member by member: most of it is for who has to wait */
+    HDI_INSIDE(lane->runtime); /* it may wait for room, and hd_close then waits for it */
+    submission s;              /* set member by member: most of them matter only for waits */
     s.rt = lane->device->runtime;
     s.lane = lane;
     s.uses = uses;
@@ -521,7 +523,7 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     s.awaited = (hdi_point){0, 0};
     s.archivings = 0;
     s.archived = s.queued = s.in_parts = s.claims = false;
-    hdi_leaf *garbage = NULL; /* freed when the locks are open */
+    hdi_leaf *garbage = NULL; /* freed when the locks are released */
     hd_status status = HD_OK;
     for (bool done = false; !status && !done;) {
         status = try(&s, &garbage, &done);

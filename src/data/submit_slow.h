@@ -1,6 +1,9 @@
-/* submit_slow.h - what the usual way of an operation (submit.c) and the careful one share.
+/* submit_slow.h - what the fast path of an operation (submit_fast.h) and the slow path (submit_slow.c) share.
  *
- * Threads: the one that submits. Locks: said at each function.
+ * Threads: the one that submits.
+ * Locks: stated at each function.
+ * Blocking: only hdi_submit_slow.
+ * Always: the engine sees a command only when it is complete.
  */
 #ifndef HDI_DATA_SUBMIT_CARE_H
 #define HDI_DATA_SUBMIT_CARE_H
@@ -13,7 +16,7 @@
 
 #define HDI_PREFETCH_SLOTS 8
 
-/* Takes, and releases, order locks by rising number; nearly always it is the one of the lane's device. */
+/* Take and release order locks, by rising number. Nearly always it is the one of the lane's device. */
 static inline void hdi_submit_lock(hdi_device *device, uint64_t locks)
 {
     locks &= HDI_ORDER_BITS;
@@ -38,20 +41,20 @@ static inline void hdi_submit_unlock(hdi_device *device, uint64_t locks)
     }
 }
 
-/* Whether a buffer is the one that it was when its handle was checked: another thread may have freed it since. Under its order lock;
- * seq_cst, see hd_free. */
+/* Whether a buffer is the one that it was when its handle was checked: another thread may have freed it since. The buffer's order lock is held.
+ * Seq_cst, see hd_free. */
 static inline bool hdi_use_is_same(const hdi_use *use)
 {
     return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
 }
 
-/* Likewise for a kernel: hd_module_unload makes its handle stale before it waits for those who have the lock. */
+/* The same for a kernel. hd_module_unload makes its handle stale before it waits for threads that have the lock. */
 static inline bool hdi_kernel_is_same(const hdi_same *same)
 {
     return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
 }
 
-/* And for a lane, whose handle hd_lane_destroy makes stale under the order lock; after that it may be somebody else's. */
+/* The same for a lane. hd_lane_destroy makes its handle stale under the order lock. After that the structure may be another lane's. */
 static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
 {
     return atomic_load_explicit(&lane->handle.word, memory_order_relaxed) == same->lane;
@@ -81,17 +84,17 @@ static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, u
         memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
     }
     lane->head += command->slots;
-    /* The engine has read the slots ahead of us before; taking their lines back early keeps the next submission from waiting. */
+    /* The engine has read the slots ahead before. Their cache lines are taken back early, so that the next submission does not wait for them. */
     hdi_prefetch_to_write(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask]);
 }
 
 #ifdef HDI_DEBUG
-/* What always holds of a lane and of the records of a submission, just before it is published. Locks held. */
+/* Checks what always holds of a lane and of the records of a submission, just before it is published. Locks held. */
 static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n_uses)
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
-    /* What a worker process reports may be anything, and is looked at in verify.c. */
+    /* A worker process may report anything. verify.c checks that. */
     assert(lane->device->runtime->is_process || (done <= issued && issued <= lane->head));
     assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
     for (size_t i = 0; i < n_uses; i++) {
@@ -101,7 +104,7 @@ static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n
 }
 #endif
 
-/* The program's own looks at pinned memory have to be careful again. Locks held. */
+/* Ends the program's direct access to pinned memory, so that hd_element checks the record again. Locks held. */
 static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
@@ -115,7 +118,7 @@ static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
     }
 }
 
-/* What is in the ring is the engine's from now on. The locks are released. */
+/* Publishes the commands in the ring, which are the engine's from now on. Releases the locks. */
 static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                                      uint64_t locks, hd_ticket *out)
 {
@@ -128,15 +131,16 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
         hdi_submit_end_access(uses, n_uses);
     }
     uint64_t position = lane->head;
-    /* Before the engine can have done any of it; pairs with the acquire load in hdi_lane_submitted. */
+    /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
     atomic_store_explicit(&lane->submitted, position, memory_order_release);
-    /* Publishes the slots (pairs with the engine's acquire load). An exchange would wait for the line, which the engine may have. */
+    /* Publishes the slots; pairs with the engine's acquire load. A seq_cst store is an exchange, which would wait for the cache line where the
+     * engine has it. */
     hdi_engine_shared *engine = device->channel.engine;
     if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
         atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
     } else {
         atomic_store_explicit(&lane->shared->head, position, memory_order_release);
-        atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order of the looks behind it */
+        atomic_signal_fence(memory_order_seq_cst); /* keeps the compiler from moving later loads in front */
     }
     hdi_submit_unlock(device, locks);
     hdi_engine_notify(engine, lane->number);
@@ -149,8 +153,8 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
     }
 }
 
-/* An operation that is not usual, from taking the locks, which are held, to publishing it; they are released. On failure nothing was submitted.
- * Blocking, errors: as hdi_submit. */
+/* Submits an operation that cannot take the fast path. The locks are held, and released here. On failure nothing was submitted. Blocking, errors:
+ * as hdi_submit. */
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                           hdi_linked link, uint64_t locks, const char *who, hd_ticket *out);
 

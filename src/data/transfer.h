@@ -1,6 +1,9 @@
 /* transfer.h - what all transfers share: a buffer as it was when its handle was checked, one copy command, sizes of pieces.
  *
- * Threads: any. Locks: none of its own.
+ * Threads: any.
+ * Locks: none of its own; submitting takes order locks.
+ * Blocking: as hdi_submit. The route STAGED also waits for chunks.
+ * Always: the parts of a transfer are linked. The last operation's ticket stands for all.
  */
 #ifndef HDI_DATA_TRANSFER_H
 #define HDI_DATA_TRANSFER_H
@@ -11,11 +14,11 @@
 #include "data/submit.h"
 #include "engine/engine.h"
 
-/* All parts of a transfer go to the same memory, or fail. */
+/* One side's memory. All parts of a transfer go to the same memory, or fail. */
 typedef struct hdi_place {
     struct hd_buffer *buffer;
     uint64_t losses;
-    uint64_t word; /* of the program's handle; 0: our own buffer */
+    uint64_t word; /* of the program's handle; 0: a buffer of the library */
 } hdi_place;
 
 static inline hdi_place hdi_place_of(struct hd_buffer *buffer)
@@ -28,8 +31,8 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
     return (hdi_place){buffer, hdi_buffer_losses(buffer), hdi_self_word(handle)};
 }
 
-/* How many bytes go through one pinned chunk: all of a small transfer; of one between a quarter and a whole large chunk half,
- * so that its two halves overlap on the link; a large chunk otherwise. */
+/* The bytes that go through one pinned chunk. A small transfer goes through one as a whole. One between a quarter of a large chunk and a whole
+ * one goes in halves, which overlap on the link. Others fill a large chunk each time. */
 static inline size_t hdi_chunk_bytes(size_t bytes)
 {
     if (bytes >= HDI_STAGING_LARGE) {
@@ -38,7 +41,7 @@ static inline size_t hdi_chunk_bytes(size_t bytes)
     return bytes > HDI_STAGING_LARGE / 4 ? (bytes / 2 + 255) / 256 * 256 : bytes;
 }
 
-/* Refuses a lost device before anything is pinned or copied for it. */
+/* Fails for a lost device, before anything is pinned or copied for it. Errors: DEVICE_LOST. */
 hd_status hdi_copy_alive(hd_lane *lane, const char *who);
 
 /* One copy command in `lane` from bytes of one tracked buffer to bytes of another. Errors: as hdi_submit. */
@@ -50,14 +53,15 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
 /* One side of an operation that copies rows. */
 typedef struct hdi_side {
     hdi_place place;
-    uint64_t at;        /* of the first row, in the buffer */
+    uint64_t at;        /* of the first row in the buffer */
     uint64_t pitch;     /* from row to row */
-    uint64_t low, high; /* what it counts as using: all rows, and perhaps more */
-    bool keeps;         /* of a destination: bytes between the rows stay, so what is there counts as read */
+    uint64_t low, high; /* the bytes that count as used: all rows, and perhaps more */
+    bool keeps;         /* of a destination: bytes between the rows stay, so its content counts as read */
     bool ours;          /* of a source: as in hdi_linked */
 } hdi_side;
 
-/* hdi_submit_linked of the operation that copies `rows` rows; *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as hdi_submit. */
+/* hdi_submit_linked for the operation that copies `rows` rows. *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as
+ * hdi_submit. */
 hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
                           uint64_t rows, const char *who, hdi_point *after, hd_ticket *out);
 
@@ -68,30 +72,31 @@ typedef struct hdi_transfer {
     const hdi_box *box;
     const char *who;
     hdi_point
-        after; /* another operation of what is one to the program: this comes after it, and fails with it; position 0: there is none */
+        after; /* an operation linked with these: they come after it, and fail with it; position 0: there is none */
 } hdi_transfer;
 
-/* The sides of a part. The bytes that it counts as using are its own where the box is of neighbouring bytes, else all of the box. */
+/* The sides of a part. A part of a box of neighbouring bytes counts as use of its own bytes, any other part as use of the whole box. */
 hdi_side hdi_transfer_to(const hdi_transfer *t, const hdi_part *part);
 hdi_side hdi_transfer_from(const hdi_transfer *t, const hdi_part *part);
 
-/* Copies along the planned route. *out: the ticket of the last operation, which is done when all are and fails when one has. Errors: as hd_copy. */
+/* Copies along the planned route. *out: the ticket of the last operation, which is done when all are, and fails when one has. Errors: as
+ * hd_copy. */
 hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out);
 
-/* The parts that share a pinned chunk on their way between a buffer and somewhere else. */
+/* The parts that share a pinned chunk. */
 #define HDI_LOAD_PARTS 64
 typedef struct hdi_load {
-    uint64_t bytes; /* of the chunk */
+    uint64_t bytes; /* the bytes that the parts take in the chunk */
     int n;
     hdi_part part[HDI_LOAD_PARTS];
     uint64_t at[HDI_LOAD_PARTS]; /* in the chunk */
 } hdi_load;
 
-/* The next parts of a walk, as far as `room` bytes hold them; false: there are none. */
+/* The next parts of a walk that `room` bytes hold. False: there are none. */
 bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room);
 
-/* Submits the operations between a chunk and the device, out of it (`to_host`) or into it: one for each part. *after: as in
- * hdi_rows_submit; *last: the ticket of the last one. */
+/* Submits one operation for each part between a chunk and the device: out of the device (`to_host`), or into it.
+ * *after: as in hdi_rows_submit. *last: the ticket of the last one. */
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
                           struct hd_buffer *chunk, hdi_point *after, hd_ticket *last);
 

@@ -1,4 +1,4 @@
-/* unified.c - buffers that the CPU and the GPU both use. What it does, threads and locks: see unified.h. */
+/* unified.c - buffers that the CPU and the GPU both use. Purpose, threads and locks: see unified.h. */
 #include "data/unified.h"
 
 #include <pthread.h>
@@ -15,13 +15,13 @@
 #define CHUNKS_MOST 64
 
 struct hdi_mirror {
-    hdi_mutex lock; /* covers all that follows; `pinned` is constant */
+    hdi_mutex lock; /* for all that follows; `pinned` is constant */
     struct hd_buffer *pinned;
-    uint64_t host_newer, device_newer; /* chunks; none in both */
-    uint64_t pushed; /* of host_newer: a copy to the device was submitted, and is good unless it fails */
-    uint64_t pulled; /* of device_newer: likewise to the host */
-    uint32_t maps;   /* begun and not ended */
-    bool writing;    /* some of them are for writing; until all are ended */
+    uint64_t host_newer, device_newer; /* the chunks that are newer on one side; none is in both */
+    uint64_t pushed; /* of host_newer: a copy to the device was submitted, and they are alike unless it fails */
+    uint64_t pulled; /* of device_newer: the same for a copy to the host */
+    uint32_t maps;   /* mappings that have begun and not ended */
+    bool writing;    /* some mappings are for writing; set until all have ended */
 };
 
 /* ---- chunks ---- */
@@ -31,13 +31,13 @@ static uint64_t bits(unsigned first, unsigned last)
     return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
 }
 
-/* Those that [low, high), which is not empty, has bytes of. */
+/* The chunks of which [low, high), which is not empty, has bytes. */
 static uint64_t chunks_of(const struct hd_buffer *b, uint64_t low, uint64_t high)
 {
     return bits((unsigned)(low >> b->chunk_shift), (unsigned)((high - 1) >> b->chunk_shift));
 }
 
-/* Those that it has all bytes of. */
+/* The chunks of which it has all bytes. */
 static uint64_t whole_chunks(const struct hd_buffer *b, uint64_t low, uint64_t high)
 {
     uint64_t first = (low + ((uint64_t)1 << b->chunk_shift) - 1) >> b->chunk_shift;
@@ -45,11 +45,11 @@ static uint64_t whole_chunks(const struct hd_buffer *b, uint64_t low, uint64_t h
     return first < end ? bits((unsigned)first, (unsigned)(end - 1)) : 0;
 }
 
-/* The bytes of the first run of neighbours among `chunks`, which has some; returns the run. */
+/* The bytes of the first run of neighbours among `chunks`, which is not 0. Returns the chunks of the run. */
 static uint64_t first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
 {
     unsigned first = (unsigned)__builtin_ctzll(chunks);
-    uint64_t behind = ~(chunks >> first); /* 0 in the lowest bits: the run */
+    uint64_t behind = ~(chunks >> first); /* the lowest bits that are 0 are the run */
     unsigned count = behind == 0 ? 64 : (unsigned)__builtin_ctzll(behind);
     *low = (uint64_t)first << b->chunk_shift;
     uint64_t end = (uint64_t)(first + count) << b->chunk_shift;
@@ -57,7 +57,7 @@ static uint64_t first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *
     return bits(first, first + count - 1);
 }
 
-/* Of `chunks`, those with bytes whose last writer has failed, and of the others those that no writer is at any more. */
+/* The chunks among `chunks` with bytes whose last writer has failed. *settled: of the others, those without an unfinished writer. */
 static uint64_t failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *settled)
 {
     uint64_t failed = 0;
@@ -82,7 +82,7 @@ static void end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
 
 /* ---- copies: the mirror's lock held ---- */
 
-/* Copies the run [low, high) from one side to the other. `losses`: of the buffer, when it was found good. */
+/* Copies the run [low, high) from one side to the other. `losses`: those of the buffer when its handle was checked. */
 static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, uint64_t losses, uint64_t low,
                           uint64_t high, const char *who)
 {
@@ -98,7 +98,7 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
     return hdi_submit_as_is(lane, uses, 2, &command, (hdi_linked){.ours = 0}, who, NULL);
 }
 
-/* Submits copies of `chunks`, which are newer on the host, as far as none is under way, or was and has not failed. */
+/* Submits copies of `chunks`, which are newer on the host. Leaves out those with a copy that is under way, or that has not failed. */
 static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint64_t chunks, const char *who)
 {
     struct hdi_mirror *m = b->mirror;
@@ -107,7 +107,8 @@ static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint6
     m->pushed &= ~settled;
     m->host_newer &= ~settled;
     chunks &= m->host_newer & ~m->pushed;
-    /* In the lane of the operation order costs nothing; another device had better not write here. */
+    /* In the lane of the operation the order costs nothing. A copy lane of the owner is used where another device's lane would have to write
+     * here. */
     hd_lane *in = lane->device->index == b->owner ? lane : b->runtime->devices[b->owner]->lane_in;
     hd_status status = HD_OK;
     while (chunks != 0 && !status) {
@@ -122,7 +123,7 @@ static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint6
     return status;
 }
 
-/* Submits copies of `chunks`, which are newer on the device, as far as none is under way or done. */
+/* Submits copies of `chunks`, which are newer on the device. Leaves out those with a copy that is under way or done. */
 static hd_status pull(struct hd_buffer *b, uint64_t chunks, const char *who)
 {
     struct hdi_mirror *m = b->mirror;
@@ -144,7 +145,7 @@ static hd_status pull(struct hd_buffer *b, uint64_t chunks, const char *who)
 
 /* ---- operations ---- */
 
-/* The mirrors of an operation's uses, of which the buffers are held meanwhile (hold.h); NULL where a use has none. */
+/* The mirrors of an operation's uses; NULL where a use has none. Their buffers are held meanwhile (hold.h). */
 typedef struct mirrors {
     struct hdi_mirror *of[HDI_USES_OF_ONE];
 } mirrors;
@@ -158,14 +159,14 @@ static void let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_use
     }
 }
 
-/* What is freed from now on keeps its mirror. */
+/* Holds the buffers, so that a buffer that is freed from now on keeps its mirror. */
 static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses, const char *who)
 {
     for (size_t i = 0; i < n_uses; i++) {
         struct hd_buffer *b = uses[i].buffer;
         all->of[i] = NULL;
         if (!(b->special & HDI_BUFFER_UNIFIED)) {
-            continue; /* another one's structure, if it becomes one: submitting sees that */
+            continue; /* submitting detects it if another buffer takes over the structure */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
             let_mirrors_go(all, uses, i);
@@ -176,7 +177,7 @@ static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses, 
     return HD_OK;
 }
 
-/* The mirror that has the lowest address behind `after`; NULL: there is none. */
+/* The mirror with the lowest address above `after`. NULL: there is none. */
 static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const struct hdi_mirror *after)
 {
     struct hdi_mirror *next = NULL;
@@ -199,12 +200,12 @@ static hd_status check_maps(const hdi_use *use, const char *who)
     return HD_OK;
 }
 
-/* What an operation needs on the device, and is not there. */
+/* Submits copies of the bytes that an operation needs on the device, and that are newer on the host. */
 static hd_status push_for(hd_lane *lane, const hdi_use *use, const char *who)
 {
     struct hd_buffer *b = use->buffer;
     uint64_t chunks = chunks_of(b, use->low, use->high);
-    if (!use->read) { /* the rest of a chunk has to be there when it counts as newer there */
+    if (!use->read) { /* a chunk that is written in part becomes newer there, so its other bytes have to be there */
         chunks &= ~whole_chunks(b, use->low, use->high);
     }
     chunks &= b->mirror->host_newer;
@@ -257,7 +258,7 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
 
 /* ---- the host ---- */
 
-/* A submission that waits for room in its lane holds the lock. */
+/* Takes the mirror's lock. It may be held by a submission that waits for room in its lane. */
 static hd_status lock_until(struct hdi_mirror *m, int64_t deadline, const char *who)
 {
     if (hdi_mutex_try(&m->lock)) {
@@ -271,17 +272,17 @@ static hd_status lock_until(struct hdi_mirror *m, int64_t deadline, const char *
                           who);
 }
 
-/* If the chunks, bytes [low, high), are here, notes what the host may do with them. Lock held. */
+/* If the chunks, bytes [low, high), are good on the host, notes what the host may do with them. The lock is held. */
 static bool note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64_t high, bool write)
 {
     struct hdi_mirror *m = b->mirror;
     unsigned busy = HDI_USES_WRITTEN | HDI_USES_FAILED | (write ? HDI_USES_READ : 0);
     if ((chunks & m->device_newer & ~m->pulled) || (hdi_buffer_state(m->pinned, low, high) & busy)) {
-        return false; /* somebody was faster */
+        return false; /* another operation came first */
     }
     m->device_newer &= ~chunks;
     m->pulled &= ~chunks;
-    /* pairs with the acquire loads of hd_element: what the copies wrote is seen */
+    /* pairs with the acquire loads of hd_element: it sees what the copies wrote */
     atomic_fetch_or_explicit(&b->readable, chunks, memory_order_release);
     if (write) {
         m->host_newer |= chunks;
@@ -311,10 +312,10 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
         if (status || here) {
             return status;
         }
-        /* Also where only writing is asked for: the rest of a chunk has to be good. */
+        /* Also where only writing is requested: the rest of a chunk has to be good. */
         status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline, who);
         if (status) {
-            if (status != HD_ERROR_TIMEOUT) { /* the next one who asks tries again */
+            if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */
                 uint64_t settled;
                 hdi_mutex_lock(&m->lock);
                 m->pulled &= ~failed_of(b, m->pinned, chunks & m->pulled, &settled);
@@ -332,7 +333,7 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
     if (status) {
         return status;
     }
-    /* First of all, so that no operation comes in between. */
+    /* Set before the copies, so that no operation comes in between. */
     m->writing |= (access & HD_WRITE) != 0;
     m->maps++;
     hdi_mutex_unlock(&m->lock);
@@ -340,7 +341,7 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
     if (status) {
         hdi_mutex_lock(&m->lock);
         m->maps--;
-        m->writing &= m->maps != 0; /* as long as anybody else has it mapped, it may be for writing */
+        m->writing &= m->maps != 0; /* while another mapping exists, it may be for writing */
         hdi_mutex_unlock(&m->lock);
     }
     return status;

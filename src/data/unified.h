@@ -1,15 +1,18 @@
 /* unified.h - buffers with memory on a device and a mirror of it in pinned memory; see heddle/unified.h.
  *
- * Such a buffer's use record is that of its device memory; the mirror's pinned buffer has its own, where only the
- * copies between the two are noted, and what the host does. Which side has the newer bytes is known per chunk. Copies
- * to the device are submitted with the operation that needs them (hdi_unified_submit, where hdi_submit ends up for such
- * buffers), copies to the host when the host asks for the bytes. A copy that fails leaves the chunk as newer as it was
- * where it came from.
+ * Such a buffer's use record is that of its device memory.
+ * The mirror's pinned buffer has a record of its own, for the copies between the two and for the accesses by the host alone.
+ * The mirror records per chunk which side has the newer bytes.
+ * Copies to the device are submitted with the operation that needs them. hdi_submit calls hdi_unified_submit for that.
+ * Copies to the host are submitted when the host requests the bytes.
+ * After a copy that fails, a chunk stays newer on the side that it was copied from.
  *
- * Threads: any. Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, not while
- * one is waited for; several in the order of their addresses. Below it: order locks.
- * Always: a chunk is newer on at most one side; `readable` and `writable` of the buffer (buffer.h) have only chunks
- * that are there and settled, `writable` only such that count as newer on the host.
+ * Threads: any.
+ * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but not while one is waited for. Several are taken
+ * by rising address. Below it: order locks.
+ * Blocking: hdi_unified_bring and hdi_unified_map, until the copies to the host are done. hdi_unified_submit: as hdi_submit.
+ * Always: a chunk is newer on at most one side. `readable` and `writable` of the buffer (buffer.h) have only chunks whose bytes are on the
+ * host and settled. `writable` has only chunks that count as newer on the host.
  */
 #ifndef HDI_DATA_UNIFIED_H
 #define HDI_DATA_UNIFIED_H
@@ -19,13 +22,12 @@
 
 /* Gives a buffer that has device memory and is not live its mirror. Errors: as hdi_buffer_make_host. */
 hd_status hdi_unified_create(struct hd_buffer *b);
-/* The buffer was freed: so is its mirror, with the work that still uses it. */
+/* For a buffer that was freed: frees the mirror. Work may still use it. */
 void hdi_unified_release(struct hd_buffer *b);
-/* hd_close: without the pinned memory, which goes with all other. Buffers without a mirror are ignored. */
+/* For hd_close: drops the mirror without its pinned memory, which goes with all other. Buffers without a mirror are ignored. */
 void hdi_unified_forget(struct hd_buffer *b);
 
-/* hdi_submit_linked for operations that use such buffers, beside others. On failure copies may have been submitted, which
- * change nothing.
+/* hdi_submit_linked for operations that use such buffers, beside others. On failure copies may have been submitted, which change nothing.
  * Errors: as hdi_submit, ACCESS (mapped), and those of the copies. */
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                              hdi_linked link, const char *who, hd_ticket *out);
@@ -35,7 +37,7 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
 hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline,
                             const char *who);
 
-/* Begins a mapping, and brings everything; ends one. */
+/* The first begins a mapping, and brings all bytes; the second ends one. Errors: as hdi_unified_bring. */
 hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadline, const char *who);
 void hdi_unified_unmap(struct hd_buffer *b);
 

@@ -1,7 +1,9 @@
 /* uses.c - use records: what is finished, noting uses, what is pending.
  *
- * Threads: any, under the order lock of the buffer's owner, or with the record claimed. Locks: none of its own.
- * Always: what parts.h says of segments. A point goes only when its operation has finished, as a writer only when that went well too.
+ * Threads: any.
+ * Locks: none of its own. The caller holds the order lock of the buffer's owner, or has claimed the record.
+ * Blocking: never.
+ * Always: what parts.h states of segments. A point goes only when its operation has finished; a writer's point only when that went well, too.
  */
 #include "data/uses.h"
 
@@ -45,7 +47,8 @@ static bool has_failed(hd_runtime *rt, hdi_point point)
     return hdi_failure_find(rt, point.lane, point.position, &failure);
 }
 
-/* Few points are in the segment again, with room for one more: a record whose points are elsewhere is not the usual one (hdi_uses_only_in). */
+/* Moves the points back into the segment where they are few, with room for one more. A record whose points are elsewhere does not take the
+ * fast path (hdi_uses_only_in). */
 static void give_room_back(hdi_segment *s)
 {
     if (s->room != 0 && s->n_readers < HDI_READERS_FEW) {
@@ -88,13 +91,13 @@ static void settle_wide(hd_runtime *rt, hdi_parts *parts)
     parts->n_wide = kept;
 }
 
-/* One segment is enough again. */
+/* Makes the record one segment again where that is enough. */
 static void collapse(hdi_uses *u)
 {
     hdi_parts *parts = u->parts;
     if (parts->n_leaves == 1 && parts->leaves[0]->count == 1 && parts->n_wide == 0) {
         u->whole = parts->leaves[0]->segments[0];
-        parts->leaves[0]->count = 0; /* what it had belongs to `whole` now */
+        parts->leaves[0]->count = 0; /* `whole` has its readers' memory now */
         u->parts = NULL;
         hdi_parts_free(hdi_parts_leave(parts));
         give_room_back(&u->whole);
@@ -148,7 +151,7 @@ void hdi_uses_prune_parts(hd_runtime *rt, hdi_uses *u, unsigned order)
     if (other != u->parts && !other->claimed) {
         prune_leaf(rt, other);
     }
-    if (u->parts && u->parts->n_leaves > 1) { /* the only leaf has been looked at by hdi_uses_settle */
+    if (u->parts && u->parts->n_leaves > 1) { /* a single leaf has been settled already */
         prune_leaf(rt, u->parts);
         collapse(u);
     }
@@ -196,7 +199,7 @@ static bool room_for_wide(hdi_parts *parts)
     return true;
 }
 
-/* Borders of all are borders of the first and the last segment. */
+/* The ends of the buffer are always borders of segments. */
 static bool split(hdi_parts *parts, uint64_t low, uint64_t high)
 {
     return (low == 0 || hdi_parts_split(parts, low)) && (high == hdi_parts_end(parts) || hdi_parts_split(parts, high));
@@ -207,7 +210,7 @@ bool hdi_uses_prepare_parts(hd_runtime *rt, hdi_uses *u, unsigned order, uint64_
     if (!u->parts && (low != u->whole.low || high != u->whole.high)) {
         u->parts = hdi_parts_make(&u->whole, &rt->parts[order]);
         if (u->parts) {
-            u->whole = (hdi_segment){0}; /* its points are the parts' */
+            u->whole = (hdi_segment){0}; /* its points are in the parts now */
         }
     }
     if (!u->parts) {
@@ -235,7 +238,7 @@ static bool is_point(hdi_point a, hdi_point b)
     return a.lane == b.lane && a.position == b.position;
 }
 
-/* Both for records of several segments. */
+/* commit_read and commit_write are for records of several segments. */
 static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point)
 {
     hdi_parts *parts = u->parts;
@@ -253,13 +256,13 @@ static void commit_read(hdi_uses *u, uint64_t low, uint64_t high, hdi_point poin
     }
     hdi_segment_place place;
     for (hdi_segment *s = hdi_uses_first(u, low, &place); s && s->low < high; s = hdi_uses_next(u, &place)) {
-        if (!is_point(s->writer, point)) { /* what the operation itself writes */
+        if (!is_point(s->writer, point)) { /* it may be what the operation itself writes */
             hdi_segment_add_reader(s, point);
         }
     }
 }
 
-/* The borders of the range are borders of segments, except inside of what the same operation has written by an earlier argument. */
+/* The ends of the range are borders of segments, except inside of what an earlier argument of the same operation has written. */
 static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point point, hdi_leaf **garbage)
 {
     hdi_parts *parts = u->parts;
@@ -277,7 +280,7 @@ static void commit_write(hdi_uses *u, uint64_t low, uint64_t high, hdi_point poi
         hdi_parts_replace(parts, first, end, &to, garbage);
     }
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < parts->n_wide; i++) { /* whoever waits for the writer waits for these */
+    for (uint32_t i = 0; i < parts->n_wide; i++) { /* a wait for the writer includes a wait for these */
         if (parts->wide[i].low < low || parts->wide[i].high > high) {
             parts->wide[kept++] = parts->wide[i];
         }
