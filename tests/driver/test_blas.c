@@ -33,7 +33,7 @@ static hdcu_result query(hdcu_stream stream)
     return of_stream;
 }
 
-static const hdi_driver driver = {.provider = "nvidia", .cuStreamQuery = query};
+static const hdi_driver driver = {.provider = &hdi_provider_nvidia, .cuStreamQuery = query};
 
 static hdi_blas_config config_of(const char *library)
 {
@@ -278,10 +278,10 @@ static void what_is_no_library_says_so(void **state)
 static void workspaces(void **state)
 {
     (void)state;
-    assert_int_equal(hdi_blas_workspace("host", 9), 0);
-    assert_int_equal(hdi_blas_workspace("nvidia", 8), 4 << 20);
-    assert_int_equal(hdi_blas_workspace("nvidia", 9), 32 << 20);
-    assert_int_equal(hdi_blas_workspace("nvidia", 10), 32 << 20);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_host, 9), 0);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_nvidia, 8), 4 << 20);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_nvidia, 9), 32 << 20);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_nvidia, 10), 32 << 20);
 }
 
 int main(void)
