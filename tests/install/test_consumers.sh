@@ -19,7 +19,7 @@ libraries=$(dirname "$pc")
 export PKG_CONFIG_PATH=$pc
 export LD_LIBRARY_PATH=$libraries
 
-[ "$(pkg-config --modversion heddle)" = "$(sed -n 's/.*HD_VERSION_STRING "\(.*\)"/\1/p' "$source/include/heddle/version.h")" ]
+[ "$(pkg-config --modversion heddle)" = "$(sed -nE 's/^#define HD_VERSION_(MAJOR|MINOR|PATCH) //p' "$source/include/heddle/version.h" | paste -sd.)" ]
 
 # pkg-config prints words for a shell: blanks in the prefix are escaped
 compile() {
@@ -30,7 +30,8 @@ compile "'$source/examples/first.c' -o '$work/shared'" "$(pkg-config --libs hedd
 compile "'$source/examples/first.c' -o '$work/static'" "'$libraries/libheddle.a' -pthread -ldl"
 env -u LD_LIBRARY_PATH "$work/static" >"$work/static.out"
 cmp "$work/shared.out" "$work/static.out"
-readelf -d "$work/shared" | grep -q 'NEEDED.*\[libheddle\.so\.1\]'
+number=$(sed -nE 's/^set\(heddle_abi ([0-9]+)\)$/\1/p' "$source/CMakeLists.txt")
+readelf -d "$work/shared" | grep -q "NEEDED.*\[libheddle\.so\.$number\]"
 
 # the library needs the C library and nothing else
 if readelf -d "$libraries/libheddle.so" | grep NEEDED | grep -vE '\[(libc|libm|libdl|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]'; then
