@@ -48,7 +48,7 @@ cp "$source/examples/first.c" "$work/consumer/"
 cat >"$work/consumer/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES C CXX)
-find_package(Heddle 0.1 REQUIRED)
+find_package(Heddle ${release} REQUIRED)
 set(CMAKE_CXX_STANDARD 17)
 add_executable(first_shared first.c)
 target_link_libraries(first_shared PRIVATE heddle::heddle)
@@ -75,7 +75,8 @@ int main()
     return devices == 2 && arguments[0].kind == HD_ARG_F32 ? 0 : 1;
 }
 CXX
-cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+release=$(sed -nE 's/^#define HD_VERSION_(MAJOR|MINOR) //p' "$source/include/heddle/version.h" | paste -sd.)
+cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" -Drelease="$release" >/dev/null
 cmake --build "$work/consumer/build" >/dev/null
 for program in first_shared first_static plus; do
     "$work/consumer/build/$program" >/dev/null
