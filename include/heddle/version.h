@@ -3,9 +3,13 @@
 #define HEDDLE_VERSION_H
 
 #define HD_VERSION_MAJOR 0
-#define HD_VERSION_MINOR 1
+#define HD_VERSION_MINOR 2
 #define HD_VERSION_PATCH 0
-#define HD_VERSION_STRING "0.1.0"
+#define HD_VERSION_STRING HD_VERSION_TEXT(HD_VERSION_MAJOR, HD_VERSION_MINOR, HD_VERSION_PATCH) /* "0.2.0" */
+
+/* For HD_VERSION_STRING alone. */
+#define HD_VERSION_TEXT(major, minor, patch) HD_VERSION_JOIN(major, minor, patch)
+#define HD_VERSION_JOIN(major, minor, patch) #major "." #minor "." #patch
 
 /* Every public function is declared with HD_API; everything else in the library is hidden. */
 #if defined(__GNUC__)

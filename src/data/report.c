@@ -231,7 +231,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
     r->pid = getpid();
     r->time = now.tv_sec;
     put_text(r->version, sizeof r->version, hd_version());
-    put_text(r->driver, sizeof r->driver, rt->provider);
+    put_text(r->driver, sizeof r->driver, rt->provider->name);
     put_text(r->placement, sizeof r->placement, HDI_OPTION_TEXT(&rt->options, placement));
     put_text(r->program, sizeof r->program, program_invocation_short_name);
     r->debug = rt->findings != NULL;

@@ -74,36 +74,37 @@ hdcu_result hdi_blas_fault(const hdi_driver *driver, int which)
     return hdi_faults_library(driver, which == HDI_BLAS_OPEN ? HDI_FAULT_BLAS_OPEN : HDI_FAULT_BLAS_PRODUCT);
 }
 
-uint64_t hdi_blas_workspace(const char *provider, int compute_major)
+static uint64_t cublas_workspace(int compute_major)
 {
-    if (strcmp(provider, "nvidia") != 0) {
-        return 0;
-    }
     return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
 }
 
-static hdcu_result open_one(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
-                            const char **call)
+const hdi_blas_source hdi_blas_cublas = {
+    .names = cublas_names, .open = hdi_blas_open_cublas, .workspace = cublas_workspace};
+const hdi_blas_source hdi_blas_host = {.names = host_names, .open = hdi_blas_open_host};
+
+uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major)
 {
-    bool nvidia = strcmp(config->driver->provider, "nvidia") == 0;
-    return nvidia ? hdi_blas_open_cublas(config, name, out, why, call)
-                  : hdi_blas_open_host(config, name, out, why, call);
+    return provider->blas && provider->blas->workspace ? provider->blas->workspace(compute_major) : 0;
 }
 
 static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
 {
+    const hdi_blas_source *source = config->driver->provider->blas;
+    if (source == NULL) {
+        hdi_blas_say(why, "driver=%s has no library for matrix products", config->driver->provider->name);
+        return HDCU_SUCCESS;
+    }
     if (config->library[0] == '\0') { /* the loader would open the program itself */
         hdi_blas_say(why, "no library is named");
         return HDCU_SUCCESS;
     }
     if (strcmp(config->library, "auto") != 0) {
-        return open_one(config, config->library, out, why, call);
+        return source->open(config, config->library, out, why, call);
     }
-    bool nvidia = strcmp(config->driver->provider, "nvidia") == 0;
-    const char *const *names = nvidia ? cublas_names : host_names;
     hdcu_result r = HDCU_SUCCESS;
-    for (; *names != NULL && r == HDCU_SUCCESS && *out == NULL; names++) {
-        r = open_one(config, *names, out, why, call);
+    for (const char *const *name = source->names; *name != NULL && r == HDCU_SUCCESS && *out == NULL; name++) {
+        r = source->open(config, *name, out, why, call);
     }
     return r;
 }

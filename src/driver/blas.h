@@ -65,7 +65,17 @@ void hdi_blas_close(hdi_blas *blas, bool driver_usable);
 
 /* Bytes of device memory that this provider's library is given for each stream, on a device of this compute capability.
  * 0: none. */
-uint64_t hdi_blas_workspace(const char *provider, int compute_major);
+uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major);
+
+/* What a provider has for matrix products (hdi_provider.blas). */
+typedef struct hdi_blas_source {
+    const char *const *names; /* libraries, in the order in which blas=auto tries them; NULL ends the list */
+    /* Opens the library of that name, as hdi_blas_open does. */
+    hdcu_result (*open)(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why, const char **call);
+    uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: no device memory */
+} hdi_blas_source;
+
+extern const hdi_blas_source hdi_blas_cublas, hdi_blas_host;
 
 /* ---- between blas.c and the providers' files ---- */
 

@@ -14,10 +14,11 @@
 #include "base/options.h"
 #include "driver/abi.h"
 #include "driver/entries.h"
+#include "driver/provider.h"
 
 typedef struct hdi_driver {
-    const char *provider; /* "nvidia" or "host" */
-    int version;          /* cuDriverGetVersion */
+    const hdi_provider *provider;
+    int version; /* cuDriverGetVersion */
 #define HDI_DRIVER_MEMBER(name, version, need, parameters, arguments) hdcu_result(*name) parameters;
     HDI_DRIVER_ENTRIES(HDI_DRIVER_MEMBER)
 #undef HDI_DRIVER_MEMBER

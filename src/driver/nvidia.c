@@ -10,7 +10,21 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mutex.h"
+#include "driver/blas.h"
 #include "driver/driver.h"
+
+const hdi_provider hdi_provider_nvidia = {
+    .name = "nvidia",
+    .code = HDI_CODE_PTX,
+    .threads_parallel = true,
+    .pins_memory = true,
+    .faults_spread = true,
+    .version_file = "/proc/driver/nvidia/version",
+    .peer_test_bytes = (uint64_t)32 << 20,
+    .peer_slow_margin = 1.25,
+    .blas = &hdi_blas_cublas,
+    .open = hdi_driver_nvidia,
+};
 
 typedef hdcu_result (*resolve_v2)(const char *symbol, void **function, int version, uint64_t flags, int *found);
 typedef hdcu_result (*resolve_v1)(const char *symbol, void **function, int version, uint64_t flags);
@@ -59,7 +73,7 @@ static hd_status open_library(library *lib)
 
 static hd_status fill(const library *lib, hdi_driver *table)
 {
-    table->provider = "nvidia";
+    table->provider = &hdi_provider_nvidia;
     void *version_entry = resolve(lib, "cuDriverGetVersion", 2020);
     TAKE(table->cuDriverGetVersion, version_entry);
     if (version_entry && table->cuDriverGetVersion(&table->version) != HDCU_SUCCESS) {

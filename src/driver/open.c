@@ -118,7 +118,7 @@ static hd_status open_and_start(const hdi_options *options, const hdi_driver **o
     hdcu_result r = d->cuInit(0);
     if (r != HDCU_SUCCESS) {
         status = hdi_fail_driver(HD_ERROR_NO_DRIVER, r, "cuInit", -1, "driver=%s: the driver does not start: %s",
-                                 d->provider, hdi_driver_code_name(r));
+                                 d->provider->name, hdi_driver_code_name(r));
         hdi_driver_close(d);
         return status;
     }

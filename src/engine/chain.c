@@ -67,8 +67,7 @@ void hdi_chains_start(hdi_engine *engine)
     hdi_mutex_init(&engine->chaining, HDI_RANK_CHAINS);
     bool can = rt->driver->cuGraphAddKernelNode && rt->driver->cuGraphExecKernelNodeSetParams;
     engine->chain_most = can ? (uint32_t)rt->options.chains : 0;
-    /* On the CPU chains cost and save nothing. There everything is done as early, and for as long, as possible. */
-    engine->chains_eager = strcmp(rt->provider, "host") == 0;
+    engine->chains_eager = rt->provider->chains_eager;
 }
 
 /* ---- making and giving back ---- */

@@ -146,7 +146,7 @@ void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects 
     hd_error error = blamed(rt, f);
     char operations[LIST_BYTES + 80];
     tell_suspects(rt, suspects, f, operations, sizeof operations);
-    bool takes_others = !rt->is_process && rt->n_devices > 1 && strcmp(rt->provider, "nvidia") == 0;
+    bool takes_others = !rt->is_process && rt->n_devices > 1 && rt->provider->faults_spread;
     snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; %s%s", who, error.device,
              hdi_driver_code_name(f->driver_code), operations,
              takes_others ? "; the driver takes a process's other GPUs down with it" : "");

@@ -261,7 +261,7 @@ struct hd_runtime {
     uint64_t id;          /* never used again in this process */
     hdi_options options;
     const hdi_driver *driver; /* NULL: it is in the worker processes */
-    const char *provider;     /* "nvidia" or "host"; static */
+    const hdi_provider *provider;
     int driver_version;
     int captures_before; /* of the thread that opens it (driver/current.h) */
     bool is_inline, is_process;

@@ -165,7 +165,7 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
 {
     hd_runtime *rt = m->runtime;
     hd_status status =
-        hdi_image_open(image, bytes, strcmp(rt->provider, "host") == 0, &m->image, &m->code.bytes, &m->code.size);
+        hdi_image_open(image, bytes, rt->provider->code == HDI_CODE_CPU, &m->image, &m->code.bytes, &m->code.size);
     m->code.descriptor = -1;
     if (!status && rt->is_process) {
         /* One file for all workers, also for restarted ones. */

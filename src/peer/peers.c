@@ -30,11 +30,6 @@
 
 #define HOST_MEMORY "256M" /* memory of each host device during a test */
 
-/* A pair is slow where pinned memory is more than so many times as fast. Host devices copy with the processor. Other
- * work on it slows one copying thread more than two that take turns. */
-#define SLOW_MARGIN 1.25
-#define SLOW_MARGIN_ON_HOST 8.0
-
 typedef struct entry {
     hd_peer_info info; /* verdict UNKNOWN: no result */
     /* The last refusal to map the memory here. Verdict REFUSED: it holds, whatever the test found; UNKNOWN: none, or it
@@ -276,15 +271,14 @@ static bool make_key(inquiry *q, int device, int owner)
 {
     const hd_runtime *rt = q->rt;
     const hdi_facts *d = &rt->devices[device]->facts, *o = &rt->devices[owner]->facts;
-    bool is_host = strcmp(rt->provider, "host") == 0;
     const hdi_result_facts facts = {
         .boot = q->boot,
         .kernel = q->kernel,
         .driver = q->driver,
         .program = q->program_facts,
-        .provider = rt->provider,
+        .provider = rt->provider->name,
         .placement = rt->is_process ? "process" : "thread",
-        .faults = is_host ? rt->options.host_corrupt : "",
+        .faults = rt->provider->is_host ? rt->options.host_corrupt : "",
         .device_bus = d->bus_id,
         .owner_bus = o->bus_id,
         .device_uuid = d->uuid,
@@ -299,10 +293,11 @@ static void prepare(inquiry *q)
     hd_runtime *rt = q->rt;
     hdi_results_read_line("/proc/sys/kernel/random/boot_id", q->boot, sizeof q->boot);
     hdi_results_read_line("/proc/cmdline", q->kernel, sizeof q->kernel);
-    char module[200];
-    hdi_results_read_line("/proc/driver/nvidia/version", module, sizeof module);
-    snprintf(q->driver, sizeof q->driver, "%d %s", rt->driver_version,
-             strcmp(rt->provider, "nvidia") == 0 ? module : "");
+    char module[200] = "";
+    if (rt->provider->version_file) {
+        hdi_results_read_line(rt->provider->version_file, module, sizeof module);
+    }
+    snprintf(q->driver, sizeof q->driver, "%d %s", rt->driver_version, module);
     struct stat facts;
     if (stat(rt->peers->program, &facts) == 0) {
         snprintf(q->program_facts, sizeof q->program_facts, "%lld %lld.%09ld", (long long)facts.st_size,
@@ -356,7 +351,6 @@ static void tested(void *context, const hdi_pair *pair, const hd_peer_info *foun
 static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
-    bool is_host = strcmp(rt->provider, "host") == 0;
     const char *worker = rt->is_process ? hdi_worker_program(rt) : "";
     if (strchr(worker, '"') || strchr(o->host_corrupt, '"')) {
         return false;
@@ -364,8 +358,9 @@ static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
     int n = snprintf(out, bytes,
                      "driver=%s placement=%s peers=trust cache=none worker=\"%s\" worker_timeout=%lld "
                      "host_devices=%lld host_memory=" HOST_MEMORY " host_peers=%s host_corrupt=\"%s\"",
-                     rt->provider, rt->is_process ? "process" : "thread", worker, (long long)o->peer_timeout,
-                     (long long)o->host_devices, HDI_OPTION_TEXT(o, host_peers), is_host ? o->host_corrupt : "");
+                     rt->provider->name, rt->is_process ? "process" : "thread", worker, (long long)o->peer_timeout,
+                     (long long)o->host_devices, HDI_OPTION_TEXT(o, host_peers),
+                     rt->provider->is_host ? o->host_corrupt : "");
     return n > 0 && (size_t)n < bytes;
 }
 
@@ -392,7 +387,7 @@ static void test(inquiry *q)
                             .ordinals = ordinals,
                             .uuids = (const uint8_t(*)[16])uuids,
                             .limit_ms = rt->options.peer_timeout,
-                            .slow_margin = strcmp(rt->provider, "host") == 0 ? SLOW_MARGIN_ON_HOST : SLOW_MARGIN,
+                            .slow_margin = rt->provider->peer_slow_margin,
                             .settled = tested,
                             .context = q,
                             .ended = &rt->peers->ended};

@@ -23,11 +23,9 @@ extern char **environ;
 
 #define EXIT_USAGE 2
 
-/* Buffers: large enough to time copies, or else as large as there is memory for. Host devices get no more than makes a difference to
- * them. */
+/* Buffers: large enough to time copies, or else as large as there is memory for; at most what the provider declares. */
 static const size_t rooms[] = {(size_t)32 << 20, ((size_t)16 << 20) + 64, ((size_t)2 << 20) + 64, (size_t)80 << 10,
                                8 << 10};
-#define ROOM_ON_HOST 2
 
 /* The settings come as an argument; the application's environment has no Heddle settings for this process. */
 static void forget_environment(void)
@@ -77,8 +75,10 @@ static hd_status allocate(hdi_subject *s, int device, size_t bytes, hd_buffer **
 static hd_status get_memory(hdi_subject *s)
 {
     hd_status status = HD_ERROR_MEMORY;
-    for (size_t i = strcmp(s->runtime->provider, "host") == 0 ? ROOM_ON_HOST : 0;
-         i < sizeof rooms / sizeof rooms[0] && status; i++) {
+    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0] && status; i++) {
+        if (rooms[i] > s->runtime->provider->peer_test_bytes) {
+            continue;
+        }
         s->room = rooms[i];
         size_t bytes = s->room + 2 * HDI_MARGIN;
         s->scratch = malloc(bytes);

@@ -48,7 +48,7 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
     }
     hd_runtime_info info = {
         .size = sizeof info,
-        .driver = rt->provider,
+        .driver = rt->provider->name,
         .placement = rt->is_inline    ? "inline"
                      : rt->is_process ? "process"
                                       : "thread",
@@ -73,7 +73,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
     memcpy(info.name, facts->name, sizeof info.name);
     memcpy(info.bus_id, facts->bus_id, sizeof info.bus_id);
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
-    info.is_host = strcmp(rt->provider, "host") == 0;
+    info.is_host = rt->provider->is_host;
     info.compute_major = facts->compute_major;
     info.compute_minor = facts->compute_minor;
     info.multiprocessors = facts->multiprocessors;
@@ -178,22 +178,23 @@ hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *ou
 
 /* ---- the driver's own entry points ---- */
 
-static hd_status provider_table(const char *provider, const hdi_driver **out)
+static hd_status provider_table(const char *name, const hdi_driver **out)
 {
-    if (provider && strcmp(provider, "nvidia") != 0 && strcmp(provider, "host") != 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: driver '%s' is neither nvidia nor host", provider);
+    const hdi_provider *provider = name ? hdi_provider_named(name) : NULL; /* NULL: nvidia where it works, else host */
+    if (name && !provider) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: driver '%s' is neither nvidia nor host", name);
     }
-    if (!provider || strcmp(provider, "nvidia") == 0) {
+    if (provider && !provider->is_host) {
+        return provider->open(out);
+    }
+    if (!provider) {
         hd_error before;
         hdi_error_save(&before);
         hd_status status = hdi_driver_nvidia(out);
         int count = 0;
-        if (!status && (provider || ((*out)->cuInit(0) == HDCU_SUCCESS &&
-                                     (*out)->cuDeviceGetCount(&count) == HDCU_SUCCESS && count > 0))) {
+        if (!status && (*out)->cuInit(0) == HDCU_SUCCESS && (*out)->cuDeviceGetCount(&count) == HDCU_SUCCESS &&
+            count > 0) {
             return HD_OK;
-        }
-        if (provider) {
-            return status;
         }
         hdi_error_restore(&before); /* no GPU is no failure here */
     }

@@ -201,7 +201,7 @@ static hd_status equip(hdi_device *device, void *unused)
 static hd_status create_devices(hd_runtime *rt, int count)
 {
     if (count <= 0) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: the driver %s has no device", rt->provider);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: the driver %s has no device", rt->provider->name);
     }
     int ordinals[HDI_DEVICES_MAX];
     int n;
@@ -274,7 +274,7 @@ static hd_status build(hd_runtime *rt)
             .port = usable_port,
             .context = rt,
             .everywhere = rt->is_process,
-            .populate = strcmp(rt->provider, "host") != 0, /* a host device pins nothing */
+            .populate = rt->provider->pins_memory,
         };
         status = hdi_pinned_pool_create(&config, &rt->pinned);
         status = status ? status : hdi_host_create(rt);

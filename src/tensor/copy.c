@@ -113,8 +113,7 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
 
 hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out)
 {
-    const hdi_plan_device facts = {strcmp(job->rt->provider, "host") != 0,
-                                   (uint32_t)lane->device->facts.multiprocessors};
+    const hdi_plan_device facts = {job->rt->provider->threads_parallel, (uint32_t)lane->device->facts.multiprocessors};
     hdi_layout waiting[64]; /* upper parts of cut layouts, each at most half as large as the former one */
     int n = 0;
     hd_status status = HD_OK;

@@ -150,7 +150,7 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
                       .shape = plan->shape};
     hdi_use uses[HDI_OPERANDS];
     size_t n_uses = uses_of(p, plan, uses);
-    bool gpu = strcmp(device->runtime->provider, "host") != 0;
+    bool gpu = device->runtime->provider->threads_parallel;
     uint32_t most = device->limits.grid[0];
     return hdi_launch_linked(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
                              gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_linked){.same = &p->same}, WHO,
@@ -226,7 +226,7 @@ static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
     hdi_matmul_facts facts = {.types = library->types,
                               .most = library->most,
                               .most_count = library->most_count,
-                              .gpu = strcmp(p->lane->device->runtime->provider, "host") != 0,
+                              .gpu = p->lane->device->runtime->provider->threads_parallel,
                               .can_pack = can_pack};
     hdi_matmul_plan plan;
     hdi_matmul_make_plan(&p->problem, &facts, &plan);

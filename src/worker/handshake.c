@@ -150,8 +150,9 @@ hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_di
     hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m, who);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
+        const hdi_provider *provider = hdi_provider_named(w->provider);
         *out = (hdi_discovery){
-            .provider = strcmp(w->provider, "nvidia") == 0 ? "nvidia" : "host",
+            .provider = provider ? provider : &hdi_provider_host,
             .driver_version = w->driver_version,
             .device_count = w->device_count,
         };
@@ -179,7 +180,7 @@ hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who)
         descriptors[i] = rt->devices[i]->channel.memory.descriptor;
     }
     snprintf(h->version, sizeof h->version, "%s", hd_version());
-    hd_status status = settings_of(rt, rt->provider, h->settings, sizeof h->settings);
+    hd_status status = settings_of(rt, rt->provider->name, h->settings, sizeof h->settings);
     status = status ? status : say(rt, index, m, descriptors, rt->n_devices, who);
     free(m);
     return status;

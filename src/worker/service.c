@@ -93,7 +93,7 @@ static hd_status discover(service *s, hdi_message_welcome *w)
         }
     }
     if (!status) {
-        snprintf(w->provider, sizeof w->provider, "%s", s->rt->provider);
+        snprintf(w->provider, sizeof w->provider, "%s", s->rt->provider->name);
         w->driver_version = s->rt->driver_version;
         w->device_count = count;
     }

@@ -30,7 +30,7 @@ hd_status hdi_spares_want(hd_runtime *rt)
     hdi_mutex_lock(&workers->lock);
     bool known = workers->spare_request != NULL;
     hdi_mutex_unlock(&workers->lock);
-    hd_status status = known ? HD_OK : hdi_worker_make_request(rt, rt->provider, "hd_open", &request);
+    hd_status status = known ? HD_OK : hdi_worker_make_request(rt, rt->provider->name, "hd_open", &request);
     hdi_mutex_lock(&workers->lock);
     workers->spare_request = known ? workers->spare_request : request;
     workers->spares_held = false;

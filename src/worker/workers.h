@@ -37,7 +37,7 @@ bool hdi_spare_take(hd_runtime *rt, int index);
 bool hdi_worker_is_begun(const hd_runtime *rt, int index);
 
 typedef struct hdi_discovery {
-    const char *provider; /* static */
+    const hdi_provider *provider;
     int driver_version, device_count;
 } hdi_discovery;
 

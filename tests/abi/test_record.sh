@@ -18,7 +18,7 @@ failed=0
 expect() {
     rm -rf "$copy/include" "$copy/tests"
     mkdir -p "$copy/tests"
-    cp -r "$source/include" "$source/heddle.map" "$copy"
+    cp -r "$source/include" "$source/heddle.map" "$source/CMakeLists.txt" "$copy"
     cp -r "$source/tests/abi" "$copy/tests"
     sed -i "$3" "$copy/$2"
     cmp -s "$source/$2" "$copy/$2" && echo "$3 changes nothing in $2" && failed=1
@@ -35,10 +35,14 @@ expect 'gone or has changed: field hd_error.lane' include/heddle/status.h '/^   
 expect 'gone or has changed: structure hd_tensor' include/heddle/tensor.h 's/^    int64_t stride\[HD_TENSOR_DIMS\];/& int more;/'
 expect 'gone or has changed: constant HD_WRITE ' include/heddle/buffer.h 's/HD_WRITE = 2/HD_WRITE = 4/'
 expect 'gone or has changed: constant HD_ERROR_HANDLE ' include/heddle/status.h 's/X(ERROR_HANDLE, -2/X(ERROR_HANDLE, -22/'
-expect 'gone or has changed: function HEDDLE_0.1.* hd_free(' heddle.map '/ hd_free;/d'
+expect 'gone or has changed: function HEDDLE_0.2.* hd_free(' heddle.map '/ hd_free;/d'
 expect 'new .*: field hd_options.more' include/heddle/runtime.h 's/^    const char \*settings;/&\n    int more;/'
 expect 'new .*: function without a release: .* hd_more(' include/heddle/lane.h 's/^HD_END_DECLS/HD_API int hd_more(void);\n&/'
 expect 'hd_more is in heddle.map, but no header' heddle.map 's/^ *hd_free;/&\n hd_more;/'
+# releases of another number have other interfaces, and the number never goes back
+expect 'heddle-0.1.txt: this is gone or has changed: function.* hd_device_info(' CMakeLists.txt 's/^set(heddle_abi 2)/set(heddle_abi 1)/'
+expect 'heddle-0.2.txt: this is gone or has changed: library libheddle.so.2' CMakeLists.txt 's/^set(heddle_abi 2)/set(heddle_abi 3)/'
+expect 'heddle-0.1.txt: is of libheddle.so.1, and the library is libheddle.so.0' CMakeLists.txt 's/^set(heddle_abi 2)/set(heddle_abi 0)/'
 # a structure that begins with its size may grow: that is new, and nothing else
 expect 'new .*: field hd_error.more' include/heddle/status.h 's/^} hd_error;/int more;\n&/'
 grep -q 'gone' <<<"$output" && echo "a structure that may grow has changed: $output" && failed=1

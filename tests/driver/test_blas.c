@@ -33,7 +33,7 @@ static hdcu_result query(hdcu_stream stream)
     return of_stream;
 }
 
-static const hdi_driver driver = {.provider = "nvidia", .cuStreamQuery = query};
+static const hdi_driver driver = {.provider = &hdi_provider_nvidia, .cuStreamQuery = query};
 
 static hdi_blas_config config_of(const char *library)
 {
@@ -278,10 +278,30 @@ static void what_is_no_library_says_so(void **state)
 static void workspaces(void **state)
 {
     (void)state;
-    assert_int_equal(hdi_blas_workspace("host", 9), 0);
-    assert_int_equal(hdi_blas_workspace("nvidia", 8), 4 << 20);
-    assert_int_equal(hdi_blas_workspace("nvidia", 9), 32 << 20);
-    assert_int_equal(hdi_blas_workspace("nvidia", 10), 32 << 20);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_host, 9), 0);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_nvidia, 8), 4 << 20);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_nvidia, 9), 32 << 20);
+    assert_int_equal(hdi_blas_workspace(&hdi_provider_nvidia, 10), 32 << 20);
+}
+
+static void a_provider_without_libraries(void **state)
+{
+    (void)state;
+    static const hdi_provider bare = {.name = "bare"};
+    static const hdi_driver of_bare = {.provider = &bare};
+    hdi_blas_config config = config_of("auto");
+    hdi_blas_facts facts;
+    hdi_blas *blas = NULL;
+    const char *call = NULL;
+    config.driver = &of_bare;
+    assert_int_equal(hdi_blas_open(&config, &blas, &facts, &call), HDCU_SUCCESS);
+    assert_null(blas);
+    assert_string_equal(facts.name, "built-in");
+    assert_non_null(strstr(facts.why, "driver=bare has no library"));
+    assert_int_equal(hdi_blas_workspace(&bare, 9), 0);
+    assert_ptr_equal(hdi_provider_named("nvidia"), &hdi_provider_nvidia);
+    assert_ptr_equal(hdi_provider_named("host"), &hdi_provider_host);
+    assert_null(hdi_provider_named("bare"));
 }
 
 int main(void)
@@ -294,6 +314,7 @@ int main(void)
         cmocka_unit_test_setup(a_handle_that_is_not_made, start),
         cmocka_unit_test_setup(what_is_no_library_says_so, start),
         cmocka_unit_test_setup(workspaces, start),
+        cmocka_unit_test_setup(a_provider_without_libraries, start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void a_missing_library_is_named(void **state)
     assert_null(d);
     assert_non_null(strstr(hd_message(), "libcuda.so.1"));
     assert_int_equal(open_driver("driver=auto", &d), HD_OK);
-    assert_string_equal(d->provider, "host");
+    assert_string_equal(d->provider->name, "host");
     hdi_driver_close(d);
 }
 
@@ -83,7 +83,7 @@ static void the_table_is_complete(void **state)
     assert_int_equal(hdi_driver_nvidia(&d), HD_OK);
     assert_int_equal(hdi_driver_nvidia(&again), HD_OK);
     assert_ptr_equal(d, again);
-    assert_string_equal(d->provider, "nvidia");
+    assert_string_equal(d->provider->name, "nvidia");
     assert_true(d->version >= 11040);
     int version = 0;
     assert_int_equal(d->cuDriverGetVersion(&version), HDCU_SUCCESS);

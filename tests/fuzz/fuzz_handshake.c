@@ -168,7 +168,7 @@ static void check_application(fuzz_input *in)
         const char *message = hd_message();
         fuzz_check(status < 0 && message[0] != 0 && fuzz_is_text(message, strlen(message) + 1));
     } else if (!hello) {
-        fuzz_check(strcmp(probe.provider, "nvidia") == 0 || strcmp(probe.provider, "host") == 0);
+        fuzz_check(probe.provider == &hdi_provider_nvidia || probe.provider == &hdi_provider_host);
         fuzz_check(probe.device_count >= 0);
     }
     fuzz_check(fuzz_is_text(device.facts.name, sizeof device.facts.name));

@@ -19,7 +19,7 @@ libraries=$(dirname "$pc")
 export PKG_CONFIG_PATH=$pc
 export LD_LIBRARY_PATH=$libraries
 
-[ "$(pkg-config --modversion heddle)" = "$(sed -n 's/.*HD_VERSION_STRING "\(.*\)"/\1/p' "$source/include/heddle/version.h")" ]
+[ "$(pkg-config --modversion heddle)" = "$(sed -nE 's/^#define HD_VERSION_(MAJOR|MINOR|PATCH) //p' "$source/include/heddle/version.h" | paste -sd.)" ]
 
 # pkg-config prints words for a shell: blanks in the prefix are escaped
 compile() {
@@ -30,7 +30,8 @@ compile "'$source/examples/first.c' -o '$work/shared'" "$(pkg-config --libs hedd
 compile "'$source/examples/first.c' -o '$work/static'" "'$libraries/libheddle.a' -pthread -ldl"
 env -u LD_LIBRARY_PATH "$work/static" >"$work/static.out"
 cmp "$work/shared.out" "$work/static.out"
-readelf -d "$work/shared" | grep -q 'NEEDED.*\[libheddle\.so\.1\]'
+number=$(sed -nE 's/^set\(heddle_abi ([0-9]+)\)$/\1/p' "$source/CMakeLists.txt")
+readelf -d "$work/shared" | grep -q "NEEDED.*\[libheddle\.so\.$number\]"
 
 # the library needs the C library and nothing else
 if readelf -d "$libraries/libheddle.so" | grep NEEDED | grep -vE '\[(libc|libm|libdl|libpthread|ld-linux[^]]*)\.so\.[0-9]+\]'; then
@@ -47,7 +48,7 @@ cp "$source/examples/first.c" "$work/consumer/"
 cat >"$work/consumer/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES C CXX)
-find_package(Heddle 0.1 REQUIRED)
+find_package(Heddle ${release} REQUIRED)
 set(CMAKE_CXX_STANDARD 17)
 add_executable(first_shared first.c)
 target_link_libraries(first_shared PRIVATE heddle::heddle)
@@ -74,7 +75,8 @@ int main()
     return devices == 2 && arguments[0].kind == HD_ARG_F32 ? 0 : 1;
 }
 CXX
-cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+release=$(sed -nE 's/^#define HD_VERSION_(MAJOR|MINOR) //p' "$source/include/heddle/version.h" | paste -sd.)
+cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$prefix" -Drelease="$release" >/dev/null
 cmake --build "$work/consumer/build" >/dev/null
 for program in first_shared first_static plus; do
     "$work/consumer/build/$program" >/dev/null

@@ -431,7 +431,7 @@ static hdcu_result exchange_mode(int *mode)
 }
 
 const hdi_driver fake_driver = {
-    .provider = "fake",
+    .provider = &(const hdi_provider){.name = "fake"},
     .version = 12000,
     .cuThreadExchangeStreamCaptureMode = exchange_mode,
     .cuCtxGetCurrent = get_current,

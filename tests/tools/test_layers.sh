@@ -42,6 +42,13 @@ expect 'public header includes' include/heddle/a.h '/* a */
 #include "engine/fine.h"'
 expect 'calls getenv' src/base/a.c '/* a */
 const char *a(void) { return getenv("HOME"); }'
+expect 'compares the name of a provider' src/base/a.c '/* a */
+bool a(const hd_runtime *rt) { return strcmp(rt->provider->name, "hip") == 0; }'
+expect 'compares the name of a provider' src/engine/a.c '/* a */
+bool a(const char *name) { return !strcmp(name, "host"); }'
+expect 'compares the name of a provider' src/engine/a.c '/* a */
+bool a(const char *name) { return strncmp(name,
+                                          "nvidia", 6) == 0; }'
 "$source/tools/check-layers" "$copy" >/dev/null || exit 1
 
 # a call within a call must not be one that begins with HDI_INSIDE_BRIEFLY

@@ -1,0 +1,64 @@
+/* provider.h - what a provider of driver entry points declares of itself, beside its table (driver.h).
+ *
+ * The other layers ask this record, and never the name: a new provider works by what it declares (docs/porting.md). A name is
+ * compared in one place, hdi_provider_named, for options and for messages of worker processes.
+ * Threads: any. Locks: none. Blocking: nothing. Always: records are constant and live as long as the process.
+ */
+#ifndef HDI_DRIVER_PROVIDER_H
+#define HDI_DRIVER_PROVIDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <heddle/status.h>
+
+struct hdi_driver;
+struct hdi_blas_source;
+
+/* What cuModuleLoadDataEx takes. A port with another kind of code adds it here, to kernel files and to hdi_image_open. */
+typedef enum hdi_code_kind {
+    HDI_CODE_PTX, /* text of PTX, a cubin or a fatbin */
+    HDI_CODE_CPU  /* the shared object of a kernel file */
+} hdi_code_kind;
+
+typedef struct hdi_provider {
+    const char *name; /* of the option driver, in messages, reports and results, and between processes */
+
+    /* Devices are stand-ins on the CPU. The options host_* apply to them, and hd_device_info.is_host shows it. Nothing else depends
+     * on this field: the fields below have what does. */
+    bool is_host;
+    hdi_code_kind code;
+
+    /* The threads of a block run at the same time. False: one after another, and a kernel of the library has one thread in a
+     * block, which does the block's whole work. */
+    bool threads_parallel;
+
+    /* cuMemHostRegister pins pages, which takes a lock of the driver for long. Pages are then populated beforehand. */
+    bool pins_memory;
+
+    /* Graphs cost and save nothing. Chains are then made at their first use, and are as long as the option chains allows. False:
+     * they are made after some uses, and their kernels take HDI_KERNEL_TIME_SPAN_NS at most. */
+    bool chains_eager;
+
+    /* A fault on one device ends the work of the process on its other devices. The message of a loss then has that. */
+    bool faults_spread;
+
+    /* A file whose first line changes with the driver's kernel module; results of peer tests belong to that line. NULL: none. */
+    const char *version_file;
+
+    uint64_t peer_test_bytes; /* the largest buffers that the test of a pair takes */
+    double peer_slow_margin;  /* a pair is slow where pinned memory is more than so many times as fast */
+
+    const struct hdi_blas_source
+        *blas; /* libraries for matrix products (blas.h); NULL: none, the built-in kernel is used */
+
+    /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER, HOST_MEMORY. */
+    hd_status (*open)(const struct hdi_driver **out);
+} hdi_provider;
+
+extern const hdi_provider hdi_provider_nvidia; /* nvidia.c */
+extern const hdi_provider hdi_provider_host;   /* host/table.c */
+
+/* The provider of that name. NULL: there is none. */
+const hdi_provider *hdi_provider_named(const char *name);
+
+#endif
