@@ -2,10 +2,11 @@
  *
  * Threads: any; each has its own state, so there are no locks. A thread's first failure makes it, and the thread's end frees it. When
  * memory is out it is one of a few that are always there. When those are taken, too, it is one with a constant text. Always: the state is one
- * finished hd_error whose message is one zero-terminated line, and only a failure (or hdi_error_restore) changes it.
+ * finished hd_error whose message is one zero-terminated line, and only a failure outside of attempts changes it.
  */
 #include "base/error.h"
 #include "base/handle.h"
+#include "base/presence.h"
 #include "base/sized.h"
 #include "base/thread.h"
 
@@ -18,6 +19,8 @@
 
 #undef hdi_fail /* macros for the static analyzer */
 #undef hdi_fail_driver
+#undef hdi_fail_about
+#undef hdi_attempt_result
 
 typedef struct state {
     hd_error last;
@@ -29,15 +32,15 @@ typedef struct state {
 #define SPARES 16
 
 static const hd_error blank = {.size = sizeof(hd_error), .status = HD_OK, .device = -1, .lane = -1};
-static const hd_error untold = {.size = sizeof(hd_error),
+static state untold = {.last = {.size = sizeof(hd_error), /* of all threads that have no state of their own; constant */
                                 .status = HD_ERROR_HOST_MEMORY,
                                 .device = -1,
                                 .lane = -1,
-                                .message = "out of host memory, also for the text of this failure; free some"};
+                                .message = "out of host memory, also for the text of this failure; free some"}};
 static state spares[SPARES];
 
-static _Thread_local state *own;     /* NULL: there was no failure, or no memory for it */
-static _Thread_local bool is_untold; /* own is NULL, and a failure was not recorded */
+static _Thread_local state *own;            /* NULL: there was no failure; &untold: there was no memory for it */
+static _Thread_local hdi_attempt *attempts; /* the innermost */
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static int own_error; /* the program has all keys there are: then nothing is given back when a thread ends */
@@ -77,7 +80,7 @@ static state *take_spare(void)
 /* This thread's state, made when it is missing. NULL: no memory. */
 static state *own_state(void)
 {
-    if (own != NULL) {
+    if (own != NULL && own != &untold) {
         return own;
     }
     pthread_once(&own_once, make_key);
@@ -90,13 +93,16 @@ static state *own_state(void)
     if (s != NULL) {
         s->last = blank;
     }
-    own = s;
+    own = s != NULL ? s : own;
     return s;
 }
 
 static const hd_error *last_failure(void)
 {
-    return own != NULL ? &own->last : is_untold ? &untold : &blank;
+    if (attempts != NULL && attempts->error.status != HD_OK) {
+        return &attempts->error;
+    }
+    return own != NULL ? &own->last : &blank;
 }
 
 /* A message is one line, whatever a driver's text or a file name brought in. */
@@ -106,6 +112,40 @@ static void one_line(char *text)
         if ((unsigned char)*text < ' ') {
             *text = ' ';
         }
+    }
+}
+
+void hdi_call_continue(const char *name)
+{
+    hdi_presence_here.call = name;
+}
+
+const char *hdi_call_name(void)
+{
+    return hdi_presence_here.call != NULL ? hdi_presence_here.call : "";
+}
+
+/* Puts text in front of the message from `at` on, whose end is cut off where there is no room. */
+static void put_in_front(hd_error *error, size_t at, const char *text)
+{
+    char rest[sizeof error->message];
+    memcpy(rest, error->message + at, sizeof rest - at);
+    snprintf(error->message + at, sizeof error->message - at, "%s: %s", text, rest);
+}
+
+/* The length of the call's name in front of a message, and of the colon behind it. 0: it is not there. */
+static size_t name_length(const char *message)
+{
+    const char *name = hdi_call_name();
+    size_t length = strlen(name);
+    return length != 0 && strncmp(message, name, length) == 0 && message[length] == ':' ? length + 2 : 0;
+}
+
+static void put_name(hd_error *error)
+{
+    const char *name = hdi_call_name();
+    if (name[0] != '\0' && name_length(error->message) == 0) {
+        put_in_front(error, 0, name);
     }
 }
 
@@ -162,27 +202,58 @@ hd_status hdi_fail_error(const hd_error *error)
         snprintf(copy.message + length, sizeof copy.message - length,
                  " (what was made before fork() belongs to the parent process)");
     }
+    put_name(&copy);
     one_line(copy.message);
+    if (attempts != NULL) {
+        attempts->error = copy;
+        return copy.status;
+    }
     state *s = own_state();
     if (s != NULL) {
         s->last = copy;
+    } else {
+        own = &untold;
     }
-    is_untold = s == NULL;
     return copy.status;
 }
 
-void hdi_error_save(hd_error *out)
+hd_status hdi_fail_about(hd_status status, const char *format, ...)
+{
+    char about[sizeof((hd_error *)0)->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(about, sizeof about, format, arguments);
+    va_end(arguments);
+    hd_error error = *last_failure();
+    put_in_front(&error, name_length(error.message), about);
+    hdi_fail_error(&error);
+    return status;
+}
+
+void hdi_error_get(hd_error *out)
 {
     *out = *last_failure();
 }
 
-void hdi_error_restore(const hd_error *saved)
+void hdi_attempt_begin(hdi_attempt *attempt)
 {
-    state *s = saved->status == HD_OK ? own : own_state(); /* without a state there is no failure */
-    if (s != NULL) {
-        s->last = *saved;
+    attempt->error.status = HD_OK;
+    attempt->outer = attempts;
+    attempts = attempt;
+}
+
+void hdi_attempt_end(hdi_attempt *attempt)
+{
+    attempts = attempt->outer;
+}
+
+hd_status hdi_attempt_result(hdi_attempt *attempt, hd_status status)
+{
+    attempts = attempt->outer;
+    if (status != HD_OK && attempt->error.status != HD_OK) {
+        hdi_fail_error(&attempt->error);
     }
-    is_untold = s == NULL && saved->status != HD_OK;
+    return status;
 }
 
 const char *hdi_error_name(const char *format, ...)

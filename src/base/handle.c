@@ -52,14 +52,14 @@ static const char *kind_of(const void *handle)
     return (word & ~HDI_SELF_LOST) == hdi_self_word(handle) ? "buffer" : NULL;
 }
 
-hd_status hdi_handle_refused(const void *handle, const char *who, const char *kind, const char *why)
+hd_status hdi_handle_refused(const void *handle, const char *kind, const char *why)
 {
     if (!handle) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: the %s is null", who, kind);
+        return hdi_fail(HD_ERROR_HANDLE, "the %s is null", kind);
     }
     const char *other = kind_of(handle);
     if (other && strcmp(other, kind) != 0) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: this is a %s, not a %s", who, other, kind);
+        return hdi_fail(HD_ERROR_HANDLE, "this is a %s, not a %s", other, kind);
     }
-    return hdi_fail(HD_ERROR_HANDLE, "%s: not a %s, or %s", who, kind, why);
+    return hdi_fail(HD_ERROR_HANDLE, "not a %s, or %s", kind, why);
 }

@@ -119,7 +119,7 @@ static inline int hdi_handle_fits(const void *handle, const hdi_handle_head *hea
  *   - "FUNCTION: this is a lane, not a buffer"
  *   - "FUNCTION: the buffer is null"
  *   - "FUNCTION: not a buffer, or REASON" */
-hd_status hdi_handle_refused(const void *handle, const char *who, const char *kind, const char *why);
+hd_status hdi_handle_refused(const void *handle, const char *kind, const char *why);
 
 /* ---- self handles: for objects that come and go by the million ----
  *

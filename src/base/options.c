@@ -67,16 +67,15 @@ static hd_status fail_unknown(const char *name)
 {
     const hdi_option_row *row = hdi_option_without_prefix(name);
     if (row != NULL) {
-        return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; in settings it is called \"%s\"", name,
+        return hdi_fail(HD_ERROR_OPTION, "there is no option \"%.64s\"; in settings it is called \"%s\"", name,
                         row->name);
     }
     row = hdi_option_nearest(name);
     if (row != NULL) {
-        return hdi_fail(HD_ERROR_OPTION, "hd_open: there is no option \"%.64s\"; did you mean \"%s\"?", name,
-                        row->name);
+        return hdi_fail(HD_ERROR_OPTION, "there is no option \"%.64s\"; did you mean \"%s\"?", name, row->name);
     }
-    return hdi_fail(HD_ERROR_OPTION,
-                    "hd_open: there is no option \"%.64s\"; `heddle info` and hd_option_get_info list all", name);
+    return hdi_fail(HD_ERROR_OPTION, "there is no option \"%.64s\"; `heddle info` and hd_option_get_info list all",
+                    name);
 }
 
 /* The number of `value` among the words in "a|b|c"; -1: it is none of them. */
@@ -192,7 +191,7 @@ static hd_status set(hdi_options *out, int index, const char *value, hd_option_s
 
     char *text = strdup(value);
     if (text == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the options");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the options");
     }
     free(out->text[index]);
     out->text[index] = text;
@@ -231,7 +230,7 @@ static hd_status next_setting(const char **at, char *copy, char **name, char **v
     *to++ = '\0';
     if (*s != '=' || s == start) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "hd_open: settings: expected name=value at \"%.40s\"; put a value that holds blanks or commas "
+                        "settings: expected name=value at \"%.40s\"; put a value that holds blanks or commas "
                         "in quotes: name=\"...\"",
                         start);
     }
@@ -240,7 +239,7 @@ static hd_status next_setting(const char **at, char *copy, char **name, char **v
     if (*s == '"') {
         const char *end = strchr(s + 1, '"');
         if (end == NULL || (end[1] != '\0' && !is_separator(end[1]))) {
-            return hdi_fail(HD_ERROR_OPTION, "hd_open: settings: the quotes at \"%.40s\" %s", start,
+            return hdi_fail(HD_ERROR_OPTION, "settings: the quotes at \"%.40s\" %s", start,
                             end == NULL ? "are not closed" : "must hold the whole value");
         }
         memcpy(to, s + 1, (size_t)(end - s - 1));
@@ -261,7 +260,7 @@ static hd_status apply_settings(const char *settings, hdi_options *out)
 {
     char *copy = malloc(strlen(settings) + 2);
     if (copy == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the options");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the options");
     }
     hd_status status;
     for (;;) {

@@ -10,7 +10,7 @@
 
 #define SLEEP_NS 100000
 
-_Thread_local hdi_presence *hdi_presence_own;
+_Thread_local hdi_presence_thread hdi_presence_here;
 static _Thread_local hdi_presence *fenced_own; /* the same, also where owners fence */
 static _Thread_local bool covered;             /* in a callback without a record of its own */
 
@@ -32,7 +32,7 @@ static void give(hdi_presence *p)
 static void thread_ends(void *value)
 {
     hdi_presence *own = value;
-    hdi_presence_own = fenced_own = NULL;
+    hdi_presence_here.own = fenced_own = NULL;
     give(own);
 }
 
@@ -98,19 +98,21 @@ static hdi_presence *make(void)
     return own ? own : &nobodys;
 }
 
-hdi_inside hdi_presence_enter_slow(const void *runtime)
+hdi_inside hdi_presence_enter_slow(const void *runtime, const char *call)
 {
     if (!fenced_own) {
         fenced_own = make();
     }
     if (covered) {
+        hdi_presence_here.call = call ? call : hdi_presence_here.call;
         return (hdi_inside){&nobodys, NULL};
     }
     if (!hdi_biased_fenced()) {
-        hdi_presence_own = fenced_own;
+        hdi_presence_here.own = fenced_own;
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
     if (!inside.before) {
+        hdi_presence_here.call = call ? call : hdi_presence_here.call;
         /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread sees that the handle is stale */
         atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst);
     }
@@ -119,7 +121,7 @@ hdi_inside hdi_presence_enter_slow(const void *runtime)
 
 hdi_apart hdi_presence_apart(void)
 {
-    hdi_apart apart = {fenced_own, hdi_presence_own != NULL, covered};
+    hdi_apart apart = {fenced_own, hdi_presence_here.own != NULL, covered, hdi_presence_here.call};
     hdi_presence *within = take();
     if (within) {
         within->outer = fenced_own;
@@ -127,7 +129,7 @@ hdi_apart hdi_presence_apart(void)
     } else { /* no memory: what made the callback is inside for all of it */
         covered = true;
     }
-    hdi_presence_own = within && apart.was_fast ? within : NULL;
+    hdi_presence_here.own = within && apart.was_fast ? within : NULL;
     return apart;
 }
 
@@ -137,8 +139,9 @@ void hdi_presence_together(hdi_apart apart)
         give(fenced_own);
     }
     fenced_own = apart.own;
-    hdi_presence_own = apart.was_fast ? apart.own : NULL;
+    hdi_presence_here.own = apart.was_fast ? apart.own : NULL;
     covered = apart.was_covered;
+    hdi_presence_here.call = apart.call;
 }
 
 /* The calling thread's own records are those from fenced_own outwards. */

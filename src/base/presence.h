@@ -8,6 +8,9 @@
  *
  * A call within a call is one on the same runtime, and changes nothing. Its handles may be stale by then, and stale handles have no runtime.
  *
+ * Either way notes the call's name, which goes in front of the texts of failures (error.h). HDI_CALL notes the name alone. A call within a
+ * call keeps the name of the outer one.
+ *
  * Threads: any; a thread's record is written by that thread alone. Locks: one for the list of records, taken at a thread's first call, at
  * its end, around a callback, and by the closing thread.
  * Always: records are never freed; one whose thread has ended serves another.
@@ -32,26 +35,33 @@ typedef struct hdi_presence {
     bool library;               /* whether the thread is the library's own */
 } hdi_presence;
 
-/* NULL: there is none yet, or this process has no membarrier: then a call pays for a fence. */
-extern _Thread_local hdi_presence *hdi_presence_own;
+/* What a thread has here. */
+typedef struct hdi_presence_thread {
+    hdi_presence *own; /* NULL: there is none yet, or this process has no membarrier: then a call pays for a fence */
+    const char *call;  /* the name of the public call that it is in, or was in; NULL: none yet */
+} hdi_presence_thread;
+extern _Thread_local hdi_presence_thread hdi_presence_here;
 
 typedef struct hdi_inside {
     hdi_presence *own;
     const void *before;
 } hdi_inside;
 
-/* Where hdi_presence_own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
-hdi_inside hdi_presence_enter_slow(const void *runtime);
+/* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
+hdi_inside hdi_presence_enter_slow(const void *runtime, const char *call);
 
 /* Inside a call on a runtime from here on. */
-static inline hdi_inside hdi_presence_enter(const void *runtime)
+static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call)
 {
-    hdi_presence *own = hdi_presence_own;
+    hdi_presence *own = hdi_presence_here.own;
     if (__builtin_expect(!own, 0)) {
-        return hdi_presence_enter_slow(runtime);
+        return hdi_presence_enter_slow(runtime, call);
     }
     hdi_inside inside = {own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
     atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
+    if (!inside.before && call) {
+        hdi_presence_here.call = call;
+    }
     atomic_signal_fence(
         memory_order_seq_cst); /* the compiler keeps the order, the closer's barrier makes the processor */
     return inside;
@@ -64,19 +74,27 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
 }
 
 /* For the rest of the block the thread is inside a call on this runtime. */
-#define HDI_INSIDE(runtime)                                                                                            \
-    const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) = hdi_presence_enter(runtime)
+#define HDI_INSIDE(runtime) HDI_INSIDE_AS(runtime, __func__)
+#define HDI_INSIDE_AS(runtime, name)                                                                                   \
+    const hdi_inside hdi_is_inside __attribute__((cleanup(hdi_presence_leave), unused)) =                              \
+        hdi_presence_enter(runtime, name)
+
+/* In a function of the library that calls make, and threads of its own: the name stays. */
+#define HDI_INSIDE_STILL(runtime) HDI_INSIDE_AS(runtime, NULL)
 
 /* The same for a call that no other public call contains: what was before is nothing. */
-static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime)
+static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call)
 {
-    hdi_presence *own = hdi_presence_own;
+    hdi_presence *own = hdi_presence_here.own;
     if (__builtin_expect(!own, 0)) {
-        return hdi_presence_enter_slow(runtime).own;
+        return hdi_presence_enter_slow(runtime, call).own;
     }
 #if HDI_DEBUG
     assert(!atomic_load_explicit(&own->inside, memory_order_relaxed) && "a brief call within a call");
 #endif
+    if (call) {
+        hdi_presence_here.call = call;
+    }
     atomic_store_explicit(&own->inside, runtime, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     return own;
@@ -87,15 +105,23 @@ static inline void hdi_presence_leave_briefly(hdi_presence *const *own)
     atomic_store_explicit(&(*own)->inside, NULL, memory_order_release); /* as above */
 }
 
-#define HDI_INSIDE_BRIEFLY(runtime)                                                                                    \
+#define HDI_INSIDE_BRIEFLY(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, __func__)
+#define HDI_INSIDE_BRIEFLY_AS(runtime, name)                                                                           \
     hdi_presence *const hdi_is_inside __attribute__((cleanup(hdi_presence_leave_briefly), unused)) =                   \
-        hdi_presence_enter_briefly(runtime)
+        hdi_presence_enter_briefly(runtime, name)
+
+/* What cannot fail needs no name. */
+#define HDI_INSIDE_BRIEFLY_UNNAMED(runtime) HDI_INSIDE_BRIEFLY_AS(runtime, NULL)
+
+/* For a call on no runtime, and for one that notes its name only where it may fail. The library does not call such calls itself. */
+#define HDI_CALL() ((void)(hdi_presence_here.call = __func__))
 
 /* Around a callback of the program's, so that what it calls does not end the announcement of the call that made it. The result goes to
  * the end. */
 typedef struct hdi_apart {
     hdi_presence *own;
     bool was_fast, was_covered;
+    const char *call;
 } hdi_apart;
 hdi_apart hdi_presence_apart(void);
 void hdi_presence_together(hdi_apart apart);

@@ -8,10 +8,10 @@
     _Static_assert(offsetof(structure, size) == 0 && sizeof(((structure *)0)->size) == sizeof(size_t), #structure);
 HDI_SIZED_MAP(FIRST_IS_SIZE)
 
-hd_status hdi_sized_refuse(const char *who, const char *structure, size_t size, size_t least)
+hd_status hdi_sized_refuse(const char *structure, size_t size, size_t least)
 {
-    return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s.size is %zu, which is too %s: set it to sizeof(%s)", who, structure,
-                    size, size < least ? "small" : "large", structure);
+    return hdi_fail(HD_ERROR_ARGUMENT, "%s.size is %zu, which is too %s: set it to sizeof(%s)", structure, size,
+                    size < least ? "small" : "large", structure);
 }
 
 static bool is_zero(const char *bytes, size_t count)
@@ -23,12 +23,11 @@ static bool is_zero(const char *bytes, size_t count)
     return count == 0;
 }
 
-const void *hdi_sized_convert(const char *who, const char *structure, const void *given, void *room, size_t known,
-                              size_t least)
+const void *hdi_sized_convert(const char *structure, const void *given, void *room, size_t known, size_t least)
 {
     size_t size = *(const size_t *)given;
     if (size < least || size > HDI_SIZED_MOST) {
-        hdi_sized_refuse(who, structure, size, least);
+        hdi_sized_refuse(structure, size, least);
         return NULL;
     }
     if (size < known) {
@@ -38,9 +37,9 @@ const void *hdi_sized_convert(const char *who, const char *structure, const void
     }
     if (!is_zero((const char *)given + known, size - known)) {
         hdi_fail(HD_ERROR_ARGUMENT,
-                 "%s: the program sets fields of %s that this library (version %s) does not have: leave them 0, or use "
+                 "the program sets fields of %s that this library (version %s) does not have: leave them 0, or use "
                  "a newer library",
-                 who, structure, HD_VERSION_STRING);
+                 structure, HD_VERSION_STRING);
         return NULL;
     }
     return given;

@@ -56,30 +56,29 @@ enum {
     }
 
 /* Use the macros below. `known` is the size of the structure in this library. */
-hd_status hdi_sized_refuse(const char *who, const char *structure, size_t size, size_t least);
-const void *hdi_sized_convert(const char *who, const char *structure, const void *given, void *room, size_t known,
-                              size_t least);
+hd_status hdi_sized_refuse(const char *structure, size_t size, size_t least);
+const void *hdi_sized_convert(const char *structure, const void *given, void *room, size_t known, size_t least);
 void hdi_sized_give(void *out, const void *from, size_t known);
 
-static inline const void *hdi_sized_take(const char *who, const char *structure, const void *given, void *room,
-                                         size_t known, size_t least)
+static inline const void *hdi_sized_take(const char *structure, const void *given, void *room, size_t known,
+                                         size_t least)
 {
     if (__builtin_expect(*(const size_t *)given == known, 1)) {
         return given;
     }
-    return hdi_sized_convert(who, structure, given, room, known, least);
+    return hdi_sized_convert(structure, given, room, known, least);
 }
 
 /* An input, as this library has it: `given`, or `room` where the program is older. NULL: refused (ARGUMENT), since the size was not
  * set, or the program is newer and wants something that this library does not have. */
-#define HDI_SIZED_IN(who, structure, given, room)                                                                      \
-    ((const structure *)hdi_sized_take(who, #structure, given, room, sizeof(structure), HDI_LEAST_##structure))
+#define HDI_SIZED_IN(structure, given, room)                                                                           \
+    ((const structure *)hdi_sized_take(#structure, given, room, sizeof(structure), HDI_LEAST_##structure))
 
 /* Whether an output's size can be right; ARGUMENT. To be asked before anything is done. */
-#define HDI_SIZED_CHECK(who, structure, out)                                                                           \
+#define HDI_SIZED_CHECK(structure, out)                                                                                \
     ((out)->size >= HDI_LEAST_##structure && (out)->size <= HDI_SIZED_MOST                                             \
          ? HD_OK                                                                                                       \
-         : hdi_sized_refuse(who, #structure, (out)->size, HDI_LEAST_##structure))
+         : hdi_sized_refuse(#structure, (out)->size, HDI_LEAST_##structure))
 
 /* Fills an output, all but its size: with the fields that both have, and zeros behind it. */
 #define HDI_SIZED_OUT(structure, out, from) hdi_sized_give(out, (const structure *){from}, sizeof(structure))

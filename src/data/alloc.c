@@ -237,7 +237,7 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
     return true;
 }
 
-hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who)
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     hdi_device *device = lane->device;
     hdi_points inherited = {0};
@@ -250,7 +250,7 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
         status = hdi_fallback_alloc(device, lane, taken, &address, &inherited);
     }
     if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* its message has the reason */
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message has the reason */
     }
     if (status) {
         return status;
@@ -260,11 +260,11 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, con
         hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
         hdi_points_release(&inherited);
         int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
-        return hdi_driver_failed(device, lost, "", who);
+        return hdi_driver_failed(device, lost, "");
     }
     if (!settle_in(b, lane, bytes, class, address, &inherited, losses)) {
         hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
-        status = hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
     hdi_points_release(&inherited);
     return status;
@@ -327,15 +327,15 @@ static void flush_leaving(hd_runtime *rt)
 static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigned flags)
 {
     hd_runtime *rt = lane->device->runtime;
-    hd_status status = rt->findings ? hdi_guard_place(b, lane, bytes) : hdi_buffer_place(b, lane, bytes, "hd_alloc");
+    hd_status status = rt->findings ? hdi_guard_place(b, lane, bytes) : hdi_buffer_place(b, lane, bytes);
     unsigned more = flags & HD_ALLOC_KEEP ? HDI_BUFFER_CHECKPOINTED : flags & FLAG_UNIFIED ? HDI_BUFFER_UNIFIED : 0;
     if (!status && more) {
         status = more == HDI_BUFFER_CHECKPOINTED ? hdi_checkpoint_create(b) : hdi_unified_create(b);
         if (status) {
-            hd_error cause;
-            hdi_error_save(&cause);
+            hdi_attempt attempt;
+            hdi_attempt_begin(&attempt);
             hdi_buffer_release_memory(b);
-            hdi_error_restore(&cause);
+            hdi_attempt_end(&attempt);
         } else {
             b->special |= (uint8_t)more;
         }
@@ -348,22 +348,22 @@ alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const vo
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_alloc");
+        return hdi_lane_refused(handle);
     }
     if (!out || bytes == 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc: %s", out ? "bytes is 0" : "out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
     }
     hdi_device *device = lane->device;
     hd_runtime *rt = device->runtime;
     if (hdi_device_lost(device)) {
-        return hdi_lane_refuses(lane, "hd_alloc");
+        return hdi_lane_refuses(lane);
     }
     int64_t begin = hdi_clock_ns();
     flush_leaving(rt);
     hdi_reclaim_early(rt, device, bytes, false);
     struct hd_buffer *b = hdi_buffer_take(rt);
     if (!b) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc: no memory for a handle");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
     }
     hd_status status = equip(b, lane, bytes, flags);
     if (status) {
@@ -403,12 +403,12 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
                          hd_buffer **out)
 {
     hd_alloc_options room;
-    if (options && !(options = HDI_SIZED_IN("hd_alloc_with", hd_alloc_options, options, &room))) {
+    if (options && !(options = HDI_SIZED_IN(hd_alloc_options, options, &room))) {
         return HD_ERROR_ARGUMENT;
     }
     unsigned flags = options ? options->flags : 0;
     if (flags & ~(unsigned)HD_ALLOC_KEEP) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_with: unknown flags 0x%x", flags & ~(unsigned)HD_ALLOC_KEEP);
+        return hdi_fail(HD_ERROR_ARGUMENT, "unknown flags 0x%x", flags & ~(unsigned)HD_ALLOC_KEEP);
     }
     const char *label = options ? options->label : NULL;
     hd_lane *lane = hdi_lane_from_handle(handle);
@@ -590,8 +590,7 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
         uint64_t word = hdi_self_get(&b->self);
         if ((word & ~HDI_SELF_LOST) != hdi_self_word(handle)) {
             hd_status status = hdi_guard_double_free(b, handle, call_site);
-            return status ? status
-                          : hdi_handle_refused(handle, "hd_free", "buffer", "it was freed, or its runtime closed");
+            return status ? status : hdi_handle_refused(handle, "buffer", "it was freed, or its runtime closed");
         }
         hdi_taken taken = HDI_TAKEN_STALE;
         if (word & HDI_SELF_LOST) {

@@ -33,18 +33,18 @@ static bool widen(uint64_t *span, uint64_t count, uint64_t stride)
            *span <= INT64_MAX;
 }
 
-hd_status hdi_box_make(const hd_box *box, const char *who, hdi_box *out)
+hd_status hdi_box_make(const hd_box *box, hdi_box *out)
 {
     if (!box) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: box is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "box is null");
     }
     hd_box room;
-    box = HDI_SIZED_IN(who, hd_box, box, &room);
+    box = HDI_SIZED_IN(hd_box, box, &room);
     if (!box) {
         return HD_ERROR_ARGUMENT;
     }
     if (box->dims < 0 || box->dims > HD_BOX_DIMS) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: box.dims is %d, not 0 to %d", who, box->dims, HD_BOX_DIMS);
+        return hdi_fail(HD_ERROR_ARGUMENT, "box.dims is %d, not 0 to %d", box->dims, HD_BOX_DIMS);
     }
     hdi_box b = hdi_box_of_bytes(box->row);
     bool empty = box->row == 0;
@@ -61,10 +61,9 @@ hd_status hdi_box_make(const hd_box *box, const char *who, hdi_box *out)
             continue;
         }
         if (box->dst_stride[i] < b.dst_span) {
-            return hdi_fail(
-                HD_ERROR_ARGUMENT,
-                "%s: the box writes bytes twice: dst_stride[%d] is %zu, and what it repeats spans %llu bytes", who, i,
-                box->dst_stride[i], (unsigned long long)b.dst_span);
+            return hdi_fail(HD_ERROR_ARGUMENT,
+                            "the box writes bytes twice: dst_stride[%d] is %zu, and what it repeats spans %llu bytes",
+                            i, box->dst_stride[i], (unsigned long long)b.dst_span);
         }
         b.count[b.dims] = box->count[i];
         b.dst[b.dims] = box->dst_stride[i];
@@ -74,7 +73,7 @@ hd_status hdi_box_make(const hd_box *box, const char *who, hdi_box *out)
         b.bytes *= box->count[i]; /* no more than the destination spans */
     }
     if (!fits) {
-        return hdi_fail(HD_ERROR_RANGE, "%s: the box spans more bytes than can be addressed", who);
+        return hdi_fail(HD_ERROR_RANGE, "the box spans more bytes than can be addressed");
     }
     join(&b);
     *out = b;

@@ -25,7 +25,7 @@ typedef struct hdi_box {
 } hdi_box;
 
 /* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (it spans more than can be addressed). */
-hd_status hdi_box_make(const hd_box *box, const char *who, hdi_box *out);
+hd_status hdi_box_make(const hd_box *box, hdi_box *out);
 
 static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
 {

@@ -128,14 +128,14 @@ static void collect_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, c
 
 /* Checks the buffer's side of a box (`span` bytes), and the program's. */
 static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const void *memory, uint64_t memory_span,
-                       const char *who, struct hd_buffer **out)
+                       struct hd_buffer **out)
 {
-    hd_status status = hdi_buffer_check(handle, offset, span, who, out);
+    hd_status status = hdi_buffer_check(handle, offset, span, out);
     if (!status && memory_span && !memory) {
-        status = hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's memory is null", who);
+        status = hdi_fail(HD_ERROR_ARGUMENT, "the program's memory is null");
     }
     if (!status && memory_span > UINTPTR_MAX - (uintptr_t)memory) {
-        status = hdi_fail(HD_ERROR_RANGE, "%s: the box spans %llu bytes of the program's memory, past its end", who,
+        status = hdi_fail(HD_ERROR_RANGE, "the box spans %llu bytes of the program's memory, past its end",
                           (unsigned long long)memory_span);
     }
     return status;
@@ -143,10 +143,10 @@ static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const vo
 
 /* Fails if the two sides have a byte in common. The program's memory may be a part of the buffer, its rows between the others, as in
  * hd_copy_box. */
-static hd_status check_apart(const hdi_box *box, const void *dst, const void *src, const char *who)
+static hd_status check_apart(const hdi_box *box, const void *dst, const void *src)
 {
     return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
-               ? hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's rows overlap those of the buffer", who)
+               ? hdi_fail(HD_ERROR_ARGUMENT, "the program's rows overlap those of the buffer")
                : HD_OK;
 }
 
@@ -157,27 +157,26 @@ static hd_lane *lane_for(hdi_device *device, hdi_way way, const hdi_box *box)
 }
 
 /* Where pinned memory is too short for one large chunk, small ones do. True: the walk goes on with small chunks, from where it was. */
-static bool shrink(hd_status status, hdi_walk *walk, const hdi_walk *was, uint64_t *room, const hd_error *before)
+static bool shrink(hd_status status, hdi_walk *walk, const hdi_walk *was, uint64_t *room)
 {
     if (status != HD_ERROR_HOST_MEMORY || *room <= HDI_STAGING_SMALL) {
         return false;
     }
-    hdi_error_restore(before);
     *walk = *was;
     *room = walk->piece = HDI_STAGING_SMALL;
     return true;
 }
 
 static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
-                              const hdi_box *box, int64_t deadline, const char *who)
+                              const hdi_box *box, int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-        return hdi_buffer_refused(handle, who);
+        return hdi_buffer_refused(handle);
     }
     bool gaps = box->dst_span != box->bytes;
     unsigned access = gaps ? HD_READ_WRITE : HD_WRITE | HDI_ACCESS_REPLACES;
-    hd_status status = check_apart(box, b->host + offset, src, who);
-    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline, who);
+    hd_status status = check_apart(box, b->host + offset, src);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline);
     if (!status) {
         collect_all(b->runtime, box, b->host + offset, src);
     }
@@ -188,11 +187,10 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
 hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const hd_box *shape)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
-    static const char who[] = "hd_write_box";
     hdi_box box;
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_box_make(shape, who, &box);
-    status = status ? status : check(handle, offset, box.dst_span, src, box.src_span, who, &b);
+    hd_status status = hdi_box_make(shape, &box);
+    status = status ? status : check(handle, offset, box.dst_span, src, box.src_span, &b);
     if (status || box.bytes == 0) {
         return status;
     }
@@ -200,20 +198,20 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
     int owner = b->owner; /* read once: another buffer may take over the structure, which submitting detects */
     if (owner == HDI_OWNER_HOST) {
-        return write_pinned(b, handle, offset, src, &box, deadline, who);
+        return write_pinned(b, handle, offset, src, &box, deadline);
     }
-    const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box, .who = who};
+    const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box};
     hd_lane *lane = lane_for(rt->devices[owner], HDI_WAY_IN, &box);
     uint64_t room = hdi_chunk_bytes(box.bytes);
     hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST), was = walk;
     hdi_point after = {0, 0};
-    hd_error before;
-    hdi_error_save(&before);
-    status = hdi_copy_alive(lane, who);
+    hdi_attempt attempt; /* with large chunks, before that with small ones */
+    hdi_attempt_begin(&attempt);
+    status = hdi_copy_alive(lane);
     for (hdi_load load; !status && hdi_load_next(&load, &walk, room); was = walk) {
         hdi_chunk *chunk;
-        status = hdi_staging_take(rt, load.bytes, deadline, who, &chunk);
-        if (shrink(status, &walk, &was, &room, &before)) {
+        status = hdi_staging_take(rt, load.bytes, deadline, &chunk);
+        if (shrink(status, &walk, &was, &room)) {
             status = HD_OK;
             continue;
         }
@@ -225,7 +223,7 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
         status = hdi_load_submit(lane, false, &t, &load, chunk->buffer, &after, &last);
         hdi_staging_give(rt, chunk, hdi_ticket_point(last));
     }
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }
 
 /* A chunk on its way to the host. */
@@ -240,7 +238,7 @@ typedef struct incoming {
 static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline, hdi_point *after, incoming *in)
 {
     hd_runtime *rt = t->from.buffer->runtime;
-    hd_status status = hdi_staging_take(rt, in->load.bytes, deadline, t->who, &in->chunk);
+    hd_status status = hdi_staging_take(rt, in->load.bytes, deadline, &in->chunk);
     if (status || !in->chunk) {
         in->chunk = NULL;
         return status;
@@ -253,13 +251,12 @@ static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline
     return status;
 }
 
-static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline, const char *who)
+static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline)
 {
     hdi_point point = hdi_ticket_point(in->last);
     return hdi_wait_position(rt, point.lane, point.position, deadline)
-               ? hdi_position_status(rt, point.lane, point.position, who)
-               : hdi_not_done(rt, point.lane, point.position,
-                              "%s: the bytes are not there yet (option transfer_timeout)", who);
+               ? hdi_position_status(rt, point.lane, point.position)
+               : hdi_not_done(rt, point.lane, point.position, "the bytes are not there yet (option transfer_timeout)");
 }
 
 static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
@@ -269,20 +266,20 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
     uint64_t room = hdi_chunk_bytes(t->box->bytes);
     hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS), was = walk; /* `was`: before `ahead` */
     hdi_point after = {0, 0};
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt; /* as above */
+    hdi_attempt_begin(&attempt);
     incoming queue[READ_AHEAD];
     size_t first = 0, pending = 0;
     hdi_load ahead;
     bool more = hdi_load_next(&ahead, &walk, room);
-    hd_status status = hdi_copy_alive(lane, t->who);
+    hd_status status = hdi_copy_alive(lane);
     while (pending || (more && !status)) {
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
             /* Never waits for a chunk while it holds some: two such readers could wait for each other. */
             status = send_for(t, lane, pending ? HDI_STAGING_NOW : deadline, &after, in);
-            if (!in->chunk && shrink(status, &walk, &was, &room, &before)) {
+            if (!in->chunk && shrink(status, &walk, &was, &room)) {
                 status = HD_OK;
                 more = hdi_load_next(&ahead, &walk, room);
                 continue;
@@ -296,7 +293,7 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
         }
         if (pending) {
             const incoming *in = &queue[first];
-            status = status ? status : await(rt, in, deadline, t->who);
+            status = status ? status : await(rt, in, deadline);
             if (!status) {
                 gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
             }
@@ -305,17 +302,17 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
             pending--;
         }
     }
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }
 
 static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, void *dst, const hdi_box *box,
-                             int64_t deadline, const char *who)
+                             int64_t deadline)
 {
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-        return hdi_buffer_refused(handle, who);
+        return hdi_buffer_refused(handle);
     }
-    hd_status status = check_apart(box, dst, b->host + offset, who);
-    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline, who);
+    hd_status status = check_apart(box, dst, b->host + offset);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline);
     if (!status) {
         collect_all(b->runtime, box, dst, b->host + offset);
     }
@@ -326,19 +323,18 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
 hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box *shape)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
-    static const char who[] = "hd_read_box";
     hdi_box box;
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_box_make(shape, who, &box);
-    status = status ? status : check(handle, offset, box.src_span, dst, box.dst_span, who, &b);
+    hd_status status = hdi_box_make(shape, &box);
+    status = status ? status : check(handle, offset, box.src_span, dst, box.dst_span, &b);
     if (status || box.bytes == 0) {
         return status;
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     int owner = b->owner; /* as in hd_write_box */
     if (owner == HDI_OWNER_HOST) {
-        return read_pinned(b, handle, offset, dst, &box, deadline, who);
+        return read_pinned(b, handle, offset, dst, &box, deadline);
     }
-    const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box, .who = who};
+    const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box};
     return read_from_device(&t, b->runtime->devices[owner], dst, deadline);
 }

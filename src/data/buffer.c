@@ -15,17 +15,17 @@
 #include "data/guard.h"
 #include "engine/engine.h"
 
-hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who)
+hd_status hdi_buffer_refused(const hd_buffer *handle)
 {
     struct hd_buffer *b = hdi_buffer_from_any_handle(handle);
     if (b) {
-        return hdi_loss_fail(b->runtime, b->owner, who, "the buffer's content was lost (hd_free it)");
+        return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
     }
-    hd_status status = handle ? hdi_guard_refused(handle, who) : HD_OK;
+    hd_status status = handle ? hdi_guard_refused(handle) : HD_OK;
     if (status) {
         return status;
     }
-    return hdi_handle_refused(handle, who, "buffer", "it was freed, or its runtime closed");
+    return hdi_handle_refused(handle, "buffer", "it was freed, or its runtime closed");
 }
 
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)
@@ -35,18 +35,17 @@ bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle)
     return hdi_buffer_from_handle(handle) != b;
 }
 
-hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
-                           struct hd_buffer **out)
+hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (!b) {
-        return hdi_buffer_refused(handle, who);
+        return hdi_buffer_refused(handle);
     }
     if (offset > b->bytes || bytes > b->bytes - offset) {
         if (hdi_buffer_is_gone(b, handle)) {
-            return hdi_buffer_refused(handle, who);
+            return hdi_buffer_refused(handle);
         }
-        return hdi_fail(HD_ERROR_RANGE, "%s: %zu bytes at offset %zu of a buffer of %llu bytes", who, bytes, offset,
+        return hdi_fail(HD_ERROR_RANGE, "%zu bytes at offset %zu of a buffer of %llu bytes", bytes, offset,
                         (unsigned long long)b->bytes);
     }
     *out = b;
@@ -174,7 +173,7 @@ static bool look_for_pending(look *l)
 }
 
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
-                            int64_t deadline, const char *who)
+                            int64_t deadline)
 {
     look l;
     l.b = b;
@@ -184,16 +183,16 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
     l.access = access;
     for (;;) {
         if (!look_for_pending(&l)) {
-            return hdi_buffer_refused(handle, who);
+            return hdi_buffer_refused(handle);
         }
         if (l.n == 0) {
             bool bad = l.failed.position && (access & HD_READ);
-            return bad ? hdi_position_status(b->runtime, l.failed.lane, l.failed.position, who) : HD_OK;
+            return bad ? hdi_position_status(b->runtime, l.failed.lane, l.failed.position) : HD_OK;
         }
         for (size_t i = 0; i < l.n; i++) {
             if (!hdi_wait_position(b->runtime, l.pending[i].lane, l.pending[i].position, deadline)) {
                 return hdi_not_done(b->runtime, l.pending[i].lane, deadline == 0 ? 0 : l.pending[i].position,
-                                    "%s: work on the buffer is not done", who);
+                                    "work on the buffer is not done");
             }
         }
     }
@@ -216,11 +215,10 @@ unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high)
     return state;
 }
 
-hd_status hdi_access_check(hd_access access, const char *who)
+hd_status hdi_access_check(hd_access access)
 {
     if (access != HD_READ && access != HD_WRITE && access != HD_READ_WRITE) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: access is %d, not HD_READ, HD_WRITE or HD_READ_WRITE", who,
-                        (int)access);
+        return hdi_fail(HD_ERROR_ARGUMENT, "access is %d, not HD_READ, HD_WRITE or HD_READ_WRITE", (int)access);
     }
     return HD_OK;
 }
@@ -229,9 +227,8 @@ hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_wait", &b);
-    status = status ? status : hdi_access_check(access, "hd_buffer_wait");
+    hd_status status = hdi_buffer_check(handle, 0, 0, &b);
+    status = status ? status : hdi_access_check(access);
     return status ? status
-                  : hdi_buffer_settle(b, handle, 0, b->bytes, access, timeout_ns ? hdi_deadline(timeout_ns) : 0,
-                                      "hd_buffer_wait");
+                  : hdi_buffer_settle(b, handle, 0, b->bytes, access, timeout_ns ? hdi_deadline(timeout_ns) : 0);
 }

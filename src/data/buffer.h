@@ -150,7 +150,7 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
 /* ---- alloc.c: device memory ---- */
 
 /* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The fallback before MEMORY included. */
-hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes, const char *who);
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
@@ -183,8 +183,8 @@ void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
 /* A pinned buffer for the library's own use, which nothing uses any more. `wait`: at the limit this waits for memory that work still uses.
  * Errors: as hd_alloc_host, and TIMEOUT. */
 /* The message of a wait for a pinned chunk that got none. */
-#define HDI_CHUNKS_IN_USE "%s: all pinned chunks are in use (option transfer_timeout)"
-hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, const char *who, struct hd_buffer **out);
+#define HDI_CHUNKS_IN_USE "all pinned chunks are in use (option transfer_timeout)"
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out);
 /* A buffer's pinned memory goes back to the pool; the points are of work that still uses it. */
 void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
 
@@ -192,7 +192,7 @@ void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_poi
 hdi_device *hdi_any_device(hd_runtime *rt);
 
 /* Fails for a handle that leads to no live buffer: freed, lost with its device (DEVICE_LOST), or never one (HANDLE). */
-hd_status hdi_buffer_refused(const hd_buffer *handle, const char *who);
+hd_status hdi_buffer_refused(const hd_buffer *handle);
 
 /* ---- restore.c ---- */
 
@@ -216,11 +216,10 @@ struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_ru
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);
 
 /* Checks a handle and a range of it; `who` for the message. Errors: HANDLE, DEVICE_LOST, RANGE. */
-hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, const char *who,
-                           struct hd_buffer **out);
+hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, struct hd_buffer **out);
 
 /* Fails with ARGUMENT unless it is one of the three. */
-hd_status hdi_access_check(hd_access access, const char *who);
+hd_status hdi_access_check(hd_access access);
 
 /* Beside HD_READ and HD_WRITE: the host is about to replace all of these bytes. So an earlier failed write of them does not matter any more. */
 #define HDI_ACCESS_REPLACES 4u
@@ -229,7 +228,7 @@ hd_status hdi_access_check(hd_access access, const char *who);
  * good. What is submitted from then on stays in the record, whatever the host does. `handle`: as for hdi_record_lock_of. Errors: TIMEOUT,
  * FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
 hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
-                            int64_t deadline, const char *who);
+                            int64_t deadline);
 
 /* One of what is unfinished of its uses; position 0: nothing is. Takes the record's lock. */
 hdi_point hdi_buffer_awaited(struct hd_buffer *b);
@@ -249,6 +248,6 @@ void hdi_peer_access_settle(hd_runtime *rt, int from, int owner);
 void hdi_peer_access_forget(hd_runtime *rt, int device);
 
 /* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
-hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner, const char *who);
+hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner);
 
 #endif

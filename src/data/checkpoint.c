@@ -26,17 +26,17 @@ hd_status hdi_checkpoint_create(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc_with: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&checkpoint->lock, HDI_RANK_CHECKPOINT);
     for (int i = 0; i < 2; i++) {
-        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_with", &checkpoint->copy[i]);
+        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, &checkpoint->copy[i]);
         if (status) {
-            hd_error cause;
-            hdi_error_save(&cause);
+            hdi_attempt attempt;
+            hdi_attempt_begin(&attempt);
             checkpoint->copy[i] = NULL;
             hdi_checkpoint_release(checkpoint);
-            hdi_error_restore(&cause);
+            hdi_attempt_end(&attempt);
             return status;
         }
     }
@@ -125,7 +125,7 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
     while (!(status = save(b, &wait, out)) && wait.position) {
         if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
             return hdi_not_done(b->runtime, wait.lane, wait.position,
-                                "hd_buffer_save: the save before this one is not finished (option transfer_timeout)");
+                                "the save before this one is not finished (option transfer_timeout)");
         }
     }
     return status;
@@ -135,19 +135,19 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, 0, 0, "hd_buffer_save", &b);
+    hd_status status = hdi_buffer_check(handle, 0, 0, &b);
     if (!status && !b->checkpoint) {
         if (hdi_buffer_is_gone(b, handle)) {
-            return hdi_buffer_refused(handle, "hd_buffer_save");
+            return hdi_buffer_refused(handle);
         }
-        status = hdi_fail(HD_ERROR_ARGUMENT,
-                          "hd_buffer_save: the buffer keeps no copy: allocate it by hd_alloc_with and HD_ALLOC_KEEP");
+        status =
+            hdi_fail(HD_ERROR_ARGUMENT, "the buffer keeps no copy: allocate it by hd_alloc_with and HD_ALLOC_KEEP");
     }
     if (status) {
         return status;
     }
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-        return hdi_buffer_refused(handle, "hd_buffer_save");
+        return hdi_buffer_refused(handle);
     }
     hd_ticket ticket = {NULL, 0};
     status = save_in_turn(b, &ticket);

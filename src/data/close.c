@@ -56,12 +56,12 @@ static hd_status write_report(hd_runtime *rt, const hdi_report *report, const hd
                                : open(where, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     bool ok = descriptor >= 0 && hdi_write_quietly(descriptor, text, length, deadline);
     if (!ok) {
-        status = hdi_fail(HD_ERROR_SYSTEM, "hd_close: the report on memory was not written (option stats=%s): %s",
-                          where, strerror(errno));
+        status = hdi_fail(HD_ERROR_SYSTEM, "the report on memory was not written (option stats=%s): %s", where,
+                          strerror(errno));
     }
     if (descriptor >= 0 && !to_stderr && close(descriptor) != 0 && ok) {
-        status = hdi_fail(HD_ERROR_SYSTEM, "hd_close: the report on memory was not written (option stats=%s): %s",
-                          where, strerror(errno));
+        status = hdi_fail(HD_ERROR_SYSTEM, "the report on memory was not written (option stats=%s): %s", where,
+                          strerror(errno));
     }
     free(text);
     return status;
@@ -81,10 +81,10 @@ static hd_status fail_leaks(const hdi_leaks *leaks)
     hdi_site_text(largest->site, site);
     bool named = largest->label[0] != 0;
     return hdi_fail(HD_ERROR_ACCESS,
-                    "hd_close: %" PRIu64 " buffer%s of %s %s not freed; the most: %" PRIu64 " of %s, %s%.*s%sfrom %s",
-                    count, count == 1 ? "" : "s", hdi_bytes_text(bytes, all), count == 1 ? "was" : "were",
-                    largest->count, hdi_bytes_text(largest->bytes, most), named ? "'" : "", (int)sizeof largest->label,
-                    largest->label, named ? "' " : "", site);
+                    "%" PRIu64 " buffer%s of %s %s not freed; the most: %" PRIu64 " of %s, %s%.*s%sfrom %s", count,
+                    count == 1 ? "" : "s", hdi_bytes_text(bytes, all), count == 1 ? "was" : "were", largest->count,
+                    hdi_bytes_text(largest->bytes, most), named ? "'" : "", (int)sizeof largest->label, largest->label,
+                    named ? "' " : "", site);
 }
 
 void hdi_report_at_close(hd_runtime *rt, hd_error *message)
@@ -101,7 +101,7 @@ void hdi_report_at_close(hd_runtime *rt, hd_error *message)
     if (!status && wanted) {
         hdi_report *report = calloc(1, sizeof *report);
         status = report ? hdi_report_collect(rt, true, report)
-                        : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_close: no memory for the report on memory");
+                        : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the report on memory");
         status = status ? status : write_report(rt, report, debug ? &leaks : NULL);
         free(report);
     }
@@ -112,7 +112,7 @@ void hdi_report_at_close(hd_runtime *rt, hd_error *message)
         hdi_findings_end(rt, &leaks);
     }
     if (status) {
-        hdi_error_save(message);
+        hdi_error_get(message);
     }
     free(list);
 }

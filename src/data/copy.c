@@ -12,16 +12,16 @@
 #include "data/route.h"
 #include "data/transfer.h"
 
-hd_status hdi_copy_alive(hd_lane *lane, const char *who)
+hd_status hdi_copy_alive(hd_lane *lane)
 {
     bool lost = hdi_device_lost(lane->device) != 0;
-    return lost ? hdi_lane_refuses(lane, who) : HD_OK;
+    return lost ? hdi_lane_refuses(lane) : HD_OK;
 }
 
 /* ---- one operation ---- */
 
 hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
-                          uint64_t rows, const char *who, hdi_point *after, hd_ticket *out)
+                          uint64_t rows, hdi_point *after, hd_ticket *out)
 {
     struct hd_buffer *dst = to->place.buffer, *src = from->place.buffer;
     if (to->pitch == row && from->pitch == row) {
@@ -47,7 +47,7 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
     };
     if (to->place.losses == HDI_LOST || from->place.losses == HDI_LOST) {
         struct hd_buffer *lost = to->place.losses == HDI_LOST ? dst : src;
-        return hdi_loss_fail(lost->runtime, lost->owner, who, "a buffer's content was lost meanwhile");
+        return hdi_loss_fail(lost->runtime, lost->owner, "a buffer's content was lost meanwhile");
     }
     hdi_command command = {.op = rows == 1 ? HDI_OP_COPY : HDI_OP_COPY_BOX, .kind = kind, .slots = 1};
     /* Pinned memory has the address that the engine uses, which is not the program's. */
@@ -65,8 +65,7 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
     }
     /* From the second part on the call does not fail with an earlier part's failure: content and ticket have it. */
     unsigned ours = after->position ? 3 : (unsigned)from->ours;
-    hd_status status =
-        hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, who, out);
+    hd_status status = hdi_submit_linked(lane, uses, 2, &command, (hdi_linked){.after = *after, .ours = ours}, out);
     if (!status) {
         *after = hdi_ticket_point(*out);
     }
@@ -74,13 +73,13 @@ hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, cons
 }
 
 hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t dst_offset, hdi_place from,
-                          uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out)
+                          uint64_t src_offset, uint64_t bytes, hd_ticket *out)
 {
     const hdi_side dst = {.place = to, .at = dst_offset, .low = dst_offset, .high = dst_offset + bytes};
     const hdi_side src = {.place = from, .at = src_offset, .low = src_offset, .high = src_offset + bytes};
     hdi_point after = {0, 0};
     hd_ticket ticket;
-    hd_status status = hdi_rows_submit(lane, kind, &dst, &src, bytes, 1, who, &after, &ticket);
+    hd_status status = hdi_rows_submit(lane, kind, &dst, &src, bytes, 1, &after, &ticket);
     if (!status && out) {
         *out = ticket;
     }
@@ -90,13 +89,13 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
 hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
 {
     return hdi_copy_submit(dst->runtime->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, hdi_place_of(dst), 0,
-                           hdi_place_of(src), 0, dst->bytes, "hd_device_restart", out);
+                           hdi_place_of(src), 0, dst->bytes, out);
 }
 
 hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
 {
     return hdi_copy_submit(src->runtime->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, hdi_place_of(dst), 0,
-                           hdi_place_of(src), 0, src->bytes, "hd_buffer_save", out);
+                           hdi_place_of(src), 0, src->bytes, out);
 }
 
 /* ---- all parts ---- */
@@ -142,7 +141,7 @@ static hd_status run_straight(const hdi_transfer *t, const hdi_route *route, hd_
     hd_status status = HD_OK;
     for (hdi_part part; !status && hdi_walk_next(&walk, route->piece, &part);) {
         hdi_side to = hdi_transfer_to(t, &part), from = hdi_transfer_from(t, &part);
-        status = hdi_rows_submit(lane, kind, &to, &from, part.row, part.rows, t->who, &after, out);
+        status = hdi_rows_submit(lane, kind, &to, &from, part.row, part.rows, &after, out);
     }
     return status;
 }
@@ -165,17 +164,16 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 
 /* Checks both handles, and the range of bytes in either buffer. */
 static hd_status check_both(hd_buffer *dst_handle, size_t dst_offset, size_t dst_bytes, hd_buffer *src_handle,
-                            size_t src_offset, size_t src_bytes, const char *who_dst, const char *who_src,
-                            hdi_transfer *t)
+                            size_t src_offset, size_t src_bytes, hdi_transfer *t)
 {
     struct hd_buffer *dst = NULL, *src = NULL;
-    hd_status status = hdi_buffer_check(dst_handle, dst_offset, dst_bytes, who_dst, &dst);
-    status = status ? status : hdi_buffer_check(src_handle, src_offset, src_bytes, who_src, &src);
+    hd_status status = HDI_FAIL_ABOUT(hdi_buffer_check(dst_handle, dst_offset, dst_bytes, &dst), "dst");
+    status = status ? status : HDI_FAIL_ABOUT(hdi_buffer_check(src_handle, src_offset, src_bytes, &src), "src");
     if (status) {
         return status;
     }
     if (dst->runtime != src->runtime) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: the buffers belong to different runtimes", t->who);
+        return hdi_fail(HD_ERROR_HANDLE, "the buffers belong to different runtimes");
     }
     t->to = hdi_place_of_handle(dst, dst_handle);
     t->from = hdi_place_of_handle(src, src_handle);
@@ -188,13 +186,13 @@ hd_status hd_copy(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t src_
 {
     HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(dst));
     hdi_box box = hdi_box_of_bytes(bytes);
-    hdi_transfer t = {.box = &box, .who = "hd_copy"};
-    hd_status status = check_both(dst, dst_offset, bytes, src, src_offset, bytes, "hd_copy: dst", "hd_copy: src", &t);
+    hdi_transfer t = {.box = &box};
+    hd_status status = check_both(dst, dst_offset, bytes, src, src_offset, bytes, &t);
     if (status) {
         return status;
     }
     if (t.to.buffer == t.from.buffer && hdi_box_overlaps(&box, dst_offset, src_offset)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_copy: bytes %zu..%zu and %zu..%zu of one buffer overlap", src_offset,
+        return hdi_fail(HD_ERROR_ARGUMENT, "bytes %zu..%zu and %zu..%zu of one buffer overlap", src_offset,
                         src_offset + bytes, dst_offset, dst_offset + bytes);
     }
     hd_ticket ticket = {NULL, 0};
@@ -210,17 +208,15 @@ hd_status hd_copy_box(hd_buffer *dst, size_t dst_offset, hd_buffer *src, size_t 
 {
     HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(dst));
     hdi_box box;
-    hdi_transfer t = {.box = &box, .who = "hd_copy_box"};
-    hd_status status = hdi_box_make(shape, "hd_copy_box", &box);
-    status = status ? status
-                    : check_both(dst, dst_offset, box.dst_span, src, src_offset, box.src_span, "hd_copy_box: dst",
-                                 "hd_copy_box: src", &t);
+    hdi_transfer t = {.box = &box};
+    hd_status status = hdi_box_make(shape, &box);
+    status = status ? status : check_both(dst, dst_offset, box.dst_span, src, src_offset, box.src_span, &t);
     if (status) {
         return status;
     }
     if (t.to.buffer == t.from.buffer && hdi_box_overlaps(&box, dst_offset, src_offset)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_copy_box: rows in bytes %zu..%zu and %zu..%zu of one buffer overlap",
-                        src_offset, src_offset + (size_t)box.src_span, dst_offset, dst_offset + (size_t)box.dst_span);
+        return hdi_fail(HD_ERROR_ARGUMENT, "rows in bytes %zu..%zu and %zu..%zu of one buffer overlap", src_offset,
+                        src_offset + (size_t)box.src_span, dst_offset, dst_offset + (size_t)box.dst_span);
     }
     hd_ticket ticket = {NULL, 0};
     status = box.bytes ? hdi_transfer_run(&t, &ticket) : HD_OK;
@@ -234,12 +230,12 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
 {
     HDI_INSIDE_BRIEFLY(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_fill", &b);
+    hd_status status = hdi_buffer_check(handle, offset, bytes, &b);
     if (status) {
         return status;
     }
     if (offset % 4 || bytes % 4) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_fill: offset %zu and bytes %zu must be multiples of 4", offset, bytes);
+        return hdi_fail(HD_ERROR_ARGUMENT, "offset %zu and bytes %zu must be multiples of 4", offset, bytes);
     }
     hd_ticket ticket = {NULL, 0};
     if (bytes) {
@@ -253,14 +249,14 @@ hd_status hd_fill(hd_buffer *handle, size_t offset, uint32_t pattern, size_t byt
                        .write = true,
                        .whole = bytes == b->bytes};
         if (use.losses == HDI_LOST) {
-            return hdi_buffer_refused(handle, "hd_fill");
+            return hdi_buffer_refused(handle);
         }
         hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
         command.fill.dst = b->address + offset;
         command.fill.words = bytes / 4;
         command.fill.pattern = pattern;
         hdi_route_lanes lanes = bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK;
-        status = hdi_submit(hdi_copy_lane(device, HDI_WAY_ON, lanes), &use, 1, &command, "hd_fill", &ticket);
+        status = hdi_submit(hdi_copy_lane(device, HDI_WAY_ON, lanes), &use, 1, &command, &ticket);
     }
     if (!status && out) {
         *out = ticket;

@@ -24,9 +24,9 @@ struct hdi_copy_lanes {
 
 static _Thread_local char myself; /* its address is the thread's number, which a later thread may have again */
 
-static hd_status make_lane(hdi_device *device, choice *c, const char *who, hd_lane **out)
+static hd_status make_lane(hdi_device *device, choice *c, hd_lane **out)
 {
-    hd_status status = hdi_lane_make(device, true, false, who, out);
+    hd_status status = hdi_lane_make(device, true, false, out);
     if (!status) {
         uint32_t number = (*out)->number;
         atomic_fetch_or_explicit(&device->copy_lanes->all[number / 64], (uint64_t)1 << number % 64,
@@ -41,15 +41,15 @@ static hd_status make_lane(hdi_device *device, choice *c, const char *who, hd_la
 static hd_lane *make(hdi_device *device, choice *c)
 {
     struct hdi_copy_lanes *lanes = device->copy_lanes;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&lanes->lock);
     hd_lane *lane = atomic_load_explicit(&c->lane, memory_order_acquire);
-    if (!lane && make_lane(device, c, "hd_copy", &lane)) {
+    if (!lane && make_lane(device, c, &lane)) {
         lane = NULL;
     }
     hdi_mutex_unlock(&lanes->lock);
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     return lane;
 }
 
@@ -131,14 +131,14 @@ hd_status hdi_copy_lanes_create(hdi_device *device)
 {
     struct hdi_copy_lanes *lanes = calloc(1, sizeof *lanes);
     if (!lanes) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&lanes->lock, HDI_RANK_COPY_LANES);
     device->copy_lanes = lanes;
     hd_lane **first[HDI_WAY_PEER] = {&device->lane_in, &device->lane_out, &device->lane_on};
     hd_status status = HD_OK;
     for (int way = 0; way < HDI_WAY_PEER && !status; way++) {
-        status = make_lane(device, &lanes->quick[way][0], "hd_open", first[way]);
+        status = make_lane(device, &lanes->quick[way][0], first[way]);
     }
     return status;
 }

@@ -67,7 +67,7 @@ hd_status hdi_copy_pool_create(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = calloc(1, sizeof *pool);
     if (!pool) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&pool->lock, HDI_RANK_COPY_POOL);
     pthread_cond_init(&pool->left, NULL);

@@ -81,7 +81,7 @@ static inline __attribute__((always_inline)) hdi_collected look_at(const hdi_col
         if (ours && hdi_failure_find(g->rt, point.lane, point.position, &failure)) {
             return add_result(g->rt, g->waits, point);
         }
-        if (!ours && hdi_position_status(g->rt, point.lane, point.position, g->who)) {
+        if (!ours && hdi_position_status(g->rt, point.lane, point.position)) {
             return HDI_COLLECTED_FAILURE;
         }
     }

@@ -25,7 +25,6 @@ typedef struct hdi_collector {
     hd_lane *lane; /* the lane of the operation */
     hdi_waits *waits;
     bool apart; /* without the order lock of the lane: its earlier waits are ignored */
-    const char *who;
 } hdi_collector;
 
 /* Collects one earlier use. `source`: the operation reads what that use wrote. `ours`: see hdi_linked. */

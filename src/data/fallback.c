@@ -172,7 +172,7 @@ static void advise(const climb *c, char *out, size_t room)
 static hd_status fail_full(const climb *c)
 {
     hd_error error;
-    hdi_error_save(&error);
+    hdi_error_get(&error);
     char why[HDI_MEMORY_WAIT_TEXT], advice[320], text[sizeof error.message * 2];
     hdi_memory_wait_text(&c->wait, why);
     advise(c, advice, sizeof advice);
@@ -208,7 +208,7 @@ hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hd
         status = wait_for(&c, true);
     }
     if (status == HD_ERROR_MEMORY && hdi_is_closing(device->runtime)) {
-        return hdi_closed_meanwhile("hd_alloc");
+        return hdi_closed_meanwhile();
     }
     return status == HD_ERROR_MEMORY ? fail_full(&c) : status;
 }

@@ -46,7 +46,7 @@ static int open_lines(const char *path)
     /* O_NONBLOCK: a pipe must not block */
     int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (descriptor < 0) {
-        hdi_fail(HD_ERROR_SYSTEM, "hd_open: option memory_debug_file=%s: %s; name a file that can be written", path,
+        hdi_fail(HD_ERROR_SYSTEM, "option memory_debug_file=%s: %s; name a file that can be written", path,
                  strerror(errno));
     }
     return descriptor;
@@ -66,7 +66,7 @@ hd_status hdi_findings_create(hd_runtime *rt)
         if (descriptor > STDERR_FILENO) {
             close(descriptor);
         }
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&f->lock, HDI_RANK_FINDINGS);
     hdi_hook_init(&f->hook, NULL, NULL);
@@ -170,8 +170,8 @@ static void tell(struct hdi_findings *f, const hd_finding *what)
     report(f, what->message);
     hdi_installed *now = inside ? NULL : hdi_hook_enter(&f->hook);
     if (now) {
-        hd_error before;
-        hdi_error_save(&before);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         HDI_SIZED_TOLD(hd_finding) told = {.known = *what};
         inside = true;
         hdi_apart apart = hdi_presence_apart();
@@ -179,7 +179,7 @@ static void tell(struct hdi_findings *f, const hd_finding *what)
         hdi_presence_together(apart);
         inside = false;
         hdi_hook_leave(&f->hook, now);
-        hdi_error_restore(&before);
+        hdi_attempt_end(&attempt);
     }
 }
 
@@ -213,8 +213,8 @@ void hdi_findings_note(hd_runtime *rt, const hd_finding *what)
 void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
 {
     struct hdi_findings *f = rt->findings;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     for (size_t i = 0; i < leaks->n; i++) {
         const hdi_holder *h = &leaks->list[i];
         hd_finding finding = {.size = sizeof finding,
@@ -227,7 +227,7 @@ void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
         char site[HDI_SITE_BYTES], bytes[HDI_AMOUNT_BYTES];
         memcpy(finding.label, h->label, sizeof finding.label);
         hdi_site_text(h->site, site);
-        hdi_fail(HD_ERROR_ACCESS, "hd_close: %" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", h->count,
+        hdi_fail(HD_ERROR_ACCESS, "%" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", h->count,
                  h->count == 1 ? "" : "s", hdi_bytes_text(h->bytes, bytes), h->count == 1 ? "was" : "were",
                  h->label[0] ? "'" : "", h->label, h->label[0] ? "', " : "", site);
         put_message(&finding);
@@ -236,20 +236,20 @@ void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
     if (f->descriptor >= 0) {
         summarize(f, leaks);
     }
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
 }
 
 hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, void *context)
 {
     HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_memory_on_finding");
+        return hdi_runtime_refused(rt);
     }
     if (inside) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_finding: called from the callback itself");
+        return hdi_fail(HD_ERROR_ARGUMENT, "called from the callback itself");
     }
     if (rt->findings && !hdi_hook_install(&rt->findings->hook, (hdi_hooked)callback, context)) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_on_finding: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     return HD_OK;
 }

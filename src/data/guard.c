@@ -115,11 +115,10 @@ hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, co
     char site[HDI_SITE_BYTES];
     hdi_site_text(call_site, site);
     if (found == PAST_THERE) {
-        hdi_fail(HD_ERROR_HANDLE, "hd_free: a buffer was freed twice, the second time by %s: %s", site,
-                 describe(&was).text);
+        hdi_fail(HD_ERROR_HANDLE, "a buffer was freed twice, the second time by %s: %s", site, describe(&was).text);
     } else {
         hdi_fail(HD_ERROR_HANDLE,
-                 "hd_free: a handle was freed twice, the second time by %s; what it was is not known "
+                 "a handle was freed twice, the second time by %s; what it was is not known "
                  "any more, since another buffer was allocated meanwhile",
                  site);
     }
@@ -130,7 +129,7 @@ hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, co
     return HD_ERROR_HANDLE;
 }
 
-hd_status hdi_guard_refused(const hd_buffer *handle, const char *who)
+hd_status hdi_guard_refused(const hd_buffer *handle)
 {
     struct hd_buffer was;
     past found = look_back(handle, &was);
@@ -139,9 +138,9 @@ hd_status hdi_guard_refused(const hd_buffer *handle, const char *who)
     }
     hd_status status;
     if (found == PAST_THERE) {
-        status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed: %s", who, describe(&was).text);
+        status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed: %s", describe(&was).text);
     } else {
-        status = hdi_fail(HD_ERROR_HANDLE, "%s: the buffer was freed, and another one was allocated since", who);
+        status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed, and another one was allocated since");
     }
     note(runtime_of(handle), HD_FINDING_USE_AFTER_FREE, &was, found == PAST_THERE, NULL);
     return status;
@@ -156,15 +155,14 @@ static uint64_t block_bytes(uint64_t bytes)
 
 /* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole words. The up to 3 bytes more are in the guard
  * behind, or in the rest of the block. */
-static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, const char *who,
-                      hd_ticket *out)
+static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, hd_ticket *out)
 {
     hdi_use use = {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .write = true};
     hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
     command.fill.dst = block->address + offset;
     command.fill.words = (bytes + 3) / 4;
     command.fill.pattern = word;
-    return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, who, out);
+    return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, out);
 }
 
 /* Reduces the record to the content, whose writer is the operation of the point. */
@@ -189,21 +187,21 @@ static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
 hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        return hdi_buffer_place(b, lane, bytes, "hd_alloc"); /* its message: there is not so much memory */
+        return hdi_buffer_place(b, lane, bytes); /* its message: there is not so much memory */
     }
-    hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes), "hd_alloc");
+    hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes));
     if (status) {
         return status;
     }
     /* No other thread has the buffer yet: until the guards are written its structure is that of the whole block. */
     hd_ticket ticket;
-    status = fill(b, 0, b->bytes, HDI_GUARD_WORD, "hd_alloc", &ticket);
-    status = status ? status : fill(b, HDI_GUARD_BYTES, bytes, HDI_FRESH_WORD, "hd_alloc", &ticket);
+    status = fill(b, 0, b->bytes, HDI_GUARD_WORD, &ticket);
+    status = status ? status : fill(b, HDI_GUARD_BYTES, bytes, HDI_FRESH_WORD, &ticket);
     if (status) {
-        hd_error cause;
-        hdi_error_save(&cause);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         hdi_buffer_release_memory(b);
-        hdi_error_restore(&cause);
+        hdi_attempt_end(&attempt);
         return status;
     }
     HDI_HANDOVER_BEGIN();
@@ -258,7 +256,7 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
     command.copy.src = block->address + offset;
     command.copy.dst = chunk->address + at;
     command.copy.bytes = HDI_GUARD_BYTES;
-    return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, "hd_free", out);
+    return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, out);
 }
 
 /* Reads both guards as they are now, the front one first. False: they could not be read. */
@@ -267,7 +265,7 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     hd_runtime *rt = block->runtime;
     hdi_chunk *chunk = NULL;
     hd_ticket ticket = {NULL, 0};
-    if (hdi_staging_take(rt, 2 * HDI_GUARD_BYTES, deadline, "hd_free", &chunk)) {
+    if (hdi_staging_take(rt, 2 * HDI_GUARD_BYTES, deadline, &chunk)) {
         return false;
     }
     hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
@@ -275,7 +273,7 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
         status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, chunk->buffer, HDI_GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
     bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
-                !hdi_position_status(rt, last.lane, last.position, "hd_free");
+                !hdi_position_status(rt, last.lane, last.position);
     if (good) {
         memcpy(out, chunk->buffer->host, 2 * HDI_GUARD_BYTES);
     }
@@ -310,8 +308,8 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     }
     hd_runtime *rt = b->runtime;
     hdi_fail(HD_ERROR_ACCESS,
-             "hd_free: bytes outside a buffer were overwritten, %" PRIu64 " from offset %" PRId64 " to %" PRId64 ": %s",
-             changed, first, last, describe(b).text);
+             "bytes outside a buffer were overwritten, %" PRIu64 " from offset %" PRId64 " to %" PRId64 ": %s", changed,
+             first, last, describe(b).text);
     hdi_counts_add(&rt->devices[b->owner]->memory->overruns, 1);
     note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
@@ -323,24 +321,24 @@ void hdi_guard_check(struct hd_buffer *b)
     if (hdi_device_lost(rt->devices[b->owner]) || !hdi_buffer_of_now(b)) {
         return;
     }
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, deadline, "hd_free") == HD_OK;
+    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, deadline) == HD_OK;
     if (!cover(b, &block)) {
-        hdi_error_restore(&before);
+        hdi_attempt_end(&attempt);
         return;
     }
     unsigned char guards[2 * HDI_GUARD_BYTES];
     bool read = settled && read_guards(&block, deadline, guards);
     hd_ticket ticket;
-    if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, "hd_free", &ticket)) {
+    if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, &ticket)) {
         set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
         hdi_record_release(&block);
     } else {
         take_uses(b, &block);
     }
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     if (read) {
         compare_guards(b, guards);
     }

@@ -32,6 +32,6 @@ hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, co
 
 /* The same for a call `who` on such a handle: fails with HANDLE and a message that names the buffer. HD_OK: nothing is recorded about the
  * handle. */
-hd_status hdi_guard_refused(const hd_buffer *handle, const char *who);
+hd_status hdi_guard_refused(const hd_buffer *handle);
 
 #endif

@@ -33,7 +33,7 @@ hd_status hdi_holds_create(hd_runtime *rt)
 {
     rt->holds = calloc(1, sizeof *rt->holds);
     if (!rt->holds) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&rt->holds->lock, HDI_RANK_HOLDS);
     return HD_OK;
@@ -85,10 +85,10 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_hold_create: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_hold_create");
+        return hdi_runtime_refused(rt);
     }
     struct hdi_holds *holds = rt->holds;
     hdi_mutex_lock(&holds->lock);
@@ -110,7 +110,7 @@ hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
         *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
     }
     hdi_mutex_unlock(&holds->lock);
-    return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_create: no memory");
+    return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
 
 static bool is_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
@@ -146,9 +146,9 @@ static bool make_room(struct hd_hold *h)
     return buffers != NULL;
 }
 
-static hd_status refuse_hold(const hd_hold *handle, const char *who)
+static hd_status refuse_hold(const hd_hold *handle)
 {
-    return hdi_handle_refused(handle, who, "hold", "it was destroyed, or its runtime closed");
+    return hdi_handle_refused(handle, "hold", "it was destroyed, or its runtime closed");
 }
 
 hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
@@ -156,21 +156,21 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = from_handle(handle);
     if (!h) {
-        return refuse_hold(handle, "hd_hold_add");
+        return refuse_hold(handle);
     }
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(buffer, 0, 0, "hd_hold_add", &b);
+    hd_status status = hdi_buffer_check(buffer, 0, 0, &b);
     if (status) {
         return status;
     }
     if (b->runtime != h->runtime) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: the buffer is of another runtime than the hold");
+        return hdi_fail(HD_ERROR_HANDLE, "the buffer is of another runtime than the hold");
     }
     struct hdi_holds *holds = h->runtime->holds;
     hdi_mutex_lock(&holds->lock);
     if (!from_handle(handle)) {
         hdi_mutex_unlock(&holds->lock);
-        return hdi_fail(HD_ERROR_HANDLE, "hd_hold_add: the hold was destroyed meanwhile");
+        return hdi_fail(HD_ERROR_HANDLE, "the hold was destroyed meanwhile");
     }
     bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
     bool room = again || make_room(h);
@@ -185,9 +185,9 @@ hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
     }
     hdi_mutex_unlock(&holds->lock);
     if (stale) {
-        return hdi_buffer_refused(buffer, "hd_hold_add");
+        return hdi_buffer_refused(buffer);
     }
-    return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_hold_add: no memory");
+    return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
 
 /* Adds to the held bytes of the device. The list's lock is held. A buffer that was lost with its device is not counted (hdi_buffers_lose). */
@@ -248,7 +248,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     HDI_INSIDE(hold_runtime(handle));
     struct hd_hold *h = from_handle(handle);
     if (!h) {
-        return handle ? refuse_hold(handle, "hd_hold_destroy") : HD_OK;
+        return handle ? refuse_hold(handle) : HD_OK;
     }
     struct hdi_holds *holds = h->runtime->holds;
     hdi_mutex_lock(&holds->lock);
@@ -258,7 +258,7 @@ hd_status hd_hold_destroy(hd_hold *handle)
     }
     hdi_mutex_unlock(&holds->lock);
     if (!ours) {
-        return refuse_hold(handle, "hd_hold_destroy");
+        return refuse_hold(handle);
     }
     for (size_t i = 0; i < h->count; i++) {
         hdi_hold_end(h->buffers[i]);

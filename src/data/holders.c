@@ -206,7 +206,7 @@ hd_status hdi_holders_create(hd_runtime *rt)
 {
     rt->holders = calloc(1, sizeof *rt->holders);
     if (!rt->holders) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&rt->holders->lock, HDI_RANK_HOLDERS);
     return HD_OK;
@@ -280,13 +280,13 @@ static void put_groups(const struct hdi_holders_memo *m, int device, char *out, 
 void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
 {
     struct hdi_holders_memo *m = rt->holders;
-    hd_error before;
+    hdi_attempt attempt;
     char ago[HDI_AMOUNT_BYTES];
     if (room == 0) {
         return;
     }
     out[0] = 0;
-    hdi_error_save(&before);
+    hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&m->lock);
     int64_t age = refresh(rt, m);
     if (age >= 0) {
@@ -296,5 +296,5 @@ void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room)
         put_groups(m, device, out + length, room - length);
     }
     hdi_mutex_unlock(&m->lock);
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
 }

@@ -128,23 +128,17 @@ static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block
 static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out, hdi_points *inherited,
                       hdi_memory_wait *p)
 {
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt; /* what a wait makes good is no failure */
+    hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
     hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
-    if (status != HD_ERROR_HOST_MEMORY) {
-        return status;
-    }
-    if (hdi_crates_relieve(rt)) {
+    if (status == HD_ERROR_HOST_MEMORY && hdi_crates_relieve(rt)) {
         status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
     }
     if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= limit_of(rt)) {
         status = wait_for(rt, bytes, own, out, inherited, p);
     }
-    if (!status) {
-        hdi_error_restore(&before);
-    }
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }
 
 /* ---- buffers ---- */
@@ -173,24 +167,24 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
 }
 
 /* Fails with the pool's failure, in the name of the call, with what can be done, and with the largest holders. */
-static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_memory_wait *p)
+static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
 {
     if (p->end == HDI_MEMORY_WAIT_CLOSED) {
-        return hdi_closed_meanwhile(who);
+        return hdi_closed_meanwhile();
     }
     hdi_device *device = hdi_any_device(rt);
     int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
     hd_error error;
-    hdi_error_save(&error);
+    hdi_error_get(&error);
     if (error.status == HD_ERROR_DEVICE_LOST && lost) {
-        return hdi_driver_failed(device, lost, "", who);
+        return hdi_driver_failed(device, lost, "");
     }
     char text[sizeof error.message * 2], why[HDI_MEMORY_WAIT_TEXT];
     bool full = error.status == HD_ERROR_HOST_MEMORY;
     hdi_host_pool_info info;
     hdi_host_pool_get_info(rt->host_pool, &info);
     hdi_memory_wait_text(p, why);
-    int length = snprintf(text, sizeof text, "%s: %s", who, error.message);
+    int length = snprintf(text, sizeof text, "%s", error.message);
     if (full && length > 0 && (size_t)length < sizeof error.message) {
         length += snprintf(
             text + length, sizeof text - (size_t)length, "%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
@@ -206,11 +200,11 @@ static hd_status fail_take(hd_runtime *rt, const char *who, const hdi_memory_wai
 }
 
 /* Makes a buffer without a handle. */
-static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, const char *who, struct hd_buffer **out)
+static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct hd_buffer **out)
 {
     struct hd_buffer *b = hdi_buffer_take(rt);
     if (!b) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for a handle", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
     }
     hdi_host_block block;
     hdi_points inherited;
@@ -221,32 +215,32 @@ static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, const c
         if (!own) {
             hdi_host_pool_count_failure(rt->host_pool);
         }
-        return fail_take(rt, who, &waited);
+        return fail_take(rt, &waited);
     }
     if (!settle_in(b, bytes, &block, &inherited)) {
         hdi_host_pool_give(rt->host_pool, &block, hdi_points_data(&inherited), inherited.count);
         hdi_buffer_give(rt, b);
-        status = hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", who);
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
     hdi_points_release(&inherited);
     *out = b;
     return status;
 }
 
-hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, const char *who, struct hd_buffer **out)
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out)
 {
     struct hd_buffer *b = NULL;
-    hd_status status = make(rt, bytes, true, wait, who, &b);
+    hd_status status = make(rt, bytes, true, wait, &b);
     if (status) {
         return status;
     }
-    status = hdi_buffer_settle(b, NULL, 0, bytes, HD_WRITE, hdi_option_deadline(rt->options.transfer_timeout), who);
+    status = hdi_buffer_settle(b, NULL, 0, bytes, HD_WRITE, hdi_option_deadline(rt->options.transfer_timeout));
     if (status) {
-        hd_error cause;
-        hdi_error_save(&cause);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         hdi_buffer_release_memory(b);
         hdi_buffer_give(rt, b);
-        hdi_error_restore(&cause);
+        hdi_attempt_end(&attempt);
         return status;
     }
     hdi_buffer_make_live(b);
@@ -258,13 +252,13 @@ hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
 {
     HDI_INSIDE(rt);
     if (!out || bytes == 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc_host: %s", out ? "bytes is 0" : "out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_alloc_host");
+        return hdi_runtime_refused(rt);
     }
     struct hd_buffer *b = NULL;
-    hd_status status = make(rt, bytes, false, true, "hd_alloc_host", &b);
+    hd_status status = make(rt, bytes, false, true, &b);
     if (!status) {
         b->call_site = __builtin_return_address(0);
         hdi_buffer_make_live(b);

@@ -15,7 +15,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = hdi_buffer_from_handle(handle);
     if (!b) {
-        return hdi_buffer_refused(handle, "hd_buffer_set_label");
+        return hdi_buffer_refused(handle);
     }
     char text[HD_LABEL_BYTES] = "";
     if (label) {
@@ -31,7 +31,7 @@ hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
     hdi_lock_release(order);
     hdi_buffers_unlock(b->runtime);
     if (!there) {
-        return hdi_buffer_refused(handle, "hd_buffer_set_label");
+        return hdi_buffer_refused(handle);
     }
     if (b->owner != HDI_OWNER_HOST) {
         hdi_maintenance_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
@@ -69,10 +69,10 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
 {
     HDI_INSIDE(rt);
     if (!visit) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_each: visit is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "visit is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_memory_each");
+        return hdi_runtime_refused(rt);
     }
     copy c = {0};
     hdi_buffers_each(rt, add_block, &c);
@@ -82,7 +82,7 @@ hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_m
         hd_memory_block *more = realloc(c.blocks, room * sizeof *more);
         if (!more) {
             free(c.blocks);
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_each: no memory for a list of %zu buffers", need);
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of %zu buffers", need);
         }
         c = (copy){.blocks = more, .room = room};
         hdi_buffers_each(rt, add_block, &c);

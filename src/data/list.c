@@ -37,7 +37,7 @@ hd_status hdi_buffers_create(hd_runtime *rt)
 {
     rt->buffers = calloc(1, sizeof *rt->buffers);
     if (!rt->buffers) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&rt->buffers->lock, HDI_RANK_BUFFERS);
     return HD_OK;

@@ -56,7 +56,7 @@ hd_status hdi_maintenance_create(hd_runtime *rt)
 {
     struct hdi_maintenance *k = calloc(1, sizeof *k);
     if (!k) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&k->lock, HDI_RANK_MAINTENANCE);
     hdi_cond_init(&k->wish);
@@ -240,10 +240,10 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
 {
     HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_memory_trim");
+        return hdi_runtime_refused(rt);
     }
     if (device < HD_DEVICE_HOST || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_memory_trim: device %d of %d", device, rt->n_devices);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
         hdi_engine_run_inline(rt->devices[i]); /* no other thread notices what is finished */

@@ -13,17 +13,16 @@
 #include "data/unified.h"
 #include "engine/engine.h"
 
-static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *handle, const char *who)
+static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *handle)
 {
     int owner = b->owner;
     if (hdi_buffer_is_gone(b, handle)) {
-        return hdi_buffer_refused(handle, who);
+        return hdi_buffer_refused(handle);
     }
-    return hdi_fail(
-        HD_ERROR_ACCESS,
-        "%s: this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it; memory of "
-        "hd_alloc_unified both can use",
-        who, owner);
+    return hdi_fail(HD_ERROR_ACCESS,
+                    "this is memory of device %d, which the CPU cannot use: hd_read and hd_write copy it; memory of "
+                    "hd_alloc_unified both can use",
+                    owner);
 }
 
 /* Bytes that are only written are replaced. */
@@ -43,24 +42,24 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, 0, 0, "hd_map", &b);
-    status = status ? status : hdi_access_check(access, "hd_map");
+    hd_status status = hdi_buffer_check(handle, 0, 0, &b);
+    status = status ? status : hdi_access_check(access);
     if (status) {
         return status;
     }
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_map: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     if (!(b->special & (HDI_BUFFER_UNIFIED | HDI_BUFFER_PINNED))) {
-        return fail_device_memory(b, handle, "hd_map");
+        return fail_device_memory(b, handle);
     }
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-        return hdi_buffer_refused(handle, "hd_map");
+        return hdi_buffer_refused(handle);
     }
     if (b->special & HDI_BUFFER_UNIFIED) {
-        status = hdi_unified_map(b, access, deadline_of(b), "hd_map");
+        status = hdi_unified_map(b, access, deadline_of(b));
     } else {
-        status = hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline_of(b), "hd_map");
+        status = hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline_of(b));
     }
     if (!status) {
         *out = b->host;
@@ -74,7 +73,7 @@ hd_status hd_unmap(hd_buffer *handle)
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = hdi_buffer_from_any_handle(handle);
     if (!b) {
-        return hdi_buffer_refused(handle, "hd_unmap");
+        return hdi_buffer_refused(handle);
     }
     if ((b->special & HDI_BUFFER_UNIFIED) && hdi_hold_begin(b, hdi_self_word(handle))) {
         hdi_unified_unmap(b);
@@ -105,19 +104,18 @@ static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
 
 static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access)
 {
-    static const char who[] = "hd_element";
     if (!(b->special & (HDI_BUFFER_UNIFIED | HDI_BUFFER_PINNED))) {
-        return fail_device_memory(b, handle, who);
+        return fail_device_memory(b, handle);
     }
     if (b->special & HDI_BUFFER_UNIFIED) {
         if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-            return hdi_buffer_refused(handle, who);
+            return hdi_buffer_refused(handle);
         }
-        hd_status status = hdi_unified_bring(b, low, high, access, deadline_of(b), who);
+        hd_status status = hdi_unified_bring(b, low, high, access, deadline_of(b));
         hdi_hold_end(b);
         return status;
     }
-    hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline_of(b), who);
+    hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline_of(b));
     if (!status) {
         note_pinned(b, handle);
     }
@@ -134,12 +132,12 @@ static bool has_all(const struct hd_buffer *b, uint64_t ready, uint64_t low, uin
 
 static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t offset, size_t bytes, hd_access access)
 {
-    HDI_INSIDE(hdi_buffer_runtime(handle));
+    HDI_INSIDE_AS(hdi_buffer_runtime(handle), "hd_element");
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_element", &b);
-    status = status ? status : hdi_access_check(access, "hd_element");
+    hd_status status = hdi_buffer_check(handle, offset, bytes, &b);
+    status = status ? status : hdi_access_check(access);
     if (!status && bytes == 0) {
-        status = hdi_fail(HD_ERROR_ARGUMENT, "hd_element: bytes is 0");
+        status = hdi_fail(HD_ERROR_ARGUMENT, "bytes is 0");
     }
     if (status) {
         return NULL;
@@ -150,7 +148,7 @@ static void *__attribute__((noinline)) element_slow(hd_buffer *handle, size_t of
     }
     unsigned char *host = b->host;
     if (hdi_buffer_is_gone(b, handle)) {
-        hdi_buffer_refused(handle, "hd_element");
+        hdi_buffer_refused(handle);
         return NULL;
     }
     return host + offset;

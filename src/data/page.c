@@ -27,14 +27,14 @@ struct hdi_memory_page {
 
 void hdi_page_create(hd_runtime *rt)
 {
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     struct hdi_memory_page *page = calloc(1, sizeof *page);
     if (page && hdi_shm_create(HDI_PAGE_NAME, sizeof(hdi_page), &page->shm)) {
         free(page);
         page = NULL;
     }
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     if (page) {
         hdi_mutex_init(&page->lock, HDI_RANK_STATS_PAGE);
         page->owner = getpid();
@@ -116,11 +116,11 @@ bool hdi_page_publish(hd_runtime *rt)
     if (!page || page->owner != getpid()) {
         return true;
     }
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&page->lock);
     bool current = publish(rt, page);
     hdi_mutex_unlock(&page->lock);
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     return current;
 }

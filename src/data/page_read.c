@@ -6,6 +6,7 @@
  * Always: nothing of another process is trusted. It may end at any time. Its page may hold anything, be cut off, or be no page.
  * So pages are read, not mapped, and every number and text of a report is checked before it is used.
  */
+#include "base/presence.h"
 #include "data/page.h"
 
 #include <ctype.h>
@@ -283,15 +284,13 @@ static hd_status find_one(found *f, int pid)
         return HD_OK; /* the caller fails with a message */
     }
     if (code == ENOENT || code == ESRCH) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_memory_report_of: there is no process %d", pid);
+        return hdi_fail(HD_ERROR_NOT_FOUND, "there is no process %d", pid);
     }
     if (code) {
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_memory_report_of: process %d cannot be looked into: %s", pid,
-                        strerror(code));
+        return hdi_fail(HD_ERROR_SYSTEM, "process %d cannot be looked into: %s", pid, strerror(code));
     }
     if (f->n == 0) {
-        return hdi_fail(HD_ERROR_NOT_FOUND,
-                        "hd_memory_report_of: process %d has no runtime of this version of Heddle open", pid);
+        return hdi_fail(HD_ERROR_NOT_FOUND, "process %d has no runtime of this version of Heddle open", pid);
     }
     return HD_OK;
 }
@@ -325,8 +324,9 @@ static void print_all(FILE *out, const found *f, hd_report_format format)
 
 hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_t room, size_t *needed)
 {
+    HDI_CALL();
     if ((format != HD_REPORT_TEXT && format != HD_REPORT_JSON) || (!out && room) || pid < 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_report_of: %s",
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s",
                         pid < 0        ? "the process id is negative"
                         : !out && room ? "out is null"
                                        : "no such format");
@@ -342,7 +342,7 @@ hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_
     }
     if (f.short_of) {
         status = hdi_fail(f.short_of == ENOMEM ? HD_ERROR_HOST_MEMORY : HD_ERROR_SYSTEM,
-                          "hd_memory_report_of: not everything could be looked at: %s", strerror(f.short_of));
+                          "not everything could be looked at: %s", strerror(f.short_of));
     }
     if (!status) {
         hdi_text t;
@@ -351,7 +351,7 @@ hd_status hd_memory_report_of(int pid, hd_report_format format, char *out, size_
             print_all(stream, &f, format);
         }
         if (!hdi_text_close(&t, &text, &length)) {
-            status = hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_report_of: no memory");
+            status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
         }
     }
     if (!status) {

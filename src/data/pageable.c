@@ -41,24 +41,23 @@ static void copy_on_host(hd_runtime *rt, unsigned char *dst, const unsigned char
 }
 
 /* The program's memory may be a part of the buffer. */
-static hd_status check_apart(const unsigned char *dst, const unsigned char *src, size_t bytes, const char *who)
+static hd_status check_apart(const unsigned char *dst, const unsigned char *src, size_t bytes)
 {
     const hdi_box box = hdi_box_of_bytes(bytes);
     return hdi_box_overlaps(&box, (uintptr_t)dst, (uintptr_t)src)
-               ? hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's %zu bytes overlap those of the buffer", who, bytes)
+               ? hdi_fail(HD_ERROR_ARGUMENT, "the program's %zu bytes overlap those of the buffer", bytes)
                : HD_OK;
 }
 
 static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const unsigned char *src,
                               size_t bytes, int64_t deadline)
 {
-    static const char who[] = "hd_write";
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-        return hdi_buffer_refused(handle, who);
+        return hdi_buffer_refused(handle);
     }
-    hd_status status = check_apart(b->host + offset, src, bytes, who);
-    status = status ? status
-                    : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_WRITE | HDI_ACCESS_REPLACES, deadline, who);
+    hd_status status = check_apart(b->host + offset, src, bytes);
+    status =
+        status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_WRITE | HDI_ACCESS_REPLACES, deadline);
     if (!status) {
         copy_on_host(b->runtime, b->host + offset, src, bytes);
     }
@@ -69,12 +68,11 @@ static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size
 static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, unsigned char *dst,
                              size_t bytes, int64_t deadline)
 {
-    static const char who[] = "hd_read";
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-        return hdi_buffer_refused(handle, who);
+        return hdi_buffer_refused(handle);
     }
-    hd_status status = check_apart(dst, b->host + offset, bytes, who);
-    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_READ, deadline, who);
+    hd_status status = check_apart(dst, b->host + offset, bytes);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + bytes, HD_READ, deadline);
     if (!status) {
         copy_on_host(b->runtime, dst, b->host + offset, bytes);
     }
@@ -88,11 +86,11 @@ static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_
 static hd_status begin_small(hdi_pageable *t, hdi_crate **crate)
 {
     if (__builtin_expect(t->place.losses == HDI_LOST, 0)) {
-        return hdi_loss_fail(t->rt, t->device->index, t->who, "the buffer's content was lost (hd_free it)");
+        return hdi_loss_fail(t->rt, t->device->index, "the buffer's content was lost (hd_free it)");
     }
-    hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, t->deadline, t->who, crate);
+    hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, t->deadline, crate);
     if (!status && !*crate) {
-        status = hdi_crates_not_given(t->ring, t->who);
+        status = hdi_crates_not_given(t->ring);
     }
     return status;
 }
@@ -124,10 +122,9 @@ static hd_status read_small(hdi_pageable *t)
     uint64_t last;
     status = hdi_pageable_submit(t, crate->buffer, &part, &last);
     if (!status && !hdi_wait_position(t->rt, t->lane->global, last, t->deadline)) {
-        status = hdi_not_done(t->rt, t->lane->global, last, "%s: the bytes are not there yet (option transfer_timeout)",
-                              t->who);
+        status = hdi_not_done(t->rt, t->lane->global, last, "the bytes are not there yet (option transfer_timeout)");
     } else if (!status) {
-        status = hdi_position_status(t->rt, t->lane->global, last, t->who);
+        status = hdi_position_status(t->rt, t->lane->global, last);
         if (!status) {
             memcpy(t->memory, crate->buffer->host, t->bytes);
             last = 0;
@@ -140,7 +137,7 @@ static hd_status read_small(hdi_pageable *t)
 /* ---- the calls ---- */
 
 static hdi_pageable make_transfer(struct hd_buffer *b, const hd_buffer *handle, hdi_device *device, size_t offset,
-                                  const void *memory, size_t bytes, int64_t deadline, const char *who)
+                                  const void *memory, size_t bytes, int64_t deadline)
 {
     return (hdi_pageable){
         .rt = b->runtime,
@@ -150,7 +147,6 @@ static hdi_pageable make_transfer(struct hd_buffer *b, const hd_buffer *handle, 
         .memory = (unsigned char *)(uintptr_t)memory,
         .bytes = bytes,
         .deadline = deadline,
-        .who = who,
         .lock = HDI_LOCK_INIT(PAGEABLE),
     };
 }
@@ -158,8 +154,8 @@ static hdi_pageable make_transfer(struct hd_buffer *b, const hd_buffer *handle, 
 /* With the ring for small transfers. */
 static hd_status begin(hdi_pageable *t)
 {
-    hd_status status = hdi_copy_alive(t->device->lane_in, t->who);
-    t->ring = status ? NULL : hdi_crates_of(t->device, t->to_device, false, t->who);
+    hd_status status = hdi_copy_alive(t->device->lane_in);
+    t->ring = status ? NULL : hdi_crates_of(t->device, t->to_device, false);
     if (!t->ring) {
         return status ? status : HD_ERROR_HOST_MEMORY;
     }
@@ -171,19 +167,19 @@ hd_status hd_write(hd_buffer *handle, size_t offset, const void *src, size_t byt
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_write", &b);
+    hd_status status = hdi_buffer_check(handle, offset, bytes, &b);
     if (status || bytes == 0) {
         return status;
     }
     if (!src) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_write: src is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     int owner = b->owner; /* once: the structure may change hands, which submitting finds out */
     if (owner == HDI_OWNER_HOST) {
         return write_pinned(b, handle, offset, src, bytes, deadline);
     }
-    hdi_pageable t = make_transfer(b, handle, b->runtime->devices[owner], offset, src, bytes, deadline, "hd_write");
+    hdi_pageable t = make_transfer(b, handle, b->runtime->devices[owner], offset, src, bytes, deadline);
     t.to_device = true;
     status = begin(&t);
     if (status) {
@@ -196,19 +192,19 @@ hd_status hd_read(hd_buffer *handle, size_t offset, void *dst, size_t bytes)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
-    hd_status status = hdi_buffer_check(handle, offset, bytes, "hd_read", &b);
+    hd_status status = hdi_buffer_check(handle, offset, bytes, &b);
     if (status || bytes == 0) {
         return status;
     }
     if (!dst) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_read: dst is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "dst is null");
     }
     int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
     int owner = b->owner; /* as in hd_write */
     if (owner == HDI_OWNER_HOST) {
         return read_pinned(b, handle, offset, dst, bytes, deadline);
     }
-    hdi_pageable t = make_transfer(b, handle, b->runtime->devices[owner], offset, dst, bytes, deadline, "hd_read");
+    hdi_pageable t = make_transfer(b, handle, b->runtime->devices[owner], offset, dst, bytes, deadline);
     status = begin(&t);
     if (status) {
         return status;

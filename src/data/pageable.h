@@ -45,7 +45,6 @@ typedef struct hdi_pageable {
     size_t bytes;
     size_t threads; /* that may take part */
     int64_t deadline;
-    const char *who;
     _Atomic int status; /* hd_status of the first failure */
     /* ---- under the lock ---- */
     hdi_lock lock;

@@ -36,7 +36,7 @@ struct hdi_all_crates {
 hd_status hdi_crates_create(hd_runtime *rt)
 {
     rt->crates = calloc(1, sizeof *rt->crates);
-    return rt->crates ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+    return rt->crates ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }
 
 void hdi_crates_release(hd_runtime *rt)
@@ -86,12 +86,12 @@ static void init_ring(hdi_crates *ring, hdi_device *device, int which, uint64_t 
     }
 }
 
-static device_crates *make_device(hdi_device *device, const char *who)
+static device_crates *make_device(hdi_device *device)
 {
     _Atomic(device_crates *) *slot = &device->runtime->crates->devices[device->index];
     device_crates *made = calloc(1, sizeof *made), *before = NULL;
     if (!made) {
-        hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
         return NULL;
     }
     uint64_t limit = pinned_limit(device->runtime);
@@ -114,12 +114,12 @@ static void choose_lane(hdi_crates *ring, hdi_device *device, bool to_device)
     atomic_compare_exchange_strong_explicit(&ring->lane, &none, lane, memory_order_release, memory_order_relaxed);
 }
 
-hdi_crates *hdi_crates_of(hdi_device *device, bool to_device, bool large, const char *who)
+hdi_crates *hdi_crates_of(hdi_device *device, bool to_device, bool large)
 {
     _Atomic(device_crates *) *slot = &device->runtime->crates->devices[device->index];
     device_crates *all = atomic_load_explicit(slot, memory_order_acquire);
     if (__builtin_expect(!all, 0)) {
-        all = make_device(device, who);
+        all = make_device(device);
     }
     if (!all) {
         return NULL;
@@ -279,7 +279,7 @@ bool hdi_crates_relieve(hd_runtime *rt)
     return any;
 }
 
-hd_status hdi_crates_not_given(hdi_crates *ring, const char *who)
+hd_status hdi_crates_not_given(hdi_crates *ring)
 {
     hd_lane *lane = hdi_crates_lane(ring);
     hdi_lock_take(&ring->lock);
@@ -287,7 +287,7 @@ hd_status hdi_crates_not_given(hdi_crates *ring, const char *who)
     hdi_lock_release(&ring->lock);
     /* Where all are in some thread's hands: it waits for something of this lane, since crates are used in no other. */
     last = last ? last : atomic_load_explicit(&lane->submitted, memory_order_acquire);
-    return hdi_not_done(ring->runtime, lane->global, last, HDI_CHUNKS_IN_USE, who);
+    return hdi_not_done(ring->runtime, lane->global, last, HDI_CHUNKS_IN_USE);
 }
 
 void hdi_crates_wake(hd_runtime *rt)
@@ -307,20 +307,18 @@ bool hdi_crates_in_use(const hd_runtime *rt)
 }
 
 /* Memory for a crate that has none. */
-static hd_status fill_place(hdi_crates *ring, hdi_crate *crate, bool only, const char *who)
+static hd_status fill_place(hdi_crates *ring, hdi_crate *crate, bool only)
 {
-    hd_error before;
-    hdi_error_save(&before);
-    hd_status status = hdi_buffer_make_host(ring->runtime, ring->bytes, only, who, &crate->buffer);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hd_status status = hdi_buffer_make_host(ring->runtime, ring->bytes, only, &crate->buffer);
     if (status) {
         atomic_store_explicit(&ring->again, hdi_clock_ns() + AGAIN_NS, memory_order_relaxed);
         give_place(ring, crate);
     } else {
         atomic_fetch_add_explicit(&ring->runtime->crates->filled, 1, memory_order_relaxed);
     }
-    if (status && !only) { /* there are others */
-        hdi_error_restore(&before);
-    }
+    hdi_attempt_result(&attempt, only ? status : HD_OK); /* else there are others */
     return status;
 }
 
@@ -335,7 +333,7 @@ static bool wait_for_one(hdi_crates *ring, const hdi_awaited *busy_until, uint32
     return hdi_futex_wait(&ring->given, given, deadline);
 }
 
-static hd_status take_slow(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out)
+static hd_status take_slow(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, hdi_crate **out)
 {
     uint32_t waits = wish == HDI_CRATE_WAIT;
     /* Sequentially consistent with the giver's move of `given` and its look at `waiting` behind it. */
@@ -352,7 +350,7 @@ static hd_status take_slow(hdi_crates *ring, hdi_crate_wish wish, int64_t deadli
         bool only = false;
         crate = take_place(ring, &only);
         if (crate) {
-            status = fill_place(ring, crate, only, who);
+            status = fill_place(ring, crate, only);
             if (!status) {
                 break;
             }
@@ -376,11 +374,11 @@ static hd_status take_slow(hdi_crates *ring, hdi_crate_wish wish, int64_t deadli
     return status;
 }
 
-hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out)
+hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, hdi_crate **out)
 {
     hdi_awaited busy_until;
     *out = take_idle(ring, &busy_until);
-    return *out || wish == HDI_CRATE_IDLE ? HD_OK : take_slow(ring, wish, deadline, who, out);
+    return *out || wish == HDI_CRATE_IDLE ? HD_OK : take_slow(ring, wish, deadline, out);
 }
 
 void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool signalled)

@@ -49,7 +49,7 @@ hd_status hdi_crates_create(hd_runtime *rt);
 void hdi_crates_release(hd_runtime *rt);
 
 /* A device's ring. NULL: no host memory for it, reported. */
-hdi_crates *hdi_crates_of(hdi_device *device, bool to_device, bool large, const char *who);
+hdi_crates *hdi_crates_of(hdi_device *device, bool to_device, bool large);
 
 /* The lane that its crates are used in: small transfers do not queue up behind large ones. */
 static inline hd_lane *hdi_crates_lane(const hdi_crates *ring)
@@ -66,7 +66,7 @@ typedef enum hdi_crate_wish {
 
 /* *out: a crate that the caller may use at once; NULL, with HD_OK, where there is none (WAIT: until the deadline). Errors, where there is
  * no crate in the ring and none can be made: HOST_MEMORY, DRIVER and the others of hd_alloc_host. */
-hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, const char *who, hdi_crate **out);
+hd_status hdi_crate_take(hdi_crates *ring, hdi_crate_wish wish, int64_t deadline, hdi_crate **out);
 
 /* Gives it back; the device uses it until `last` (0: not at all), which is `signalled` or not. */
 void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool signalled);
@@ -75,7 +75,7 @@ void hdi_crate_give(hdi_crates *ring, hdi_crate *crate, uint64_t last, bool sign
 void hdi_crates_wake(hd_runtime *rt);
 
 /* Fails with what the ring's crates are used for. */
-hd_status hdi_crates_not_given(hdi_crates *ring, const char *who);
+hd_status hdi_crates_not_given(hdi_crates *ring);
 
 /* Pinned memory is short: gives that of idle crates back, of all rings. False: there was none. */
 bool hdi_crates_relieve(hd_runtime *rt);

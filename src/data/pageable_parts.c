@@ -10,27 +10,26 @@
 hd_status hdi_pageable_begin(hdi_pageable *t)
 {
     if (t->place.losses == HDI_LOST) {
-        return hdi_loss_fail(t->rt, t->device->index, t->who, "the buffer's content was lost (hd_free it)");
+        return hdi_loss_fail(t->rt, t->device->index, "the buffer's content was lost (hd_free it)");
     }
     size_t helpers = t->bytes >= HDI_SHARED_LEAST ? hdi_copy_pool_count(t->rt) : 0;
     size_t useful = t->bytes / HDI_PART_LEAST;
     t->threads = helpers < useful ? helpers + 1 : useful + 1;
-    hd_error before;
-    hdi_error_save(&before);
-    t->ring = hdi_crates_of(t->device, t->to_device, true, t->who);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    t->ring = hdi_crates_of(t->device, t->to_device, true);
     hdi_crate *crate = NULL;
-    hd_status status = t->ring ? hdi_crate_take(t->ring, HDI_CRATE_NOW, 0, t->who, &crate) : HD_ERROR_HOST_MEMORY;
+    hd_status status = t->ring ? hdi_crate_take(t->ring, HDI_CRATE_NOW, 0, &crate) : HD_ERROR_HOST_MEMORY;
     if (crate) {
         hdi_crate_give(t->ring, crate, 0, false);
     }
     if (status == HD_ERROR_HOST_MEMORY &&
         t->ring) { /* then through small ones; if those cannot be had, taking one will say so */
-        hdi_error_restore(&before);
-        t->ring = hdi_crates_of(t->device, t->to_device, false, t->who);
-        status = HD_OK;
+        t->ring = hdi_crates_of(t->device, t->to_device, false);
+        status = t->ring ? HD_OK : HD_ERROR_HOST_MEMORY;
     }
     t->lane = t->ring ? hdi_crates_lane(t->ring) : NULL;
-    return t->ring ? status : HD_ERROR_HOST_MEMORY;
+    return hdi_attempt_result(&attempt, status);
 }
 
 /* How large the next part should be: all threads get several, the first ones soon, and the last ones end at about the same time. */
@@ -89,7 +88,7 @@ hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *crate, const hd
     command.copy.bytes = part->bytes;
     command.copy.signalled = part->signalled;
     hd_ticket ticket = {NULL, 0};
-    hd_status status = hdi_submit(t->lane, uses, 2, &command, t->who, &ticket);
+    hd_status status = hdi_submit(t->lane, uses, 2, &command, &ticket);
     *last = status ? 0 : ticket.sequence;
     return status;
 }
@@ -97,7 +96,7 @@ hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *crate, const hd
 void hdi_pageable_fail(hdi_pageable *t, hd_status status)
 {
     hd_error error;
-    hdi_error_save(&error);
+    hdi_error_get(&error);
     hdi_lock_take(&t->lock);
     if (!hdi_pageable_failed(t)) {
         *t->error = error;
@@ -110,7 +109,7 @@ hd_status hdi_pageable_result(hdi_pageable *t)
 {
     hd_status status = atomic_load_explicit(&t->status, memory_order_relaxed);
     if (status) {
-        hdi_error_restore(t->error);
+        hdi_fail_error(t->error);
     }
     return status;
 }

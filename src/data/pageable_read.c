@@ -74,9 +74,9 @@ static bool send_another(reading *r, hdi_crate_wish wish, int64_t deadline)
     if (!hdi_pageable_goes_on(t)) {
         return false;
     }
-    hd_status status = hdi_crate_take(t->ring, wish, deadline, t->who, &crate);
+    hd_status status = hdi_crate_take(t->ring, wish, deadline, &crate);
     if (!status && !crate && wish == HDI_CRATE_WAIT) {
-        status = hdi_crates_not_given(t->ring, t->who);
+        status = hdi_crates_not_given(t->ring);
     }
     if (status) {
         hdi_pageable_fail(t, status);
@@ -93,7 +93,7 @@ static bool send_another(reading *r, hdi_crate_wish wish, int64_t deadline)
 static void empty(reading *r, const flight *f)
 {
     hdi_pageable *t = &r->t;
-    hd_status status = hdi_position_status(t->rt, t->lane->global, f->last, t->who);
+    hd_status status = hdi_position_status(t->rt, t->lane->global, f->last);
     if (status) {
         hdi_pageable_fail(t, status);
         hdi_crate_give(t->ring, f->crate, f->last, f->part.signalled);
@@ -175,8 +175,8 @@ static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller
     if (!caller) {
         return HDI_TURN_WAITS;
     }
-    hdi_pageable_fail(t, hdi_not_done(t->rt, t->lane->global, until->last,
-                                      "%s: the bytes are not there yet (option transfer_timeout)", t->who));
+    hdi_pageable_fail(
+        t, hdi_not_done(t->rt, t->lane->global, until->last, "the bytes are not there yet (option transfer_timeout)"));
     return HDI_TURN_OVER;
 }
 

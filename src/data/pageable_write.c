@@ -12,12 +12,12 @@ static hdi_turn fill(void *context, bool caller)
         return HDI_TURN_OVER;
     }
     hdi_crate *crate;
-    hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, hdi_pageable_timeout(t, caller), t->who, &crate);
+    hd_status status = hdi_crate_take(t->ring, HDI_CRATE_WAIT, hdi_pageable_timeout(t, caller), &crate);
     if (!status && !crate && !caller) {
         return HDI_TURN_WAITS;
     }
     if (!status && !crate) {
-        status = hdi_crates_not_given(t->ring, t->who);
+        status = hdi_crates_not_given(t->ring);
     }
     if (status) {
         hdi_pageable_fail(t, status);

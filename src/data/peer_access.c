@@ -33,14 +33,14 @@ static bool any_lost(const hd_runtime *rt, int a, int b)
 /* Maps the owner's memory for the peer. Returns `yes` if that went well. `linking` is held. */
 static uint8_t grant(hd_runtime *rt, int from, int owner, uint8_t yes)
 {
-    hd_error before, failure = {.size = sizeof failure};
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hd_status status = hdi_arena_grant(rt->devices[owner]->arena, from);
-    hd_last_error(&failure);
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     if (!status) {
         return yes;
     }
+    const hd_error failure = attempt.error;
     bool for_good = is_final(failure.driver_code);
     hdi_peers_refuse(rt, from, owner, failure.driver_code, failure.operation, for_good);
     return for_good ? HDI_PEERS_NO : HDI_PEERS_UNKNOWN;
@@ -96,7 +96,7 @@ static bool leave_it(hd_runtime *rt, int from, int owner)
 /* Finds the answer at the first use of a pair. */
 static uint8_t find_out(hd_runtime *rt, int from, int owner, bool for_copies)
 {
-    HDI_INSIDE(rt); /* it may wait for a test, which hd_close then waits for */
+    HDI_INSIDE_STILL(rt); /* it may wait for a test, which hd_close then waits for */
     if (!hdi_runtime_is_open(rt)) {
         return HDI_PEERS_NO;
     }
@@ -197,22 +197,21 @@ static void explain(hd_runtime *rt, int from, int owner, char *out, size_t bytes
     }
 }
 
-hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner, const char *who)
+hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner)
 {
-    HDI_INSIDE(rt);
+    HDI_INSIDE_STILL(rt);
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, who);
+        return hdi_runtime_refused(rt);
     }
     if (hdi_device_lost(rt->devices[from])) {
-        return hdi_loss_fail(rt, from, who, "the lane's device does no work");
+        return hdi_loss_fail(rt, from, "the lane's device does no work");
     }
     char why[HD_PEER_REASON_BYTES + 64];
     explain(rt, from, owner, why, sizeof why);
-    return hdi_fail_driver(
-        HD_ERROR_UNREACHABLE, -1, "", from,
-        "%s: device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
-        "the buffer to device %d first",
-        who, from, owner, why, owner, from);
+    return hdi_fail_driver(HD_ERROR_UNREACHABLE, -1, "", from,
+                           "device %d cannot reach a buffer of device %d: %s; run the kernel on device %d, or hd_copy "
+                           "the buffer to device %d first",
+                           from, owner, why, owner, from);
 }
 
 void hdi_peer_access_forget(hd_runtime *rt, int device)

@@ -20,7 +20,7 @@ hd_status hdi_peer_tester_create(hd_runtime *rt)
 {
     rt->peer_tester = calloc(1, sizeof *rt->peer_tester);
     if (!rt->peer_tester) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&rt->peer_tester->lock, HDI_RANK_PEER_TESTER);
     pthread_cond_init(&rt->peer_tester->wish, NULL);

@@ -66,7 +66,7 @@ hd_status hdi_reclaim_create(hd_runtime *rt)
 {
     struct hdi_reclaim *r = calloc(1, sizeof *r);
     if (!r) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_hook_init(&r->hook, changed, rt);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
@@ -130,8 +130,8 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
                       .limit_bytes = hdi_reclaim_budget(rt, device)}};
     bool freed = false;
-    hd_error before; /* the callback's own calls must not change the allocation's message */
-    hdi_error_save(&before);
+    hdi_attempt calls; /* failures of the callback's own calls are not the allocation's */
+    hdi_attempt_begin(&calls);
     hdi_installed *now = hdi_hook_enter(&r->hook);
     if (now) {
         inside = true;
@@ -141,7 +141,7 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
         inside = false;
         hdi_hook_leave(&r->hook, now);
     }
-    hdi_error_restore(&before);
+    hdi_attempt_end(&calls);
     return freed;
 }
 
@@ -217,12 +217,12 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
 {
     HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_memory_on_reclaim");
+        return hdi_runtime_refused(rt);
     }
     if (inside) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_on_reclaim: called from the callback itself");
+        return hdi_fail(HD_ERROR_ARGUMENT, "called from the callback itself");
     }
     return hdi_hook_install(&rt->reclaim->hook, (hdi_hooked)callback, context)
                ? HD_OK
-               : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_on_reclaim: no memory");
+               : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
 }

@@ -102,13 +102,13 @@ static void pinned_stats(hd_runtime *rt, hd_memory_stats *out)
     };
 }
 
-static hd_status check(hd_runtime *rt, int device, const char *who)
+static hd_status check(hd_runtime *rt, int device)
 {
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, who);
+        return hdi_runtime_refused(rt);
     }
     if (device != HD_DEVICE_HOST && (device < 0 || device >= rt->n_devices)) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     return HD_OK;
 }
@@ -117,10 +117,10 @@ hd_status hd_memory_get_stats(hd_runtime *rt, int device, hd_memory_stats *out)
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_get_stats: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    hd_status status = HDI_SIZED_CHECK("hd_memory_get_stats", hd_memory_stats, out);
-    status = status ? status : check(rt, device, "hd_memory_get_stats");
+    hd_status status = HDI_SIZED_CHECK(hd_memory_stats, out);
+    status = status ? status : check(rt, device);
     if (!status) {
         hd_memory_stats stats;
         if (device == HD_DEVICE_HOST) {
@@ -151,9 +151,9 @@ hd_status hd_memory_get_lanes(hd_runtime *rt, int device, hd_lane_memory *out, s
 {
     HDI_INSIDE(rt);
     if (!count || (!out && room)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_get_lanes: %s is null", count ? "out" : "count");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", count ? "out" : "count");
     }
-    hd_status status = check(rt, device, "hd_memory_get_lanes");
+    hd_status status = check(rt, device);
     if (!status) {
         *count = device == HD_DEVICE_HOST ? 0 : list_lanes(rt, device, out, room);
     }
@@ -259,14 +259,13 @@ hd_status hd_memory_report(hd_runtime *rt, hd_report_format format, char *out, s
 {
     HDI_INSIDE(rt);
     if ((format != HD_REPORT_TEXT && format != HD_REPORT_JSON) || (!out && room)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_memory_report: %s", !out && room ? "out is null" : "no such format");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", !out && room ? "out is null" : "no such format");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_memory_report");
+        return hdi_runtime_refused(rt);
     }
     hdi_report *report = calloc(1, sizeof *report);
-    hd_status status =
-        report ? hdi_report_collect(rt, true, report) : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_memory_report: no memory");
+    hd_status status = report ? hdi_report_collect(rt, true, report) : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     char *text = NULL;
     size_t length = 0;
     if (!status) {

@@ -17,9 +17,8 @@
 static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b, struct hd_buffer *content)
 {
     struct hd_buffer fresh = {.runtime = rt};
-    hd_status status = b->special & HDI_BUFFER_GUARDED
-                           ? hdi_guard_place(&fresh, device->lane_in, b->bytes)
-                           : hdi_buffer_place(&fresh, device->lane_in, b->bytes, "hd_device_restart");
+    hd_status status = b->special & HDI_BUFFER_GUARDED ? hdi_guard_place(&fresh, device->lane_in, b->bytes)
+                                                       : hdi_buffer_place(&fresh, device->lane_in, b->bytes);
     if (status) {
         return status;
     }
@@ -36,11 +35,10 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     if (!status) {
         uint32_t lane = device->lane_in->global;
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
-        status =
-            hdi_wait_position(rt, lane, ticket.sequence, deadline)
-                ? hdi_position_status(rt, lane, ticket.sequence, "hd_device_restart")
-                : hdi_fail(HD_ERROR_TIMEOUT, "hd_device_restart: a checkpointed buffer is not restored yet (option "
-                                             "transfer_timeout)");
+        status = hdi_wait_position(rt, lane, ticket.sequence, deadline)
+                     ? hdi_position_status(rt, lane, ticket.sequence)
+                     : hdi_fail(HD_ERROR_TIMEOUT, "a checkpointed buffer is not restored yet (option "
+                                                  "transfer_timeout)");
     }
     if (!status) {
         hdi_buffer_make_live(b);

@@ -37,7 +37,7 @@ hd_status hdi_rings_create(hd_runtime *rt)
 {
     struct hdi_rings *rings = calloc(1, sizeof *rings);
     if (!rings) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&rings->lock, HDI_RANK_RINGS);
     hdi_cond_init(&rings->given);
@@ -115,15 +115,15 @@ static ring *ring_of(struct hdi_rings *rings, int src, int dst, uint64_t chunk)
     return *p ? &(*p)->of[chunk == HDI_STAGED_SMALL ? SMALL : chunk == HDI_STAGED_MEDIUM ? MEDIUM : LARGE] : NULL;
 }
 
-hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route, int64_t deadline, const char *who,
+hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route, int64_t deadline,
                         hdi_ring_chunk **out)
 {
     struct hdi_rings *rings = rt->rings;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&rings->lock);
     ring *r = ring_of(rings, src, dst, route->chunk);
-    hd_status status = r ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for pinned chunks", who);
+    hd_status status = r ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for pinned chunks");
     hdi_ring_chunk *c = NULL;
     while (!status) {
         bool may_make = !r->refused || hdi_clock_ns() - r->refused > REFUSED_NS;
@@ -131,7 +131,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         if (!c) {
             if (hdi_is_closing(rt) || !hdi_cond_wait(&rings->given, &rings->lock, deadline)) {
                 hdi_point use = any_use(r, route->chunks);
-                status = hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE, who);
+                status = hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE);
             }
             continue;
         }
@@ -145,7 +145,7 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         struct hd_buffer *buffer = NULL;
         /* Instead of waiting for memory the caller tries smaller chunks. */
         bool wait = first && route->chunk <= HDI_STAGED_MEDIUM;
-        status = hdi_buffer_make_host(rt, route->chunk, wait, who, &buffer);
+        status = hdi_buffer_make_host(rt, route->chunk, wait, &buffer);
         hdi_mutex_lock(&rings->lock);
         c->buffer = buffer;
         c->last = (hdi_point){0, 0};
@@ -156,13 +156,12 @@ hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route
         c->taken = false;
         pthread_cond_broadcast(&rings->given);
         if (!first) {
-            hdi_error_restore(&before);
             status = HD_OK;
         }
     }
     hdi_mutex_unlock(&rings->lock);
     *out = status ? *out : c;
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }
 
 void hdi_ring_give(hd_runtime *rt, hdi_ring_chunk *chunk, hdi_point last)

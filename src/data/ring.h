@@ -26,7 +26,7 @@ hd_status hdi_rings_create(hd_runtime *rt);
 void hdi_rings_release(hd_runtime *rt); /* the chunks' buffers go with all other buffers */
 
 /* A chunk of the ring that a staged route from `src` to `dst` names; hdi_ring_give follows. Errors: HOST_MEMORY, DRIVER, SYSTEM, TIMEOUT. */
-hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route, int64_t deadline, const char *who,
+hd_status hdi_ring_take(hd_runtime *rt, int src, int dst, const hdi_route *route, int64_t deadline,
                         hdi_ring_chunk **out);
 
 /* `last`: the last operation submitted with it ({0, 0}: none). */

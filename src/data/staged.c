@@ -45,7 +45,7 @@ hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, co
         /* The other half, and the next use of the chunk, wait for the last operation. */
         uint16_t kind = (to_host ? HDI_COPY_TO_HOST : HDI_COPY_TO_DEVICE) | (i == load->n - 1 ? HDI_COPY_AWAITED : 0);
         status = hdi_rows_submit(lane, kind, to_host ? &inside : &outside, to_host ? &outside : &inside, row, rows,
-                                 t->who, after, last);
+                                 after, last);
     }
     return status;
 }
@@ -54,8 +54,8 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
 {
     hd_runtime *rt = t->to.buffer->runtime;
     int src = route->device, dst = route->second; /* as planned: the buffers may be freed meanwhile */
-    hd_status status = hdi_copy_alive(rt->devices[src]->lane_out, t->who);
-    status = status ? status : hdi_copy_alive(rt->devices[dst]->lane_in, t->who);
+    hd_status status = hdi_copy_alive(rt->devices[src]->lane_out);
+    status = status ? status : hdi_copy_alive(rt->devices[dst]->lane_in);
     if (status) {
         return status;
     }
@@ -66,19 +66,18 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
         own ? hdi_pair_lane_in(rt, src, dst) : hdi_copy_lane(rt->devices[dst], HDI_WAY_IN, HDI_LANES_QUICK);
     int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
     hdi_route now = *route;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt; /* with chunks of this size, before smaller ones */
+    hdi_attempt_begin(&attempt);
     hdi_walk walk = hdi_walk_begin(t->box, now.piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
     hdi_point after_out = {0, 0}, after_in = t->after;
     while (!status && !walk.ended) {
         hdi_ring_chunk *chunk;
-        status = hdi_ring_take(rt, src, dst, &now, deadline, t->who, &chunk);
+        status = hdi_ring_take(rt, src, dst, &now, deadline, &chunk);
         if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* smaller chunks may still fit */
             bool large = now.chunk > HDI_STAGED_MEDIUM;
             now.chunk = now.piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
             now.chunks = large ? HDI_STAGED_MEDIUM_CHUNKS : HDI_STAGED_SMALL_CHUNKS;
             status = HD_OK;
-            hdi_error_restore(&before);
             continue;
         }
         if (status) {
@@ -92,5 +91,5 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
         hdi_ring_give(rt, chunk, hdi_ticket_point(last));
         *out = last;
     }
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }

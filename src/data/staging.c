@@ -24,7 +24,7 @@ hd_status hdi_staging_create(hd_runtime *rt)
 {
     struct hdi_staging *pool = calloc(1, sizeof *pool);
     if (!pool) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&pool->lock, HDI_RANK_STAGING);
     hdi_cond_init(&pool->given);
@@ -99,21 +99,21 @@ static hdi_chunk *pick(hd_runtime *rt, hdi_chunk *chunks, size_t n, bool may_mak
 }
 
 /* Waits until nobody uses a chunk any more. *free_now false: that would mean waiting, and the caller does not want to. */
-static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const char *who, bool *free_now)
+static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, bool *free_now)
 {
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     /* By its use record, not by `last` alone: a lost device is done with it at once, while a healthy one may still be at the first half
      * of a copy between the two. */
     hd_status status = hdi_buffer_settle(c->buffer, NULL, 0, c->buffer->bytes, HD_WRITE | HDI_ACCESS_REPLACES,
-                                         deadline == HDI_STAGING_NOW ? 0 : deadline, who);
+                                         deadline == HDI_STAGING_NOW ? 0 : deadline);
+    hdi_attempt_end(&attempt);
     *free_now = !status;
     if (status && deadline == HDI_STAGING_NOW) {
-        hdi_error_restore(&before);
         return HD_OK;
     }
     if (status) {
-        return hdi_not_done(c->buffer->runtime, c->last.lane, c->last.position, HDI_CHUNKS_IN_USE, who);
+        return hdi_not_done(c->buffer->runtime, c->last.lane, c->last.position, HDI_CHUNKS_IN_USE);
     }
     hdi_failure failure;
     if (hdi_failure_find(rt, c->last.lane, c->last.position, &failure) && failure.lost) {
@@ -125,12 +125,12 @@ static hd_status make_free(hd_runtime *rt, hdi_chunk *c, int64_t deadline, const
 }
 
 /* Makes a chunk that was picked and, but for the call of the driver, has the lock held. */
-static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool wait, const char *who)
+static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool wait)
 {
     c->making = true;
     hdi_mutex_unlock(&rt->staging->lock);
     struct hd_buffer *buffer = NULL;
-    hd_status status = hdi_buffer_make_host(rt, bytes, wait, who, &buffer);
+    hd_status status = hdi_buffer_make_host(rt, bytes, wait, &buffer);
     hdi_mutex_lock(&rt->staging->lock);
     c->making = false;
     c->buffer = buffer;
@@ -139,7 +139,7 @@ static hd_status make(hd_runtime *rt, hdi_chunk *c, size_t bytes, bool wait, con
     return status;
 }
 
-hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out)
+hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, hdi_chunk **out)
 {
     struct hdi_staging *pool = rt->staging;
     bool small = bytes <= HDI_STAGING_SMALL, now = deadline == HDI_STAGING_NOW, may_make = true;
@@ -147,8 +147,8 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
     size_t n = small ? HDI_STAGING_SMALL_CHUNKS : HDI_STAGING_LARGE_CHUNKS;
     hd_status status = HD_OK;
     hdi_chunk *c = NULL;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&pool->lock);
     while (!status && !c) {
         c = pick(rt, chunks, n, may_make || !has_chunk(chunks, n));
@@ -159,7 +159,7 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
         if (!c) {
             bool goes_on = !hdi_is_closing(rt) && hdi_cond_wait(&pool->given, &pool->lock, deadline);
             hdi_point use = goes_on ? (hdi_point){0, 0} : any_use(chunks, n);
-            status = goes_on ? HD_OK : hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE, who);
+            status = goes_on ? HD_OK : hdi_not_done(rt, use.lane, use.position, HDI_CHUNKS_IN_USE);
             continue;
         }
         bool first = !has_chunk(chunks, n);
@@ -167,13 +167,12 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
         if (c->made) {
             break;
         }
-        status = make(rt, c, small ? HDI_STAGING_SMALL : HDI_STAGING_LARGE, first && !now, who);
+        status = make(rt, c, small ? HDI_STAGING_SMALL : HDI_STAGING_LARGE, first && !now);
         if (status) {
             c->taken = false;
             pthread_cond_broadcast(&pool->given); /* some wait for large ones, some for small ones */
         }
         if (status && (now || !first)) { /* fewer do as well */
-            hdi_error_restore(&before);
             status = HD_OK;
             may_make = false;
             c = NULL;
@@ -183,15 +182,16 @@ hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const
         }
     }
     hdi_mutex_unlock(&pool->lock);
+    hdi_attempt_result(&attempt, status);
     if (c && !status && c->last.position) {
         bool free_now = false;
-        status = make_free(rt, c, deadline, who, &free_now);
+        status = make_free(rt, c, deadline, &free_now);
         if (status || !free_now) {
             hdi_staging_give(rt, c, c->last);
             c = NULL;
         } else if (!c->made) { /* left alone from now on */
             hdi_staging_give(rt, c, (hdi_point){0, 0});
-            return hdi_staging_take(rt, bytes, deadline, who, out);
+            return hdi_staging_take(rt, bytes, deadline, out);
         }
     }
     if (status) {

@@ -29,7 +29,7 @@ void hdi_staging_release(hd_runtime *rt);
 
 /* A chunk that the caller may fill at once: SMALL where that holds `bytes`, else LARGE. With HDI_STAGING_NOW *out is NULL when
  * that would mean waiting; a caller that holds a chunk already must ask so. Errors: HOST_MEMORY, DRIVER, SYSTEM, TIMEOUT. */
-hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, const char *who, hdi_chunk **out);
+hd_status hdi_staging_take(hd_runtime *rt, size_t bytes, int64_t deadline, hdi_chunk **out);
 
 /* Gives a chunk back; devices use it until `last` ({0, 0}: not at all). */
 void hdi_staging_give(hd_runtime *rt, hdi_chunk *chunk, hdi_point last);

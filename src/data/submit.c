@@ -32,32 +32,31 @@ static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, s
 
 static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses,
                                                               const hdi_command *command, hdi_linked link,
-                                                              uint64_t locks, const char *who, hd_ticket *out)
+                                                              uint64_t locks, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     if (__builtin_expect(command->slots > lane->mask / 2, 0)) {
-        return hdi_fail(HD_ERROR_LIMIT, "%s: the arguments need %u slots of the lane's %u (option lane_slots)", who,
+        return hdi_fail(HD_ERROR_LIMIT, "the arguments need %u slots of the lane's %u (option lane_slots)",
                         command->slots, (unsigned)lane->mask + 1);
     }
     hdi_submit_lock(device, locks);
     if (__builtin_expect(hdi_device_lost(device) != 0, 0) || link.after.position || link.ours ||
         (link.same && (link.same->kernel || !hdi_lane_is_same(lane, link.same))) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
-        return hdi_submit_slow(lane, uses, n_uses, command, link, locks, who, out);
+        return hdi_submit_slow(lane, uses, n_uses, command, link, locks, out);
     }
     hdi_submit_publish(lane, uses, n_uses, locks, out);
     return HD_OK;
 }
 
-hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
-                     hd_ticket *out)
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out)
 {
     uint64_t locks = collect_locks(lane, uses, n_uses);
     const hdi_linked none = {.ours = 0};
     if (__builtin_expect((locks & HDI_UNIFIED_BIT) != 0, 0)) {
-        return hdi_unified_submit(lane, uses, n_uses, command, none, who, out);
+        return hdi_unified_submit(lane, uses, n_uses, command, none, out);
     }
-    return submit(lane, uses, n_uses, command, none, locks, who, out);
+    return submit(lane, uses, n_uses, command, none, locks, out);
 }
 
 /* Waits for a submitted launch where the option launch_wait is on. No launch takes the fast path then. */
@@ -79,21 +78,21 @@ hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
 {
     const hdi_linked link = {.same = same};
     hd_ticket ticket = {NULL, 0};
-    hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, link, locks, "hd_launch", &ticket)
-                              : hdi_submit_linked(lane, uses, n_uses, command, link, "hd_launch", &ticket);
+    hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, link, locks, &ticket)
+                              : hdi_submit_linked(lane, uses, n_uses, command, link, &ticket);
     return await_launch(lane, command, status, ticket, out);
 }
 
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                            hdi_linked link, const char *who, hd_ticket *out)
+                            hdi_linked link, hd_ticket *out)
 {
     uint64_t locks = collect_locks(lane, uses, n_uses);
-    return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, link, who, out)
-                                   : submit(lane, uses, n_uses, command, link, locks, who, out);
+    return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, link, out)
+                                   : submit(lane, uses, n_uses, command, link, locks, out);
 }
 
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           hdi_linked link, const char *who, hd_ticket *out)
+                           hdi_linked link, hd_ticket *out)
 {
-    return submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), who, out);
+    return submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), out);
 }

@@ -41,14 +41,13 @@ typedef struct hdi_linked {
 /* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted.
  * Errors: FAILED or DEVICE_LOST (a failed operation made a buffer's content, or its device was lost), LANE_FAILED, DEVICE_LOST, HANDLE (freed
  * or destroyed meanwhile), HOST_MEMORY, LIMIT (a command longer than half the ring), TIMEOUT (option submit_timeout). */
-hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, const char *who,
-                     hd_ticket *out);
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out);
 
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                            hdi_linked link, const char *who, hd_ticket *out);
+                            hdi_linked link, hd_ticket *out);
 
 /* The same without copies between the two sides of unified buffers. */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                           hdi_linked link, const char *who, hd_ticket *out);
+                           hdi_linked link, hd_ticket *out);
 
 #endif

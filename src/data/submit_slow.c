@@ -30,7 +30,6 @@ typedef struct submission {
     const hdi_command *command;
     hdi_linked link;
     uint64_t locks;
-    const char *who;
     int64_t deadline;  /* for room; 0: it has not waited yet */
     hdi_point awaited; /* what it waits for in place of room in the lane; position 0: nothing */
     int archivings;    /* how often the log of failures needed room */
@@ -202,7 +201,7 @@ static hdi_collected work_on_claims(submission *s)
     if (!hdi_waits_make(&s->apart, (size_t)s->rt->n_devices * HDI_LANES_MAX)) {
         result = HDI_COLLECTED_TOO_MUCH;
     }
-    const hdi_collector g = {s->rt, s->lane, &s->apart, true, s->who};
+    const hdi_collector g = {s->rt, s->lane, &s->apart, true};
     for (size_t i = 0; i < s->n_uses && !result; i++) {
         const hdi_use *use = &s->uses[i];
         if (s->claimed[i]) {
@@ -252,15 +251,15 @@ static hd_status look_at_lane(submission *s)
     const hdi_same *same = s->link.same;
     if (__builtin_expect(hdi_lane_is_past(s->lane) || (same && same->lane && !hdi_lane_is_same(s->lane, same)), 0)) {
         give_up(s);
-        return hdi_fail(HD_ERROR_HANDLE, "%s: the lane was destroyed meanwhile", s->who);
+        return hdi_fail(HD_ERROR_HANDLE, "the lane was destroyed meanwhile");
     }
     if (__builtin_expect(refuses(s->lane) || hdi_device_lost(s->lane->device), 0)) {
         give_up(s);
-        return hdi_lane_refuses(s->lane, s->who);
+        return hdi_lane_refuses(s->lane);
     }
     if (__builtin_expect(same && same->kernel && !hdi_kernel_is_same(same), 0)) {
         give_up(s);
-        return hdi_fail(HD_ERROR_HANDLE, "%s: the kernel's module was unloaded meanwhile", s->who);
+        return hdi_fail(HD_ERROR_HANDLE, "the kernel's module was unloaded meanwhile");
     }
     return HD_OK;
 }
@@ -274,12 +273,12 @@ static hd_status look_at_buffers(submission *s)
         uint64_t word = atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst); /* see hd_free */
         if (use->word && (word & ~HDI_SELF_LOST) != use->word) {
             give_up(s);
-            return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", s->who);
+            return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
         }
         if ((use->word && word != use->word) || hdi_buffer_losses(use->buffer) != use->losses) {
             int owner = use->buffer->owner;
             give_up(s);
-            return hdi_loss_fail(s->rt, owner, s->who, "a buffer's content was lost meanwhile");
+            return hdi_loss_fail(s->rt, owner, "a buffer's content was lost meanwhile");
         }
         const hdi_parts *parts = use->buffer->uses.parts; /* read last: another buffer's record has another lock */
         if (parts) {
@@ -312,7 +311,7 @@ static inline bool is_ours(const submission *s, size_t i)
 /* Collects what all uses wait for. Also drops what is finished from the records. *room: they have room for all readers. */
 static hdi_collected collect(const submission *s, bool *room)
 {
-    const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
+    const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
     hdi_collected result = hdi_collect_point(&g, s->link.after, true, true);
     for (size_t i = 0; i < s->n_uses && !result; i++) {
@@ -334,7 +333,7 @@ static hdi_collected collect(const submission *s, bool *room)
 /* The same in one pass, see hdi_collect_plain. */
 static inline hdi_collected collect_plain(submission *s)
 {
-    const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false, s->who};
+    const hdi_collector g = {s->rt, s->lane, &s->lane->waits, false};
     s->lane->waits.n = s->lane->waits.n_sources = 0;
     hdi_point after = s->link.after;
     hdi_collected result = after.position ? hdi_collect_point(&g, after, true, true) : HDI_COLLECTED;
@@ -390,8 +389,8 @@ static hd_status not_in_time(submission *s, const char *what)
         held_up.position = atomic_load_explicit(&s->lane->shared->done, memory_order_acquire) + 1;
     }
     give_up(s);
-    return hdi_not_done(s->rt, held_up.lane, held_up.position, "%s: lane %u of device %d %s (option submit_timeout)",
-                        s->who, s->lane->number, s->lane->device->index, what);
+    return hdi_not_done(s->rt, held_up.lane, held_up.position, "lane %u of device %d %s (option submit_timeout)",
+                        s->lane->number, s->lane->device->index, what);
 }
 
 static void begin_waiting(submission *s)
@@ -426,8 +425,8 @@ static hd_status archive_failures(submission *s, bool *again)
     hdi_submit_lock(s->lane->device, s->locks);
     if (needed && archived == HDI_ARCHIVED_NO_MEMORY) {
         give_up(s);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for the failures of lane %u of device %d", s->who,
-                        s->lane->number, s->lane->device->index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the failures of lane %u of device %d", s->lane->number,
+                        s->lane->device->index);
     }
     return in_time ? HD_OK : not_in_time(s, "has seen too many failures for what else is under way");
 }
@@ -447,7 +446,7 @@ static hd_status collect_parts(submission *s, hdi_collected *result)
     *result = *result ? *result : collect(s, &room);
     if (!*result && !prepare(s, room)) {
         give_up(s);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for use records", s->who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
     }
     return HD_OK;
 }
@@ -469,7 +468,7 @@ static hd_status enter(submission *s, hdi_collected result, hdi_leaf **garbage, 
         }
     } else if (lane->waits.n == 0) {
         give_up(s);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for what it has to wait for", s->who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for what it has to wait for");
     }
     give_claims_back(s);
     begin_waiting(s);
@@ -507,10 +506,10 @@ static hd_status try(submission *s, hdi_leaf **garbage, bool *done)
 }
 
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                          hdi_linked link, uint64_t locks, const char *who, hd_ticket *out)
+                          hdi_linked link, uint64_t locks, hd_ticket *out)
 {
-    HDI_INSIDE(lane->runtime); /* it may wait for room, and hd_close then waits for it */
-    submission s;              /* set member by member: most of them matter only for waits */
+    HDI_INSIDE_STILL(lane->runtime); /* it may wait for room, and hd_close then waits for it */
+    submission s;                    /* set member by member: most of them matter only for waits */
     s.rt = lane->device->runtime;
     s.lane = lane;
     s.uses = uses;
@@ -518,7 +517,6 @@ hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, con
     s.command = command;
     s.link = link;
     s.locks = locks;
-    s.who = who;
     s.deadline = 0;
     s.awaited = (hdi_point){0, 0};
     s.archivings = 0;

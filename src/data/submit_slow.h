@@ -156,6 +156,6 @@ static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *la
 /* Submits an operation that cannot take the fast path. The locks are held, and released here. On failure nothing was submitted. Blocking, errors:
  * as hdi_submit. */
 hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                          hdi_linked link, uint64_t locks, const char *who, hd_ticket *out);
+                          hdi_linked link, uint64_t locks, hd_ticket *out);
 
 #endif

@@ -42,11 +42,11 @@ static inline size_t hdi_chunk_bytes(size_t bytes)
 }
 
 /* Fails for a lost device, before anything is pinned or copied for it. Errors: DEVICE_LOST. */
-hd_status hdi_copy_alive(hd_lane *lane, const char *who);
+hd_status hdi_copy_alive(hd_lane *lane);
 
 /* One copy command in `lane` from bytes of one tracked buffer to bytes of another. Errors: as hdi_submit. */
 hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t dst_offset, hdi_place from,
-                          uint64_t src_offset, uint64_t bytes, const char *who, hd_ticket *out);
+                          uint64_t src_offset, uint64_t bytes, hd_ticket *out);
 
 /* ---- transfers of boxes, in parts ---- */
 
@@ -63,14 +63,13 @@ typedef struct hdi_side {
 /* hdi_submit_linked for the operation that copies `rows` rows. *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as
  * hdi_submit. */
 hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
-                          uint64_t rows, const char *who, hdi_point *after, hd_ticket *out);
+                          uint64_t rows, hdi_point *after, hd_ticket *out);
 
 /* A box between two buffers. */
 typedef struct hdi_transfer {
     hdi_place to, from;
     uint64_t dst_offset, src_offset; /* of the box's first bytes */
     const hdi_box *box;
-    const char *who;
     hdi_point
         after; /* an operation linked with these: they come after it, and fail with it; position 0: there is none */
 } hdi_transfer;

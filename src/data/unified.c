@@ -84,7 +84,7 @@ static void end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
 
 /* Copies the run [low, high) from one side to the other. `losses`: those of the buffer when its handle was checked. */
 static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, uint64_t losses, uint64_t low,
-                          uint64_t high, const char *who)
+                          uint64_t high)
 {
     struct hd_buffer *pinned = b->mirror->pinned;
     const hdi_use uses[2] = {
@@ -95,11 +95,11 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
     command.copy.src = (to_device ? pinned->address : b->address) + low;
     command.copy.dst = (to_device ? b->address : pinned->address) + low;
     command.copy.bytes = high - low;
-    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_linked){.ours = 0}, who, NULL);
+    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_linked){.ours = 0}, NULL);
 }
 
 /* Submits copies of `chunks`, which are newer on the host. Leaves out those with a copy that is under way, or that has not failed. */
-static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint64_t chunks, const char *who)
+static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint64_t chunks)
 {
     struct hdi_mirror *m = b->mirror;
     uint64_t settled, before = chunks & m->pushed;
@@ -113,7 +113,7 @@ static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint6
     hd_status status = HD_OK;
     while (chunks != 0 && !status) {
         uint64_t low, high, run = first_run(b, chunks, &low, &high);
-        status = copy_run(b, true, in, losses, low, high, who);
+        status = copy_run(b, true, in, losses, low, high);
         if (!status) {
             m->pushed |= run;
             end_access(b, run, false);
@@ -124,19 +124,19 @@ static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint6
 }
 
 /* Submits copies of `chunks`, which are newer on the device. Leaves out those with a copy that is under way or done. */
-static hd_status pull(struct hd_buffer *b, uint64_t chunks, const char *who)
+static hd_status pull(struct hd_buffer *b, uint64_t chunks)
 {
     struct hdi_mirror *m = b->mirror;
     chunks &= ~m->pulled;
     hd_lane *lane = b->runtime->devices[b->owner]->lane_out;
     uint64_t losses = hdi_buffer_losses(b);
     if (chunks != 0 && losses == HDI_LOST) {
-        return hdi_loss_fail(b->runtime, b->owner, who, "the buffer's content was lost (hd_free it)");
+        return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
     }
     hd_status status = HD_OK;
     while (chunks != 0 && !status) {
         uint64_t low, high, run = first_run(b, chunks, &low, &high);
-        status = copy_run(b, false, lane, losses, low, high, who);
+        status = copy_run(b, false, lane, losses, low, high);
         m->pulled |= status ? 0 : run;
         chunks &= ~run;
     }
@@ -160,7 +160,7 @@ static void let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_use
 }
 
 /* Holds the buffers, so that a buffer that is freed from now on keeps its mirror. */
-static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses, const char *who)
+static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
 {
     for (size_t i = 0; i < n_uses; i++) {
         struct hd_buffer *b = uses[i].buffer;
@@ -170,7 +170,7 @@ static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses, 
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
             let_mirrors_go(all, uses, i);
-            return hdi_fail(HD_ERROR_HANDLE, "%s: a buffer was freed meanwhile", who);
+            return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
         }
         all->of[i] = b->mirror;
     }
@@ -190,18 +190,18 @@ static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const s
     return next;
 }
 
-static hd_status check_maps(const hdi_use *use, const char *who)
+static hd_status check_maps(const hdi_use *use)
 {
     const struct hdi_mirror *m = use->buffer->mirror;
     if (m->maps && (m->writing || use->write)) {
-        return hdi_fail(HD_ERROR_ACCESS, "%s: a unified buffer of %s is mapped for %s: hd_unmap first", who,
+        return hdi_fail(HD_ERROR_ACCESS, "a unified buffer of %s is mapped for %s: hd_unmap first",
                         HDI_BYTES(use->buffer->bytes), m->writing ? "writing" : "reading");
     }
     return HD_OK;
 }
 
 /* Submits copies of the bytes that an operation needs on the device, and that are newer on the host. */
-static hd_status push_for(hd_lane *lane, const hdi_use *use, const char *who)
+static hd_status push_for(hd_lane *lane, const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
     uint64_t chunks = chunks_of(b, use->low, use->high);
@@ -209,7 +209,7 @@ static hd_status push_for(hd_lane *lane, const hdi_use *use, const char *who)
         chunks &= ~whole_chunks(b, use->low, use->high);
     }
     chunks &= b->mirror->host_newer;
-    return chunks != 0 ? push(b, lane, use->losses, chunks, who) : HD_OK;
+    return chunks != 0 ? push(b, lane, use->losses, chunks) : HD_OK;
 }
 
 static void note_written(const hdi_use *use)
@@ -225,10 +225,10 @@ static void note_written(const hdi_use *use)
 }
 
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             hdi_linked link, const char *who, hd_ticket *out)
+                             hdi_linked link, hd_ticket *out)
 {
     mirrors all;
-    hd_status status = hold_mirrors(&all, uses, n_uses, who);
+    hd_status status = hold_mirrors(&all, uses, n_uses);
     if (status) {
         return status;
     }
@@ -236,13 +236,13 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
         hdi_mutex_lock(&m->lock);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        status = all.of[i] ? check_maps(&uses[i], who) : HD_OK;
+        status = all.of[i] ? check_maps(&uses[i]) : HD_OK;
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
-        status = all.of[i] ? push_for(lane, &uses[i], who) : HD_OK;
+        status = all.of[i] ? push_for(lane, &uses[i]) : HD_OK;
     }
     if (!status) {
-        status = hdi_submit_as_is(lane, uses, n_uses, command, link, who, out);
+        status = hdi_submit_as_is(lane, uses, n_uses, command, link, out);
     }
     for (size_t i = 0; i < n_uses && !status; i++) {
         if (all.of[i] && uses[i].write) {
@@ -259,17 +259,15 @@ hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, 
 /* ---- the host ---- */
 
 /* Takes the mirror's lock. It may be held by a submission that waits for room in its lane. */
-static hd_status lock_until(struct hdi_mirror *m, int64_t deadline, const char *who)
+static hd_status lock_until(struct hdi_mirror *m, int64_t deadline)
 {
     if (hdi_mutex_try(&m->lock)) {
         return HD_OK;
     }
     return hdi_mutex_lock_until(&m->lock, deadline)
                ? HD_OK
-               : hdi_fail(HD_ERROR_TIMEOUT,
-                          "%s: an operation of another thread that uses the buffer waits for room "
-                          "in its lane (option transfer_timeout)",
-                          who);
+               : hdi_fail(HD_ERROR_TIMEOUT, "an operation of another thread that uses the buffer waits for room "
+                                            "in its lane (option transfer_timeout)");
 }
 
 /* If the chunks, bytes [low, high), are good on the host, notes what the host may do with them. The lock is held. */
@@ -292,8 +290,7 @@ static bool note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64
     return true;
 }
 
-hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline,
-                            const char *who)
+hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline)
 {
     struct hdi_mirror *m = b->mirror;
     uint64_t chunks = chunks_of(b, low, high);
@@ -302,18 +299,18 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
     uint64_t to = (((high - 1) >> b->chunk_shift) + 1) << b->chunk_shift;
     to = to < b->bytes ? to : b->bytes;
     for (;;) {
-        hd_status status = lock_until(m, deadline, who);
+        hd_status status = lock_until(m, deadline);
         if (status) {
             return status;
         }
-        status = pull(b, chunks & m->device_newer, who);
+        status = pull(b, chunks & m->device_newer);
         bool here = !status && note_here(b, chunks, from, to, write);
         hdi_mutex_unlock(&m->lock);
         if (status || here) {
             return status;
         }
         /* Also where only writing is requested: the rest of a chunk has to be good. */
-        status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline, who);
+        status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline);
         if (status) {
             if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */
                 uint64_t settled;
@@ -326,10 +323,10 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
     }
 }
 
-hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadline, const char *who)
+hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadline)
 {
     struct hdi_mirror *m = b->mirror;
-    hd_status status = lock_until(m, deadline, who);
+    hd_status status = lock_until(m, deadline);
     if (status) {
         return status;
     }
@@ -337,7 +334,7 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
     m->writing |= (access & HD_WRITE) != 0;
     m->maps++;
     hdi_mutex_unlock(&m->lock);
-    status = hdi_unified_bring(b, 0, b->bytes, access, deadline, who);
+    status = hdi_unified_bring(b, 0, b->bytes, access, deadline);
     if (status) {
         hdi_mutex_lock(&m->lock);
         m->maps--;
@@ -362,9 +359,9 @@ hd_status hdi_unified_create(struct hd_buffer *b)
 {
     struct hdi_mirror *m = calloc(1, sizeof *m);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc_unified: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, "hd_alloc_unified", &m->pinned);
+    hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, &m->pinned);
     if (status) {
         free(m);
         return status;

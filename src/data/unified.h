@@ -30,15 +30,14 @@ void hdi_unified_forget(struct hd_buffer *b);
 /* hdi_submit_linked for operations that use such buffers, beside others. On failure copies may have been submitted, which change nothing.
  * Errors: as hdi_submit, ACCESS (mapped), and those of the copies. */
 hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             hdi_linked link, const char *who, hd_ticket *out);
+                             hdi_linked link, hd_ticket *out);
 
 /* Makes the bytes [low, high) good for access by the host at b->host. Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and
  * those of hdi_submit. */
-hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline,
-                            const char *who);
+hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline);
 
 /* The first begins a mapping, and brings all bytes; the second ends one. Errors: as hdi_unified_bring. */
-hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadline, const char *who);
+hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadline);
 void hdi_unified_unmap(struct hd_buffer *b);
 
 #endif

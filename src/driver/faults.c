@@ -215,13 +215,13 @@ static hd_status start(const hdi_driver *provider, const char *fault, const char
     if (!parse(fault, false, HDCU_ERROR_OUT_OF_MEMORY, 99999, &new_fault) ||
         (*fault && new_fault.value == HDCU_SUCCESS)) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "hd_open: option fault: wrong value \"%s\"; write [ENTRY:]N[+][=CODE] or [ENTRY:]~N[=CODE], "
+                        "option fault: wrong value \"%s\"; write [ENTRY:]N[+][=CODE] or [ENTRY:]~N[=CODE], "
                         "with a known entry point, N from 1 and CODE from 1",
                         fault);
     }
     if (!parse(delay, true, 0, 3600000000, &new_delay)) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "hd_open: option delay: wrong value \"%s\"; write [ENTRY:]N[+]=MICROSECONDS or "
+                        "option delay: wrong value \"%s\"; write [ENTRY:]N[+]=MICROSECONDS or "
                         "[ENTRY:]~N=MICROSECONDS, with a known entry point, N from 1 and at most 3600000000 "
                         "microseconds",
                         delay);
@@ -230,7 +230,7 @@ static hd_status start(const hdi_driver *provider, const char *fault, const char
     if (!new_fault_text || !new_delay_text) {
         free(new_fault_text);
         free(new_delay_text);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: options fault, delay: no host memory for the settings");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "options fault, delay: no host memory for the settings");
     }
     fault_text = new_fault_text;
     delay_text = new_delay_text;
@@ -253,10 +253,10 @@ hd_status hdi_faults_wrap(const hdi_driver *provider, const hdi_options *options
         status = start(provider, options->fault, options->delay);
     } else if (inner != provider || strcmp(fault_text, options->fault) != 0 ||
                strcmp(delay_text, options->delay) != 0) {
-        status = hdi_fail(
-            HD_ERROR_OPTION,
-            "hd_open: options fault, delay: a runtime with other settings (fault=%s delay=%s) is open; close it first",
-            fault_text, delay_text);
+        status =
+            hdi_fail(HD_ERROR_OPTION,
+                     "options fault, delay: a runtime with other settings (fault=%s delay=%s) is open; close it first",
+                     fault_text, delay_text);
     }
     if (status == HD_OK) {
         users++;

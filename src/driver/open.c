@@ -82,20 +82,20 @@ static hd_status choose(const hdi_options *options, const hdi_driver **out)
     }
     /* A missing GPU is no failure of hd_open. So this thread's last failure stays as it was, unless the host provider
      * fails too. */
-    hd_error before, nvidia;
-    hdi_error_save(&before);
-    if (nvidia_that_works(out) == HD_OK) {
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hd_status status = nvidia_that_works(out);
+    hdi_attempt_end(&attempt);
+    if (status == HD_OK) {
         return HD_OK;
     }
-    hdi_error_save(&nvidia);
-    hdi_error_restore(&before);
-    hd_status status = open_host(options, out);
+    status = open_host(options, out);
     if (status != HD_OK) {
         hd_error host;
         char line[sizeof host.message];
-        hdi_error_save(&host);
+        hdi_error_get(&host);
         int room = (int)(sizeof line / 2 - 8);
-        snprintf(line, sizeof line, "%.*s; before: %.*s", room, host.message, room, nvidia.message);
+        snprintf(line, sizeof line, "%.*s; before: %.*s", room, host.message, room, attempt.error.message);
         memcpy(host.message, line, sizeof line);
         return hdi_fail_error(&host);
     }

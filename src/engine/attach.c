@@ -12,7 +12,7 @@ hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
     for (int i = 0; i < n; i++) {
         hdcu_result r = rt->driver->cuDeviceGet(&rt->handles[i], ordinals[i]);
         if (r != HDCU_SUCCESS) {
-            return hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGet", i, "hd_open: device %d: %s", ordinals[i],
+            return hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGet", i, "device %d: %s", ordinals[i],
                                    hdi_driver_code_name(r));
         }
     }
@@ -23,7 +23,7 @@ hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n)
 static hd_status register_words(hdi_device *device)
 {
     hdi_scope scope;
-    hd_status status = hdi_scope_enter(device, "hd_open", &scope);
+    hd_status status = hdi_scope_enter(device, &scope);
     if (status) {
         return status;
     }
@@ -31,14 +31,14 @@ static hd_status register_words(hdi_device *device)
     hdcu_result r = driver->cuMemHostRegister(device->channel.flags, device->channel.flags_bytes,
                                               HDCU_MEMHOSTREGISTER_PORTABLE | HDCU_MEMHOSTREGISTER_DEVICEMAP);
     if (r != HDCU_SUCCESS) {
-        status = hdi_driver_failed(device, r, "cuMemHostRegister", "hd_open");
+        status = hdi_driver_failed(device, r, "cuMemHostRegister");
     }
     device->flags_registered = !status;
     hdcu_deviceptr address = 0;
     if (!status) {
         r = driver->cuMemHostGetDevicePointer(&address, device->channel.flags, 0);
         if (r != HDCU_SUCCESS) {
-            status = hdi_driver_failed(device, r, "cuMemHostGetDevicePointer", "hd_open");
+            status = hdi_driver_failed(device, r, "cuMemHostGetDevicePointer");
         }
     }
     device->flags_address = address;
@@ -53,7 +53,7 @@ hd_status hdi_device_attach(hdi_device *device)
     hdcu_result r = rt->driver->cuDevicePrimaryCtxRetain(&device->context, device->handle);
     if (r != HDCU_SUCCESS) {
         device->context = NULL;
-        return hdi_driver_failed(device, r, "cuDevicePrimaryCtxRetain", "hd_open");
+        return hdi_driver_failed(device, r, "cuDevicePrimaryCtxRetain");
     }
     hd_status status = register_words(device);
     if (status) {
@@ -69,15 +69,14 @@ hd_status hdi_device_attach(hdi_device *device)
         .runtime = rt,
     };
     device->port = hdi_local_port_create(&config);
-    return device->port ? HD_OK
-                        : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the port of device %d", device->index);
+    return device->port ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the port of device %d", device->index);
 }
 
 void hdi_device_detach(hdi_device *device, bool hung)
 {
     const hdi_driver *driver = device->runtime->driver;
     hdi_scope scope = {.entered = false};
-    if (device->context && !hung && hdi_scope_enter(device, "hd_close", &scope) == HD_OK && device->flags_registered) {
+    if (device->context && !hung && hdi_scope_enter(device, &scope) == HD_OK && device->flags_registered) {
         driver->cuMemHostUnregister(device->channel.flags);
     }
     hdi_engine_destroy(device, !hung);

@@ -140,14 +140,13 @@ static void tell_suspects(hd_runtime *rt, const hdi_suspects *all, const hdi_fai
     }
 }
 
-void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects *suspects, const char *who,
-                       hd_error *out)
+void hdi_loss_describe(hd_runtime *rt, const hdi_failure *f, const hdi_suspects *suspects, hd_error *out)
 {
     hd_error error = blamed(rt, f);
     char operations[LIST_BYTES + 80];
     tell_suspects(rt, suspects, f, operations, sizeof operations);
     bool takes_others = !rt->is_process && rt->n_devices > 1 && rt->provider->faults_spread;
-    snprintf(error.message, sizeof error.message, "%s: device %d is lost: %s; %s%s", who, error.device,
+    snprintf(error.message, sizeof error.message, "device %d is lost: %s; %s%s", error.device,
              hdi_driver_code_name(f->driver_code), operations,
              takes_others ? "; the driver takes a process's other GPUs down with it" : "");
     *out = error;
@@ -175,8 +174,7 @@ hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const c
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (hdi_is_closing(rt)) {
-        text[strcspn(text, ":")] = 0; /* "hd_wait" */
-        return hdi_closed_meanwhile(text);
+        return hdi_closed_meanwhile();
     }
     hdi_suspects awaited;
     hdi_suspect own;
@@ -219,41 +217,44 @@ static const char *lost_how(const hdi_failure *f, uint32_t lane, uint64_t positi
                              : "; this operation was under way, too";
 }
 
-static hd_status lost_status(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, const char *who)
+static void describe_lost(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, hd_error *out)
 {
-    hd_error error;
     hdi_suspects suspects;
     bool known = f->loss && hdi_loss_suspects(rt, (int)(f->lane / HDI_LANES_MAX), &suspects) == f->loss;
-    hdi_loss_describe(rt, f, known ? &suspects : NULL, who, &error);
-    size_t length = strlen(error.message);
-    snprintf(error.message + length, sizeof error.message - length, "%s", lost_how(f, lane, position));
-    return hdi_fail_error(&error);
+    hdi_loss_describe(rt, f, known ? &suspects : NULL, out);
+    size_t length = strlen(out->message);
+    snprintf(out->message + length, sizeof out->message - length, "%s", lost_how(f, lane, position));
 }
 
-static hd_status failure_status(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, const char *who)
+/* The error of an operation that failed, for its fields and text. Returns its status. */
+static hd_status describe_failure(hd_runtime *rt, const hdi_failure *f, uint32_t lane, uint64_t position, hd_error *out)
 {
     if (f->lost) {
-        return lost_status(rt, f, lane, position, who);
+        describe_lost(rt, f, lane, position, out);
+        return out->status;
     }
     char what[160];
     hd_error error = blamed(rt, f);
     hdi_operation_text(rt, f->op, f->kernel, what, sizeof what);
-    snprintf(error.message, sizeof error.message, "%s: %s (device %d, lane %d, ticket %llu) failed: %s%s", who, what,
+    snprintf(error.message, sizeof error.message, "%s (device %d, lane %d, ticket %llu) failed: %s%s", what,
              error.device, error.lane, (unsigned long long)error.ticket, hdi_driver_code_name(f->driver_code),
              f->inherited ? "; this operation reads what that one should have written" : "");
-    return hdi_fail_error(&error);
+    *out = error;
+    return error.status;
 }
 
-hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who)
+hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position)
 {
     hdi_failure failure;
     if (__builtin_expect(hdi_failure_find(rt, lane, position, &failure), 0)) {
-        return failure_status(rt, &failure, lane, position, who);
+        hd_error error;
+        describe_failure(rt, &failure, lane, position, &error);
+        return hdi_fail_error(&error);
     }
     return HD_OK;
 }
 
-hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
+hd_status hdi_lane_refuses(hd_lane *lane)
 {
     hd_runtime *rt = lane->device->runtime;
     int lost = hdi_device_lost(lane->device);
@@ -266,24 +267,22 @@ hd_status hdi_lane_refuses(hd_lane *lane, const char *who)
                  hdi_failure_find(rt, lane->global, head, &failure) ||
                  hdi_failure_find(rt, lane->global, head + 1, &failure);
     if (found) {
-        hd_status status = failure_status(rt, &failure, lane->global, failure.position, who);
-        if (status == HD_ERROR_DEVICE_LOST) {
-            return status;
+        hd_error error;
+        if (describe_failure(rt, &failure, lane->global, failure.position, &error) == HD_ERROR_DEVICE_LOST) {
+            return hdi_fail_error(&error);
         }
-        hd_error error = {.size = sizeof error};
-        hd_last_error(&error);
         char cause[sizeof error.message];
-        memcpy(cause, error.message + strlen(who), sizeof cause - strlen(who));
+        memcpy(cause, error.message, sizeof cause);
         error.status = HD_ERROR_LANE_FAILED;
-        snprintf(error.message, sizeof error.message, "%s: lane %u of device %d refuses work (hd_lane_reset)%.300s",
-                 who, lane->number, lane->device->index, cause);
+        snprintf(error.message, sizeof error.message, "lane %u of device %d refuses work (hd_lane_reset): %.300s",
+                 lane->number, lane->device->index, cause);
         return hdi_fail_error(&error);
     }
     if (lost) {
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", lane->device->index, "%s: device %d is lost: %s", who,
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, lost, "", lane->device->index, "device %d is lost: %s",
                                lane->device->index, hdi_driver_code_name(lost));
     }
     return hdi_fail(HD_ERROR_LANE_FAILED,
-                    "%s: lane %u of device %d refuses work since an operation in it failed; call hd_lane_reset", who,
+                    "lane %u of device %d refuses work since an operation in it failed; call hd_lane_reset",
                     lane->number, lane->device->index);
 }

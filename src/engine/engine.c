@@ -207,17 +207,16 @@ static void *engine_thread(void *argument)
  * device is lost. A pass without a context then fails all work that is waited for. */
 static bool enter_inline(hdi_engine *engine, hdi_scope *scope)
 {
-    hd_error before;
-    hdi_error_save(&before);
-    if (hdi_scope_enter(engine->device, "engine", scope) == HD_OK) {
+    hdi_attempt attempt; /* the caller's error is about its own call */
+    hdi_attempt_begin(&attempt);
+    hd_status status = hdi_scope_enter(engine->device, scope);
+    hdi_attempt_end(&attempt);
+    if (status == HD_OK) {
         engine->bad_entries = 0;
         return true;
     }
-    hd_error error = {.size = sizeof error};
-    hd_last_error(&error);
-    hdi_error_restore(&before); /* the caller's error is about its own call */
-    if (hdi_driver_code_is_fatal(error.driver_code) || ++engine->bad_entries >= BAD_ENTRIES_MAX) {
-        hdi_engine_lose(engine, error.driver_code);
+    if (hdi_driver_code_is_fatal(attempt.error.driver_code) || ++engine->bad_entries >= BAD_ENTRIES_MAX) {
+        hdi_engine_lose(engine, attempt.error.driver_code);
         return true;
     }
     return false;
@@ -248,8 +247,7 @@ static hd_status start_thread(hdi_engine *engine)
     hdi_device *device = engine->device;
     int error = hdi_thread_start(&engine->thread, engine_thread, engine);
     if (error) {
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: cannot start the engine thread of device %d: error %d",
-                        device->index, error);
+        return hdi_fail(HD_ERROR_SYSTEM, "cannot start the engine thread of device %d: error %d", device->index, error);
     }
     engine->has_thread = true;
     /* pairs with the release store in engine_thread */
@@ -257,14 +255,14 @@ static hd_status start_thread(hdi_engine *engine)
         hdi_futex_wait(&engine->started, 0, INT64_MAX);
     }
     int code = engine->start_code;
-    return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent", "hd_open");
+    return code == HDCU_SUCCESS ? HD_OK : hdi_driver_failed(device, code, "cuCtxSetCurrent");
 }
 
 hd_status hdi_engine_create(hdi_device *device)
 {
     hdi_engine *engine = aligned_alloc(HDI_LINE, (sizeof *engine + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!engine) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the engine of device %d", device->index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the engine of device %d", device->index);
     }
     *engine = (hdi_engine){
         .device = device,
@@ -308,7 +306,7 @@ bool hdi_engine_is_busy(hdi_device *device)
 {
     hdi_engine *engine = device->engine;
     hdi_scope scope;
-    if (!engine || hdi_scope_enter(device, "hd_close", &scope) != HD_OK) {
+    if (!engine || hdi_scope_enter(device, &scope) != HD_OK) {
         return false; /* a context that cannot be entered does no work */
     }
     bool busy = false;

@@ -155,14 +155,14 @@ bool hdi_device_ended(const hdi_device *device); /* any thread */
 void hdi_device_reactivate(hdi_device *device);
 /* Reports through hd_loss_next that a device is lost. After its `lost` was set. */
 void hdi_loss_note(hdi_device *device, int code);
-/* Fails with DEVICE_LOST: "CALL: WHAT: " and how the device was lost the last time. CALL is `who`. Device -1: it is not
+/* Fails with DEVICE_LOST: "WHAT: " and how the device was lost the last time. Device -1: it is not
  * recorded which one was lost. */
-hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what);
-/* Fails with another status: "CALL: WHAT", and how the device was lost if it was. */
-hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *who, const char *what);
+hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what);
+/* Fails with another status: WHAT, and how the device was lost if it was. */
+hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what);
 /* Fails with DEVICE_LOST. Also where so far only a driver call of this thread (`entry_point`) has returned `code`. No
  * order lock is held. */
-hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, const char *who);
+hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point);
 /* Wakes the engines in other processes that wait for this lane's `done`. After `done` was moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 
@@ -172,7 +172,7 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position);
 /* Wakes all threads that wait for a lane, or for anything else of the runtime, so that they see `closing`. */
 void hdi_wake_sleepers(hdi_device *device);
 /* The status of a call whose wait hd_close has ended. */
-hd_status hdi_closed_meanwhile(const char *who);
+hd_status hdi_closed_meanwhile(void);
 /* Waits until `position` of the lane is done, or the deadline (hdi_clock_ns time) passes. False: the deadline
  * passed. */
 bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t deadline);
@@ -184,18 +184,17 @@ bool hdi_wait_position_at_leisure(hd_runtime *rt, uint32_t lane, uint64_t positi
 /* "the launch of kernel 'x'", "a copy" */
 void hdi_operation_text(hd_runtime *rt, uint8_t op, uint32_t kernel, char *out, size_t bytes);
 /* The failure that covers a finished position as a status with message, HD_OK if there is none. */
-hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position, const char *who);
-/* The message of a loss: `who`, cause, and the operations that may be to blame. The failure names the likeliest of
+hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position);
+/* The message of a loss: cause, and the operations that may be to blame. The failure names the likeliest of
  * them. */
-void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, const char *who,
-                       hd_error *out);
+void hdi_loss_describe(hd_runtime *rt, const hdi_failure *failure, const hdi_suspects *suspects, hd_error *out);
 /* The status of a call whose wait came to nothing: that the runtime is being closed, or TIMEOUT with the text. A
  * TIMEOUT also names what the position of the lane waits for in the end, and since when nothing has ended there. The
  * error's fields name the same operation. Position 0: only the text. No order lock is held. */
 hd_status hdi_not_done(hd_runtime *rt, uint32_t lane, uint64_t position, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* What is wrong with a lane or device that refuses work. */
-hd_status hdi_lane_refuses(hd_lane *lane, const char *who);
+hd_status hdi_lane_refuses(hd_lane *lane);
 
 /* lane.c */
 /* The lane of a handle, also one that was destroyed since, as tickets name it. NULL: not a lane. */
@@ -233,9 +232,9 @@ static inline hd_lane *hdi_lane_from_handle(const hd_lane *handle)
     return lane && hdi_handle_fits(handle, &lane->handle, HDI_LANE_MAGIC) ? lane : NULL;
 }
 
-static inline hd_status hdi_lane_refused(const hd_lane *handle, const char *who)
+static inline hd_status hdi_lane_refused(const hd_lane *handle)
 {
-    return hdi_handle_refused(handle, who, "lane", "it was destroyed, or its runtime closed");
+    return hdi_handle_refused(handle, "lane", "it was destroyed, or its runtime closed");
 }
 
 static inline hd_lane *hdi_lane_handle(hd_lane *lane)
@@ -249,7 +248,7 @@ static inline bool hdi_lane_is_past(const hd_lane *lane)
     return lane->device->lanes[lane->number] != lane;
 }
 
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, const char *who, hd_lane **out);
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out);
 /* For hd_close. The first ends all handles and tickets, the second frees the application's memory of lanes. */
 void hdi_lanes_close(hdi_device *device);
 void hdi_lane_release_all(hdi_device *device);
@@ -259,9 +258,9 @@ void hdi_waits_release(hdi_waits *waits);
 void hdi_lane_push(hd_lane *lane, const hdi_command *command); /* a one-slot command; order lock held, space checked */
 
 /* registry.c: which runtimes are open. */
-static inline hd_status hdi_runtime_refused(const hd_runtime *rt, const char *who)
+static inline hd_status hdi_runtime_refused(const hd_runtime *rt)
 {
-    return hdi_handle_refused(rt, who, "runtime", "it was closed");
+    return hdi_handle_refused(rt, "runtime", "it was closed");
 }
 bool hdi_runtime_is_open(const hd_runtime *rt);
 hd_status hdi_runtime_add(hd_runtime *rt);
@@ -276,15 +275,15 @@ typedef struct hdi_scope {
     hdi_current current;
     bool entered;
 } hdi_scope;
-hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope);
+hd_status hdi_scope_enter(hdi_device *device, hdi_scope *scope);
 void hdi_scope_leave(hdi_scope *scope);
 
 /* Returns why the worker is gone, after a request was answered with a code below 0. The reason is recorded a moment
  * after the worker's sockets have closed. Blocks for that, at most a second. */
 int hdi_device_gone(hdi_device *device, int code);
 /* Fails with the status and message of an answer other than success, for the caller of a cold call. */
-hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer, const char *who);
+hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer);
 /* The same for a driver code. */
-hd_status hdi_driver_failed(hdi_device *device, int driver_code, const char *entry_point, const char *who);
+hd_status hdi_driver_failed(hdi_device *device, int driver_code, const char *entry_point);
 
 #endif

@@ -36,7 +36,7 @@ void hdi_waits_release(hdi_waits *waits)
 }
 
 /* Makes a lane that has never been used: its memory, its stream. lanes_lock held. */
-static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failure, const char *who, hd_lane **out)
+static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failure, hd_lane **out)
 {
     hd_runtime *rt = device->runtime;
     size_t n_lanes = (size_t)rt->n_devices * HDI_LANES_MAX;
@@ -48,10 +48,10 @@ static hd_status new_lane(hdi_device *device, uint32_t number, bool sticky_failu
         free(seen);
         hdi_archive_free(archive);
         hdi_waits_release(&waits);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory for lane %u of device %d", who, number, device->index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for lane %u of device %d", number, device->index);
     }
     hdi_answer answer = device->port->calls->lane(device->port, number, sticky_failure);
-    hd_status status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, who);
+    hd_status status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
     if (status) {
         free(seen);
         hdi_archive_free(archive);
@@ -132,14 +132,14 @@ static bool renew(hd_lane **slot)
 }
 
 /* Finds a lane to give out, or makes a new one. *out: NULL where all are in use. lanes_lock held. */
-static hd_status find_lane(hdi_device *device, bool sticky_failure, const char *who, hd_lane **out)
+static hd_status find_lane(hdi_device *device, bool sticky_failure, hd_lane **out)
 {
     hd_lane *lane = NULL;
     hd_lane *busy = NULL; /* given back, but its work still runs: the next owner's work would queue up behind it */
     for (uint32_t i = 0; i < HDI_LANES_MAX && !lane; i++) {
         hd_lane *candidate = device->lanes[i];
         if (!candidate) {
-            return new_lane(device, i, sticky_failure, who, out);
+            return new_lane(device, i, sticky_failure, out);
         }
         hdi_lock_take(&device->order);
         bool exhausted = hdi_handle_head_generation(&candidate->handle) == 0;
@@ -173,18 +173,18 @@ static void give_out(hd_lane *lane, bool is_default, bool *resumed)
     hdi_handle_set(&lane->handle, HDI_LANE_MAGIC, hdi_handle_head_generation(&lane->handle), 1);
 }
 
-hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, const char *who, hd_lane **out)
+hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out)
 {
     int lost = hdi_device_lost(device);
     if (lost) {
-        return hdi_loss_tell(device, lost, "", who);
+        return hdi_loss_tell(device, lost, "");
     }
     hd_lane *lane = NULL;
     bool resumed = false;
     hdi_mutex_lock(&device->lanes_lock);
-    hd_status status = find_lane(device, sticky_failure, who, &lane);
+    hd_status status = find_lane(device, sticky_failure, &lane);
     if (!status && !lane) {
-        status = hdi_fail(HD_ERROR_LIMIT, "%s: all %d lanes of device %d are in use; destroy some", who, HDI_LANES_MAX,
+        status = hdi_fail(HD_ERROR_LIMIT, "all %d lanes of device %d are in use; destroy some", HDI_LANES_MAX,
                           device->index);
     }
     if (!status) {
@@ -195,7 +195,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
             give_out(lane, is_default, &resumed);
         }
         hdi_lock_release(&device->order);
-        status = gone ? hdi_driver_failed(device, gone, "", who) : HD_OK;
+        status = gone ? hdi_driver_failed(device, gone, "") : HD_OK;
     }
     hdi_mutex_unlock(&device->lanes_lock);
     if (!status) {
@@ -234,7 +234,7 @@ static hd_status give_back(const hd_lane *handle, bool is_default)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_lane_destroy");
+        return hdi_lane_refused(handle);
     }
     hdi_lock_take(&lane->device->order);
     /* Checked again: of two threads that give the same lane back, one does. */
@@ -244,11 +244,9 @@ static hd_status give_back(const hd_lane *handle, bool is_default)
     }
     hdi_lock_release(&lane->device->order);
     if (!there) {
-        return hdi_lane_refused(handle, "hd_lane_destroy");
+        return hdi_lane_refused(handle);
     }
-    return ours ? HD_OK
-                : hdi_fail(HD_ERROR_ARGUMENT,
-                           "hd_lane_destroy: the lane is a thread's default lane; it ends with its thread");
+    return ours ? HD_OK : hdi_fail(HD_ERROR_ARGUMENT, "the lane is a thread's default lane; it ends with its thread");
 }
 
 void hdi_lanes_close(hdi_device *device)
@@ -339,7 +337,7 @@ static thread_lanes *lanes_of(hd_runtime *rt)
     }
     thread_lanes *lanes = own_lanes_error ? NULL : calloc(1, sizeof *lanes);
     if (!lanes) {
-        hdi_fail(HD_ERROR_HOST_MEMORY, "hd_lane_get_default: no memory");
+        hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
         return NULL;
     }
     atomic_fetch_add_explicit(&rt->threads, 1, memory_order_relaxed);
@@ -353,13 +351,13 @@ static thread_lanes *lanes_of(hd_runtime *rt)
 static hd_status make_default_lane(hdi_device *device, hd_lane **out)
 {
     hd_lane *lane = NULL;
-    hd_error before;
-    hdi_error_save(&before);
-    hd_status status = hdi_lane_make(device, true, true, "hd_lane_get_default", &lane);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hd_status status = hdi_lane_make(device, true, true, &lane);
     if (status == HD_ERROR_LIMIT && (lane = share_default_lane(device))) {
-        hdi_error_restore(&before);
         status = HD_OK;
     }
+    hdi_attempt_result(&attempt, status);
     if (!status) {
         *out = hdi_lane_handle(lane);
     }
@@ -370,13 +368,13 @@ hd_status hd_lane_get_default(hd_runtime *rt, int device, hd_lane **out)
 {
     HDI_INSIDE_BRIEFLY(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_get_default: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     if (!rt || hdi_handle_object(rt) != rt || !hdi_handle_head_is(&rt->head, HDI_RUNTIME_MAGIC)) {
-        return hdi_runtime_refused(rt, "hd_lane_get_default");
+        return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_lane_get_default: device %d of %d", device, rt->n_devices);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     thread_lanes *lanes = own_lanes && own_lanes->runtime_id == rt->id ? own_lanes : lanes_of(rt);
     if (!lanes) {
@@ -395,16 +393,16 @@ hd_status hd_lane_create(hd_runtime *rt, int device, hd_lane **out)
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_create: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_lane_create");
+        return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_lane_create: device %d of %d", device, rt->n_devices);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     hd_lane *lane;
-    hd_status status = hdi_lane_make(rt->devices[device], false, true, "hd_lane_create", &lane);
+    hd_status status = hdi_lane_make(rt->devices[device], false, true, &lane);
     if (!status) {
         *out = hdi_lane_handle(lane);
     }
@@ -431,12 +429,13 @@ int hd_lane_number(const hd_lane *handle)
 
 hd_status hd_lane_get_ticket(hd_lane *handle, hd_ticket *out)
 {
+    HDI_CALL();
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_lane_get_ticket: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_lane_get_ticket");
+        return hdi_lane_refused(handle);
     }
     out->lane = handle;
     out->sequence = atomic_load_explicit(&lane->submitted, memory_order_acquire);
@@ -448,18 +447,18 @@ hd_status hd_lane_wait(hd_lane *handle, int64_t timeout_ns)
     HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_lane_wait");
+        return hdi_lane_refused(handle);
     }
     hd_runtime *rt = lane->device->runtime;
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     if (!hdi_wait_position_at_leisure(rt, lane->global, head, hdi_deadline(timeout_ns))) {
         return hdi_not_done(rt, lane->global, timeout_ns ? head : 0,
-                            "hd_lane_wait: lane %u on device %d is not drained after %lld ns", lane->number,
-                            lane->device->index, (long long)timeout_ns);
+                            "lane %u on device %d is not drained after %lld ns", lane->number, lane->device->index,
+                            (long long)timeout_ns);
     }
-    hd_status status = hdi_position_status(rt, lane->global, head, "hd_lane_wait");
+    hd_status status = hdi_position_status(rt, lane->global, head);
     if (!status && hdi_device_lost(lane->device)) {
-        status = hdi_lane_refuses(lane, "hd_lane_wait");
+        status = hdi_lane_refuses(lane);
     }
     return status;
 }
@@ -478,7 +477,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_lane_reset");
+        return hdi_lane_refused(handle);
     }
     hd_runtime *rt = lane->device->runtime;
     int64_t deadline = hdi_deadline(timeout_ns);
@@ -491,7 +490,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         bool lost = hdi_device_lost(lane->device) != 0; /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {
             hdi_lock_release(&lane->device->order);
-            return hdi_lane_refused(handle, "hd_lane_reset");
+            return hdi_lane_refused(handle);
         }
         if (!lost && is_drained(lane)) {
             hdi_lane_push(lane, &(hdi_command){.op = HDI_OP_RESUME, .slots = 1});
@@ -499,7 +498,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         head = lane->head;
         hdi_lock_release(&lane->device->order);
         if (lost) {
-            return hdi_lane_refuses(lane, "hd_lane_reset");
+            return hdi_lane_refuses(lane);
         }
         hdi_engine_notify(lane->device->channel.engine, lane->number);
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
@@ -511,8 +510,8 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
     }
     if (!in_time) {
         return hdi_not_done(rt, lane->global, timeout_ns ? head : 0,
-                            "hd_lane_reset: lane %u on device %d is not drained after %lld ns", lane->number,
-                            lane->device->index, (long long)timeout_ns);
+                            "lane %u on device %d is not drained after %lld ns", lane->number, lane->device->index,
+                            (long long)timeout_ns);
     }
     return HD_OK;
 }

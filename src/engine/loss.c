@@ -40,12 +40,12 @@ hd_status hdi_losses_create(hd_runtime *rt)
 {
     struct hdi_losses *losses = calloc(1, sizeof *losses);
     if (!losses) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     losses->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (losses->descriptor < 0) {
         free(losses);
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: no file descriptor is left; close some, or raise their limit");
+        return hdi_fail(HD_ERROR_SYSTEM, "no file descriptor is left; close some, or raise their limit");
     }
     hdi_mutex_init(&losses->lock, HDI_RANK_LOSSES);
     rt->losses = losses;
@@ -159,7 +159,7 @@ void hdi_loss_suspect(hdi_device *device, int code)
     hd_error error;
     hdi_suspects_collect(device, code, &suspects);
     blame(&failure, &suspects.named[0]);
-    hdi_loss_describe(rt, &failure, &suspects, "heddle", &error);
+    hdi_loss_describe(rt, &failure, &suspects, &error);
     hdi_mutex_lock(&rt->losses->lock);
     l->suspected++;
     l->suspects = suspects;
@@ -400,73 +400,75 @@ static bool noted(hd_runtime *rt, int device, hd_error *out)
     return known;
 }
 
-/* "CALL: WHAT: device 0 is lost: ..." */
-static hd_status fail_as(hd_error *error, const char *who, const char *what)
+/* "WHAT: device 0 is lost: ..." */
+static hd_status fail_as(hd_error *error, const char *what)
 {
     char cause[sizeof error->message];
     memcpy(cause, error->message, sizeof cause);
-    const char *colon = strchr(cause, ':');
-    snprintf(error->message, sizeof error->message, "%s%s%s%.420s", who, what[0] ? ": " : "", what, colon ? colon : "");
+    snprintf(error->message, sizeof error->message, "%s%s%.420s", what, what[0] && cause[0] ? ": " : "", cause);
     return hdi_fail_error(error);
 }
 
-hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *who, const char *what)
+hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what)
 {
     hd_error error;
     noted(rt, device, &error);
     error.device = device;
-    return fail_as(&error, who, what);
+    return fail_as(&error, what);
 }
 
-hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *who, const char *what)
+hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what)
 {
     hd_error error;
     if (!noted(rt, device, &error)) {
-        return hdi_fail(status, "%s: %s", who, what);
+        return hdi_fail(status, "%s", what);
     }
     error.status = status;
-    return fail_as(&error, who, what);
+    return fail_as(&error, what);
 }
 
-hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point, const char *who)
+hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point)
 {
     hd_runtime *rt = device->runtime;
     hd_error error;
     if (rt->losses && hdi_device_lost(device) && noted(rt, device->index, &error)) {
-        return fail_as(&error, who, "");
+        return fail_as(&error, "");
     }
     if (code < 0 || !rt->losses) {
-        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "%s: device %d is lost: %s", who,
+        return hdi_fail_driver(HD_ERROR_DEVICE_LOST, code, entry_point, device->index, "device %d is lost: %s",
                                device->index, hdi_driver_code_name(code));
     }
     /* The engine has not noticed the loss yet, so the operations are looked for here. */
-    char call[160];
-    snprintf(call, sizeof call, "%.90s: %.60s", who, entry_point);
     hdi_suspects suspects;
     hdi_lock_take(&device->order);
     hdi_suspects_collect(device, code, &suspects);
     hdi_lock_release(&device->order);
     hdi_failure failure = {.lane = (uint32_t)device->index * HDI_LANES_MAX, .driver_code = code, .lost = 1};
     blame(&failure, &suspects.named[0]);
-    hdi_loss_describe(rt, &failure, &suspects, entry_point[0] ? call : who, &error);
+    hdi_loss_describe(rt, &failure, &suspects, &error);
+    if (entry_point[0]) {
+        char cause[sizeof error.message];
+        memcpy(cause, error.message, sizeof cause);
+        snprintf(error.message, sizeof error.message, "%.60s: %.420s", entry_point, cause);
+    }
     if (!suspects.count) {
         snprintf(error.operation, sizeof error.operation, "%s", entry_point);
     }
     return hdi_fail_error(&error);
 }
 
-static hd_status check(hd_runtime *rt, const void *out, const char *who)
+static hd_status check(hd_runtime *rt, const void *out)
 {
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    return hdi_runtime_is_open(rt) ? HD_OK : hdi_runtime_refused(rt, who);
+    return hdi_runtime_is_open(rt) ? HD_OK : hdi_runtime_refused(rt);
 }
 
 hd_status hd_loss_descriptor(hd_runtime *rt, int *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, out, "hd_loss_descriptor");
+    hd_status status = check(rt, out);
     if (!status) {
         *out = rt->losses->descriptor;
     }
@@ -489,11 +491,11 @@ static hd_loss_cause cause_of(int code)
 hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, out, "hd_loss_next");
+    hd_status status = check(rt, out);
     if (status) {
         return status;
     }
-    status = HDI_SIZED_CHECK("hd_loss_next", hd_device_loss, out);
+    status = HDI_SIZED_CHECK(hd_device_loss, out);
     if (status) {
         return status;
     }
@@ -525,7 +527,7 @@ hd_status hd_loss_next(hd_runtime *rt, hd_device_loss *out)
     }
     hdi_mutex_unlock(&losses->lock);
     if (!oldest) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_loss_next: no device was lost since the last one that it returned");
+        return hdi_fail(HD_ERROR_NOT_FOUND, "no device was lost since the last one that it returned");
     }
     HDI_SIZED_OUT(hd_device_loss, out, &told);
     return HD_OK;

@@ -260,9 +260,9 @@ static hdi_answer clear_doomed(hdi_local_port *p)
 
 /* ---- device memory ---- */
 
-static hdi_answer set_access(const hdi_local_port *p, hdcu_device who, uint64_t at, uint64_t bytes)
+static hdi_answer set_access(const hdi_local_port *p, hdcu_device device, uint64_t at, uint64_t bytes)
 {
-    hdcu_mem_access_desc desc = {{HDCU_MEM_LOCATION_TYPE_DEVICE, who}, HDCU_MEM_ACCESS_READWRITE};
+    hdcu_mem_access_desc desc = {{HDCU_MEM_LOCATION_TYPE_DEVICE, device}, HDCU_MEM_ACCESS_READWRITE};
     return hdi_local_answer(p->config.driver->cuMemSetAccess(at, bytes, &desc, 1), "cuMemSetAccess");
 }
 

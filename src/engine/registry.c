@@ -87,7 +87,7 @@ hd_status hdi_runtime_add(hd_runtime *rt)
         }
     }
     hdi_mutex_unlock(&lock);
-    return status ? hdi_fail(status, "hd_open: %d runtimes are open already; close one", RUNTIMES_MAX) : HD_OK;
+    return status ? hdi_fail(status, "%d runtimes are open already; close one", RUNTIMES_MAX) : HD_OK;
 }
 
 bool hdi_runtime_remove(hd_runtime *rt)

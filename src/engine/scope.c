@@ -23,27 +23,27 @@ int hdi_device_gone(hdi_device *device, int code)
     return lost ? lost : code;
 }
 
-hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point, const char *who)
+hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        return hdi_loss_tell(device, hdi_device_gone(device, code), entry_point, who);
+        return hdi_loss_tell(device, hdi_device_gone(device, code), entry_point);
     }
     hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
-    return hdi_fail_driver(status, code, entry_point, device->index, "%s: %s on device %d: %s", who, entry_point,
-                           device->index, hdi_driver_code_name(code));
+    return hdi_fail_driver(status, code, entry_point, device->index, "%s on device %d: %s", entry_point, device->index,
+                           hdi_driver_code_name(code));
 }
 
-hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer, const char *who)
+hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer)
 {
-    return hdi_driver_failed(device, answer.code, answer.call, who);
+    return hdi_driver_failed(device, answer.code, answer.call);
 }
 
-hd_status hdi_scope_enter(hdi_device *device, const char *who, hdi_scope *scope)
+hd_status hdi_scope_enter(hdi_device *device, hdi_scope *scope)
 {
     const char *entry_point = "";
     hdcu_result r = hdi_current_enter(device->runtime->driver, device->context, &scope->current, &entry_point);
     scope->entered = r == HDCU_SUCCESS;
-    return scope->entered ? HD_OK : hdi_driver_failed(device, r, entry_point, who);
+    return scope->entered ? HD_OK : hdi_driver_failed(device, r, entry_point);
 }
 
 void hdi_scope_leave(hdi_scope *scope)

@@ -154,14 +154,14 @@ void hdi_wake_sleepers(hdi_device *device)
     }
 }
 
-hd_status hdi_closed_meanwhile(const char *who)
+hd_status hdi_closed_meanwhile(void)
 {
-    return hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who);
+    return hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile");
 }
 
 bool hd_done(hd_ticket ticket)
 {
-    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(ticket.lane));
+    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(ticket.lane));
     hd_lane *lane = hdi_lane_any(ticket.lane);
     return !lane || is_done(lane->shared, ticket.sequence);
 }
@@ -169,27 +169,27 @@ bool hd_done(hd_ticket ticket)
 /* The work is not done, or has failed. */
 static __attribute__((noinline)) hd_status wait_slow(hd_ticket ticket, int64_t timeout_ns)
 {
-    HDI_INSIDE(hdi_lane_runtime(ticket.lane));
+    HDI_INSIDE_AS(hdi_lane_runtime(ticket.lane), "hd_wait");
     hd_lane *lane = hdi_lane_any(ticket.lane);
     if (!lane) {
-        return ticket.lane ? hdi_handle_refused(ticket.lane, "hd_wait", "ticket", "its runtime was closed") : HD_OK;
+        return ticket.lane ? hdi_handle_refused(ticket.lane, "ticket", "its runtime was closed") : HD_OK;
     }
     hd_runtime *rt = lane->runtime;
     if (!hdi_wait_position_at_leisure(rt, lane->global, ticket.sequence, hdi_deadline(timeout_ns))) {
         /* A caller that only checks may do so often, so it gets only the text. */
         return hdi_not_done(rt, lane->global, timeout_ns ? ticket.sequence : 0,
-                            "hd_wait: ticket %llu of lane %u on device %d is not done after %lld ns",
+                            "ticket %llu of lane %u on device %d is not done after %lld ns",
                             (unsigned long long)ticket.sequence, lane->number, lane->device->index,
                             (long long)timeout_ns);
     }
-    return hdi_position_status(rt, lane->global, ticket.sequence, "hd_wait");
+    return hdi_position_status(rt, lane->global, ticket.sequence);
 }
 
 /* The usual end: done, no further than the lane was filled, and nothing in the lane ever failed. `done` is loaded
  * before the others. */
 static inline bool is_done_and_well(hd_ticket ticket)
 {
-    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(ticket.lane));
+    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(ticket.lane));
     const hd_lane *lane = hdi_lane_any(ticket.lane);
     if (!lane) {
         return false;

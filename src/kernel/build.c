@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/presence.h"
 #include "base/amount.h"
 #include "base/error.h"
 #include "base/sized.h"
@@ -89,8 +90,7 @@ static hd_status build(const hd_kernel_file_parts *parts, hdi_kernel_file *file,
         }
         for (size_t j = 0; j < i; j++) {
             if (file->cpu[j].machine == cpu->machine) {
-                return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_file_build: two CPU images are for %s",
-                                hdi_machine_name(cpu->machine));
+                return hdi_fail(HD_ERROR_ARGUMENT, "two CPU images are for %s", hdi_machine_name(cpu->machine));
             }
         }
         file->n_cpu++;
@@ -125,25 +125,21 @@ static hd_status build(const hd_kernel_file_parts *parts, hdi_kernel_file *file,
 
 hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes)
 {
+    HDI_CALL();
     if (parts == NULL || out == NULL || out_bytes == NULL) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_file_build: %s is null",
-                        parts == NULL ? "parts"
-                        : out == NULL ? "out"
-                                      : "out_bytes");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", parts == NULL ? "parts" : out == NULL ? "out" : "out_bytes");
     }
     hd_kernel_file_parts room;
-    parts = HDI_SIZED_IN("hd_kernel_file_build", hd_kernel_file_parts, parts, &room);
+    parts = HDI_SIZED_IN(hd_kernel_file_parts, parts, &room);
     if (parts == NULL) {
         return HD_ERROR_ARGUMENT;
     }
     if (parts->n_cpu > HDI_KERNEL_FILE_CPUS_MAX) {
-        return hdi_fail(HD_ERROR_LIMIT, "hd_kernel_file_build: code for %zu machines; at most %d", parts->n_cpu,
-                        HDI_KERNEL_FILE_CPUS_MAX);
+        return hdi_fail(HD_ERROR_LIMIT, "code for %zu machines; at most %d", parts->n_cpu, HDI_KERNEL_FILE_CPUS_MAX);
     }
     if ((parts->ptx == NULL && parts->n_cpu == 0) || (parts->description == NULL && parts->n_cpu == 0) ||
         (parts->n_cpu != 0 && (parts->cpu == NULL || parts->cpu_bytes == NULL))) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "hd_kernel_file_build: it needs PTX or CPU code, and CPU code or a description");
+        return hdi_fail(HD_ERROR_ARGUMENT, "it needs PTX or CPU code, and CPU code or a description");
     }
     hdi_kernel_file file;
     memset(&file, 0, sizeof file);
@@ -152,11 +148,11 @@ hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, si
         const char *zero = memchr(parts->ptx, 0, parts->ptx_bytes);
         size_t n = zero != NULL ? (size_t)(zero - parts->ptx) : parts->ptx_bytes;
         if (!hdi_ptx_detect(parts->ptx, n)) {
-            return hdi_fail(HD_ERROR_IMAGE, "hd_kernel_file_build: the PTX does not begin with .version");
+            return hdi_fail(HD_ERROR_IMAGE, "the PTX does not begin with .version");
         }
         ptx = malloc(n + 1);
         if (ptx == NULL) {
-            return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_file_build: no memory for %s of PTX", HDI_BYTES(n + 1));
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for %s of PTX", HDI_BYTES(n + 1));
         }
         memcpy(ptx, parts->ptx, n);
         ptx[n] = 0;

@@ -49,10 +49,9 @@ static hd_status code_of_file(const hdi_image *image, bool host, const void **co
     }
     const hdi_kernel_cpu *cpu = host ? hdi_kernel_file_native(&file) : NULL;
     if (host && !cpu) {
-        status = hdi_fail(HD_ERROR_IMAGE, "hd_module_load: the kernel file holds no code for this CPU");
+        status = hdi_fail(HD_ERROR_IMAGE, "the kernel file holds no code for this CPU");
     } else if (!host && !file.ptx) {
-        status =
-            hdi_fail(HD_ERROR_IMAGE, "hd_module_load: the kernel file holds no PTX, it was made for host devices only");
+        status = hdi_fail(HD_ERROR_IMAGE, "the kernel file holds no PTX, it was made for host devices only");
     } else {
         *code = host ? cpu->image : file.ptx;
         *code_bytes = host ? cpu->bytes : file.ptx_bytes;
@@ -66,18 +65,16 @@ hd_status hdi_image_open(const void *bytes, size_t size, bool host, hdi_image *o
 {
     hdi_image image = {.kind = recognise(bytes, size), .size = size};
     if (image.kind == HDI_IMAGE_NONE) {
-        return hdi_fail(HD_ERROR_IMAGE,
-                        "hd_module_load: these %zu bytes are neither a Heddle kernel file nor PTX, a cubin or a fatbin",
+        return hdi_fail(HD_ERROR_IMAGE, "these %zu bytes are neither a Heddle kernel file nor PTX, a cubin or a fatbin",
                         size);
     }
     if (host && image.kind != HDI_IMAGE_KERNEL_FILE) {
-        return hdi_fail(
-            HD_ERROR_IMAGE,
-            "hd_module_load: host devices run kernel files (heddle cc makes them), not PTX, cubins or fatbins");
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "host devices run kernel files (heddle cc makes them), not PTX, cubins or fatbins");
     }
     image.bytes = malloc(size + 1);
     if (!image.bytes) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_module_load: no memory for a copy of the image");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a copy of the image");
     }
     memcpy(image.bytes, bytes, size);
     image.bytes[size] = 0; /* PTX may come without a terminating zero */
@@ -106,14 +103,14 @@ static hd_status make_params(hdi_signature *out, uint32_t n)
     out->params = calloc(n ? n : 1, sizeof *out->params);
     out->n_params = out->params ? n : 0;
     out->described = out->params != NULL;
-    return out->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
+    return out->params ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
 }
 
 static hd_status no_such_kernel(const hdi_image *image, const char *name)
 {
     char names[256] = "";
     hdi_image_kernel_names(image, names, sizeof names);
-    return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: the module has no kernel '%.100s'; it has: %s", name, names);
+    return hdi_fail(HD_ERROR_NOT_FOUND, "the module has no kernel '%.100s'; it has: %s", name, names);
 }
 
 static hd_status describe_from_file(const hdi_image *image, const char *name, hdi_signature *out)
@@ -158,7 +155,7 @@ static hd_status check_params(const hdi_signature *signature, const char *name)
         return HD_OK;
     }
     return hdi_fail(HD_ERROR_LIMIT,
-                    "hd_kernel_get: the parameters of kernel '%.100s' take %u bytes, a launch has room for %d: pass "
+                    "the parameters of kernel '%.100s' take %u bytes, a launch has room for %d: pass "
                     "large ones in a buffer",
                     name, bytes, HDI_KERNEL_ARGUMENT_BYTES_MAX);
 }

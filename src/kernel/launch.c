@@ -50,33 +50,28 @@ static hd_status argument_failed(const argument *a, hd_status status)
     const char *kernel = a->kernel->name, *name = param->name;
     if (status == HD_ERROR_ACCESS) {
         static const char *const words[] = {"?", "hd_in", "hd_out", "hd_inout"};
-        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): the kernel uses it as %s, the call says %s",
-                        kernel, a->index, name, words[param->access & 3], words[arg->access & 3]);
+        return hdi_fail(status, "kernel '%s', argument %zu (%s): the kernel uses it as %s, the call says %s", kernel,
+                        a->index, name, words[param->access & 3], words[arg->access & 3]);
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
-        return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel,
-                        a->index, name, param->size, hdi_arg_kind_name(arg->kind),
+        return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel, a->index,
+                        name, param->size, hdi_arg_kind_name(arg->kind),
                         arg->kind == HD_ARG_BYTES ? arg->size : (size_t)kind_size(arg->kind));
     }
-    return hdi_fail(status, "hd_launch: kernel '%s', argument %zu (%s): expects %s, got %s", kernel, a->index, name,
+    return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %s, got %s", kernel, a->index, name,
                     hdi_arg_kind_name(param->kind), hdi_arg_kind_name(arg->kind));
 }
 
-enum { WHO_BYTES = 160 };
-
-/* Begins a message that goes on with a reason and a remedy. Long names are cut, so that there is room for both. */
-static void name_argument(const argument *a, char *who)
+/* Names the argument in a failure. Long names must leave room for a reason and what can be done about it. */
+static hd_status __attribute__((cold)) about_argument(const argument *a, hd_status status)
 {
-    snprintf(who, WHO_BYTES, "hd_launch: kernel '%.64s', argument %zu (%.24s)", a->kernel->name, a->index,
-             a->param->name);
+    return hdi_fail_about(status, "kernel '%.64s', argument %zu (%.24s)", a->kernel->name, a->index, a->param->name);
 }
 
 /* The error for a handle of a freed buffer, or one that is no buffer. */
 static hd_status buffer_refused(const argument *a)
 {
-    char who[WHO_BYTES];
-    name_argument(a, who);
-    return hdi_buffer_refused(a->arg->value.buffer, who);
+    return about_argument(a, hdi_buffer_refused(a->arg->value.buffer));
 }
 
 /* For plain stores at any address. In a hardened build, memcpy into memory of known size is a function call. */
@@ -105,8 +100,8 @@ static hd_status check_access(const argument *a)
 {
     uint32_t access = a->arg->access, wanted = a->param->access;
     if (access == 0 || access > 3) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): access %u", a->kernel->name,
-                        a->index, a->param->name, access);
+        return hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): access %u", a->kernel->name, a->index,
+                        a->param->name, access);
     }
     bool fits = !wanted || access == wanted || (wanted == HD_WRITE && access == HD_READ_WRITE);
     return fits ? HD_OK : argument_failed(a, HD_ERROR_ACCESS);
@@ -121,7 +116,7 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
         return buffer_refused(a);
     }
     if (b->runtime != device->runtime) {
-        return hdi_fail(HD_ERROR_HANDLE, "hd_launch: kernel '%s', argument %zu (%s): the buffer is of another runtime",
+        return hdi_fail(HD_ERROR_HANDLE, "kernel '%s', argument %zu (%s): the buffer is of another runtime",
                         a->kernel->name, a->index, a->param->name);
     }
     hd_status status = check_access(a);
@@ -132,22 +127,20 @@ static hd_status __attribute__((noinline)) pack_buffer_slow(const argument *a, u
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return buffer_refused(a);
         }
-        return hdi_fail(
-            HD_ERROR_RANGE, "hd_launch: kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
-            a->kernel->name, a->index, a->param->name, arg->offset, arg->size, (unsigned long long)b->bytes);
+        return hdi_fail(HD_ERROR_RANGE, "kernel '%s', argument %zu (%s): bytes %zu + %zu of a buffer of %llu",
+                        a->kernel->name, a->index, a->param->name, arg->offset, arg->size,
+                        (unsigned long long)b->bytes);
     }
     int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
     if (owner != device->index && !hdi_peer_access(device->runtime, device->index, owner)) {
         if (hdi_buffer_is_gone(b, arg->value.buffer)) {
             return buffer_refused(a);
         }
-        char who[WHO_BYTES];
-        name_argument(a, who);
-        return hdi_peer_access_failed(device->runtime, device->index, owner, who);
+        return about_argument(a, hdi_peer_access_failed(device->runtime, device->index, owner));
     }
     uint64_t losses = hdi_buffer_losses(b);
     if (losses == HDI_LOST) {
-        return hdi_buffer_refused(arg->value.buffer, "hd_launch");
+        return hdi_buffer_refused(arg->value.buffer);
     }
     uint64_t bytes = b->bytes, high = arg->size ? arg->offset + arg->size : bytes;
     pack_buffer_into(b, hdi_self_word(arg->value.buffer), losses, arg->offset, high, arg->access, bytes,
@@ -187,8 +180,8 @@ static hd_status __attribute__((noinline)) pack_value_slow(const argument *a, un
     uint32_t offset = param->offset, param_size = param->size; /* read once: they may be another kernel's by now */
     if (arg->kind == HD_ARG_BYTES) {
         if (!arg->value.bytes && arg->size) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s', argument %zu (%s): null bytes", a->kernel->name,
-                            a->index, param->name);
+            return hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s', argument %zu (%s): null bytes", a->kernel->name, a->index,
+                            param->name);
         }
         if (arg->size != param_size || offset + param_size > HDI_ARGUMENT_BYTES_MAX ||
             (param->kind != HD_ARG_NONE && param->kind != HD_ARG_BYTES)) {
@@ -228,8 +221,7 @@ pack_slow(const argument *a, unsigned char *block, hdi_use *uses, size_t *n_uses
         return argument_failed(a, HD_ERROR_ARGUMENT);
     }
     if (*n_uses == HDI_USES_OF_ONE) {
-        return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': more than %d buffers", a->kernel->name,
-                        HDI_USES_OF_ONE);
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': more than %d buffers", a->kernel->name, HDI_USES_OF_ONE);
     }
     return pack_buffer_slow(a, block, &uses[(*n_uses)++]);
 }
@@ -274,24 +266,24 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        return hdi_lane_refuses(lane, "hd_launch"); /* what follows is not known of a kernel that was looked up since */
+        return hdi_lane_refuses(lane); /* what follows is not known of a kernel that was looked up since */
     }
     const hdi_limits *limits = &device->limits;
     const char *name = kernel->name;
     if (!grid.x || !grid.y || !block.x || !block.y) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        "hd_launch: kernel '%s': grid %u x %u x %u, block %u x %u x %u: only extents at the end may be "
+                        "kernel '%s': grid %u x %u x %u, block %u x %u x %u: only extents at the end may be "
                         "left out; launch nothing where there is nothing to do",
                         name, grid.x, grid.y, grid.z, block.x, block.y, block.z);
     }
     if (grid.x > limits->grid[0] || grid.y > limits->grid[1] || grid.z > limits->grid[2]) {
-        return hdi_fail(HD_ERROR_LIMIT, "hd_launch: kernel '%s': grid %u x %u x %u, device %d allows %u x %u x %u",
-                        name, grid.x, grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s': grid %u x %u x %u, device %d allows %u x %u x %u", name, grid.x,
+                        grid.y, grid.z, device->index, limits->grid[0], limits->grid[1], limits->grid[2]);
     }
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
     uint32_t most = atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire);
     if (most == 0) { /* the kernel's first launch on this device */
-        hd_status status = hdi_kernel_prepare(kernel, kernel_word, device, "hd_launch");
+        hd_status status = hdi_kernel_prepare(kernel, kernel_word, device);
         if (status) {
             return status;
         }
@@ -299,9 +291,8 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
     }
     if (block.x > limits->block[0] || block.y > limits->block[1] || block.z > limits->block[2] || threads > most) {
         return hdi_fail(
-            HD_ERROR_LIMIT,
-            "hd_launch: kernel '%s': block %u x %u x %u, device %d allows %u x %u x %u and %u threads in all", name,
-            block.x, block.y, block.z, device->index, limits->block[0], limits->block[1], limits->block[2], most);
+            HD_ERROR_LIMIT, "kernel '%s': block %u x %u x %u, device %d allows %u x %u x %u and %u threads in all",
+            name, block.x, block.y, block.z, device->index, limits->block[0], limits->block[1], limits->block[2], most);
     }
     if (__builtin_expect(
             shared_bytes > atomic_load_explicit(&kernel->dynamic_shared[device->index], memory_order_acquire), 0)) {
@@ -362,15 +353,14 @@ static inline void write_launch(hdi_command *c, const struct hd_kernel *kernel, 
 }
 
 hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
-                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, const char *who,
-                            hd_ticket *out)
+                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, hd_ticket *out)
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        return hdi_lane_refuses(lane, who);
+        return hdi_lane_refuses(lane);
     }
     if (atomic_load_explicit(&kernel->max_threads[device->index], memory_order_acquire) == 0) {
-        hd_status status = hdi_kernel_prepare(kernel, 0, device, who); /* first launch, as in check_shape */
+        hd_status status = hdi_kernel_prepare(kernel, 0, device); /* first launch, as in check_shape */
         if (status) {
             return status;
         }
@@ -386,16 +376,15 @@ hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t gr
     uint32_t bytes = hdi_kernel_params(kernel)->argument_bytes;
     memcpy((unsigned char *)command + offsetof(hdi_command, launch.arguments), arguments, bytes);
     write_launch(command, kernel, bytes, (hd_dims){grid, 1, 1}, (hd_dims){block, 1, 1}, shared_bytes);
-    return hdi_submit_linked(lane, uses, n_uses, command, link, who, out);
+    return hdi_submit_linked(lane, uses, n_uses, command, link, out);
 }
 
 static hd_status count_failed(const hdi_params *params, const char *name, size_t n_args)
 {
     return params->described
-               ? hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: kernel '%s' takes %u arguments, got %zu", name, params->n,
-                          n_args)
+               ? hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s' takes %u arguments, got %zu", name, params->n, n_args)
                : hdi_fail(HD_ERROR_UNSUPPORTED,
-                          "hd_launch: the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
+                          "the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
                           "not tell them for a cubin or fatbin; load PTX or a kernel file",
                           name);
 }
@@ -406,7 +395,7 @@ static hd_status unless_unloaded(const struct hd_kernel *kernel, uint64_t word, 
 {
     atomic_thread_fence(memory_order_acquire);
     bool there = atomic_load_explicit(&kernel->head.word, memory_order_relaxed) == word;
-    return there ? status : hdi_kernel_refused("hd_launch");
+    return there ? status : hdi_kernel_refused();
 }
 
 /* Arguments are written at the parameters' offsets before it is certain that the parameters are this kernel's. The
@@ -421,18 +410,17 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
     HDI_INSIDE_BRIEFLY(hdi_lane_runtime(lane_handle));
     hd_lane *lane = hdi_lane_from_handle(lane_handle);
     if (__builtin_expect(!lane, 0)) {
-        return hdi_lane_refused(lane_handle, "hd_launch");
+        return hdi_lane_refused(lane_handle);
     }
     struct hd_kernel *kernel = hdi_kernel_from_handle(kernel_handle);
     hdi_device *device = lane->device;
     if (__builtin_expect(!kernel || kernel->runtime != device->runtime, 0)) {
-        return kernel ? hdi_fail(HD_ERROR_HANDLE, "hd_launch: the kernel is of another runtime than the lane")
-                      : hdi_handle_refused(kernel_handle, "hd_launch", "kernel",
-                                           "its module was unloaded, or its runtime closed");
+        return kernel ? hdi_fail(HD_ERROR_HANDLE, "the kernel is of another runtime than the lane")
+                      : hdi_handle_refused(kernel_handle, "kernel", "its module was unloaded, or its runtime closed");
     }
     hdi_same same = {hdi_lane_word(lane_handle), &kernel->head, hdi_kernel_word(kernel_handle)};
     if (__builtin_expect(!args && n_args, 0)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_launch: args is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "args is null");
     }
     /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
     shared_bytes = shared_bytes > UINT32_MAX ? UINT32_MAX

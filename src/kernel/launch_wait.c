@@ -56,7 +56,7 @@ static void name_launch(hd_runtime *rt, const hdi_command *c, char *out)
     const hdi_params *params = hdi_kernel_params(k); /* another kernel's if this one's module was unloaded meanwhile */
     char name[HDI_KERNEL_NAME_BYTES];
     hdi_kernel_name(rt, c->kernel, name);
-    int length = snprintf(out, LAUNCH_BYTES, "hd_launch: kernel '%.64s', grid %u x %u x %u, block %u x %u x %u", name,
+    int length = snprintf(out, LAUNCH_BYTES, "kernel '%.64s', grid %u x %u x %u, block %u x %u x %u", name,
                           c->launch.grid_x, (unsigned)c->launch.grid_y, (unsigned)c->launch.grid_z,
                           hdi_block_x(c->launch.block), hdi_block_y(c->launch.block), hdi_block_z(c->launch.block));
     const unsigned char *block = (const unsigned char *)c + offsetof(hdi_command, launch.arguments);
@@ -77,5 +77,5 @@ hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t p
     char launch[LAUNCH_BYTES];
     name_launch(rt, command, launch);
     hdi_wait_position_at_leisure(rt, lane->global, position, INT64_MAX);
-    return hdi_position_status(rt, lane->global, position, launch);
+    return HDI_FAIL_ABOUT(hdi_position_status(rt, lane->global, position), "%s", launch);
 }

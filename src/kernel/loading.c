@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "kernel/module_internal.h"
 
-hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char *who)
+hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device)
 {
     char log[HDI_CODE_LOG_BYTES] = "";
     hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
@@ -32,40 +32,37 @@ hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char
     case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
     case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver accepts */
         return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
-                               "%s: device %d cannot load the image: %s%s%.300s", who, device->index,
+                               "device %d cannot load the image: %s%s%.300s", device->index,
                                hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
     default:
-        return hdi_answer_failed(device, answer, who);
+        return hdi_answer_failed(device, answer);
     }
 }
 
-static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name,
-                                const char *who)
+static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
 {
     if (answer.code == HDCU_ERROR_NOT_FOUND) {
         char names[256] = "";
         hdi_image_kernel_names(&m->image, names, sizeof names);
         return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
-                               "%s: the module has no kernel '%.100s'%s%s", who, name, names[0] ? "; it has " : "",
-                               names);
+                               "the module has no kernel '%.100s'%s%s", name, names[0] ? "; it has " : "", names);
     }
-    return hdi_answer_failed(device, answer, who);
+    return hdi_answer_failed(device, answer);
 }
 
 /* Looks a kernel up on a device that has its module. Asks the driver for the signature if the image does not describe
  * it. */
-static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature,
-                         const char *who)
+static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature)
 {
     int d = device->index;
     hdi_kernel_facts *facts = malloc(sizeof *facts);
     if (!facts) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = HD_OK;
     hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->name, k->number, facts);
     if (!hdi_answered(answer)) {
-        status = driver_said_no(m, device, answer, k->name, who);
+        status = driver_said_no(m, device, answer, k->name);
     } else if (!signature->described) {
         status = hdi_image_describe_by_driver(facts, k->name, signature);
     }
@@ -85,10 +82,10 @@ static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *d
 
 /* `loading` of the device is held by the caller. */
 static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
-                                  hdi_signature *signature, const char *who)
+                                  hdi_signature *signature)
 {
-    hd_status status = m->loaded[device->index] ? HD_OK : hdi_module_load_on(m, device, who);
-    return status ? status : look_up(m, k, device, signature, who);
+    hd_status status = m->loaded[device->index] ? HD_OK : hdi_module_load_on(m, device);
+    return status ? status : look_up(m, k, device, signature);
 }
 
 /* Looks a kernel up on a device, where it is possible. `load`: also where the module is not loaded so far.
@@ -101,7 +98,7 @@ static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
     bool known = false;
     hdi_mutex_lock(&rt->modules->loading[device->index]);
     if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
-        *status = load_and_look_up(m, k, device, signature, "hd_kernel_get");
+        *status = load_and_look_up(m, k, device, signature);
         known = *status == HD_OK;
         if (*status == HD_ERROR_DEVICE_LOST && rt->is_process) {
             *status = HD_OK; /* a launch after the restart looks it up */
@@ -128,24 +125,24 @@ hd_status hdi_kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signatur
     return status;
 }
 
-hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device, const char *who)
+hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
-    HDI_INSIDE(rt); /* it may wait for work that runs there, and hd_close waits for it */
+    HDI_INSIDE_STILL(rt); /* it may wait for work that runs there, and hd_close waits for it */
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, who);
+        return hdi_runtime_refused(rt);
     }
     hdi_mutex *loading = &rt->modules->loading[device->index];
     hd_status status = HD_OK;
     hdi_mutex_lock(loading); /* hd_module_unload waits for this lock */
     bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
     if (!there) {
-        status = hdi_kernel_refused(who);
+        status = hdi_kernel_refused();
     } else if (hdi_device_lost(device)) {
-        status = hdi_driver_failed(device, HDI_GONE_CLOSED, "", who); /* a restart looks up kernels again */
+        status = hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* a restart looks up kernels again */
     } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
         hdi_signature signature = {.described = true}; /* so that the driver is not asked for it again */
-        status = load_and_look_up(k->module, k, device, &signature, who);
+        status = load_and_look_up(k->module, k, device, &signature);
     }
     hdi_mutex_unlock(loading);
     return status;
@@ -157,18 +154,17 @@ hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *dev
  * report so far. */
 static hd_status restart_module(struct hd_module *m, hdi_device *device)
 {
-    const char *who = "hd_device_restart";
     int d = device->index;
     bool was_loaded = m->loaded[d] != 0;
     m->loaded[d] = 0;
-    hd_status status = was_loaded ? hdi_module_load_on(m, device, who) : HD_OK;
+    hd_status status = was_loaded ? hdi_module_load_on(m, device) : HD_OK;
     for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
         hdi_signature signature = {.described = hdi_kernel_params(k)->described};
         bool was = signature.described;
         if (was && atomic_load_explicit(&k->max_threads[d], memory_order_relaxed) == 0) {
             continue;
         }
-        status = load_and_look_up(m, k, device, &signature, who);
+        status = load_and_look_up(m, k, device, &signature);
         if (!status && !was && signature.described) {
             status = hdi_params_set(k, &signature);
         }

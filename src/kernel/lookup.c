@@ -84,7 +84,7 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
     hd_runtime *rt = m->runtime;
     struct hd_kernel *k = take_kernel(rt);
     if (!k) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory, or more than %d kernels",
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory, or more than %d kernels",
                         HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
     }
     k->module = m;
@@ -103,14 +103,14 @@ static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_ke
 
 static hd_status no_module(const hd_module *handle)
 {
-    return hdi_handle_refused(handle, "hd_kernel_get", "module", "it was unloaded, or its runtime closed");
+    return hdi_handle_refused(handle, "module", "it was unloaded, or its runtime closed");
 }
 
 hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
 {
     HDI_INSIDE(hdi_module_runtime(handle));
     if (!name || !out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_kernel_get: %s is null", name ? "out" : "name");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", name ? "out" : "name");
     }
     struct hd_module *m = hdi_module_from_handle(handle);
     if (!m) {
@@ -118,7 +118,7 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     }
     hd_runtime *rt = m->runtime;
     if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_kernel_get: no kernel has a name of more than %d characters here",
+        return hdi_fail(HD_ERROR_NOT_FOUND, "no kernel has a name of more than %d characters here",
                         HDI_KERNEL_NAME_BYTES - 1);
     }
     hd_status status = HD_OK;
@@ -150,9 +150,9 @@ hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
     return status;
 }
 
-hd_status hdi_kernel_refused(const char *who)
+hd_status hdi_kernel_refused(void)
 {
-    return hdi_fail(HD_ERROR_HANDLE, "%s: not a kernel of this runtime, or its module was unloaded", who);
+    return hdi_fail(HD_ERROR_HANDLE, "not a kernel of this runtime, or its module was unloaded");
 }
 
 /* The caller holds `cold` and has checked the kernel's handle. */
@@ -162,15 +162,14 @@ static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size
     uint32_t own = atomic_load_explicit(&kernel->static_shared[d], memory_order_relaxed);
     size_t most = device->limits.shared_max - own;
     if (own > device->limits.shared_max || bytes > most) {
-        return hdi_fail(
-            HD_ERROR_LIMIT,
-            "hd_launch: kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
-            kernel->name, bytes, own, d, device->limits.shared_max);
+        return hdi_fail(HD_ERROR_LIMIT,
+                        "kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
+                        kernel->name, bytes, own, d, device->limits.shared_max);
     }
     if (bytes > atomic_load_explicit(&kernel->dynamic_shared[d], memory_order_acquire)) {
         hdi_answer answer = device->port->calls->kernel_shared(device->port, kernel->number, (uint32_t)most);
         if (!hdi_answered(answer)) {
-            return hdi_answer_failed(device, answer, "hd_launch");
+            return hdi_answer_failed(device, answer);
         }
         atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
     }
@@ -182,7 +181,7 @@ hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_d
     hd_runtime *rt = device->runtime;
     hdi_mutex_lock(&rt->cold); /* hd_module_unload waits for this lock */
     bool there = word == 0 || atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
-    hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused("hd_launch");
+    hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused();
     hdi_mutex_unlock(&rt->cold);
     return status;
 }

@@ -21,7 +21,7 @@ hd_status hdi_modules_create(hd_runtime *rt)
 {
     rt->modules = calloc(1, sizeof *rt->modules);
     if (!rt->modules) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_lock_init(&rt->modules->params_lock, HDI_RANKED(HDI_RANK_PARAMS, 0));
     hdi_mutex_init(&rt->modules->lock, HDI_RANK_MODULES);
@@ -110,14 +110,14 @@ static void reap(hd_runtime *rt)
         }
     }
     hdi_mutex_unlock(&reg->lock);
-    hd_error before; /* the caller did not ask for this unload, so its error is dropped */
-    hdi_error_save(&before);
+    hdi_attempt attempt; /* the caller did not ask for this unload, so its error is dropped */
+    hdi_attempt_begin(&attempt);
     while (done) {
         struct hd_module *next = done->next;
         give_module(done, true);
         done = next;
     }
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
 }
 
 void hdi_modules_close(hd_runtime *rt)
@@ -184,13 +184,13 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
     reap(rt);
     struct hd_module *m = take_module(rt);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_module_load: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hd_status status = open_image(m, image, bytes);
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
         if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || hdi_modules_everywhere(rt))) {
-            status = hdi_module_load_on(m, rt->devices[i], "hd_module_load");
+            status = hdi_module_load_on(m, rt->devices[i]);
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
                 status = HD_OK; /* lost just now: the other devices go on */
             } else {
@@ -199,13 +199,13 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         }
     }
     if (!status && !alive) {
-        status = hdi_loss_fail(rt, 0, "hd_module_load", "all devices are lost");
+        status = hdi_loss_fail(rt, 0, "all devices are lost");
     }
     if (status) {
-        hd_error cause;
-        hdi_error_save(&cause);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         give_module(m, true);
-        hdi_error_restore(&cause);
+        hdi_attempt_end(&attempt);
         return status;
     }
     hdi_mutex_lock(&rt->modules->lock);
@@ -221,13 +221,10 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
 {
     HDI_INSIDE(rt);
     if (!image || !out || !bytes) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_load: %s",
-                        !out     ? "out is null"
-                        : !image ? "image is null"
-                                 : "bytes is 0");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", !out ? "out is null" : !image ? "image is null" : "bytes is 0");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_module_load");
+        return hdi_runtime_refused(rt);
     }
     struct hd_module *m;
     hdi_mutex_lock(&rt->restarting);
@@ -279,10 +276,10 @@ hd_status hd_module_get_builtin(hd_runtime *rt, hd_module **out)
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_module_get_builtin: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_module_get_builtin");
+        return hdi_runtime_refused(rt);
     }
     return hdi_builtin_get(rt, HDI_BUILTIN_BASIC, out);
 }
@@ -367,7 +364,7 @@ static void unload(struct hd_module *m)
 
 static hd_status refuse_module(const hd_module *handle)
 {
-    return hdi_handle_refused(handle, "hd_module_unload", "module", "it was unloaded, or its runtime closed");
+    return hdi_handle_refused(handle, "module", "it was unloaded, or its runtime closed");
 }
 
 hd_status hd_module_unload(hd_module *handle)

@@ -90,7 +90,7 @@ static inline const hdi_params *hdi_kernel_params(const struct hd_kernel *kernel
  * hdi_kernel_allow_shared.
  * Blocking: while the driver works.
  * Errors: as hd_module_load and hd_kernel_get; HANDLE (unloaded meanwhile). */
-hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device *device, const char *who);
+hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device *device);
 
 /* Allows launches of the kernel with `bytes` of dynamic shared memory on a device.
  * `word`: the expected word in the kernel's head (hdi_handle_head). 0: the kernel is never unloaded.
@@ -99,7 +99,7 @@ hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes);
 
 /* Fails with "not a kernel of this runtime, or its module was unloaded". */
-hd_status hdi_kernel_refused(const char *who);
+hd_status hdi_kernel_refused(void);
 
 /* Launches one of the library's own kernels. The caller guarantees that shape and arguments are right.
  * - `arguments`: the argument block, of kernel->argument_bytes bytes
@@ -107,8 +107,7 @@ hd_status hdi_kernel_refused(const char *who);
  * - `link`: as for hdi_submit_linked
  * Errors: as hdi_submit; DEVICE_LOST, LIMIT, DRIVER. */
 hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
-                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, const char *who,
-                            hd_ticket *out);
+                            const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, hd_ticket *out);
 
 /* launch_wait.c: hd_runtime.on_launched with the option launch_wait. Waits until the launch has ended.
  * Returns the launch's status. The message names grid and arguments. */

@@ -67,7 +67,7 @@ static inline bool hdi_modules_everywhere(const hd_runtime *rt)
 }
 /* Loads a module on a device. The caller holds the device's `loading`, or no other thread can reach the module. Errors:
  * as hd_module_load. */
-hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device, const char *who);
+hd_status hdi_module_load_on(struct hd_module *m, hdi_device *device);
 /* Looks up a kernel that no other thread can reach: on one device, or on all with the option modules=all. Gets the
  * signature from the driver if the image does not describe it. Skips lost devices.
  * Errors: as hd_kernel_get. */

@@ -61,13 +61,12 @@ static uint32_t usual_of(const hdi_param *p)
 hd_status hdi_params_set(struct hd_kernel *k, const hdi_signature *signature)
 {
     if (signature->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
-        return hdi_fail(HD_ERROR_LIMIT,
-                        "hd_kernel_get: kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
                         signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
     }
     hdi_params *p = take(k->runtime->modules, signature->n_params);
     if (!p) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_kernel_get: no memory for the parameters");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
     }
     p->n = signature->n_params;
     p->argument_bytes = signature->argument_bytes;

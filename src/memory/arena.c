@@ -36,17 +36,16 @@ hd_status hdi_arena_fail_answer(const hdi_arena *arena, hd_status status, hdi_an
                            gone ? hdi_driver_code_name(answer.code) : "");
 }
 
-hd_status hdi_arena_fail_empty(const hdi_arena *arena, const char *who)
+hd_status hdi_arena_fail_empty(const hdi_arena *arena)
 {
     return hdi_fail_driver(HD_ERROR_DEVICE_LOST, HDI_GONE_CLOSED, "", arena->config.index,
-                           "%s: device %d was lost, and its memory has not been set up again", who,
-                           arena->config.index);
+                           "device %d was lost, and its memory has not been set up again", arena->config.index);
 }
 
 hd_status hdi_arena_fail_host_memory(const hdi_arena *arena, size_t bytes)
 {
-    return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_alloc: no host memory for the bookkeeping of %s on device %d",
-                    HDI_BYTES(bytes), arena->config.index);
+    return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the bookkeeping of %s on device %d", HDI_BYTES(bytes),
+                    arena->config.index);
 }
 
 static size_t smaller(size_t a, size_t b)
@@ -61,10 +60,10 @@ static size_t larger(size_t a, size_t b)
 
 /* ---- creating, restarting and destroying an arena --------------------------------------------------------------- */
 
-static hd_status fail_set_up(const hdi_arena *arena, hdi_answer answer, const char *who)
+static hd_status fail_set_up(const hdi_arena *arena, hdi_answer answer)
 {
-    return hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer,
-                                 "%s: the memory of device %d cannot be set up", who, arena->config.index);
+    return hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer, "the memory of device %d cannot be set up",
+                                 arena->config.index);
 }
 
 /* Sets the granule, the size of the range and the limit. */
@@ -76,11 +75,11 @@ static hd_status settle_sizes(hdi_arena *arena)
         hdi_facts facts;
         hdi_answer answer = config->port->calls->facts(config->port, &facts);
         if (!hdi_answered(answer)) {
-            return fail_set_up(arena, answer, "hd_open");
+            return fail_set_up(arena, answer);
         }
         if (!facts.virtual_memory) {
             return hdi_fail(HD_ERROR_UNSUPPORTED,
-                            "hd_open: device %d has no virtual memory management, which Heddle needs; leave it out of "
+                            "device %d has no virtual memory management, which Heddle needs; leave it out of "
                             "the option devices",
                             config->index);
         }
@@ -99,7 +98,7 @@ static hd_status settle_sizes(hdi_arena *arena)
 }
 
 /* Reserves the range at `address`. Where there are fewer addresses, it shrinks arena->reserved, down to `least`. */
-static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, const char *who, uint64_t *base)
+static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, uint64_t *base)
 {
     hdi_port *port = arena->config.port;
     uint64_t at = 0;
@@ -109,15 +108,15 @@ static hd_status reserve(hdi_arena *arena, uint64_t address, size_t least, const
         answer = port->calls->reserve(port, address, arena->reserved, &at);
     }
     if (!hdi_answered(answer)) {
-        return fail_set_up(arena, answer, who);
+        return fail_set_up(arena, answer);
     }
     if (arena->config.fixed && address != 0 && at != address) {
         port->calls->unreserve(port, at, arena->reserved);
         return hdi_fail(
             HD_ERROR_UNSUPPORTED,
-            "%s: the memory of device %d must lie at address 0x%llx in every process, where its %s have no room; "
+            "the memory of device %d must lie at address 0x%llx in every process, where its %s have no room; "
             "try another placement",
-            who, arena->config.index, (unsigned long long)address, HDI_BYTES(arena->reserved));
+            arena->config.index, (unsigned long long)address, HDI_BYTES(arena->reserved));
     }
     *base = at;
     return HD_OK;
@@ -159,8 +158,7 @@ static hd_status make_tables(hdi_arena *arena)
     size_t count = arena->reserved / arena->granule;
     arena->is_span = calloc(count + 1, 1);
     if (!hdi_mappings_init(&arena->mappings, &config, arena->granule, count) || arena->is_span == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no host memory for the granules of device %d",
-                        arena->config.index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the granules of device %d", arena->config.index);
     }
     return HD_OK;
 }
@@ -169,7 +167,7 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
 {
     hdi_arena *arena = calloc(1, sizeof *arena);
     if (arena == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no host memory for the arena of device %d", config->index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the arena of device %d", config->index);
     }
     arena->config = *config;
     hdi_lock_init(&arena->blocks_lock, HDI_RANKED(HDI_RANK_BLOCKS, 0));
@@ -177,7 +175,7 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
     hd_status status = settle_sizes(arena);
     if (status == HD_OK) {
         size_t least = config->fixed ? arena->reserved : larger(arena->limit, arena->granule);
-        status = reserve(arena, config->address, least, "hd_open", &arena->base);
+        status = reserve(arena, config->address, least, &arena->base);
     }
     if (status == HD_OK) {
         status = make_tables(arena);
@@ -188,10 +186,10 @@ hd_status hdi_arena_create(const hdi_arena_config *config, hdi_arena **out)
         set_blocks(arena, large, small);
     }
     if (status != HD_OK) {
-        hd_error error;
-        hdi_error_save(&error);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         hdi_arena_destroy(arena, false);
-        hdi_error_restore(&error);
+        hdi_attempt_end(&attempt);
         return status;
     }
     arena->mappings.base = arena->base;
@@ -206,7 +204,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
     hdi_mutex_lock(&arena->growing);
     hd_status status = make_blocks(arena, &large, &small);
     if (status == HD_OK) {
-        status = reserve(arena, address, arena->reserved, "hd_device_restart", &base);
+        status = reserve(arena, address, arena->reserved, &base);
     }
     if (status != HD_OK) {
         hdi_blocks_destroy(large);
@@ -239,7 +237,7 @@ hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned)
         hdi_answer answer = port->calls->unreserve(port, arena->base, arena->reserved);
         if (!hdi_answered(answer)) {
             status = hdi_driver_code_is_fatal(answer.code) ? HD_ERROR_DEVICE_LOST : HD_ERROR_DRIVER;
-            hdi_arena_fail_answer(arena, status, answer, "hd_close: some memory of device %d could not be given back",
+            hdi_arena_fail_answer(arena, status, answer, "some memory of device %d could not be given back",
                                   arena->config.index);
         }
     }
@@ -370,7 +368,7 @@ static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdc
     }
     hdi_lock_release(&arena->blocks_lock);
     if (empty) {
-        return hdi_arena_fail_empty(arena, "hd_alloc");
+        return hdi_arena_fail_empty(arena);
     }
     return status == HD_ERROR_HOST_MEMORY ? hdi_arena_fail_host_memory(arena, bytes) : status;
 }
@@ -378,7 +376,7 @@ static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdc
 hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     if (bytes == 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_alloc: a block of 0 bytes");
+        return hdi_fail(HD_ERROR_ARGUMENT, "a block of 0 bytes");
     }
     hd_status status = alloc_mapped(arena, lane, bytes, out, inherited);
     if (status == HD_ERROR_NOT_FOUND && arena->config.relieve != NULL &&
@@ -474,7 +472,7 @@ hd_status hdi_arena_grant(hdi_arena *arena, int device)
     hd_status status = HD_OK;
     hdi_mutex_lock(&arena->growing);
     if (arena->large == NULL) { /* `large` changes under `growing` only */
-        status = hdi_arena_fail_empty(arena, "peers");
+        status = hdi_arena_fail_empty(arena);
     } else if ((arena->mappings.granted >> device & 1) == 0) {
         hdi_answer answer = hdi_mappings_grant(&arena->mappings, device);
         if (!hdi_answered(answer)) {

@@ -268,7 +268,7 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
     hd_status status = asked ? hdi_arena_status_of(answer) : HD_ERROR_MEMORY;
     hd_error error = hdi_error_blank(status);
     snprintf(error.message, sizeof error.message,
-             "hd_alloc: %s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
+             "%s on device %d: %s of at most %s are held, %s in use, largest free block %s", HDI_BYTES(bytes),
              arena->config.index, HDI_BYTES(arena->mappings.mapped), HDI_BYTES(arena->limit), HDI_BYTES(taken),
              HDI_BYTES(larger(large.largest_free, small.largest_free)));
     if (asked) {
@@ -283,7 +283,7 @@ static hd_status fail_full(hdi_arena *arena, size_t bytes, hdi_answer answer)
 static hd_status fail_share(const hdi_arena *arena, size_t bytes, hdi_trouble t)
 {
     return hdi_arena_fail_answer(arena, hdi_arena_status_of(t.answer), t.answer,
-                                 "hd_alloc: %s on device %d: new memory cannot be shared with device %d, which "
+                                 "%s on device %d: new memory cannot be shared with device %d, which "
                                  "uses this device's memory",
                                  HDI_BYTES(bytes), arena->config.index, t.peer);
 }
@@ -387,7 +387,7 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
     hdi_answer refused = {HDCU_SUCCESS, ""};
     for (;;) {
         if (arena->large == NULL) { /* `large` changes under `growing` only */
-            return hdi_arena_fail_empty(arena, "hd_alloc");
+            return hdi_arena_fail_empty(arena);
         }
         plan p = {.batch = 0};
         hdi_blocks_taken taken;
@@ -432,7 +432,7 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
 static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
 {
     if (arena->large == NULL) {
-        return hdi_arena_fail_empty(arena, "hd_alloc");
+        return hdi_arena_fail_empty(arena);
     }
     size_t more = smaller(hdi_arena_round_up(bytes, arena->granule), arena->limit - arena->mappings.mapped);
     hdi_run place;
@@ -505,7 +505,7 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
     *got = (size_t)returned;
     if (!hdi_answered(answer)) {
         status = hdi_driver_code_is_fatal(answer.code) ? HD_ERROR_DEVICE_LOST : HD_ERROR_DRIVER;
-        hdi_arena_fail_answer(arena, status, answer, "hd_memory_trim: memory of device %d could not be given back",
+        hdi_arena_fail_answer(arena, status, answer, "memory of device %d could not be given back",
                               arena->config.index);
     }
     return status == HD_ERROR_HOST_MEMORY ? HD_OK : status; /* what could be claimed was unmapped */

@@ -73,7 +73,7 @@ hd_status hdi_arena_status_of(hdi_answer answer);
 /* hdi_fail_driver for an answer. The message has the name of a code that is not the driver's. */
 hd_status hdi_arena_fail_answer(const hdi_arena *arena, hd_status status, hdi_answer answer, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-hd_status hdi_arena_fail_empty(const hdi_arena *arena, const char *who);
+hd_status hdi_arena_fail_empty(const hdi_arena *arena);
 hd_status hdi_arena_fail_host_memory(const hdi_arena *arena, size_t bytes);
 
 /* For all of these the caller holds blocks_lock. */

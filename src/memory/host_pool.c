@@ -432,8 +432,8 @@ void hdi_host_pool_destroy(hdi_host_pool *pool, bool abandoned)
 static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_points *inherited)
 {
     hd_status status;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hdi_mutex_lock(&pool->growing);
     do {
         hdi_mutex_lock(&pool->lock);
@@ -454,10 +454,7 @@ static hd_status find_or_grow(hdi_host_pool *pool, hdi_host_block *out, hdi_poin
         hdi_mutex_unlock(&pool->lock);
         status = waiting == HD_OK ? waiting : status;
     }
-    if (status == HD_OK) {
-        hdi_error_restore(&before);
-    }
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }
 
 hd_status hdi_host_pool_take(hdi_host_pool *pool, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited)

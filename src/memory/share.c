@@ -34,7 +34,7 @@ hd_status hdi_shares_create(hd_runtime *rt)
 {
     rt->shares = calloc(1, sizeof *rt->shares);
     if (!rt->shares) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_mutex_init(&rt->shares->lock, HDI_RANK_SHARES);
     return HD_OK;

@@ -294,7 +294,7 @@ hd_status hdi_thread_caches_create(hd_runtime *rt, const hdi_thread_caches_confi
 {
     struct hdi_thread_caches *caches = calloc(1, sizeof *caches);
     if (!caches) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     caches->config = *config;
     hdi_mutex_init(&caches->lock, HDI_RANK_CACHES);

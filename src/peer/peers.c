@@ -57,14 +57,14 @@ struct hdi_peers {
 static void find_places(hd_runtime *rt)
 {
     struct hdi_peers *peers = rt->peers;
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     if (hdi_program_find(HDI_PROBE_NAME, "probe", rt->options.probe, "a test of peer access", peers->program,
                          sizeof peers->program) != HD_OK) {
         peers->program[0] = 0; /* hd_open does not fail: pairs are inconclusive then */
-        snprintf(peers->why_none, sizeof peers->why_none, "%s", hd_message());
+        snprintf(peers->why_none, sizeof peers->why_none, "%s", attempt.error.message);
     }
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     const char *cache = rt->options.cache;
     char here[PATH_MAX] = "";
     bool relative = cache[0] && cache[0] != '/' && strcmp(cache, "none") != 0;
@@ -82,7 +82,7 @@ hd_status hdi_peers_create(hd_runtime *rt)
 {
     rt->peers = calloc(1, sizeof *rt->peers);
     if (!rt->peers) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     find_places(rt);
     hdi_mutex_init(&rt->peers->lock, HDI_RANK_PEERS);
@@ -522,16 +522,15 @@ void hdi_peers_ask(hd_runtime *rt, int device, int owner, bool later, hd_peer_in
 /* ---- public functions ---- */
 
 /* What a call returns after it waited for a test or made one. It fails where the runtime is being closed. */
-static hd_status check_end(const hd_runtime *rt, const char *who)
+static hd_status check_end(const hd_runtime *rt)
 {
-    return is_ended(rt->peers) ? hdi_fail(HD_ERROR_HANDLE, "%s: the runtime was closed meanwhile", who) : HD_OK;
+    return is_ended(rt->peers) ? hdi_fail(HD_ERROR_HANDLE, "the runtime was closed meanwhile") : HD_OK;
 }
 
 static hd_status check_pair(const hd_runtime *rt, int device, int owner)
 {
     if (device < 0 || device >= rt->n_devices || owner < 0 || owner >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: device %d, owner %d: there are %d devices", device, owner,
-                        rt->n_devices);
+        return hdi_fail(HD_ERROR_ARGUMENT, "device %d, owner %d: there are %d devices", device, owner, rt->n_devices);
     }
     return HD_OK;
 }
@@ -540,20 +539,20 @@ hd_status hd_peer_check(hd_runtime *rt, int device, int owner, hd_peer_info *out
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peer_check: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    hd_status status = HDI_SIZED_CHECK("hd_peer_check", hd_peer_info, out);
+    hd_status status = HDI_SIZED_CHECK(hd_peer_info, out);
     if (status) {
         return status;
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_peer_check");
+        return hdi_runtime_refused(rt);
     }
     status = check_pair(rt, device, owner);
     if (!status) {
         hd_peer_info info;
         ask(rt, device, owner, true, false, &info);
-        status = check_end(rt, "hd_peer_check");
+        status = check_end(rt);
         if (!status) {
             HDI_SIZED_OUT(hd_peer_info, out, &info);
         }
@@ -584,16 +583,15 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
 {
     HDI_INSIDE(rt);
     if (flags & ~(unsigned)HD_PEERS_AGAIN) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: flags 0x%x, of which only 0x%x is known", flags,
-                        (unsigned)HD_PEERS_AGAIN);
+        return hdi_fail(HD_ERROR_ARGUMENT, "flags 0x%x, of which only 0x%x is known", flags, (unsigned)HD_PEERS_AGAIN);
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_peers_check");
+        return hdi_runtime_refused(rt);
     }
     int total = rt->n_devices * (rt->n_devices - 1);
     hdi_pair *pairs = malloc(((size_t)total + 1) * sizeof *pairs);
     if (!pairs) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_peers_check: no memory for %d pairs", total);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for %d pairs", total);
     }
     struct hdi_peers *peers = rt->peers;
     bool again = (flags & HD_PEERS_AGAIN) != 0;
@@ -605,8 +603,7 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     hdi_mutex_unlock(&peers->lock);
     if (!ours) {
         free(pairs);
-        return nested ? hdi_fail(HD_ERROR_ARGUMENT, "hd_peers_check: called from its own progress callback")
-                      : check_end(rt, "hd_peers_check");
+        return nested ? hdi_fail(HD_ERROR_ARGUMENT, "called from its own progress callback") : check_end(rt);
     }
     for (int i = 0; i < rt->n_devices; i++) {
         for (int j = 0; j < rt->n_devices; j++) {
@@ -634,5 +631,5 @@ hd_status hd_peers_check(hd_runtime *rt, unsigned flags, hd_peer_progress call, 
     }
     give_turn(peers);
     free(pairs);
-    return check_end(rt, "hd_peers_check");
+    return check_end(rt);
 }

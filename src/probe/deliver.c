@@ -111,7 +111,7 @@ static hd_status copy(hdi_subject *s, hd_buffer *dst, size_t dst_at, hd_buffer *
     hd_lane *lane = s->runtime->devices[s->device]->lane_on;
     hd_ticket ticket;
     hd_status status = hdi_copy_submit(lane, HDI_COPY_ON_DEVICE, hdi_place_of(hdi_buffer_from_any_handle(dst)), dst_at,
-                                       hdi_place_of(hdi_buffer_from_any_handle(src)), src_at, bytes, "copy", &ticket);
+                                       hdi_place_of(hdi_buffer_from_any_handle(src)), src_at, bytes, &ticket);
     return status ? status : hd_wait(ticket, HD_FOREVER);
 }
 

@@ -70,9 +70,8 @@ static void tell_unfinished(hd_lane *lane, hd_error *left)
     error.lane = (int)lane->number;
     error.ticket = end;
     snprintf(error.message, sizeof error.message,
-             "hd_close: %s (device %d, lane %d, ticket %" PRIu64 ") did not end within close_timeout=%" PRId64
-             " ms; %s",
-             what, error.device, error.lane, error.ticket, rt->options.close_timeout, what_becomes(rt));
+             "%s (device %d, lane %d, ticket %" PRIu64 ") did not end within close_timeout=%" PRId64 " ms; %s", what,
+             error.device, error.lane, error.ticket, rt->options.close_timeout, what_becomes(rt));
     *left = error;
 }
 
@@ -80,19 +79,19 @@ static void tell_unfinished(hd_lane *lane, hd_error *left)
 static void tell_running(hdi_device *device, hd_error *left)
 {
     hd_runtime *rt = device->runtime;
-    hdi_loss_fail(rt, device->index, "hd_close", "work did not end on the lost device");
-    hdi_error_save(left);
+    hdi_loss_fail(rt, device->index, "work did not end on the lost device");
+    hdi_error_get(left);
     left->status = HD_ERROR_TIMEOUT;
     size_t length = strlen(left->message);
     snprintf(left->message + length, sizeof left->message - length, "; %s", what_becomes(rt));
 }
 
-static void tell_stuck(const char *who, int device, hd_error *left)
+static void tell_stuck(const char *what, int device, hd_error *left)
 {
     *left = hdi_error_blank(HD_ERROR_TIMEOUT);
     left->device = device;
     snprintf(left->message, sizeof left->message,
-             "hd_close: %s does not return from the driver; what it may still use is left until it does", who);
+             "%s does not return from the driver; what it may still use is left until it does", what);
 }
 
 /* ---- work in flight ---- */
@@ -254,7 +253,7 @@ static bool empty(hd_runtime *rt, hd_error *left)
     if (!out) {
         *left = hdi_error_blank(HD_ERROR_TIMEOUT);
         snprintf(left->message, sizeof left->message,
-                 "hd_close: a call of another thread did not come back within close_timeout=%" PRId64
+                 "a call of another thread did not come back within close_timeout=%" PRId64
                  " ms; everything is left as it is",
                  rt->options.close_timeout);
     }
@@ -264,6 +263,7 @@ static bool empty(hd_runtime *rt, hd_error *left)
 static void *close_runtime(void *argument)
 {
     closer *c = argument;
+    hdi_call_continue("hd_close");
     if (c->runtime->driver) {
         hdi_captures_ignore(c->runtime->driver);
     }
@@ -312,18 +312,18 @@ static void close_here(hd_runtime *rt, hd_error *left)
 
 hd_status hd_close(hd_runtime *rt)
 {
+    HDI_CALL();
     if (!rt) {
         return HD_OK;
     }
     if (hdi_presence_is_inside(rt)) {
-        return hdi_fail(HD_ERROR_HANDLE,
-                        "hd_close: this thread is inside a call on the runtime; close it outside of callbacks");
+        return hdi_fail(HD_ERROR_HANDLE, "this thread is inside a call on the runtime; close it outside of callbacks");
     }
     if (!hdi_runtime_remove(rt)) {
-        return hdi_runtime_refused(rt, "hd_close");
+        return hdi_runtime_refused(rt);
     }
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hd_error left = {.status = HD_OK};
     int64_t deadline = hdi_deadline(rt->options.close_timeout * 1000000 + RELEASE_NS);
     closer *c = calloc(1, sizeof *c);
@@ -337,6 +337,6 @@ hd_status hd_close(hd_runtime *rt)
         free(c);
         close_here(rt, &left);
     }
-    hdi_error_restore(left.status ? &left : &before);
-    return left.status;
+    hdi_attempt_end(&attempt);
+    return left.status ? hdi_fail_error(&left) : HD_OK;
 }

@@ -37,13 +37,13 @@ hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device *
 {
     hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!device) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for device %d", index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for device %d", index);
     }
     *device = (hdi_device){.runtime = rt, .index = index, .ordinal = ordinal};
     device->memory = calloc(1, sizeof *device->memory);
     if (!device->memory) {
         free(device);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for device %d", index);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for device %d", index);
     }
     hdi_lock_init(&device->order, HDI_RANKED(HDI_RANK_ORDER, device->index));
     hdi_mutex_init(&device->lanes_lock, HDI_RANK_LANES);
@@ -68,8 +68,7 @@ hd_status hdi_device_make_remote(hdi_device *device)
 {
     int64_t limit = device->runtime->options.worker_timeout * 1000000;
     device->port = hdi_remote_port_create(limit, line_broken, device);
-    return device->port ? HD_OK
-                        : hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory for the port of device %d", device->index);
+    return device->port ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the port of device %d", device->index);
 }
 
 hd_status hdi_device_make_local(hdi_device *device)
@@ -77,7 +76,7 @@ hd_status hdi_device_make_local(hdi_device *device)
     hd_status status = hdi_device_attach(device);
     if (!status) {
         hdi_answer answer = device->port->calls->facts(device->port, &device->facts);
-        status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, "hd_open");
+        status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
     }
     return status;
 }
@@ -124,7 +123,7 @@ hd_status hdi_device_equip(hdi_device *device)
     hd_runtime *rt = device->runtime;
     take_limits(device);
     if (!device->facts.virtual_memory) {
-        return hdi_fail(HD_ERROR_UNSUPPORTED, "hd_open: device %d has no virtual memory management, which Heddle needs",
+        return hdi_fail(HD_ERROR_UNSUPPORTED, "device %d has no virtual memory management, which Heddle needs",
                         device->index);
     }
     uint64_t address = hdi_device_place_range(device);

@@ -16,6 +16,7 @@ typedef struct job {
     hdi_device *device;
     hdi_device_step step;
     void *context;
+    const char *call;
     pthread_t thread;
     bool started;
     hd_status status;
@@ -26,12 +27,13 @@ static void *run(void *argument)
 {
     job *j = argument;
     const hdi_driver *driver = j->device->runtime->driver;
+    hdi_call_continue(j->call);
     if (driver) {
         hdi_captures_ignore(driver);
     }
     j->status = j->step(j->device, j->context);
     if (j->status) {
-        hdi_error_save(&j->error);
+        hdi_error_get(&j->error);
     }
     return NULL;
 }
@@ -54,7 +56,7 @@ hd_status hdi_on_each(hd_runtime *rt, hdi_device_step step, void *context)
     }
     for (int i = 1; i < n; i++) {
         job *j = &jobs[i];
-        *j = (job){.device = rt->devices[i], .step = step, .context = context};
+        *j = (job){.device = rt->devices[i], .step = step, .context = context, .call = hdi_call_name()};
         j->started = j->device && hdi_thread_start(&j->thread, run, j) == 0;
     }
     hd_status status = rt->devices[0] ? step(rt->devices[0], context) : HD_OK;
@@ -64,7 +66,7 @@ hd_status hdi_on_each(hd_runtime *rt, hdi_device_step step, void *context)
             pthread_join(j->thread, NULL);
             if (j->status && !status) { /* the first device's failure is returned */
                 status = j->status;
-                hdi_error_restore(&j->error);
+                hdi_fail_error(&j->error);
             }
         } else if (j->device && !status) {
             status = step(j->device, context);

@@ -17,16 +17,16 @@
 #include "peer/peers.h"
 #include "worker/workers.h"
 
-static hd_status check(const hd_runtime *rt, int device, const void *out, const char *who)
+static hd_status check(const hd_runtime *rt, int device, const void *out)
 {
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, who);
+        return hdi_runtime_refused(rt);
     }
     if (device < 0 || device >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "%s: device %d of %d", who, device, rt->n_devices);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
     }
     return HD_OK;
 }
@@ -40,9 +40,8 @@ int hd_device_count(const hd_runtime *rt)
 hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 {
     HDI_INSIDE(rt);
-    const char *who = "hd_runtime_get_info";
-    hd_status status = check(rt, 0, out, who);
-    status = status ? status : HDI_SIZED_CHECK(who, hd_runtime_info, out);
+    hd_status status = check(rt, 0, out);
+    status = status ? status : HDI_SIZED_CHECK(hd_runtime_info, out);
     if (status) {
         return status;
     }
@@ -62,8 +61,8 @@ hd_status hd_runtime_get_info(const hd_runtime *rt, hd_runtime_info *out)
 hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, index, out, "hd_device_get_info");
-    status = status ? status : HDI_SIZED_CHECK("hd_device_get_info", hd_device_info, out);
+    hd_status status = check(rt, index, out);
+    status = status ? status : HDI_SIZED_CHECK(hd_device_info, out);
     if (status) {
         return status;
     }
@@ -99,7 +98,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
         info.lost = true; /* just now */
         info.worker_pid = 0;
     } else if (!hdi_answered(answer)) {
-        return hdi_answer_failed(device, answer, "hd_device_get_info");
+        return hdi_answer_failed(device, answer);
     }
     info.memory_free_bytes = free_bytes;
     hdi_arena_info arena;
@@ -112,8 +111,8 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
 hd_status hd_device_get_stats(hd_runtime *rt, int index, hd_device_stats *out)
 {
     HDI_INSIDE(rt);
-    hd_status status = check(rt, index, out, "hd_device_get_stats");
-    status = status ? status : HDI_SIZED_CHECK("hd_device_get_stats", hd_device_stats, out);
+    hd_status status = check(rt, index, out);
+    status = status ? status : HDI_SIZED_CHECK(hd_device_stats, out);
     if (status) {
         return status;
     }
@@ -150,18 +149,18 @@ hd_status hd_option_get_info(const hd_runtime *rt, int index, hd_option_info *ou
 {
     HDI_INSIDE(rt);
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_option_get_info: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    hd_status status = HDI_SIZED_CHECK("hd_option_get_info", hd_option_info, out);
+    hd_status status = HDI_SIZED_CHECK(hd_option_info, out);
     if (status) {
         return status;
     }
     if (rt && !hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_option_get_info");
+        return hdi_runtime_refused(rt);
     }
     const hdi_option_row *row = index < 0 ? NULL : hdi_option_row_at(index);
     if (!row) {
-        return hdi_fail(HD_ERROR_NOT_FOUND, "hd_option_get_info: there is no option number %d", index);
+        return hdi_fail(HD_ERROR_NOT_FOUND, "there is no option number %d", index);
     }
     hd_option_info info = {
         .size = sizeof info,
@@ -182,21 +181,21 @@ static hd_status provider_table(const char *name, const hdi_driver **out)
 {
     const hdi_provider *provider = name ? hdi_provider_named(name) : NULL; /* NULL: nvidia where it works, else host */
     if (name && !provider) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: driver '%s' is neither nvidia nor host", name);
+        return hdi_fail(HD_ERROR_ARGUMENT, "driver '%s' is neither nvidia nor host", name);
     }
     if (provider && !provider->is_host) {
         return provider->open(out);
     }
     if (!provider) {
-        hd_error before;
-        hdi_error_save(&before);
+        hdi_attempt attempt; /* no GPU is no failure here */
+        hdi_attempt_begin(&attempt);
         hd_status status = hdi_driver_nvidia(out);
+        hdi_attempt_end(&attempt);
         int count = 0;
         if (!status && (*out)->cuInit(0) == HDCU_SUCCESS && (*out)->cuDeviceGetCount(&count) == HDCU_SUCCESS &&
             count > 0) {
             return HD_OK;
         }
-        hdi_error_restore(&before); /* no GPU is no failure here */
     }
     hd_status status = hdi_driver_host(out);
     if (!status) {
@@ -204,10 +203,10 @@ static hd_status provider_table(const char *name, const hdi_driver **out)
         status = hdi_options_parse(NULL, &options);
         if (!status) {
             /* Refused while a runtime with other settings is open: then those are in force. */
-            hd_error before;
-            hdi_error_save(&before);
+            hdi_attempt attempt;
+            hdi_attempt_begin(&attempt);
             hdi_host_configure(&options);
-            hdi_error_restore(&before);
+            hdi_attempt_end(&attempt);
             hdi_options_release(&options);
         }
     }
@@ -216,8 +215,9 @@ static hd_status provider_table(const char *name, const hdi_driver **out)
 
 hd_status hd_driver_entry(const char *provider, const char *symbol, void (**out)(void))
 {
+    HDI_CALL();
     if (!symbol || !out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_driver_entry: %s is null", symbol ? "out" : "symbol");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", symbol ? "out" : "symbol");
     }
     const hdi_driver *table;
     hd_status status = provider_table(provider, &table);
@@ -231,5 +231,5 @@ hd_status hd_driver_entry(const char *provider, const char *symbol, void (**out)
     }
     HDI_DRIVER_ENTRIES(ENTRY_BY_NAME)
 #undef ENTRY_BY_NAME
-    return hdi_fail(HD_ERROR_NOT_FOUND, "hd_driver_entry: '%s' is not among the entry points that Heddle uses", symbol);
+    return hdi_fail(HD_ERROR_NOT_FOUND, "'%s' is not among the entry points that Heddle uses", symbol);
 }

@@ -46,22 +46,21 @@ hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)
         char *end;
         long ordinal = strtol(p, &end, 10);
         if (end == p || (*end && !strchr(",: ", *end))) {
-            return hdi_fail(HD_ERROR_OPTION, "hd_open: devices=%s: expected all, or numbers such as 0,2,3", list);
+            return hdi_fail(HD_ERROR_OPTION, "devices=%s: expected all, or numbers such as 0,2,3", list);
         }
         if (ordinal < 0 || ordinal >= count || ordinal >= 1024) {
-            return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: devices=%s: there is no device %ld, the driver has %d", list,
-                            ordinal, count);
+            return hdi_fail(HD_ERROR_NO_DEVICE, "devices=%s: there is no device %ld, the driver has %d", list, ordinal,
+                            count);
         }
         if (taken[ordinal] || *n == HDI_DEVICES_MAX) {
-            return hdi_fail(HD_ERROR_OPTION, "hd_open: devices=%s: %s", list,
+            return hdi_fail(HD_ERROR_OPTION, "devices=%s: %s", list,
                             taken[ordinal] ? "a device is named twice" : "too many devices");
         }
         taken[ordinal] = true;
         ordinals[(*n)++] = (int)ordinal;
         p = *end ? end + 1 : end;
     }
-    return *n ? HD_OK
-              : hdi_fail(HD_ERROR_OPTION, "hd_open: devices names no device; write all, or numbers such as 0,2,3");
+    return *n ? HD_OK : hdi_fail(HD_ERROR_OPTION, "devices names no device; write all, or numbers such as 0,2,3");
 }
 
 /* Opens the driver in this process. */
@@ -76,8 +75,8 @@ static hd_status start_local(hd_runtime *rt, int *count)
     rt->driver_version = rt->driver->version;
     hdcu_result r = rt->driver->cuDeviceGetCount(count);
     return r == HDCU_SUCCESS ? HD_OK
-                             : hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1,
-                                               "hd_open: cuDeviceGetCount: %s", hdi_driver_code_name(r));
+                             : hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "cuDeviceGetCount: %s",
+                                               hdi_driver_code_name(r));
 }
 
 static int count_entries(const char *folder)
@@ -125,15 +124,13 @@ static int expected_devices(const hd_runtime *rt)
  * workers other than the first count only when their devices turn out to be wanted. */
 static hd_status begin_workers(hd_runtime *rt)
 {
-    hd_error before;
-    hdi_error_save(&before);
     int n = expected_devices(rt);
     for (int i = 0; i < n; i++) {
-        hd_status status = hdi_worker_spawn(rt, i, "hd_open");
-        status = status ? status : hdi_worker_ask(rt, i, "hd_open");
-        if (status && i > 0) {
-            hdi_error_restore(&before);
-        }
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hd_status status = hdi_worker_spawn(rt, i);
+        status = status ? status : hdi_worker_ask(rt, i);
+        hdi_attempt_result(&attempt, i > 0 ? HD_OK : status);
         if (status) {
             return i > 0 ? HD_OK : status;
         }
@@ -147,7 +144,7 @@ static hd_status start_remote(hd_runtime *rt, int *count)
     hd_status status = hdi_workers_create(rt);
     status = status ? status : begin_workers(rt);
     hdi_discovery probe;
-    status = status ? status : hdi_worker_discover(rt, 0, "hd_open", &probe);
+    status = status ? status : hdi_worker_discover(rt, 0, &probe);
     if (!status) {
         rt->provider = probe.provider;
         rt->driver_version = probe.driver_version;
@@ -169,13 +166,13 @@ static hd_status make_remote_devices(hd_runtime *rt)
         status = hdi_device_make_remote(rt->devices[i]);
     }
     for (int i = 1; i < rt->n_devices && !status; i++) {
-        status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i, "hd_open");
+        status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i);
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_worker_handshake(rt, i, "hd_open");
+        status = hdi_worker_handshake(rt, i);
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_worker_await(rt, i, "hd_open");
+        status = hdi_worker_await(rt, i);
     }
     return status;
 }
@@ -201,7 +198,7 @@ static hd_status equip(hdi_device *device, void *unused)
 static hd_status create_devices(hd_runtime *rt, int count)
 {
     if (count <= 0) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_open: the driver %s has no device", rt->provider->name);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "the driver %s has no device", rt->provider->name);
     }
     int ordinals[HDI_DEVICES_MAX];
     int n;
@@ -289,18 +286,19 @@ static hd_status build(hd_runtime *rt)
 
 hd_status hd_open(const hd_options *options, hd_runtime **out)
 {
+    HDI_CALL();
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_open: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_options room;
-    if (options && !(options = HDI_SIZED_IN("hd_open", hd_options, options, &room))) {
+    if (options && !(options = HDI_SIZED_IN(hd_options, options, &room))) {
         return HD_ERROR_ARGUMENT;
     }
     hdi_stable *stable = hdi_stable_create();
     hd_runtime *rt = stable ? hdi_stable_take(stable, sizeof *rt) : NULL;
     if (!rt) {
         hdi_stable_clear(stable);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     rt->stable = stable;
     hd_status status = hdi_options_parse(options ? options->settings : NULL, &rt->options);
@@ -323,10 +321,10 @@ hd_status hd_open(const hd_options *options, hd_runtime **out)
     const hdi_driver *driver = rt->driver;
     int captures = rt->captures_before;
     if (status) {
-        hd_error cause;
-        hdi_error_save(&cause);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         hdi_runtime_tear_down(rt, NULL);
-        hdi_error_restore(&cause);
+        hdi_attempt_end(&attempt);
     } else {
         HDI_INSIDE(rt); /* from now on this thread counts as a user of the library, whatever it calls next */
         *out = rt;

@@ -56,7 +56,7 @@ static hd_status make_lanes(hdi_device *device)
     for (uint32_t i = 0; i < HDI_LANES_MAX && !status; i++) {
         if (device->lanes[i]) {
             hdi_answer answer = device->port->calls->lane(device->port, i, device->lanes[i]->sticky_failure);
-            status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, "hd_device_restart");
+            status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
         }
     }
     hdi_mutex_unlock(&device->lanes_lock);
@@ -70,7 +70,7 @@ static hd_status check_alive(hdi_device *device)
     if (!hdi_worker_drives(device->runtime, device->index)) {
         hdi_device_lose(device, HDI_GONE_CLOSED);
         hdi_worker_end_device(device->runtime, device->index);
-        return hdi_driver_failed(device, HDI_GONE_CLOSED, "", "hd_device_restart");
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     }
     return HD_OK;
 }
@@ -93,10 +93,9 @@ static hd_status not_ended(hdi_device *device)
                                     hdi_lane_submitted(device, number)) {
         number++;
     }
-    return hdi_not_done(
-        device->runtime, device->lanes[number]->global, hdi_lane_submitted(device, number),
-        "hd_device_restart: work of other devices that device %d waits for is not finished; try again later",
-        device->index);
+    return hdi_not_done(device->runtime, device->lanes[number]->global, hdi_lane_submitted(device, number),
+                        "work of other devices that device %d waits for is not finished; try again later",
+                        device->index);
 }
 
 /* Waits until the lost device's unfinished work counts as finished. That is when what it waited for on other devices
@@ -118,19 +117,21 @@ static hd_status start_worker(hd_runtime *rt, int index)
 {
     hd_status status;
     if (hdi_spare_take(rt, index)) {
-        hd_error before;
-        hdi_error_save(&before);
-        status = hdi_worker_handshake(rt, index, "hd_device_restart");
-        status = status ? status : hdi_worker_await(rt, index, "hd_device_restart");
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        status = hdi_worker_handshake(rt, index);
+        status = status ? status : hdi_worker_await(rt, index);
+        if (status) {
+            hdi_worker_shut_down(rt, index); /* the spare could not be used */
+        }
+        hdi_attempt_end(&attempt);
         if (!status) {
             return HD_OK;
         }
-        hdi_worker_shut_down(rt, index); /* the spare could not be used */
-        hdi_error_restore(&before);
     }
-    status = hdi_worker_spawn(rt, index, "hd_device_restart");
-    status = status ? status : hdi_worker_handshake(rt, index, "hd_device_restart");
-    return status ? status : hdi_worker_await(rt, index, "hd_device_restart");
+    status = hdi_worker_spawn(rt, index);
+    status = status ? status : hdi_worker_handshake(rt, index);
+    return status ? status : hdi_worker_await(rt, index);
 }
 
 static hd_status restart(hdi_device *device)
@@ -160,10 +161,10 @@ static hd_status restart(hdi_device *device)
     }
     atomic_store_explicit(&device->returning, false, memory_order_release);
     if (status) {
-        hd_error cause;
-        hdi_error_save(&cause);
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
         hdi_worker_shut_down(rt, index);
-        hdi_error_restore(&cause);
+        hdi_attempt_end(&attempt);
     }
     return status;
 }
@@ -186,10 +187,10 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
 {
     HDI_INSIDE(rt);
     if (!hdi_runtime_is_open(rt)) {
-        return hdi_runtime_refused(rt, "hd_device_restart");
+        return hdi_runtime_refused(rt);
     }
     if (index < 0 || index >= rt->n_devices) {
-        return hdi_fail(HD_ERROR_NO_DEVICE, "hd_device_restart: device %d of %d", index, rt->n_devices);
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", index, rt->n_devices);
     }
     if (!rt->is_process) {
         char what[160];
@@ -197,7 +198,7 @@ hd_status hd_device_restart(hd_runtime *rt, int index)
                  "placement=%s: the driver in this process cannot give a lost device back; open the runtime with "
                  "placement=process",
                  HDI_OPTION_TEXT(&rt->options, placement));
-        return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, "hd_device_restart", what);
+        return hdi_loss_refuse(rt, index, HD_ERROR_UNSUPPORTED, what);
     }
     hdi_mutex_lock(&rt->restarting);
     hd_status status = HD_OK;

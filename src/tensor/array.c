@@ -81,12 +81,12 @@ static hdi_device *device_of(const struct hd_buffer *b)
 
 /* The program's memory may overlap the tensor, if the tensor's buffer is pinned. Then a part could be written before
  * another one is read. */
-static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t bytes, const char *who)
+static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t bytes)
 {
     const struct hd_buffer *b = e->buffer;
     uintptr_t at = (uintptr_t)memory, low = (uintptr_t)b->host + e->low, high = (uintptr_t)b->host + e->high;
     return b->owner == HDI_OWNER_HOST && at < high && low < at + bytes
-               ? hdi_fail(HD_ERROR_ARGUMENT, "%s: the program's %llu bytes overlap those of the buffer", who,
+               ? hdi_fail(HD_ERROR_ARGUMENT, "the program's %llu bytes overlap those of the buffer",
                           (unsigned long long)bytes)
                : HD_OK;
 }
@@ -94,25 +94,23 @@ static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t b
 hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
 {
     HDI_INSIDE(dst ? hdi_buffer_runtime(dst->buffer) : NULL);
-    static const char who[] = "hd_tensor_write";
     hdi_extent to;
-    hd_status status = hdi_tensor_check(dst, who, "dst", &to);
+    hd_status status = hdi_tensor_check(dst, "dst", &to);
     if (status || to.elements == 0) {
         return status;
     }
     if (!src) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: src is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
     }
     if (hd_tensor_is_contiguous(dst)) {
         return hd_write(dst->buffer, dst->offset, src, to.high - to.low);
     }
     if (hdi_tensor_repeats(dst)) {
         char text[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "%s: the strides of dst, %s, lead to an element twice, or to parts of others", who,
+        return hdi_fail(HD_ERROR_ARGUMENT, "the strides of dst, %s, lead to an element twice, or to parts of others",
                         hdi_tensor_text(dst, text));
     }
-    status = check_apart(&to, src, to.elements * hd_type_size(dst->type), who);
+    status = check_apart(&to, src, to.elements * hd_type_size(dst->type));
     hd_buffer *memory[TURNS] = {NULL, NULL};
     parts p;
     begin(&p, dst);
@@ -122,11 +120,11 @@ hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
         uint64_t bytes;
         next(&p, &part, &at, &bytes);
         if (!memory[turn]) {
-            status = hdi_tensor_scratch(device_of(to.buffer), p.most, who, &memory[turn]);
+            status = hdi_tensor_scratch(device_of(to.buffer), p.most, &memory[turn]);
         }
         status = status ? status : hd_write(memory[turn], 0, (const unsigned char *)src + at, bytes);
         hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
-        status = status ? status : hdi_tensor_copy(&part, &packed, NULL, who, NULL);
+        status = status ? status : hdi_tensor_copy(&part, &packed, NULL, NULL);
     }
     for (int i = 0; i < TURNS; i++) {
         hdi_free(memory[i]);
@@ -137,14 +135,13 @@ hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
 hd_status hd_tensor_read(const hd_tensor *src, void *dst)
 {
     HDI_INSIDE(src ? hdi_buffer_runtime(src->buffer) : NULL);
-    static const char who[] = "hd_tensor_read";
     hdi_extent from;
-    hd_status status = hdi_tensor_check(src, who, "src", &from);
+    hd_status status = hdi_tensor_check(src, "src", &from);
     if (status || from.elements == 0) {
         return status;
     }
     if (!dst) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dst is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "dst is null");
     }
     if (hd_tensor_is_contiguous(src)) {
         return hd_read(src->buffer, src->offset, dst, from.high - from.low);
@@ -152,9 +149,9 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
     uint64_t total;
     if (!hdi_tensor_bytes(src, &total)) {
         char text[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s takes 2^63 bytes or more", who, hdi_tensor_text(src, text));
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(src, text));
     }
-    status = check_apart(&from, dst, total, who);
+    status = check_apart(&from, dst, total);
     /* A kernel packs one part while the part before it is read. */
     hd_buffer *memory[TURNS] = {NULL, NULL};
     size_t at[TURNS] = {0, 0};
@@ -169,10 +166,10 @@ hd_status hd_tensor_read(const hd_tensor *src, void *dst)
             hd_tensor part;
             next(&p, &part, &at[turn], &bytes[turn]);
             if (!memory[turn]) {
-                status = hdi_tensor_scratch(device_of(from.buffer), p.most, who, &memory[turn]);
+                status = hdi_tensor_scratch(device_of(from.buffer), p.most, &memory[turn]);
             }
             hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
-            status = status ? status : hdi_tensor_copy(&packed, &part, NULL, who, NULL);
+            status = status ? status : hdi_tensor_copy(&packed, &part, NULL, NULL);
         }
         int before = (turn + 1) % TURNS;
         if (!status && bytes[before]) {

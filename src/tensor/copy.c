@@ -68,7 +68,7 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
 {
     if (job->dst.losses == HDI_LOST || job->src.losses == HDI_LOST) {
         const struct hd_buffer *lost = job->dst.losses == HDI_LOST ? job->dst.buffer : job->src.buffer;
-        return hdi_loss_fail(job->rt, lost->owner, job->who, "a buffer's content was lost meanwhile");
+        return hdi_loss_fail(job->rt, lost->owner, "a buffer's content was lost meanwhile");
     }
     struct hd_kernel *kernel = NULL;
     hd_status status = find_kernel(job->rt, plan, &kernel);
@@ -103,7 +103,7 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
      * ticket. So the operation reports failures of earlier parts, and its submission does not. */
     hdi_linked link = {.after = *after, .ours = after->position ? 3 : job->packed};
     hd_ticket ticket;
-    status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, job->who, &ticket);
+    status = hdi_launch_linked(lane, kernel, plan->grid, plan->block, 0, &block, uses, 2, link, &ticket);
     if (!status) {
         *after = hdi_ticket_point(ticket);
         *out = ticket;
@@ -122,12 +122,11 @@ hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *
         hdi_plan plan;
         hdi_plan_make(&layout, &facts, job->wish, &plan);
         if (plan.kind == HDI_PLAN_NONE) {
-            return hdi_fail(HD_ERROR_UNSUPPORTED, "%s: kernel %s cannot move these layouts", job->who,
-                            job->wish->kernel);
+            return hdi_fail(HD_ERROR_UNSUPPORTED, "kernel %s cannot move these layouts", job->wish->kernel);
         }
         if (plan.kind == HDI_PLAN_CUT) {
             if (n == (int)(sizeof waiting / sizeof waiting[0])) {
-                return hdi_fail(HD_ERROR_LIMIT, "%s: too large for %d launches", job->who, n);
+                return hdi_fail(HD_ERROR_LIMIT, "too large for %d launches", n);
             }
             hdi_layout_cut(&layout, plan.cut_dim, plan.cut_at, &waiting[n++]);
             continue;
@@ -144,13 +143,8 @@ hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint6
                                hdi_point *after, hd_ticket *out)
 {
     const hdi_box box = hdi_box_of_bytes(bytes);
-    const hdi_transfer transfer = {.to = job->dst,
-                                   .from = job->src,
-                                   .dst_offset = dst_at,
-                                   .src_offset = src_at,
-                                   .box = &box,
-                                   .who = job->who,
-                                   .after = *after};
+    const hdi_transfer transfer = {
+        .to = job->dst, .from = job->src, .dst_offset = dst_at, .src_offset = src_at, .box = &box, .after = *after};
     hd_status status = hdi_transfer_run(&transfer, out);
     if (!status) {
         *after = hdi_ticket_point(*out);
@@ -163,10 +157,10 @@ hd_lane *hdi_tensor_lane(hdi_device *device, uint64_t bytes)
     return hdi_copy_lane(device, HDI_WAY_ON, bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK);
 }
 
-hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, const char *who, hd_buffer **out)
+hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out)
 {
-    hd_status status = hdi_copy_alive(device->lane_on, who);
-    const hd_alloc_options options = {.size = sizeof options, .label = who};
+    hd_status status = hdi_copy_alive(device->lane_on);
+    const hd_alloc_options options = {.size = sizeof options, .label = hdi_call_name()};
     return status ? status
                   : hdi_alloc_with(hdi_lane_handle(device->lane_on), bytes, &options, __builtin_return_address(0), out);
 }
@@ -189,32 +183,30 @@ static hdi_device *device_for(hd_runtime *rt, int dst, int src)
 /* ---- checks ---- */
 
 static hd_status check_pair(const hd_tensor *dst, const hdi_extent *to, const hd_tensor *src, const hdi_extent *from,
-                            const char *who, hd_tensor *fitted)
+                            hd_tensor *fitted)
 {
     char dst_text[HDI_TENSOR_TEXT_BYTES], src_text[HDI_TENSOR_TEXT_BYTES];
     if (to->buffer->runtime != from->buffer->runtime) {
-        return hdi_fail(HD_ERROR_HANDLE, "%s: the buffers belong to different runtimes", who);
+        return hdi_fail(HD_ERROR_HANDLE, "the buffers belong to different runtimes");
     }
     if (dst->type != src->type) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dst is %s, src is %s: the types must be the same", who,
+        return hdi_fail(HD_ERROR_ARGUMENT, "dst is %s, src is %s: the types must be the same",
                         hdi_tensor_text(dst, dst_text), hdi_tensor_text(src, src_text));
     }
     if (!hdi_tensor_broadcast_to(src, dst->dims, dst->shape, fitted)) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        "%s: dst is %s, src is %s, which is not the same shape and cannot be repeated to it", who,
+                        "dst is %s, src is %s, which is not the same shape and cannot be repeated to it",
                         hdi_tensor_text(dst, dst_text), hdi_tensor_text(src, src_text));
     }
     if (to->elements == 0) {
         return HD_OK;
     }
     if (hdi_tensor_repeats(dst)) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "%s: the strides of dst, %s, lead to an element twice, or to parts of others", who,
+        return hdi_fail(HD_ERROR_ARGUMENT, "the strides of dst, %s, lead to an element twice, or to parts of others",
                         hdi_tensor_text(dst, dst_text));
     }
     if (to->buffer == from->buffer && hdi_tensors_overlap(dst, to, fitted, from)) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "%s: dst, bytes %llu..%llu, and src, bytes %llu..%llu of one buffer, overlap", who,
+        return hdi_fail(HD_ERROR_ARGUMENT, "dst, bytes %llu..%llu, and src, bytes %llu..%llu of one buffer, overlap",
                         (unsigned long long)to->low, (unsigned long long)to->high, (unsigned long long)from->low,
                         (unsigned long long)from->high);
     }
@@ -235,14 +227,13 @@ static void layout_of(const hd_tensor *dst, const hd_tensor *src, const hdi_tens
     hdi_layout_canonicalize(out);
 }
 
-hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, const char *who,
-                          hd_ticket *out)
+hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out)
 {
     hdi_extent to, from;
     hd_tensor fitted;
-    hd_status status = hdi_tensor_check(dst, who, "dst", &to);
-    status = status ? status : hdi_tensor_check(src, who, "src", &from);
-    status = status ? status : check_pair(dst, &to, src, &from, who, &fitted);
+    hd_status status = hdi_tensor_check(dst, "dst", &to);
+    status = status ? status : hdi_tensor_check(src, "src", &from);
+    status = status ? status : check_pair(dst, &to, src, &from, &fitted);
     if (status) {
         return status;
     }
@@ -250,7 +241,6 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
     if (to.elements > 0) {
         hdi_tensor_job job = {
             .rt = to.buffer->runtime,
-            .who = who,
             .wish = wish,
             .dst = hdi_place_of_handle(to.buffer, dst->buffer),
             .src = hdi_place_of_handle(from.buffer, src->buffer),
@@ -282,10 +272,10 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
 hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out)
 {
     HDI_INSIDE(dst ? hdi_buffer_runtime(dst->buffer) : NULL);
-    return hdi_tensor_copy(dst, src, NULL, "hd_tensor_copy", out);
+    return hdi_tensor_copy(dst, src, NULL, out);
 }
 
 hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out)
 {
-    return hdi_tensor_copy(dst, src, wish, "hd_tensor_copy", out);
+    return hdi_tensor_copy(dst, src, wish, out);
 }

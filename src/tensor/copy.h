@@ -15,7 +15,6 @@
 
 typedef struct hdi_tensor_job {
     hd_runtime *rt;
-    const char *who;
     const hdi_plan_wish *wish; /* NULL: none */
     hdi_place dst, src;
     uint64_t dst_address, src_address; /* of the buffers' first bytes */
@@ -42,10 +41,9 @@ hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint6
 hd_status hdi_tensor_run_staged(const hdi_tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out);
 
 /* hd_tensor_copy; `who` begins the messages. */
-hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, const char *who,
-                          hd_ticket *out);
+hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out);
 
 /* Allocates temporary device memory for elements. Errors: as hd_alloc. */
-hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, const char *who, hd_buffer **out);
+hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out);
 
 #endif

@@ -22,8 +22,6 @@
 #include "tensor/matmul_library.h"
 #include "tensor/matmul_plan.h"
 
-#define WHO "hd_tensor_matmul"
-
 /* A product with its operands and what the checks found. */
 typedef struct product {
     hd_lane *lane;
@@ -46,7 +44,7 @@ static hd_status check_buffer(product *p, int which)
     const hdi_extent *e = &p->extent[which];
     struct hd_buffer *b = e->buffer;
     if (b->runtime != rt) {
-        return hdi_fail(HD_ERROR_HANDLE, WHO ": %s is of another runtime than the lane", names[which]);
+        return hdi_fail(HD_ERROR_HANDLE, "%s is of another runtime than the lane", names[which]);
     }
     p->use[which] = (hdi_use){.buffer = b,
                               .losses = hdi_buffer_losses(b),
@@ -55,15 +53,13 @@ static hd_status check_buffer(product *p, int which)
                               .high = e->high,
                               .whole = e->low == 0 && e->high == b->bytes,
                               .read = true};
-    char who[64];
-    snprintf(who, sizeof who, WHO ": %s", names[which]);
     bool lost = p->use[which].losses == HDI_LOST;
     int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
     bool reaches = lost || e->elements == 0 || hdi_peer_access(rt, device->index, owner);
     if (lost || (!reaches && hdi_buffer_is_gone(b, p->tensor[which].buffer))) {
-        return hdi_buffer_refused(p->tensor[which].buffer, who);
+        return hdi_fail_about(hdi_buffer_refused(p->tensor[which].buffer), "%s", names[which]);
     }
-    return reaches ? HD_OK : hdi_peer_access_failed(rt, device->index, owner, who);
+    return reaches ? HD_OK : hdi_fail_about(hdi_peer_access_failed(rt, device->index, owner), "%s", names[which]);
 }
 
 /* c is written. It counts as read, too, in two cases: beta is not 0, or bytes that stay as they are lie between its
@@ -81,7 +77,7 @@ static hd_status check(product *p)
 {
     hd_status status = HD_OK;
     for (int i = HDI_OPERANDS - 1; i >= 0 && !status; i--) {
-        status = hdi_tensor_check(&p->tensor[i], WHO, names[i], &p->extent[i]);
+        status = hdi_tensor_check(&p->tensor[i], names[i], &p->extent[i]);
     }
     status = status ? status : hdi_matmul_read(p->tensor, p->extent, p->alpha, p->beta, &p->problem);
     for (int i = HDI_OPERANDS - 1; i >= 0 && !status; i--) {
@@ -119,7 +115,7 @@ static hd_status submit_calls(const product *p, const hdi_matmul_plan *plan, hd_
         command[0].op = HDI_OP_MATMUL;
         command[0].slots = HDI_MATMUL_SLOTS;
         command[0].kind = 0;
-        status = hdi_submit_linked(p->lane, uses, n_uses, command, (hdi_linked){.same = &p->same}, WHO, out);
+        status = hdi_submit_linked(p->lane, uses, n_uses, command, (hdi_linked){.same = &p->same}, out);
     }
     return status;
 }
@@ -153,8 +149,7 @@ static hd_status submit_kernel(const product *p, const hdi_matmul_plan *plan, hd
     bool gpu = device->runtime->provider->threads_parallel;
     uint32_t most = device->limits.grid[0];
     return hdi_launch_linked(p->lane, kernel, plan->tiles < most ? (uint32_t)plan->tiles : most,
-                             gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_linked){.same = &p->same}, WHO,
-                             out);
+                             gpu ? HDI_MATMUL_THREADS : 1, 0, &args, uses, n_uses, (hdi_linked){.same = &p->same}, out);
 }
 
 /* ---- operands that have to be dense for a library ---- */
@@ -174,10 +169,10 @@ static hd_status make_dense(hd_lane *lane, const hd_tensor *like, hd_tensor *out
 {
     uint64_t bytes;
     if (!hdi_tensor_bytes(like, &bytes)) {
-        return hdi_fail(HD_ERROR_MEMORY, WHO ": an operand's copy takes 2^63 bytes or more");
+        return hdi_fail(HD_ERROR_MEMORY, "an operand's copy takes 2^63 bytes or more");
     }
     hd_buffer *buffer = NULL;
-    hd_status status = hdi_tensor_scratch(lane->device, bytes, WHO, &buffer);
+    hd_status status = hdi_tensor_scratch(lane->device, bytes, &buffer);
     *out = hdi_tensor_row_major(like, buffer);
     return status;
 }
@@ -194,7 +189,7 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
             hd_tensor once = without_repeats(&p->tensor[i]);
             status = make_dense(p->lane, &once, &dense.tensor[i]);
             if (!status && (i != HDI_C || p->beta != 0)) {
-                status = hdi_tensor_copy(&dense.tensor[i], &once, NULL, WHO, NULL);
+                status = hdi_tensor_copy(&dense.tensor[i], &once, NULL, NULL);
             }
         } else {
             dense.tensor[i].buffer = p->tensor[i].buffer;
@@ -203,23 +198,23 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
     status = status ? status : check(&dense);
     status = status ? status : multiply(&dense, false, out);
     if (!status && pack[HDI_C]) {
-        status = hdi_tensor_copy(&p->tensor[HDI_C], &dense.tensor[HDI_C], NULL, WHO, out);
+        status = hdi_tensor_copy(&p->tensor[HDI_C], &dense.tensor[HDI_C], NULL, out);
     }
-    hd_error cause;
-    hdi_error_save(&cause);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     for (int i = 0; i < HDI_OPERANDS; i++) {
         if (pack[i] && dense.tensor[i].buffer != p->tensor[i].buffer) {
             hdi_free(dense.tensor[i].buffer); /* submitted operations keep it until they are done */
         }
     }
-    hdi_error_restore(&cause);
+    hdi_attempt_end(&attempt);
     return status;
 }
 
 static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
 {
     const hdi_blas_facts *library = NULL;
-    hd_status status = hdi_products_library(p->lane, WHO, &library);
+    hd_status status = hdi_products_library(p->lane, &library);
     if (status) {
         return status;
     }
@@ -236,14 +231,13 @@ static hd_status multiply(product *p, bool can_pack, hd_ticket *out)
     if (!plan.pack[HDI_A] && !plan.pack[HDI_B] && !plan.pack[HDI_C]) {
         return submit_calls(p, &plan, out);
     }
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     status = multiply_packed(p, plan.pack, out);
     if (status == HD_ERROR_MEMORY) { /* no memory for dense copies: the built-in kernel needs none */
-        hdi_error_restore(&before);
         status = multiply(p, false, out);
     }
-    return status;
+    return hdi_attempt_result(&attempt, status);
 }
 
 hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor *a, const hd_tensor *b, double alpha,
@@ -253,10 +247,10 @@ hd_status hd_tensor_matmul(hd_lane *handle, const hd_tensor *c, const hd_tensor 
     product p = {
         .lane = hdi_lane_from_handle(handle), .same = {.lane = hdi_lane_word(handle)}, .alpha = alpha, .beta = beta};
     if (!p.lane) {
-        return hdi_lane_refused(handle, WHO);
+        return hdi_lane_refused(handle);
     }
     if (!c || !a || !b) {
-        return hdi_fail(HD_ERROR_ARGUMENT, WHO ": %s is null", !c ? "c" : !a ? "a" : "b");
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", !c ? "c" : !a ? "a" : "b");
     }
     p.tensor[HDI_A] = *a;
     p.tensor[HDI_B] = *b;
@@ -277,14 +271,14 @@ hd_status hd_matmul_get_info(hd_lane *handle, hd_matmul_info *out)
     HDI_INSIDE(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
-        return hdi_lane_refused(handle, "hd_matmul_get_info");
+        return hdi_lane_refused(handle);
     }
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_matmul_get_info: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    hd_status status = HDI_SIZED_CHECK("hd_matmul_get_info", hd_matmul_info, out);
+    hd_status status = HDI_SIZED_CHECK(hd_matmul_info, out);
     const hdi_blas_facts *library = NULL;
-    status = status ? status : hdi_products_library(lane, "hd_matmul_get_info", &library);
+    status = status ? status : hdi_products_library(lane, &library);
     if (status) {
         return status;
     }

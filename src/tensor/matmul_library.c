@@ -31,7 +31,7 @@ hd_status hdi_products_create(hd_runtime *rt)
 {
     rt->products = calloc(1, sizeof *rt->products);
     if (!rt->products) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         hdi_mutex_init(&rt->products->opening[i], HDI_RANK_MATMUL_LIBRARY);
@@ -61,7 +61,7 @@ void hdi_products_release(hd_runtime *rt)
 /* ---- opening ---- */
 
 /* Allocates the memory that the library uses between the steps of a product. Only this lane's products use it. */
-static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out, uint64_t *address, uint64_t *bytes)
+static hd_status take_workspace(hd_lane *lane, hd_buffer **out, uint64_t *address, uint64_t *bytes)
 {
     hdi_device *device = lane->device;
     *out = NULL;
@@ -72,12 +72,7 @@ static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out,
     }
     hd_status status = hdi_alloc_with(hdi_lane_handle(lane), *bytes, NULL, __builtin_return_address(0), out);
     if (status) {
-        hd_error error;
-        hdi_error_save(&error);
-        char cause[sizeof error.message];
-        memcpy(cause, error.message, sizeof cause);
-        snprintf(error.message, sizeof error.message, "%s: memory for the library's own use: %.400s", who, cause);
-        return hdi_fail_error(&error);
+        return hdi_fail_about(status, "memory for the library's own use");
     }
     struct hd_buffer *b = hdi_buffer_from_any_handle(*out);
     if (b) { /* always, since no other code has the handle */
@@ -88,22 +83,22 @@ static hd_status take_workspace(hd_lane *lane, const char *who, hd_buffer **out,
 }
 
 /* The error for a library that the option names and that does not open or has no products. */
-static hd_status refuse(const hdi_blas_facts *facts, const char *option, const char *who)
+static hd_status refuse(const hdi_blas_facts *facts, const char *option)
 {
-    return hdi_fail(HD_ERROR_OPTION, "%s: option blas=%.100s: %.300s", who, option, facts->why);
+    return hdi_fail(HD_ERROR_OPTION, "option blas=%.100s: %.300s", option, facts->why);
 }
 
 /* Prepares the record of a lane's library and its workspace. The caller does not hold the lock: the allocation may call
  * a reclaim callback, which may make products. */
-static hd_status prepare(hd_lane *lane, const char *who, opened **out, uint64_t *address, uint64_t *bytes)
+static hd_status prepare(hd_lane *lane, opened **out, uint64_t *address, uint64_t *bytes)
 {
     opened *o = calloc(1, sizeof *o);
     if (!o) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     /* Read before any request. If the device is restarted meanwhile, the record counts as older than the restart. */
     o->restarts = atomic_load_explicit(&lane->device->restarts, memory_order_acquire);
-    hd_status status = take_workspace(lane, who, &o->workspace, address, bytes);
+    hd_status status = take_workspace(lane, &o->workspace, address, bytes);
     if (status) {
         free(o);
         return status;
@@ -114,24 +109,24 @@ static hd_status prepare(hd_lane *lane, const char *who, opened **out, uint64_t 
 
 static void discard(opened *o)
 {
-    hd_error cause;
-    hdi_error_save(&cause);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     hdi_free(o->workspace);
-    hdi_error_restore(&cause);
+    hdi_attempt_end(&attempt);
     free(o);
 }
 
 /* The caller holds the device's lock. */
-static hd_status open_with(hd_lane *lane, const char *who, opened *o, uint64_t address, uint64_t bytes)
+static hd_status open_with(hd_lane *lane, opened *o, uint64_t address, uint64_t bytes)
 {
     hdi_device *device = lane->device;
     const char *option = device->runtime->options.blas;
     bool by_name = strcmp(option, "auto") != 0 && strcmp(option, "builtin") != 0;
     hdi_answer answer = device->port->calls->blas(device->port, lane->number, address, bytes, &o->facts);
     if (!hdi_answered(answer)) {
-        return hdi_answer_failed(device, answer, who);
+        return hdi_answer_failed(device, answer);
     }
-    return by_name && o->facts.types == 0 ? refuse(&o->facts, option, who) : HD_OK;
+    return by_name && o->facts.types == 0 ? refuse(&o->facts, option) : HD_OK;
 }
 
 static bool is_current(const hdi_device *device, const opened *o)
@@ -141,20 +136,20 @@ static bool is_current(const hdi_device *device, const opened *o)
 
 /* Opens the lane's library. Does nothing if another thread has opened it, or if the device was restarted meanwhile. So
  * the caller checks again. */
-static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *place)
+static hd_status open_for(hd_lane *lane, _Atomic(opened *) *place)
 {
     hdi_device *device = lane->device;
     hdi_mutex *lock = &device->runtime->products->opening[device->index];
     opened *o = NULL;
     uint64_t address = 0, bytes = 0;
-    hd_status status = prepare(lane, who, &o, &address, &bytes);
+    hd_status status = prepare(lane, &o, &address, &bytes);
     if (status) {
         return status;
     }
     hdi_mutex_lock(lock);
     opened *before = atomic_load_explicit(place, memory_order_relaxed);
     if (!is_current(device, before) && is_current(device, o)) {
-        status = open_with(lane, who, o, address, bytes);
+        status = open_with(lane, o, address, bytes);
         if (!status) {
             if (before && before->workspace) {
                 hdi_free(before->workspace); /* lost with the former worker */
@@ -177,7 +172,7 @@ static hd_status open_for(hd_lane *lane, const char *who, _Atomic(opened *) *pla
     return status;
 }
 
-hd_status hdi_products_library(hd_lane *lane, const char *who, const hdi_blas_facts **out)
+hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out)
 {
     hdi_device *device = lane->device;
     _Atomic(opened *) *place = &device->runtime->products->lanes[lane->global];
@@ -185,13 +180,13 @@ hd_status hdi_products_library(hd_lane *lane, const char *who, const hdi_blas_fa
     while (!status) {
         const opened *o = atomic_load_explicit(place, memory_order_acquire);
         if (__builtin_expect(hdi_device_lost(device), 0)) {
-            return hdi_lane_refuses(lane, who);
+            return hdi_lane_refuses(lane);
         }
         if (__builtin_expect(is_current(device, o), 1)) {
             *out = &o->facts;
             return HD_OK;
         }
-        status = open_for(lane, who, place);
+        status = open_for(lane, place);
     }
     return status;
 }

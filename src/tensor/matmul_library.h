@@ -23,7 +23,7 @@ void hdi_products_release(hd_runtime *rt);
  * Errors:
  * - OPTION: the library that the option blas names does not open, or has no products
  * - MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST */
-hd_status hdi_products_library(hd_lane *lane, const char *who, const hdi_blas_facts **out);
+hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out);
 
 /* Between these two calls no library is opened on the device. A restart makes them around the step that makes the
  * device work again. So a library and its workspace belong to the same worker. */

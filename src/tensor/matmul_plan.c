@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "tensor/overlap.h"
 
-#define WHO "hd_tensor_matmul"
 #define CALLS_MOST 64 /* calls of a library, at most; beyond that the built-in kernel needs one launch */
 #define PACK_LEAST 64 /* m, n and k at least: each element of a copied operand must be used so often */
 
@@ -20,12 +19,11 @@ static bool is_number(hd_type type)
 static hd_status check_form(const hd_tensor *t, const char *name)
 {
     if (!is_number(t->type)) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        WHO ": %s is of type %s: products are made of f16, bf16, f32, f64, c64 and c128", name,
-                        hd_type_name(t->type));
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is of type %s: products are made of f16, bf16, f32, f64, c64 and c128",
+                        name, hd_type_name(t->type));
     }
     if (t->dims < 2) {
-        return hdi_fail(HD_ERROR_ARGUMENT, WHO ": %s has %d dimensions: rows and columns are needed", name, t->dims);
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s has %d dimensions: rows and columns are needed", name, t->dims);
     }
     return HD_OK;
 }
@@ -35,15 +33,15 @@ static hd_status check_strides(const hd_tensor *t, const char *name)
     uint64_t size = hdi_product_size(t->type);
     if (t->offset % size != 0) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        WHO ": %s begins at byte %zu, which is no multiple of the %llu bytes of its elements", name,
+                        "%s begins at byte %zu, which is no multiple of the %llu bytes of its elements", name,
                         t->offset, (unsigned long long)size);
     }
     for (int i = 0; i < t->dims; i++) {
         if (t->shape[i] > 1 && t->stride[i] % (int64_t)size != 0) {
             return hdi_fail(
                 HD_ERROR_ARGUMENT,
-                WHO ": %s has a stride of %lld bytes in dimension %d, which is no multiple of the %llu bytes of its "
-                    "elements",
+                "%s has a stride of %lld bytes in dimension %d, which is no multiple of the %llu bytes of its "
+                "elements",
                 name, (long long)t->stride[i], i, (unsigned long long)size);
         }
     }
@@ -57,13 +55,12 @@ static hd_status check_shapes(const hd_tensor *c, const hd_tensor *a, const hd_t
     hdi_tensor_text(b, of_b);
     hdi_tensor_text(c, of_c);
     if (a->type != b->type || a->type != c->type) {
-        return hdi_fail(HD_ERROR_ARGUMENT, WHO ": c = %s, a = %s, b = %s: all three must be of one type", of_c, of_a,
-                        of_b);
+        return hdi_fail(HD_ERROR_ARGUMENT, "c = %s, a = %s, b = %s: all three must be of one type", of_c, of_a, of_b);
     }
     const uint64_t *sa = a->shape + a->dims - 2, *sb = b->shape + b->dims - 2, *sc = c->shape + c->dims - 2;
     if (sa[1] != sb[0] || sc[0] != sa[0] || sc[1] != sb[1]) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        WHO ": c = %s, a = %s, b = %s: the last two dimensions must be m,n = m,k times k,n", of_c, of_a,
+                        "c = %s, a = %s, b = %s: the last two dimensions must be m,n = m,k times k,n", of_c, of_a,
                         of_b);
     }
     const hd_tensor *factors[] = {a, b};
@@ -76,8 +73,8 @@ static hd_status check_shapes(const hd_tensor *c, const hd_tensor *a, const hd_t
         }
         if (!fits) {
             return hdi_fail(HD_ERROR_ARGUMENT,
-                            WHO ": c = %s, a = %s, b = %s: the batch of %s cannot be broadcast to that of c", of_c,
-                            of_a, of_b, f == 0 ? "a" : "b");
+                            "c = %s, a = %s, b = %s: the batch of %s cannot be broadcast to that of c", of_c, of_a,
+                            of_b, f == 0 ? "a" : "b");
         }
     }
     return HD_OK;
@@ -91,15 +88,13 @@ static hd_status check_places(const hd_tensor *operands, const hdi_extent *exten
     }
     if (hdi_tensor_repeats(&operands[HDI_C])) {
         char text[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        WHO ": the strides of c, %s, lead to an element twice, or to parts of others",
+        return hdi_fail(HD_ERROR_ARGUMENT, "the strides of c, %s, lead to an element twice, or to parts of others",
                         hdi_tensor_text(&operands[HDI_C], text));
     }
     for (int i = HDI_A; i <= HDI_B; i++) {
         if (extents[i].buffer == c->buffer && extents[i].elements > 0 &&
             !hdi_tensors_apart(&operands[HDI_C], c, &operands[i], &extents[i])) {
-            return hdi_fail(HD_ERROR_ARGUMENT,
-                            WHO ": c, bytes %llu..%llu, and %c, bytes %llu..%llu of one buffer, overlap",
+            return hdi_fail(HD_ERROR_ARGUMENT, "c, bytes %llu..%llu, and %c, bytes %llu..%llu of one buffer, overlap",
                             (unsigned long long)c->low, (unsigned long long)c->high, "ab"[i],
                             (unsigned long long)extents[i].low, (unsigned long long)extents[i].high);
         }

@@ -58,7 +58,7 @@ static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
 
 static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffer)
 {
-    return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, s->job->who, buffer);
+    return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, buffer);
 }
 
 /* The job with temporary memory on one side. Its device may have been lost since the allocation, which the launch

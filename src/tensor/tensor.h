@@ -21,11 +21,11 @@ typedef struct hdi_extent {
 
 /* Checks type, dimensions and the number of elements, which is less than 2^63. Does not check the buffer. Errors:
  * ARGUMENT. */
-hd_status hdi_tensor_check_form(const hd_tensor *t, const char *who, const char *which, uint64_t *elements);
+hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements);
 
 /* Checks the form, and that the buffer is live and holds all elements. `which` names the tensor in messages ("dst").
  * Errors: ARGUMENT (also for a null `t`), HANDLE, DEVICE_LOST, RANGE. */
-hd_status hdi_tensor_check(const hd_tensor *t, const char *who, const char *which, hdi_extent *out);
+hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *out);
 
 /* Writes "f32 [3, 4, 5]" for messages, and returns `out`. */
 #define HDI_TENSOR_TEXT_BYTES 224

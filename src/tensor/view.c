@@ -68,22 +68,20 @@ static bool count_elements(int dims, const uint64_t *shape, uint64_t *out)
     return fits;
 }
 
-hd_status hdi_tensor_check_form(const hd_tensor *t, const char *who, const char *which, uint64_t *elements)
+hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements)
 {
     if (!t) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s is null", who, which);
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", which);
     }
     if (!hd_type_size(t->type)) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s: %d is no element type", who, which, (int)t->type);
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %d is no element type", which, (int)t->type);
     }
     if (t->dims < 0 || t->dims > HD_TENSOR_DIMS) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s: %d dimensions, 0 to %d are possible", who, which, t->dims,
-                        HD_TENSOR_DIMS);
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %d dimensions, 0 to %d are possible", which, t->dims, HD_TENSOR_DIMS);
     }
     if (!count_elements(t->dims, t->shape, elements)) {
         char text[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s: %s has 2^63 elements or more", who, which,
-                        hdi_tensor_text(t, text));
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s has 2^63 elements or more", which, hdi_tensor_text(t, text));
     }
     return HD_OK;
 }
@@ -113,43 +111,41 @@ static bool reach_of(const hd_tensor *t, uint64_t *before, uint64_t *behind)
 }
 
 /* The error for a tensor whose buffer was freed, or is no buffer. */
-static hd_status refused(const hd_tensor *t, const char *who, const char *which)
+static hd_status refused(const hd_tensor *t, const char *which)
 {
-    char text[HDI_TENSOR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s: %s", who, which);
-    return hdi_buffer_refused(t->buffer, text);
+    return hdi_fail_about(hdi_buffer_refused(t->buffer), "%s", which);
 }
 
-hd_status hdi_tensor_check(const hd_tensor *t, const char *who, const char *which, hdi_extent *out)
+hd_status hdi_tensor_check(const hd_tensor *t, const char *which, hdi_extent *out)
 {
     uint64_t elements = 0;
-    hd_status status = hdi_tensor_check_form(t, who, which, &elements);
+    hd_status status = hdi_tensor_check_form(t, which, &elements);
     if (status) {
         return status;
     }
     struct hd_buffer *b = hdi_buffer_from_handle(t->buffer);
     if (!b) {
-        return refused(t, who, which);
+        return refused(t, which);
     }
     char text[HDI_TENSOR_TEXT_BYTES];
     uint64_t before = 0, behind = 0;
     if (elements != 0 && !reach_of(t, &before, &behind)) {
-        return hdi_fail(HD_ERROR_RANGE, "%s: %s: the elements of %s lie further apart than any buffer is large", who,
-                        which, hdi_tensor_text(t, text));
+        return hdi_fail(HD_ERROR_RANGE, "%s: the elements of %s lie further apart than any buffer is large", which,
+                        hdi_tensor_text(t, text));
     }
     bool outside = before > t->offset || behind > b->bytes || t->offset > b->bytes - behind;
     if (outside && hdi_buffer_is_gone(b, t->buffer)) {
-        return refused(t, who, which);
+        return refused(t, which);
     }
     if (outside && elements == 0) {
-        return hdi_fail(HD_ERROR_RANGE, "%s: %s begins at byte %zu of a buffer of %llu", who, which, t->offset,
+        return hdi_fail(HD_ERROR_RANGE, "%s begins at byte %zu of a buffer of %llu", which, t->offset,
                         (unsigned long long)b->bytes);
     }
     if (outside) {
         return hdi_fail(HD_ERROR_RANGE,
-                        "%s: %s: the elements of %s reach from %llu bytes before to %llu bytes behind byte %zu of a "
+                        "%s: the elements of %s reach from %llu bytes before to %llu bytes behind byte %zu of a "
                         "buffer of %llu",
-                        who, which, hdi_tensor_text(t, text), (unsigned long long)before, (unsigned long long)behind,
+                        which, hdi_tensor_text(t, text), (unsigned long long)before, (unsigned long long)behind,
                         t->offset, (unsigned long long)b->bytes);
     }
     *out = (hdi_extent){b, t->offset - before, t->offset + behind, elements};
@@ -211,10 +207,10 @@ hd_tensor hdi_tensor_row_major(const hd_tensor *like, hd_buffer *buffer)
 
 /* Sets *t to this shape with strides of 0. All other bytes are 0, so that equal tensors have equal bytes. Errors:
  * ARGUMENT. */
-static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape, const char *who)
+static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *shape)
 {
     if (dims > 0 && !shape) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: shape is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "shape is null");
     }
     hd_tensor made;
     memset(&made, 0, sizeof made);
@@ -224,7 +220,7 @@ static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *
         memcpy(made.shape, shape ? shape : made.shape, (size_t)dims * sizeof made.shape[0]);
     }
     uint64_t elements;
-    hd_status status = hdi_tensor_check_form(&made, who, "the tensor", &elements);
+    hd_status status = hdi_tensor_check_form(&made, "the tensor", &elements);
     if (!status) {
         memcpy(t, &made, sizeof made);
     }
@@ -232,13 +228,13 @@ static hd_status set_form(hd_tensor *t, hd_type type, int dims, const uint64_t *
 }
 
 static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
-                      const int64_t *stride, const char *who, hd_tensor *out)
+                      const int64_t *stride, hd_tensor *out)
 {
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_tensor t;
-    hd_status status = set_form(&t, type, dims, shape, who);
+    hd_status status = set_form(&t, type, dims, shape);
     if (status) {
         return status;
     }
@@ -248,10 +244,10 @@ static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, 
         memcpy(t.stride, stride, (size_t)dims * sizeof t.stride[0]);
     } else if (!set_row_major(&t)) {
         char text[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s takes 2^63 bytes or more", who, hdi_tensor_text(&t, text));
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
     hdi_extent extent;
-    status = hdi_tensor_check(&t, who, "the tensor", &extent);
+    status = hdi_tensor_check(&t, "the tensor", &extent);
     if (!status) {
         *out = t;
     }
@@ -261,33 +257,35 @@ static hd_status make(hd_buffer *buffer, size_t offset, hd_type type, int dims, 
 hd_status hd_tensor_make(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
                          hd_tensor *out)
 {
-    return make(buffer, offset, type, dims, shape, NULL, "hd_tensor_make", out);
+    HDI_CALL();
+    return make(buffer, offset, type, dims, shape, NULL, out);
 }
 
 hd_status hd_tensor_make_strided(hd_buffer *buffer, size_t offset, hd_type type, int dims, const uint64_t *shape,
                                  const int64_t *stride, hd_tensor *out)
 {
+    HDI_CALL();
     if (!stride && dims > 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_make_strided: stride is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "stride is null");
     }
     static const int64_t none;
-    return make(buffer, offset, type, dims, shape, stride ? stride : &none, "hd_tensor_make_strided", out);
+    return make(buffer, offset, type, dims, shape, stride ? stride : &none, out);
 }
 
 hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t *shape, hd_tensor *out)
 {
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_alloc: out is null");
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     hd_tensor t;
-    hd_status status = set_form(&t, type, dims, shape, "hd_tensor_alloc");
+    hd_status status = set_form(&t, type, dims, shape);
     if (status) {
         return status;
     }
     uint64_t bytes;
     if (!set_row_major(&t) || !hdi_tensor_bytes(&t, &bytes)) {
         char text[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT, "hd_tensor_alloc: %s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(&t, text));
     }
     /* A tensor without elements has a buffer, too, so every tensor can be freed alike. */
     HDI_INSIDE(hdi_lane_runtime(lane));
@@ -301,13 +299,13 @@ hd_status hd_tensor_alloc(hd_lane *lane, hd_type type, int dims, const uint64_t 
 /* ---- other views ---- */
 
 /* The checks that each of these functions begins with. */
-static hd_status check_view(const hd_tensor *t, const hd_tensor *out, const char *who)
+static hd_status check_view(const hd_tensor *t, const hd_tensor *out)
 {
     if (!out) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: out is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
     uint64_t elements;
-    return hdi_tensor_check_form(t, who, "the tensor", &elements);
+    return hdi_tensor_check_form(t, "the tensor", &elements);
 }
 
 /* Adds steps * stride to the offset. False: overflow, or the result is negative. That happens only with a tensor that
@@ -326,22 +324,22 @@ static bool move_offset(size_t *offset, uint64_t steps, int64_t stride)
 
 hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t count, int64_t step, hd_tensor *out)
 {
-    static const char who[] = "hd_tensor_slice";
-    hd_status status = check_view(t, out, who);
+    HDI_CALL();
+    hd_status status = check_view(t, out);
     if (status) {
         return status;
     }
     if (dim < 0 || dim >= t->dims) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dimension %d of %d", who, dim, t->dims);
+        return hdi_fail(HD_ERROR_ARGUMENT, "dimension %d of %d", dim, t->dims);
     }
     if (step == 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: step is 0; hd_tensor_broadcast repeats elements", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "step is 0; hd_tensor_broadcast repeats elements");
     }
     uint64_t n = t->shape[dim];
     uint64_t step_size = hdi_stride_size(step);
     uint64_t room = step < 0 ? first : n - first - 1; /* elements behind the first one that is taken */
     if (count == 0 ? first > n : first >= n || (count - 1) > room / step_size) {
-        return hdi_fail(HD_ERROR_RANGE, "%s: %llu elements from %llu on in steps of %lld, dimension %d has %llu", who,
+        return hdi_fail(HD_ERROR_RANGE, "%llu elements from %llu on in steps of %lld, dimension %d has %llu",
                         (unsigned long long)count, (unsigned long long)first, (long long)step, dim,
                         (unsigned long long)n);
     }
@@ -349,13 +347,13 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
     view.shape[dim] = count;
     /* With one element the stride is not used, so an overflow of the product is no error. */
     if (count > 1 && __builtin_mul_overflow(t->stride[dim], step, &view.stride[dim])) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: stride %lld times step %lld is too large", who,
-                        (long long)t->stride[dim], (long long)step);
+        return hdi_fail(HD_ERROR_ARGUMENT, "stride %lld times step %lld is too large", (long long)t->stride[dim],
+                        (long long)step);
     }
     uint64_t elements = hd_tensor_elements(t);
     if (count > 0 && elements > 0 && !move_offset(&view.offset, first, t->stride[dim])) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: element %llu of dimension %d, stride %lld, lies outside of any buffer",
-                        who, (unsigned long long)first, dim, (long long)t->stride[dim]);
+        return hdi_fail(HD_ERROR_ARGUMENT, "element %llu of dimension %d, stride %lld, lies outside of any buffer",
+                        (unsigned long long)first, dim, (long long)t->stride[dim]);
     }
     *out = view;
     return HD_OK;
@@ -363,20 +361,20 @@ hd_status hd_tensor_slice(const hd_tensor *t, int dim, uint64_t first, uint64_t 
 
 hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out)
 {
-    static const char who[] = "hd_tensor_permute";
-    hd_status status = check_view(t, out, who);
+    HDI_CALL();
+    hd_status status = check_view(t, out);
     if (status) {
         return status;
     }
     if (!order && t->dims > 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: order is null", who);
+        return hdi_fail(HD_ERROR_ARGUMENT, "order is null");
     }
     hd_tensor view = *t;
     unsigned seen = 0;
     for (int i = 0; i < t->dims; i++) {
         if (order[i] < 0 || order[i] >= t->dims || (seen >> order[i] & 1)) {
-            return hdi_fail(HD_ERROR_ARGUMENT, "%s: order[%d] is %d: it must name each of the %d dimensions once", who,
-                            i, order[i], t->dims);
+            return hdi_fail(HD_ERROR_ARGUMENT, "order[%d] is %d: it must name each of the %d dimensions once", i,
+                            order[i], t->dims);
         }
         seen |= 1u << order[i];
         view.shape[i] = t->shape[order[i]];
@@ -388,13 +386,13 @@ hd_status hd_tensor_permute(const hd_tensor *t, const int *order, hd_tensor *out
 
 hd_status hd_tensor_transpose(const hd_tensor *t, int a, int b, hd_tensor *out)
 {
-    static const char who[] = "hd_tensor_transpose";
-    hd_status status = check_view(t, out, who);
+    HDI_CALL();
+    hd_status status = check_view(t, out);
     if (status) {
         return status;
     }
     if (a < 0 || a >= t->dims || b < 0 || b >= t->dims) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: dimensions %d and %d of %d", who, a, b, t->dims);
+        return hdi_fail(HD_ERROR_ARGUMENT, "dimensions %d and %d of %d", a, b, t->dims);
     }
     hd_tensor view = *t;
     view.shape[a] = t->shape[b], view.stride[a] = t->stride[b];
@@ -429,16 +427,16 @@ bool hdi_tensor_broadcast_to(const hd_tensor *t, int dims, const uint64_t *shape
 
 hd_status hd_tensor_broadcast(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
 {
-    static const char who[] = "hd_tensor_broadcast";
-    hd_status status = check_view(t, out, who);
+    HDI_CALL();
+    hd_status status = check_view(t, out);
     hd_tensor wanted, view;
-    status = status ? status : set_form(&wanted, t->type, dims, shape, who);
+    status = status ? status : set_form(&wanted, t->type, dims, shape);
     if (status) {
         return status;
     }
     if (!hdi_tensor_broadcast_to(t, dims, shape, &view)) {
         char from[HDI_TENSOR_TEXT_BYTES], to[HDI_TENSOR_TEXT_BYTES];
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s cannot be repeated to %s: only dimensions of size 1 grow", who,
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s cannot be repeated to %s: only dimensions of size 1 grow",
                         hdi_tensor_text(t, from), hdi_tensor_text(&wanted, to));
     }
     *out = view;
@@ -505,10 +503,10 @@ static bool reshape_strides(const hd_tensor *t, hd_tensor *to)
 
 hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out)
 {
-    static const char who[] = "hd_tensor_reshape";
-    hd_status status = check_view(t, out, who);
+    HDI_CALL();
+    hd_status status = check_view(t, out);
     hd_tensor view;
-    status = status ? status : set_form(&view, t->type, dims, shape, who);
+    status = status ? status : set_form(&view, t->type, dims, shape);
     if (status) {
         return status;
     }
@@ -516,15 +514,14 @@ hd_status hd_tensor_reshape(const hd_tensor *t, int dims, const uint64_t *shape,
     bool fits = elements == hd_tensor_elements(&view);
     char from[HDI_TENSOR_TEXT_BYTES], to[HDI_TENSOR_TEXT_BYTES];
     if (!fits) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "%s: %s has %llu elements, %s has %llu", who, hdi_tensor_text(t, from),
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s has %llu elements, %s has %llu", hdi_tensor_text(t, from),
                         (unsigned long long)elements, hdi_tensor_text(&view, to),
                         (unsigned long long)hd_tensor_elements(&view));
     }
     view.buffer = t->buffer;
     view.offset = t->offset;
     if (elements == 0 ? !set_row_major(&view) : !reshape_strides(t, &view)) {
-        return hdi_fail(HD_ERROR_ARGUMENT,
-                        "%s: %s to %s: the elements would have to be moved; hd_tensor_copy does that", who,
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s to %s: the elements would have to be moved; hd_tensor_copy does that",
                         hdi_tensor_text(t, from), hdi_tensor_text(&view, to));
     }
     *out = view;

@@ -63,7 +63,7 @@ hd_status hdi_child_make_sockets(hdi_child *c);
 void hdi_child_spawn(hdi_workers *workers, int index);
 
 /* handshake.c: the request to a process that is to start the driver; the caller frees it. */
-hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const char *who, struct hdi_message **out);
+hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, struct hdi_message **out);
 
 /* spare.c. The watcher's: starts the spares that are missing, and notices the ones that have gone. The mutex is held. */
 void hdi_spares_watch(hdi_workers *workers);

@@ -44,7 +44,7 @@ void hdi_worker_shut_down(hd_runtime *rt, int index)
 }
 
 /* The start did not work out: `result` of a send or a receive. */
-static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result, const char *who)
+static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result)
 {
     if (result != HDI_WIRE_CLOSED) {
         hdi_worker_kill(rt, index, 0, HDI_GONE_UNANSWERED);
@@ -52,24 +52,24 @@ static hd_status start_failed(hd_runtime *rt, int index, hdi_wire_result result,
     hdi_child_disconnect(&rt->workers->of[index]);
     int code = wait_gone(rt, index);
     if (result == HDI_WIRE_CLOSED) {
-        return hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s for device %d did not start its work: %s", who,
+        return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d did not start its work: %s",
                         rt->workers->program, index, hdi_driver_code_name(code));
     }
-    return hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s for device %d %s", who, rt->workers->program, index,
+    return hdi_fail(HD_ERROR_SYSTEM, "the worker program %s for device %d %s", rt->workers->program, index,
                     result == HDI_WIRE_TIMEOUT ? "did not answer within the option worker_timeout"
                                                : "sent something that is not of this version of Heddle");
 }
 
-static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n, const char *who)
+static hd_status say(hd_runtime *rt, int index, hdi_message *m, const int *descriptors, int n)
 {
     hdi_child *c = &rt->workers->of[index];
     size_t bytes = hdi_message_bytes(m->header.kind);
     hdi_wire_result result = hdi_wire_send(c->ours[0], m, bytes, descriptors, n, deadline_of(rt));
-    return result == HDI_WIRE_OK ? HD_OK : start_failed(rt, index, result, who);
+    return result == HDI_WIRE_OK ? HD_OK : start_failed(rt, index, result);
 }
 
 /* The reply to a PROBE or a HELLO; a failure over there becomes one here. */
-static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m, const char *who)
+static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *m)
 {
     hdi_child *c = &rt->workers->of[index];
     size_t bytes = 0;
@@ -80,7 +80,7 @@ static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *
         result = HDI_WIRE_BROKEN;
     }
     if (result != HDI_WIRE_OK) {
-        return start_failed(rt, index, result, who);
+        return start_failed(rt, index, result);
     }
     const hdi_message_welcome *w = &m->payload.welcome;
     if (w->status == HD_OK) {
@@ -92,9 +92,8 @@ static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *
     error.device = index;
     memcpy(error.operation, m->header.call, sizeof m->header.call);
     error.operation[sizeof m->header.call - 1] = 0;
-    const char *text = strchr(w->text, ':'); /* behind the name of the call */
-    if (kind == HDI_MESSAGE_DISCOVER && rt->devices[index] && text) {
-        snprintf(error.message, sizeof error.message, "%s: the worker process of device %d%s", who, index, text);
+    if (kind == HDI_MESSAGE_DISCOVER && rt->devices[index]) {
+        snprintf(error.message, sizeof error.message, "the worker process of device %d: %.440s", index, w->text);
     } else {
         snprintf(error.message, sizeof error.message, "%s", w->text);
     }
@@ -104,20 +103,19 @@ static hd_status receive(hd_runtime *rt, int index, uint32_t kind, hdi_message *
 static hd_status settings_of(hd_runtime *rt, const char *provider, char *out, size_t bytes)
 {
     if (!hdi_options_format(&rt->options, out, bytes)) {
-        return hdi_fail(HD_ERROR_OPTION, "hd_open: placement=process: the options are too long, or one holds quotes");
+        return hdi_fail(HD_ERROR_OPTION, "placement=process: the options are too long, or one holds quotes");
     }
     size_t used = strlen(out);
     int n = snprintf(out + used, bytes - used, "driver=%s", provider);
-    return n > 0 && (size_t)n < bytes - used
-               ? HD_OK
-               : hdi_fail(HD_ERROR_OPTION, "hd_open: placement=process: the options are too long");
+    return n > 0 && (size_t)n < bytes - used ? HD_OK
+                                             : hdi_fail(HD_ERROR_OPTION, "placement=process: the options are too long");
 }
 
-hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const char *who, struct hdi_message **out)
+hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, struct hdi_message **out)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_message_begin(m, HDI_MESSAGE_DISCOVER, 1);
     m->payload.discover.protocol = HDI_MESSAGE_PROTOCOL;
@@ -130,24 +128,24 @@ hd_status hdi_worker_make_request(hd_runtime *rt, const char *provider, const ch
     return HD_OK;
 }
 
-hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who)
+hd_status hdi_worker_ask(hd_runtime *rt, int index)
 {
     hdi_message *m = NULL;
-    hd_status status = hdi_worker_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), who, &m);
-    status = status ? status : say(rt, index, m, NULL, 0, who);
+    hd_status status = hdi_worker_make_request(rt, HDI_OPTION_TEXT(&rt->options, driver), &m);
+    status = status ? status : say(rt, index, m, NULL, 0);
     rt->workers->of[index].asked = !status;
     free(m);
     return status;
 }
 
-hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_discovery *out)
+hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     rt->workers->of[index].asked = false;
-    hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m, who);
+    hd_status status = receive(rt, index, HDI_MESSAGE_DISCOVER, m);
     if (!status) {
         const hdi_message_welcome *w = &m->payload.welcome;
         const hdi_provider *provider = hdi_provider_named(w->provider);
@@ -161,11 +159,11 @@ hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_di
     return status;
 }
 
-hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who)
+hd_status hdi_worker_handshake(hd_runtime *rt, int index)
 {
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     hdi_message_begin(m, HDI_MESSAGE_HELLO, 2);
     hdi_message_hello *h = &m->payload.hello;
@@ -181,7 +179,7 @@ hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who)
     }
     snprintf(h->version, sizeof h->version, "%s", hd_version());
     hd_status status = settings_of(rt, rt->provider->name, h->settings, sizeof h->settings);
-    status = status ? status : say(rt, index, m, descriptors, rt->n_devices, who);
+    status = status ? status : say(rt, index, m, descriptors, rt->n_devices);
     free(m);
     return status;
 }
@@ -205,22 +203,22 @@ static bool facts_can_be(const hdi_facts *f)
     return good && (granule || !f->virtual_memory);
 }
 
-hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
+hd_status hdi_worker_await(hd_runtime *rt, int index)
 {
     hdi_discovery unused;
     if (rt->workers->of[index].asked) {
-        hd_status status = hdi_worker_discover(rt, index, who, &unused);
+        hd_status status = hdi_worker_discover(rt, index, &unused);
         if (status) {
             return status;
         }
     }
     hdi_message *m = malloc(sizeof *m);
     if (!m) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "%s: no memory", who);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
-    hd_status status = receive(rt, index, HDI_MESSAGE_HELLO, m, who);
+    hd_status status = receive(rt, index, HDI_MESSAGE_HELLO, m);
     if (!status && !facts_can_be(&m->payload.welcome.facts)) {
-        status = start_failed(rt, index, HDI_WIRE_BROKEN, who);
+        status = start_failed(rt, index, HDI_WIRE_BROKEN);
     }
     if (!status) {
         hdi_device *device = rt->devices[index];
@@ -241,7 +239,7 @@ hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who)
             hdi_wire_close((int[]){memory, code}, 2);
         }
         hdi_mutex_unlock(&rt->workers->lock);
-        status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED, who);
+        status = alive ? HD_OK : start_failed(rt, index, HDI_WIRE_CLOSED);
     }
     free(m);
     return status;

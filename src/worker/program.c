@@ -143,7 +143,7 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
         /* absolute: it is started again after the program may have gone to another directory */
         char path[PATH_MAX];
         if (!realpath(value, path) || access(path, X_OK) != 0 || strlen(path) >= bytes) {
-            return hdi_fail(HD_ERROR_SYSTEM, "hd_open: %s=%s: %s", option, value, strerror(errno));
+            return hdi_fail(HD_ERROR_SYSTEM, "%s=%s: %s", option, value, strerror(errno));
         }
         snprintf(out, bytes, "%s", path);
         return HD_OK;
@@ -152,6 +152,6 @@ hd_status hdi_program_find(const char *name, const char *option, const char *val
     if (hdi_program_beside(name, out, bytes, where, sizeof where)) {
         return HD_OK;
     }
-    return hdi_fail(HD_ERROR_SYSTEM, "hd_open: %s needs the program %s (option %s), which is not in %s", need, name,
-                    option, where);
+    return hdi_fail(HD_ERROR_SYSTEM, "%s needs the program %s (option %s), which is not in %s", need, name, option,
+                    where);
 }

@@ -39,7 +39,7 @@ static hd_runtime *make_runtime(const char *settings)
 {
     hd_runtime *rt = aligned_alloc(HDI_LINE, (sizeof *rt + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!rt) {
-        hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory in a worker process");
+        hdi_fail(HD_ERROR_HOST_MEMORY, "no memory in a worker process");
         return NULL;
     }
     *rt = (hd_runtime){.is_process = true, .end_process = end_process};
@@ -80,15 +80,15 @@ static hd_status open_driver(service *s, const char *settings)
 static hd_status discover(service *s, hdi_message_welcome *w)
 {
     if (s->message.payload.discover.protocol != HDI_MESSAGE_PROTOCOL) {
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: the worker program speaks protocol %u, the library %u",
-                        HDI_MESSAGE_PROTOCOL, s->message.payload.discover.protocol);
+        return hdi_fail(HD_ERROR_SYSTEM, "the worker program speaks protocol %u, the library %u", HDI_MESSAGE_PROTOCOL,
+                        s->message.payload.discover.protocol);
     }
     hd_status status = open_driver(s, s->message.payload.discover.settings);
     int count = 0;
     if (!status) {
         hdcu_result r = s->rt->driver->cuDeviceGetCount(&count);
         if (r != HDCU_SUCCESS) {
-            status = hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "hd_open: cuDeviceGetCount: %s",
+            status = hdi_fail_driver(HD_ERROR_DRIVER, r, "cuDeviceGetCount", -1, "cuDeviceGetCount: %s",
                                      hdi_driver_code_name(r));
         }
     }
@@ -107,7 +107,7 @@ static hd_status make_device(service *s, int index)
     const hdi_message_hello *h = &s->message.payload.hello;
     hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
     if (!device) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory in a worker process");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory in a worker process");
     }
     *device = (hdi_device){.runtime = rt, .index = index, .ordinal = h->ordinals[index]};
     rt->devices[index] = device;
@@ -120,8 +120,8 @@ static hd_status take_hold(service *s, hdi_message_welcome *w)
 {
     const hdi_message_hello *h = &s->message.payload.hello;
     if (h->protocol != HDI_MESSAGE_PROTOCOL || strcmp(h->version, hd_version()) != 0) {
-        return hdi_fail(HD_ERROR_SYSTEM, "hd_open: the worker program is of version %s, the library of %s",
-                        hd_version(), h->version);
+        return hdi_fail(HD_ERROR_SYSTEM, "the worker program is of version %s, the library of %s", hd_version(),
+                        h->version);
     }
     hd_status status = open_driver(s, h->settings);
     if (status) {
@@ -140,7 +140,7 @@ static hd_status take_hold(service *s, hdi_message_welcome *w)
     if (!status) {
         hdi_local_port_set_engine(device->port, device->engine);
         hdi_answer answer = device->port->calls->facts(device->port, &w->facts);
-        status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer, "hd_open");
+        status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
     }
     return status;
 }

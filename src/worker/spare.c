@@ -30,7 +30,7 @@ hd_status hdi_spares_want(hd_runtime *rt)
     hdi_mutex_lock(&workers->lock);
     bool known = workers->spare_request != NULL;
     hdi_mutex_unlock(&workers->lock);
-    hd_status status = known ? HD_OK : hdi_worker_make_request(rt, rt->provider->name, "hd_open", &request);
+    hd_status status = known ? HD_OK : hdi_worker_make_request(rt, rt->provider->name, &request);
     hdi_mutex_lock(&workers->lock);
     workers->spare_request = known ? workers->spare_request : request;
     workers->spares_held = false;
@@ -52,10 +52,10 @@ void hdi_spares_hold(hd_runtime *rt)
 static void start(hdi_workers *workers, int index)
 {
     hdi_child *c = &workers->of[index];
-    hd_error before;
-    hdi_error_save(&before);
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
     bool started = hdi_child_make_sockets(c) == HD_OK;
-    hdi_error_restore(&before);
+    hdi_attempt_end(&attempt);
     if (!started) {
         workers->spares_gone = GONE_MOST;
         return;

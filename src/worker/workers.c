@@ -108,7 +108,7 @@ bool hdi_child_await_none(hdi_workers *workers, hdi_child *c, int64_t deadline)
     return c->state == HDI_CHILD_NONE;
 }
 
-hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
+hd_status hdi_worker_spawn(hd_runtime *rt, int index)
 {
     hdi_workers *workers = rt->workers;
     hdi_child *c = &workers->of[index];
@@ -116,7 +116,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
     /* The one before may still be on its way out: waits return before its device's loss is settled in all its parts. */
     hd_status status = hdi_child_await_none(workers, c, hdi_deadline(2 * KILL_NS))
                            ? hdi_child_make_sockets(c)
-                           : hdi_fail(HD_ERROR_SYSTEM, "%s: the worker process of device %d does not end", who, index);
+                           : hdi_fail(HD_ERROR_SYSTEM, "the worker process of device %d does not end", index);
     if (!status) {
         c->state = HDI_CHILD_WANTED;
         hdi_watcher_wake(workers);
@@ -124,7 +124,7 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who)
             hdi_mutex_wait(&workers->lock, &workers->changed);
         }
         if (c->spawn_error) {
-            status = hdi_fail(HD_ERROR_SYSTEM, "%s: the worker program %s cannot be started: %s", who, workers->program,
+            status = hdi_fail(HD_ERROR_SYSTEM, "the worker program %s cannot be started: %s", workers->program,
                               strerror(c->spawn_error));
             hdi_child_disconnect(c);
         }
@@ -404,14 +404,14 @@ static void *watch(void *argument)
 static hd_status start_watcher(hdi_workers *workers)
 {
     int error = hdi_thread_start(&workers->thread, watch, workers);
-    return error ? hdi_fail(HD_ERROR_SYSTEM, "hd_open: no thread to watch workers: %s", strerror(error)) : HD_OK;
+    return error ? hdi_fail(HD_ERROR_SYSTEM, "no thread to watch workers: %s", strerror(error)) : HD_OK;
 }
 
 hd_status hdi_workers_create(hd_runtime *rt)
 {
     hdi_workers *workers = calloc(1, sizeof *workers);
     if (!workers) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "hd_open: no memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
     workers->rt = rt;
     for (int i = 0; i < HDI_CHILDREN; i++) {
@@ -421,7 +421,7 @@ hd_status hdi_workers_create(hd_runtime *rt)
                                         workers->program, sizeof workers->program);
     workers->doorbell = status ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!status && workers->doorbell < 0) {
-        status = hdi_fail(HD_ERROR_SYSTEM, "hd_open: eventfd: %s", strerror(errno));
+        status = hdi_fail(HD_ERROR_SYSTEM, "eventfd: %s", strerror(errno));
     }
     hdi_mutex_init(&workers->lock, HDI_RANK_WORKERS);
     hdi_cond_init(&workers->changed);

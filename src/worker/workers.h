@@ -24,7 +24,7 @@ hd_status hdi_workers_create(hd_runtime *rt);
 void hdi_workers_release(hd_runtime *rt);
 
 /* Starts a process for device `index` (the hdi_device need not exist yet). Errors: SYSTEM, TIMEOUT. */
-hd_status hdi_worker_spawn(hd_runtime *rt, int index, const char *who);
+hd_status hdi_worker_spawn(hd_runtime *rt, int index);
 /* spare.c: workers that have started the driver and drive no device yet, as many as the option spare_workers asks for. */
 /* Has them started, in the background, from here on, or again after a restart (hdi_spares_hold). Errors: OPTION, HOST_MEMORY. */
 hd_status hdi_spares_want(hd_runtime *rt);
@@ -42,16 +42,16 @@ typedef struct hdi_discovery {
 } hdi_discovery;
 
 /* Has a fresh process start the driver, and report what it shows. Errors: SYSTEM, OPTION. */
-hd_status hdi_worker_ask(hd_runtime *rt, int index, const char *who);
+hd_status hdi_worker_ask(hd_runtime *rt, int index);
 /* Waits for its report. Errors: what hdi_driver_open fails with over there; SYSTEM. */
-hd_status hdi_worker_discover(hd_runtime *rt, int index, const char *who, hdi_discovery *out);
+hd_status hdi_worker_discover(hd_runtime *rt, int index, hdi_discovery *out);
 
 /* Sends a fresh process the device that it drives; rt->devices[] with their channels exist. Errors: SYSTEM. */
-hd_status hdi_worker_handshake(hd_runtime *rt, int index, const char *who);
+hd_status hdi_worker_handshake(hd_runtime *rt, int index);
 
 /* Waits until the process, after its handshake, drives its device, fills in the device's facts, and connects the device's port. From here
  * on the worker is watched. Errors: what the set-up over there fails with; SYSTEM. */
-hd_status hdi_worker_await(hd_runtime *rt, int index, const char *who);
+hd_status hdi_worker_await(hd_runtime *rt, int index);
 
 /* Kills the process for the reason `code` (HDI_GONE_*, or its driver's code); its device is lost as soon as it is gone.
  * `connection`: only if its port has this one; 0: in any case. */

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "base/error.h"
+#include "base/presence.h"
 #include <heddle.h>
 
 static void starts_blank(void **unused)
@@ -65,16 +66,84 @@ static void messages_are_one_bounded_line(void **unused)
     assert_string_equal(hd_message(), "outer: inner");
 }
 
-static void saves_and_restores(void **unused)
+/* What fails within an attempt changes nothing outside of it, unless it is the attempt's result. */
+static void attempts_keep_their_failures(void **unused)
 {
     (void)unused;
-    hd_error saved;
     hdi_fail(HD_ERROR_LIMIT, "kept");
-    hdi_error_save(&saved);
-    hdi_fail(HD_ERROR_SYSTEM, "clean-up failed too");
-    hdi_error_restore(&saved);
+    hdi_attempt outer, inner;
+    hdi_attempt_begin(&outer);
     assert_string_equal(hd_message(), "kept");
-    assert_int_equal(hdi_fail_error(&saved), HD_ERROR_LIMIT);
+    hdi_fail(HD_ERROR_SYSTEM, "first");
+    assert_string_equal(hd_message(), "first");
+    hdi_attempt_begin(&inner);
+    hdi_fail(HD_ERROR_RANGE, "second");
+    hdi_attempt_end(&inner);
+    assert_int_equal(inner.error.status, HD_ERROR_RANGE);
+    assert_string_equal(hd_message(), "first");
+    assert_int_equal(hdi_attempt_result(&outer, HD_OK), HD_OK);
+    assert_string_equal(hd_message(), "kept");
+
+    hdi_attempt_begin(&outer);
+    hdi_attempt_begin(&inner);
+    hdi_fail(HD_ERROR_RANGE, "inner");
+    assert_int_equal(hdi_attempt_result(&inner, HD_ERROR_RANGE), HD_ERROR_RANGE);
+    assert_string_equal(outer.error.message, "inner");
+    assert_int_equal(hdi_attempt_result(&outer, HD_ERROR_RANGE), HD_ERROR_RANGE);
+    assert_string_equal(hd_message(), "inner");
+
+    hdi_attempt_begin(&outer);
+    assert_int_equal(hdi_attempt_result(&outer, HD_ERROR_FAILED), HD_ERROR_FAILED);
+    assert_string_equal(hd_message(), "inner"); /* nothing was recorded within it */
+}
+
+static hd_status hd_some_call(const char *format)
+{
+    HDI_CALL();
+    return hdi_fail(HD_ERROR_ARGUMENT, format, 7);
+}
+
+static void hd_some_call_within(const void *runtime)
+{
+    HDI_INSIDE(runtime);
+    hdi_fail(HD_ERROR_ARGUMENT, "within");
+}
+
+/* The call's name is in front once, whatever else is put there. */
+static void the_name_of_the_call_is_in_front(void **unused)
+{
+    (void)unused;
+    assert_int_equal(hd_some_call("bytes is %d"), HD_ERROR_ARGUMENT);
+    assert_string_equal(hd_message(), "hd_some_call: bytes is 7");
+    assert_int_equal(hdi_fail_about(HD_ERROR_ARGUMENT, "argument %d", 2), HD_ERROR_ARGUMENT);
+    assert_string_equal(hd_message(), "hd_some_call: argument 2: bytes is 7");
+    assert_int_equal(HDI_FAIL_ABOUT(HD_OK, "argument %d", 3), HD_OK);
+    assert_string_equal(hd_message(), "hd_some_call: argument 2: bytes is 7");
+    hd_error error;
+    hdi_error_get(&error);
+    hdi_fail(HD_ERROR_LIMIT, "other");
+    assert_int_equal(hdi_fail_error(&error), HD_ERROR_ARGUMENT);
+    assert_string_equal(hd_message(), "hd_some_call: argument 2: bytes is 7");
+    assert_string_equal(hdi_call_name(), "hd_some_call");
+
+    {
+        HDI_INSIDE_AS(&error, "hd_outer");
+        hd_some_call_within(&error);
+        assert_string_equal(hd_message(), "hd_outer: within");
+        const hdi_apart apart = hdi_presence_apart();
+        hd_some_call("in a callback");
+        hdi_presence_together(apart);
+        hdi_fail(HD_ERROR_LIMIT, "behind it");
+        assert_string_equal(hd_message(), "hd_outer: behind it");
+    }
+    {
+        HDI_INSIDE_STILL(&error);
+        hdi_fail(HD_ERROR_LIMIT, "still");
+        assert_string_equal(hd_message(), "hd_outer: still");
+    }
+    hdi_call_continue(NULL);
+    hdi_fail(HD_ERROR_LIMIT, "text");
+    assert_string_equal(hd_message(), "text");
 }
 
 static void fills_structures_of_other_sizes(void **unused)
@@ -149,9 +218,9 @@ static void *fails_without_memory(void *number)
     memory_is_out = true;
     char expected[64];
     snprintf(expected, sizeof expected, "failure %d", (int)(intptr_t)number);
-    hd_error saved;
-    hdi_error_save(&saved);
-    wrong += saved.status != HD_OK;
+    hd_error before;
+    hdi_error_get(&before);
+    wrong += before.status != HD_OK;
     wrong += hdi_fail(HD_ERROR_RANGE, "%s", expected) != HD_ERROR_RANGE;
     pthread_barrier_wait(&all_have_failed);
     hd_error e = {.size = sizeof e};
@@ -167,8 +236,6 @@ static void *fails_without_memory(void *number)
     pthread_barrier_wait(&all_have_looked);
     memory_is_out = false;
     wrong += hdi_fail(HD_ERROR_ARGUMENT, "later") != HD_ERROR_ARGUMENT || strcmp(hd_message(), "later") != 0;
-    hdi_error_restore(&saved);
-    wrong += hd_message()[0] != '\0';
     return NULL;
 }
 
@@ -214,7 +281,8 @@ int main(void)
         cmocka_unit_test(starts_blank),
         cmocka_unit_test(keeps_the_last_failure),
         cmocka_unit_test(messages_are_one_bounded_line),
-        cmocka_unit_test(saves_and_restores),
+        cmocka_unit_test(attempts_keep_their_failures),
+        cmocka_unit_test(the_name_of_the_call_is_in_front),
         cmocka_unit_test(fills_structures_of_other_sizes),
         cmocka_unit_test(threads_have_their_own),
 #if !TEST_ASAN && !TEST_TSAN

@@ -39,7 +39,7 @@ static void inputs_of_this_version_are_not_copied(void **unused)
 {
     (void)unused;
     grown given = {sizeof given, 1, 2, 3}, room;
-    assert_ptr_equal(HDI_SIZED_IN("f", grown, &given, &room), &given);
+    assert_ptr_equal(HDI_SIZED_IN(grown, &given, &room), &given);
 }
 
 static void older_inputs_have_zeros_where_they_end(void **unused)
@@ -48,7 +48,7 @@ static void older_inputs_have_zeros_where_they_end(void **unused)
     for (size_t size = LEAST; size < sizeof(grown); size++) {
         grown *given = exactly(size, 7), room;
         memset(&room, 0x55, sizeof room);
-        const grown *known = HDI_SIZED_IN("f", grown, given, &room);
+        const grown *known = HDI_SIZED_IN(grown, given, &room);
         assert_ptr_equal(known, &room);
         assert_true(known->first == UINT64_C(0x0707070707070707) && known->second == known->first);
         unsigned char third[sizeof known->third];
@@ -66,10 +66,10 @@ static void newer_inputs_are_taken_while_the_rest_is_zero(void **unused)
     for (size_t size = sizeof(grown) + 1; size < sizeof(grown) + 40; size++) {
         char *bytes = exactly(size, 0);
         grown room;
-        assert_ptr_equal(HDI_SIZED_IN("f", grown, (grown *)bytes, &room), bytes);
+        assert_ptr_equal(HDI_SIZED_IN(grown, (grown *)bytes, &room), bytes);
         bytes[size - 1] = 1;
-        assert_null(HDI_SIZED_IN("hd_some", grown, (grown *)bytes, &room));
-        assert_non_null(strstr(hd_message(), "hd_some: the program sets fields of grown that this library"));
+        assert_null(HDI_SIZED_IN(grown, (grown *)bytes, &room));
+        assert_non_null(strstr(hd_message(), "the program sets fields of grown that this library"));
         assert_non_null(strstr(hd_message(), HD_VERSION_STRING));
         free(bytes);
     }
@@ -81,15 +81,15 @@ static void sizes_that_were_not_set_are_refused(void **unused)
     const size_t bad[] = {0, 1, sizeof(size_t), LEAST - 1, HDI_SIZED_MOST + 1, SIZE_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         grown structure = {bad[i], 1, 2, 3}, room;
-        assert_null(HDI_SIZED_IN("f", grown, &structure, &room));
+        assert_null(HDI_SIZED_IN(grown, &structure, &room));
         assert_non_null(strstr(hd_message(), "set it to sizeof(grown)"));
-        assert_int_equal(HDI_SIZED_CHECK("f", grown, &structure), HD_ERROR_ARGUMENT);
+        assert_int_equal(HDI_SIZED_CHECK(grown, &structure), HD_ERROR_ARGUMENT);
         assert_true(structure.first == 1 && structure.second == 2 && structure.third == 3);
     }
     const size_t good[] = {LEAST, sizeof(grown), sizeof(grown) + 1, HDI_SIZED_MOST};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         grown structure = {.size = good[i]};
-        assert_int_equal(HDI_SIZED_CHECK("f", grown, &structure), HD_OK);
+        assert_int_equal(HDI_SIZED_CHECK(grown, &structure), HD_OK);
     }
 }
 

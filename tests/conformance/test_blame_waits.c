@@ -160,7 +160,7 @@ static void chunks(void **state)
         uint8_t got[bytes];
         hdi_chunk *taken[HDI_STAGING_SMALL_CHUNKS];
         for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
-            CONF_OK(hdi_staging_take(s.runtime, bytes, INT64_MAX, "test", &taken[i]));
+            CONF_OK(hdi_staging_take(s.runtime, bytes, INT64_MAX, &taken[i]));
         }
         for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
             hd_ticket use;
@@ -220,7 +220,7 @@ static void chunks_between_devices(void **state)
     const hdi_route route = {.chunk = HDI_STAGED_SMALL, .chunks = HDI_STAGED_SMALL_CHUNKS};
     for (int i = 0; i < HDI_STAGED_SMALL_CHUNKS; i++) {
         hdi_ring_chunk *taken;
-        CONF_OK(hdi_ring_take(s.runtime, 0, 1, &route, INT64_MAX, "test", &taken));
+        CONF_OK(hdi_ring_take(s.runtime, 0, 1, &route, INT64_MAX, &taken));
         CONF_OK(hd_copy(hdi_buffer_handle(taken->buffer), 0, s.x, 0, bytes, NULL));
     }
     NAMED(hd_copy(there, 0, s.y, 0, bytes, NULL), "hd_copy", IN_USE);

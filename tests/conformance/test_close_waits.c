@@ -39,7 +39,7 @@ static void take_chunks(waiter *w)
 {
     for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
         hdi_chunk *chunk;
-        CONF_OK(hdi_staging_take(w->runtime, bytes, INT64_MAX, "test", &chunk));
+        CONF_OK(hdi_staging_take(w->runtime, bytes, INT64_MAX, &chunk));
     }
 }
 
@@ -61,7 +61,7 @@ static void take_ring(waiter *w)
     const hdi_route route = {.chunk = HDI_STAGED_SMALL, .chunks = HDI_STAGED_SMALL_CHUNKS};
     for (int i = 0; i < HDI_STAGED_SMALL_CHUNKS; i++) {
         hdi_ring_chunk *chunk;
-        CONF_OK(hdi_ring_take(w->runtime, 0, 1, &route, INT64_MAX, "test", &chunk));
+        CONF_OK(hdi_ring_take(w->runtime, 0, 1, &route, INT64_MAX, &chunk));
     }
 }
 
@@ -77,11 +77,11 @@ static hd_status copy_there(waiter *w)
 static void take_crates(waiter *w)
 {
     for (int to_device = 0; to_device < 2; to_device++) {
-        hdi_crates *ring = hdi_crates_of(w->runtime->devices[0], to_device, false, "test");
+        hdi_crates *ring = hdi_crates_of(w->runtime->devices[0], to_device, false);
         CONF_TRUE(ring != NULL);
         for (uint32_t i = 0; i < ring->most; i++) {
             hdi_crate *crate = NULL;
-            CONF_OK(hdi_crate_take(ring, HDI_CRATE_WAIT, INT64_MAX, "test", &crate));
+            CONF_OK(hdi_crate_take(ring, HDI_CRATE_WAIT, INT64_MAX, &crate));
             CONF_TRUE(crate != NULL);
         }
     }

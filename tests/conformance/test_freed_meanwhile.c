@@ -59,14 +59,14 @@ void __wrap_hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*w
 }
 
 hd_status __real_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                  hdi_linked link, const char *who, hd_ticket *out);
+                                  hdi_linked link, hd_ticket *out);
 hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                  hdi_linked link, const char *who, hd_ticket *out);
+                                  hdi_linked link, hd_ticket *out);
 hd_status __wrap_hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                                  hdi_linked link, const char *who, hd_ticket *out)
+                                  hdi_linked link, hd_ticket *out)
 {
     happens(&at_submit);
-    return __real_hdi_submit_as_is(lane, uses, n_uses, command, link, who, out);
+    return __real_hdi_submit_as_is(lane, uses, n_uses, command, link, out);
 }
 
 /* A launch takes the order lock behind all its checks, and finds it taken. */

@@ -28,7 +28,7 @@ static hdi_box make(const shape *s)
 {
     hd_box box = box_of(s);
     hdi_box out;
-    assert_ok(hdi_box_make(&box, "test", &out));
+    assert_ok(hdi_box_make(&box, &out));
     return out;
 }
 
@@ -108,16 +108,16 @@ static void bad_boxes_are_refused(void **state)
 {
     (void)state;
     hdi_box out;
-    assert_status(hdi_box_make(NULL, "test", &out), HD_ERROR_ARGUMENT);
+    assert_status(hdi_box_make(NULL, &out), HD_ERROR_ARGUMENT);
     assert_message_has("null");
     hd_box box = {.size = sizeof box - 1, .row = 4};
-    assert_status(hdi_box_make(&box, "test", &out), HD_ERROR_ARGUMENT);
+    assert_status(hdi_box_make(&box, &out), HD_ERROR_ARGUMENT);
     assert_message_has("size");
     box = (hd_box){.size = sizeof box, .row = 4, .dims = HD_BOX_DIMS + 1};
-    assert_status(hdi_box_make(&box, "test", &out), HD_ERROR_ARGUMENT);
+    assert_status(hdi_box_make(&box, &out), HD_ERROR_ARGUMENT);
     assert_message_has("dims is 8");
     box.dims = -1;
-    assert_status(hdi_box_make(&box, "test", &out), HD_ERROR_ARGUMENT);
+    assert_status(hdi_box_make(&box, &out), HD_ERROR_ARGUMENT);
     static const struct {
         shape s;
         hd_status status;
@@ -140,7 +140,7 @@ static void bad_boxes_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         box = box_of(&table[i].s);
-        assert_status(hdi_box_make(&box, "test", &out), table[i].status);
+        assert_status(hdi_box_make(&box, &out), table[i].status);
         assert_message_has(table[i].word);
     }
 }

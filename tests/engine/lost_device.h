@@ -69,7 +69,7 @@ static int tear_down(void **state)
 
 static hd_status status_of(fixture *f, const hd_lane *lane, uint64_t position)
 {
-    return hdi_position_status(&f->runtime, lane->global, position, "test");
+    return hdi_position_status(&f->runtime, lane->global, position);
 }
 
 #endif

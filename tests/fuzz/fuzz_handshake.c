@@ -163,7 +163,7 @@ static void check_application(fuzz_input *in)
     shutdown(memory[1], SHUT_WR);
 
     hdi_discovery probe = {.provider = NULL};
-    hd_status status = hello ? hdi_worker_await(&rt, 0, "hd_open") : hdi_worker_discover(&rt, 0, "hd_open", &probe);
+    hd_status status = hello ? hdi_worker_await(&rt, 0) : hdi_worker_discover(&rt, 0, &probe);
     if (status != HD_OK) {
         const char *message = hd_message();
         fuzz_check(status < 0 && message[0] != 0 && fuzz_is_text(message, strlen(message) + 1));

@@ -246,7 +246,7 @@ static void a_restart_that_fails_may_be_repeated(void **unused)
         if (way == 0) {
             atomic_store(&d.gone, HDI_GONE_CLOSED);
             assert_status(hdi_arena_restart(arena, hdi_device_range(1, 1, RANGE, 2)), HD_ERROR_DEVICE_LOST);
-            assert_message_has("hd_device_restart: the memory of device 1 cannot be set up");
+            assert_message_has("the memory of device 1 cannot be set up");
         } else if (way == 1) {
             atomic_store(&d.gone, HDCU_ERROR_OUT_OF_MEMORY);
             assert_status(hdi_arena_restart(arena, hdi_device_range(1, 2, RANGE, 2)), HD_ERROR_MEMORY);

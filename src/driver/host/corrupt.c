@@ -29,7 +29,7 @@ static const char *const kinds[] = {
 static hd_status parse_failed(const char *at)
 {
     return hdi_fail(HD_ERROR_OPTION,
-                    "hd_open: option host_corrupt: expected pairs such as 0>1 or 0>1:KIND at \"%.40s\", where KIND is "
+                    "option host_corrupt: expected pairs such as 0>1 or 0>1:KIND at \"%.40s\", where KIND is "
                     "lost, copies, stores, atomics, hang, fault, crash or slow",
                     at);
 }
@@ -89,9 +89,8 @@ hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_
             return parse_failed(start);
         }
         if (writer >= devices || owner >= devices || writer == owner) {
-            return hdi_fail(HD_ERROR_OPTION,
-                            "hd_open: option host_corrupt: \"%.40s\" must name two of the %d host devices", start,
-                            devices);
+            return hdi_fail(HD_ERROR_OPTION, "option host_corrupt: \"%.40s\" must name two of the %d host devices",
+                            start, devices);
         }
         out[writer][owner] = (uint8_t)kind;
     }

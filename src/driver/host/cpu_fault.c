@@ -33,13 +33,13 @@ static atomic_bool spent[N_SIGNALS];
 
 /* In static thread-local storage, as all of the library's: the handler cannot allocate it at its first access. */
 static _Thread_local hdi_fault_frame *volatile current;
-static _Thread_local bool prepared;
 
 /* The signal that this thread last passed to a handler of the program. Nothing shows when that handler has ended. */
 typedef struct passed_signal {
     uintptr_t frame; /* the stack frame of on_signal; 0: there was none */
     uintptr_t context;
     int code;
+    bool prepared; /* of the thread: it has an alternate stack */
 } passed_signal;
 static _Thread_local volatile passed_signal passed; /* in TLS as a whole, since the handler cannot allocate */
 
@@ -138,7 +138,7 @@ static void on_signal(int signal, siginfo_t *info, void *context)
 static void thread_ends(void *value)
 {
     struct alternate *a = value;
-    prepared = false; /* a later exit function of the thread may prepare it again */
+    passed.prepared = false; /* a later exit function of the thread may prepare it again */
     sigaltstack(&a->before, NULL);
     munmap(a->base, a->bytes);
 }
@@ -182,7 +182,7 @@ bool hdi_fault_prepare_thread(void)
     if (!install()) {
         return false;
     }
-    if (prepared) {
+    if (passed.prepared) {
         return true;
     }
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -212,7 +212,7 @@ bool hdi_fault_prepare_thread(void)
         sigaddset(&faults, signals[i]);
     }
     pthread_sigmask(SIG_UNBLOCK, &faults, NULL);
-    prepared = true;
+    passed.prepared = true;
     return true;
 }
 

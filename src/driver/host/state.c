@@ -142,7 +142,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     hdi_host_unlock();
     if (busy && !same) {
         return hdi_fail(HD_ERROR_OPTION,
-                        "hd_open: options host_*: the host devices are in use with other settings (%d devices of %s); "
+                        "options host_*: the host devices are in use with other settings (%d devices of %s); "
                         "close the other runtimes, or use the same settings",
                         devices, HDI_BYTES(memory));
     }
