@@ -98,13 +98,12 @@ static hdi_presence *make(void)
     return own ? own : &nobodys;
 }
 
-hdi_inside hdi_presence_enter_slow(const void *runtime, const char *call)
+hdi_inside hdi_presence_enter_slow(const void *runtime)
 {
     if (!fenced_own) {
         fenced_own = make();
     }
     if (covered) {
-        hdi_presence_here.call = call ? call : hdi_presence_here.call;
         return (hdi_inside){&nobodys, NULL};
     }
     if (!hdi_biased_fenced()) {
@@ -112,7 +111,6 @@ hdi_inside hdi_presence_enter_slow(const void *runtime, const char *call)
     }
     hdi_inside inside = {fenced_own, atomic_load_explicit(&fenced_own->inside, memory_order_relaxed)};
     if (!inside.before) {
-        hdi_presence_here.call = call ? call : hdi_presence_here.call;
         /* seq_cst with the barrier in hdi_presence_await: either that sees this, or this thread sees that the handle is stale */
         atomic_exchange_explicit(&fenced_own->inside, runtime, memory_order_seq_cst);
     }

@@ -48,22 +48,24 @@ typedef struct hdi_inside {
 } hdi_inside;
 
 /* Where hdi_presence_here.own is NULL. Without memory for a record it is one for all threads that have none, which no thread waits for. */
-hdi_inside hdi_presence_enter_slow(const void *runtime, const char *call);
+hdi_inside hdi_presence_enter_slow(const void *runtime);
 
 /* Inside a call on a runtime from here on. */
 static inline hdi_inside hdi_presence_enter(const void *runtime, const char *call)
 {
     hdi_presence *own = hdi_presence_here.own;
+    hdi_inside inside;
     if (__builtin_expect(!own, 0)) {
-        return hdi_presence_enter_slow(runtime, call);
+        inside = hdi_presence_enter_slow(runtime);
+    } else {
+        inside = (hdi_inside){own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
+        atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
+        /* the compiler keeps the order, the closer's barrier makes the processor */
+        atomic_signal_fence(memory_order_seq_cst);
     }
-    hdi_inside inside = {own, atomic_load_explicit(&own->inside, memory_order_relaxed)};
-    atomic_store_explicit(&own->inside, inside.before ? inside.before : runtime, memory_order_relaxed);
-    if (!inside.before && call) {
+    if (call && !inside.before) {
         hdi_presence_here.call = call;
     }
-    atomic_signal_fence(
-        memory_order_seq_cst); /* the compiler keeps the order, the closer's barrier makes the processor */
     return inside;
 }
 
@@ -85,16 +87,16 @@ static inline void hdi_presence_leave(const hdi_inside *inside)
 /* The same for a call that no other public call contains: what was before is nothing. */
 static inline hdi_presence *hdi_presence_enter_briefly(const void *runtime, const char *call)
 {
+    if (call) {
+        hdi_presence_here.call = call;
+    }
     hdi_presence *own = hdi_presence_here.own;
     if (__builtin_expect(!own, 0)) {
-        return hdi_presence_enter_slow(runtime, call).own;
+        return hdi_presence_enter_slow(runtime).own;
     }
 #if HDI_DEBUG
     assert(!atomic_load_explicit(&own->inside, memory_order_relaxed) && "a brief call within a call");
 #endif
-    if (call) {
-        hdi_presence_here.call = call;
-    }
     atomic_store_explicit(&own->inside, runtime, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* as above */
     return own;

@@ -386,17 +386,17 @@ alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const vo
 
 hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
 {
-    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
+    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(handle));
     hd_lane *lane = hdi_lane_from_handle(handle);
-    const void *call_site = __builtin_return_address(0);
     if (__builtin_expect((lane != NULL) & (out != NULL) & (bytes != 0), 1)) {
-        struct hd_buffer *b = take_cached(lane, bytes, NULL, call_site);
+        struct hd_buffer *b = take_cached(lane, bytes, NULL, __builtin_return_address(0));
         if (__builtin_expect(b != NULL, 1)) {
             *out = hdi_buffer_handle(b);
             return HD_OK;
         }
     }
-    return alloc(handle, bytes, 0, NULL, call_site, out);
+    HDI_CALL(); /* only here, since it cannot fail before */
+    return alloc(handle, bytes, 0, NULL, __builtin_return_address(0), out);
 }
 
 hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
@@ -611,13 +611,17 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
     }
 }
 
-static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const void *call_site)
+/* `call`: the name of the public call, which is noted only where it may fail; NULL: none. */
+static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const char *call, const void *call_site)
 {
     uint64_t word = hdi_self_word(handle);
     /* A load comes first, since a compare-and-swap writes even where it fails, and a bad handle may lead to read-only memory. Of two frees of
      * one handle, in any two threads, one succeeds. */
     if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
         __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
+        if (call) {
+            hdi_call_continue(call);
+        }
         return free_odd(b, handle, call_site);
     }
     await_submitters(b);
@@ -630,7 +634,7 @@ static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, cons
 void hdi_free(hd_buffer *handle)
 {
     if (handle) {
-        free_buffer(hdi_self_object(handle), handle, __builtin_return_address(0));
+        free_buffer(hdi_self_object(handle), handle, NULL, __builtin_return_address(0));
     }
 }
 
@@ -640,6 +644,6 @@ hd_status hd_free(hd_buffer *handle)
     if (!b) {
         return HD_OK;
     }
-    HDI_INSIDE_BRIEFLY(b->runtime);
-    return free_buffer(b, handle, __builtin_return_address(0));
+    HDI_INSIDE_BRIEFLY_UNNAMED(b->runtime);
+    return free_buffer(b, handle, "hd_free", __builtin_return_address(0));
 }

@@ -163,14 +163,18 @@ hd_status hdi_transfer_run(const hdi_transfer *t, hd_ticket *out)
 /* ---- the program's calls ---- */
 
 /* Checks both handles, and the range of bytes in either buffer. */
-static hd_status check_both(hd_buffer *dst_handle, size_t dst_offset, size_t dst_bytes, hd_buffer *src_handle,
-                            size_t src_offset, size_t src_bytes, hdi_transfer *t)
+static inline __attribute__((always_inline)) hd_status check_both(hd_buffer *dst_handle, size_t dst_offset,
+                                                                  size_t dst_bytes, hd_buffer *src_handle,
+                                                                  size_t src_offset, size_t src_bytes, hdi_transfer *t)
 {
     struct hd_buffer *dst = NULL, *src = NULL;
-    hd_status status = HDI_FAIL_ABOUT(hdi_buffer_check(dst_handle, dst_offset, dst_bytes, &dst), "dst");
-    status = status ? status : HDI_FAIL_ABOUT(hdi_buffer_check(src_handle, src_offset, src_bytes, &src), "src");
+    hd_status status = hdi_buffer_check(dst_handle, dst_offset, dst_bytes, &dst);
     if (status) {
-        return status;
+        return hdi_fail_about(status, "dst");
+    }
+    status = hdi_buffer_check(src_handle, src_offset, src_bytes, &src);
+    if (status) {
+        return hdi_fail_about(status, "src");
     }
     if (dst->runtime != src->runtime) {
         return hdi_fail(HD_ERROR_HANDLE, "the buffers belong to different runtimes");

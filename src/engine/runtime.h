@@ -210,7 +210,8 @@ struct hdi_device {
     hdcu_context context;
     hdi_port *port;
     hdi_facts facts;
-    hdi_limits limits; /* as in `facts`, cut to what a command can hold */
+    hdi_limits limits;  /* as in `facts`, cut to what a command can hold */
+    uint32_t depths[2]; /* limits.grid[2] and limits.block[2], which a launch compares at once */
     hdi_channel channel;
     _Atomic int32_t lost;         /* code that ended the device; 0: it works. See hdi_device_lost */
     _Atomic uint32_t corrupted;   /* its worker process wrote something impossible, and is to be killed: see verify.c */

@@ -314,15 +314,16 @@ static inline uint64_t pair_of(uint32_t low, uint32_t high)
 }
 
 /* One test that passes nearly every launch: no extent is zero, and none is over a limit. */
-static inline bool shape_is_plain(const hdi_limits *l, const struct hd_kernel *k, int device, hd_dims g, hd_dims b,
+static inline bool shape_is_plain(const hdi_device *device, const struct hd_kernel *k, hd_dims g, hd_dims b,
                                   size_t shared)
 {
+    const hdi_limits *l = &device->limits;
     uint64_t excess = pair_excess(pair_of(g.x, g.y), pair_of(l->grid[0], l->grid[1])) |
                       pair_excess(pair_of(b.x, b.y), pair_of(l->block[0], l->block[1])) |
-                      pair_excess(pair_of(g.z, b.z), pair_of(l->grid[2], l->block[2]));
+                      pair_excess(pair_of(g.z, b.z), pair_of(device->depths[0], device->depths[1]));
     return !(excess & 0x8000000080000000u) &&
-           (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device], memory_order_acquire) &&
-           shared <= atomic_load_explicit(&k->dynamic_shared[device], memory_order_acquire);
+           (uint64_t)b.x * b.y * b.z <= atomic_load_explicit(&k->max_threads[device->index], memory_order_acquire) &&
+           shared <= atomic_load_explicit(&k->dynamic_shared[device->index], memory_order_acquire);
 }
 
 /* Sets extents that were left out at the end to 1. */
@@ -423,13 +424,16 @@ hd_status hd_launch(hd_lane *lane_handle, hd_kernel *kernel_handle, hd_dims grid
         return hdi_fail(HD_ERROR_ARGUMENT, "args is null");
     }
     /* Rounded up to units before the checks, so that the checks see what the driver will be asked for. */
-    shared_bytes = shared_bytes > UINT32_MAX ? UINT32_MAX
-                                             : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
+    if (__builtin_expect(shared_bytes != 0, 0)) {
+        shared_bytes = shared_bytes > UINT32_MAX
+                           ? UINT32_MAX
+                           : (shared_bytes + HDI_SHARED_UNIT - 1) / HDI_SHARED_UNIT * HDI_SHARED_UNIT;
+    }
     const hdi_params *params = hdi_kernel_params(kernel);
     if (__builtin_expect(n_args != params->n, 0)) {
         return unless_unloaded(kernel, same.kernel_word, count_failed(params, kernel->name, n_args));
     }
-    if (__builtin_expect(!shape_is_plain(&device->limits, kernel, device->index, grid, block, shared_bytes), 0)) {
+    if (__builtin_expect(!shape_is_plain(device, kernel, grid, block, shared_bytes), 0)) {
         grid = complete(grid);
         block = complete(block);
         hd_status status = check_shape(lane, kernel, same.kernel_word, grid, block, shared_bytes);

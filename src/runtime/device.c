@@ -31,6 +31,8 @@ static void take_limits(hdi_device *device)
             device->limits.grid[i] = UINT16_MAX;
         }
     }
+    device->depths[0] = device->limits.grid[2];
+    device->depths[1] = device->limits.block[2];
 }
 
 hd_status hdi_device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)

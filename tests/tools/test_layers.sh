@@ -49,6 +49,12 @@ bool a(const char *name) { return !strcmp(name, "host"); }'
 expect 'compares the name of a provider' src/engine/a.c '/* a */
 bool a(const char *name) { return strncmp(name,
                                           "nvidia", 6) == 0; }'
+expect 'hd_some does not note its name' src/base/a.c '/* a */
+hd_status hd_some(int a)
+{
+    return hdi_fail(HD_ERROR_ARGUMENT, "a is %d", a);
+}'
+printf '/* a */\nhd_status hd_some(int a)\n{\n    HDI_CALL();\n    return HD_OK;\n}\n' >"$copy/src/base/b.c"
 "$source/tools/check-layers" "$copy" >/dev/null || exit 1
 
 # a call within a call must not be one that begins with HDI_INSIDE_BRIEFLY
