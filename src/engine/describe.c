@@ -261,11 +261,12 @@ hd_status hdi_lane_refuses(hd_lane *lane)
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;
-    /* A lost device's records have no end. Without one, the lane's own failure counts. */
-    bool found = (lost && hdi_failure_find(rt, lane->global, head + 1, &failure)) ||
-                 hdi_failure_find(rt, lane->global, issued, &failure) ||
-                 hdi_failure_find(rt, lane->global, head, &failure) ||
-                 hdi_failure_find(rt, lane->global, head + 1, &failure);
+    /* A loss is recorded for each lane without an end, shortly before or after the device counts as lost. No failure of
+     * the lane's own stands for it. */
+    bool found = (hdi_failure_find(rt, lane->global, head + 1, &failure) && failure.lost) ||
+                 (!lost && (hdi_failure_find(rt, lane->global, issued, &failure) ||
+                            hdi_failure_find(rt, lane->global, head, &failure) ||
+                            hdi_failure_find(rt, lane->global, head + 1, &failure)));
     if (found) {
         hd_error error;
         if (describe_failure(rt, &failure, lane->global, failure.position, &error) == HD_ERROR_DEVICE_LOST) {
