@@ -25,8 +25,6 @@
     ENTRY(PEERS)             /* verdicts on pairs of devices */                                                        \
     ENTRY(HOLDS)             /* holds */                                                                               \
     ENTRY(HOLDERS)           /* the table of largest holders */                                                        \
-    ENTRY(STAGING)           /* staging buffers */                                                                     \
-    ENTRY(RINGS)             /* staging buffers between devices */                                                     \
     ENTRY(COPY_LANES)        /* lanes for copies */                                                                    \
     ENTRY(LANES)             /* making lanes, giving them out */                                                       \
     ENTRY(HOST_POOL_GROWING) /* more pinned memory */                                                                  \
@@ -50,7 +48,7 @@
     ENTRY(BLOCKS)            /* blocks of an arena */                                                                  \
     ENTRY(FINDINGS)          /* findings of memory_debug */                                                            \
     ENTRY(PAGEABLE)          /* a transfer in parts */                                                                 \
-    ENTRY(PAGEABLE_RING)     /* its staging buffers */                                                                 \
+    ENTRY(STAGING)           /* a pool of staging buffers */                                                           \
     ENTRY(COPY_POOL)         /* threads that copy */                                                                   \
     ENTRY(HOOK)              /* the program's callbacks */                                                             \
     ENTRY(MAINTENANCE)       /* requests to the maintenance thread */                                                  \

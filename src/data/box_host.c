@@ -150,21 +150,20 @@ static hd_status check_apart(const hdi_box *box, const void *dst, const void *sr
                : HD_OK;
 }
 
-static hd_lane *lane_for(hdi_device *device, hdi_way way, const hdi_box *box)
+/* The pool whose chunks a box goes through, and how many bytes of it each takes. */
+static hd_status choose(hdi_device *device, bool to_device, const hdi_box *box, hdi_staging **pool, uint64_t *room)
 {
-    bool quick = box->bytes <= HDI_QUICK_LINK;
-    return hdi_copy_lane(device, way, quick ? HDI_LANES_QUICK : HDI_LANES_BULK);
-}
-
-/* Where pinned memory is too short for one large chunk, small ones do. True: the walk goes on with small chunks, from where it was. */
-static bool shrink(hd_status status, hdi_walk *walk, const hdi_walk *was, uint64_t *room)
-{
-    if (status != HD_ERROR_HOST_MEMORY || *room <= HDI_STAGING_SMALL) {
-        return false;
+    hd_status status = hdi_copy_alive(device->lane_in);
+    if (status) {
+        return status;
     }
-    *walk = *was;
-    *room = walk->piece = HDI_STAGING_SMALL;
-    return true;
+    *pool = hdi_staging_of(device, to_device, false);
+    if (!*pool) {
+        return HD_ERROR_HOST_MEMORY;
+    }
+    status = box->bytes <= (*pool)->bytes ? HD_OK : hdi_staging_choose(device, to_device, pool);
+    *room = status ? 0 : hdi_chunk_bytes(box->bytes, (*pool)->bytes);
+    return status;
 }
 
 static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
@@ -201,29 +200,26 @@ hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const 
         return write_pinned(b, handle, offset, src, &box, deadline);
     }
     const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box};
-    hd_lane *lane = lane_for(rt->devices[owner], HDI_WAY_IN, &box);
-    uint64_t room = hdi_chunk_bytes(box.bytes);
-    hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST), was = walk;
+    hdi_staging *pool;
+    uint64_t room;
+    status = choose(rt->devices[owner], true, &box, &pool, &room);
+    if (status) {
+        return status;
+    }
+    hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST);
     hdi_point after = {0, 0};
-    hdi_attempt attempt; /* with large chunks, before that with small ones */
-    hdi_attempt_begin(&attempt);
-    status = hdi_copy_alive(lane);
-    for (hdi_load load; !status && hdi_load_next(&load, &walk, room); was = walk) {
+    for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
         hdi_chunk *chunk;
-        status = hdi_staging_take(rt, load.bytes, deadline, &chunk);
-        if (shrink(status, &walk, &was, &room)) {
-            status = HD_OK;
-            continue;
-        }
+        status = hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk);
         if (status) {
             break;
         }
         gather(rt, owner, &load, chunk->buffer->host, LIE_IN_CHUNK, src, LIE_AS_SRC);
         hd_ticket last = {NULL, 0};
-        status = hdi_load_submit(lane, false, &t, &load, chunk->buffer, &after, &last);
-        hdi_staging_give(rt, chunk, hdi_ticket_point(last));
+        status = hdi_load_submit(hdi_staging_lane(pool), false, &t, &load, chunk->buffer, &after, &last);
+        hdi_staging_give(pool, chunk, hdi_ticket_point(last), false);
     }
-    return hdi_attempt_result(&attempt, status);
+    return status;
 }
 
 /* A chunk on its way to the host. */
@@ -233,20 +229,22 @@ typedef struct incoming {
     hd_ticket last;
 } incoming;
 
-/* Takes a chunk, and submits the copies of the next parts into it. With the deadline HDI_STAGING_NOW in->chunk is NULL where it would have to
- * wait. */
-static hd_status send_for(const hdi_transfer *t, hd_lane *lane, int64_t deadline, hdi_point *after, incoming *in)
+/* Takes a chunk, and submits the copies of the next parts into it. in->chunk is NULL after a failure. Without `waits` it is also NULL where
+ * no chunk is free. */
+static hd_status send_for(const hdi_transfer *t, hdi_staging *pool, bool waits, int64_t deadline, hdi_point *after,
+                          incoming *in)
 {
-    hd_runtime *rt = t->from.buffer->runtime;
-    hd_status status = hdi_staging_take(rt, in->load.bytes, deadline, &in->chunk);
+    hd_status status = waits ? hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &in->chunk)
+                             : hdi_staging_take(pool, HDI_STAGING_NOW, 0, &in->chunk);
     if (status || !in->chunk) {
         in->chunk = NULL;
         return status;
     }
     in->last = (hd_ticket){NULL, 0};
-    status = hdi_load_submit(lane, true, t, &in->load, in->chunk->buffer, after, &in->last);
+    status = hdi_load_submit(hdi_staging_lane(pool), true, t, &in->load, in->chunk->buffer, after, &in->last);
     if (status) {
-        hdi_staging_give(rt, in->chunk, hdi_ticket_point(in->last));
+        hdi_staging_give(pool, in->chunk, hdi_ticket_point(in->last), false);
+        in->chunk = NULL;
     }
     return status;
 }
@@ -262,33 +260,28 @@ static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline)
 static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
 {
     hd_runtime *rt = device->runtime;
-    hd_lane *lane = lane_for(device, HDI_WAY_OUT, t->box);
-    uint64_t room = hdi_chunk_bytes(t->box->bytes);
-    hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS), was = walk; /* `was`: before `ahead` */
+    hdi_staging *pool;
+    uint64_t room;
+    hd_status status = choose(device, false, t->box, &pool, &room);
+    if (status) {
+        return status;
+    }
+    hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS);
     hdi_point after = {0, 0};
-    hdi_attempt attempt; /* as above */
-    hdi_attempt_begin(&attempt);
     incoming queue[READ_AHEAD];
     size_t first = 0, pending = 0;
     hdi_load ahead;
     bool more = hdi_load_next(&ahead, &walk, room);
-    hd_status status = hdi_copy_alive(lane);
     while (pending || (more && !status)) {
         while (!status && more && pending < READ_AHEAD) {
             incoming *in = &queue[(first + pending) % READ_AHEAD];
             in->load = ahead;
             /* Never waits for a chunk while it holds some: two such readers could wait for each other. */
-            status = send_for(t, lane, pending ? HDI_STAGING_NOW : deadline, &after, in);
-            if (!in->chunk && shrink(status, &walk, &was, &room)) {
-                status = HD_OK;
-                more = hdi_load_next(&ahead, &walk, room);
-                continue;
-            }
+            status = send_for(t, pool, !pending, deadline, &after, in);
             if (status || !in->chunk) {
                 break;
             }
             pending++;
-            was = walk;
             more = hdi_load_next(&ahead, &walk, room);
         }
         if (pending) {
@@ -297,12 +290,12 @@ static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, uns
             if (!status) {
                 gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
             }
-            hdi_staging_give(rt, in->chunk, hdi_ticket_point(in->last));
+            hdi_staging_give(pool, in->chunk, hdi_ticket_point(in->last), false);
             first = (first + 1) % READ_AHEAD;
             pending--;
         }
     }
-    return hdi_attempt_result(&attempt, status);
+    return status;
 }
 
 static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, void *dst, const hdi_box *box,

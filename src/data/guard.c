@@ -265,7 +265,8 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     hd_runtime *rt = block->runtime;
     hdi_chunk *chunk = NULL;
     hd_ticket ticket = {NULL, 0};
-    if (hdi_staging_take(rt, 2 * HDI_GUARD_BYTES, deadline, &chunk)) {
+    hdi_staging *pool = hdi_staging_of(rt->devices[block->owner], false, false);
+    if (!pool || hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk)) {
         return false;
     }
     hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
@@ -277,7 +278,7 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     if (good) {
         memcpy(out, chunk->buffer->host, 2 * HDI_GUARD_BYTES);
     }
-    hdi_staging_give(rt, chunk, last);
+    hdi_staging_give(pool, chunk, last, false);
     return good;
 }
 

@@ -124,7 +124,7 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
 {
     table t = {.what = what};
     if (!fill_table(rt, &t)) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of who holds memory");
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the list of holders");
     }
     size_t kept = 0;
     for (size_t i = 0; i <= t.mask; i++) {

@@ -12,10 +12,9 @@
 #include "base/error.h"
 #include "base/handover.h"
 #include "data/buffer.h"
-#include "data/pageable_crates.h"
 #include "data/memory_wait.h"
 #include "data/report.h"
-#include "data/staging.h"
+#include "data/shrinker.h"
 #include "engine/engine.h"
 
 hdi_device *hdi_any_device(hd_runtime *rt)
@@ -89,9 +88,8 @@ typedef struct prospect {
 /* Gives up chunks that are not in use. `own`: for a transfer, which does not wait for the program. */
 static prospect look(hd_runtime *rt, bool own)
 {
-    bool in_use = hdi_staging_trim(rt);
-    hdi_crates_relieve(rt);
-    in_use |= hdi_crates_in_use(rt);
+    hdi_shrink(rt);
+    bool in_use = hdi_shrinkers_in_use(rt);
     hdi_host_pool_info info;
     hdi_host_pool_get_info(rt->host_pool, &info);
     return (prospect){.in_use = info.waiting_bytes || in_use,
@@ -132,7 +130,7 @@ static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_hos
     hdi_attempt_begin(&attempt);
     *p = hdi_memory_wait_begin(rt);
     hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
-    if (status == HD_ERROR_HOST_MEMORY && hdi_crates_relieve(rt)) {
+    if (status == HD_ERROR_HOST_MEMORY && hdi_shrink(rt)) {
         status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
     }
     if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= limit_of(rt)) {

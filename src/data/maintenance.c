@@ -22,9 +22,8 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "data/page.h"
-#include "data/pageable_crates.h"
 #include "data/reclaim.h"
-#include "data/staging.h"
+#include "data/shrinker.h"
 #include "engine/engine.h"
 #include "memory/thread_cache.h"
 #include "memory/host_pool.h"
@@ -251,8 +250,7 @@ hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *
     size_t returned = 0;
     hd_status status = HD_OK;
     if (device == HD_DEVICE_HOST) {
-        hdi_staging_trim(rt);
-        hdi_crates_relieve(rt);
+        hdi_shrink(rt);
         status = hdi_host_pool_trim(rt->host_pool, keep_bytes, &returned);
     } else {
         hdi_thread_caches_drain(rt, device);

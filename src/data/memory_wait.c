@@ -58,7 +58,7 @@ const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_W
     out[0] = 0;
     switch (p->end) {
     case HDI_MEMORY_WAIT_NONE:
-    case HDI_MEMORY_WAIT_CLOSED: /* the call says so itself */
+    case HDI_MEMORY_WAIT_CLOSED: /* the call's own text reports that */
         break;
     case HDI_MEMORY_WAIT_STILL:
         if (allowed == 0) {

@@ -1,27 +1,27 @@
 /* pageable.h - large transfers between the program's memory and a device: what writing and reading share, and all that can be tuned.
  *
- * A transfer is cut into parts, each with an operation of its own through a crate (pageable_crates.h), which the calling thread and the copy threads
- * (copy_pool.h) fill or empty. Parts are small at the beginning and at the end, where the link and the threads wait for each
+ * A transfer is cut into parts. Each is an operation of its own through a chunk (staging.h). The calling thread and the copy threads
+ * (copy_pool.h) fill or empty the chunks. Parts are small at the beginning and at the end, where the link and the threads wait for each
  * other, and large in between.
  *
  * Threads: a transfer belongs to the thread that calls; copy threads take turns at it. Locks: one per transfer, for tens of nanoseconds, with
- * nothing below it. Always: the first failure ends the transfer, and nothing begins behind it; every crate is given back.
+ * nothing below it. Always: the first failure ends the transfer, and nothing begins behind it; every chunk is given back.
  */
 #ifndef HDI_DATA_PAGEABLE_H
 #define HDI_DATA_PAGEABLE_H
 
 #include "data/copy_pool.h"
-#include "data/pageable_crates.h"
+#include "data/staging.h"
 #include "data/transfer.h"
 
 /* Sizes of parts: bytes, multiples of HDI_PART_STEP. */
 #define HDI_PART_STEP ((size_t)64 << 10)
 #define HDI_PART_LEAST ((size_t)256 << 10)
-#define HDI_PART_MOST HDI_CRATE_LARGE
+#define HDI_PART_MOST HDI_STAGING_LARGE
 
 #define HDI_SHARED_LEAST ((size_t)1 << 20)   /* transfers from this size on are shared with the copy threads */
 #define HDI_THROUGH_LEAST ((size_t)32 << 20) /* ... and their bytes go past the caches, which have no room for them: */
-#define HDI_FILL_THROUGH true                /* on the way into crates */
+#define HDI_FILL_THROUGH true                /* on the way into chunks */
 #define HDI_EMPTY_THROUGH true               /* on the way out of them */
 #define HDI_PARTS_PER_FLAG                                                                                             \
     2 /* so many parts of equal size are seen finished together: each completion write holds up the link */
@@ -29,7 +29,7 @@
 
 typedef struct hdi_pageable_part {
     size_t at, bytes;   /* of the transfer */
-    size_t page_offset; /* where in the crate: as far from a page's begin as on the device */
+    size_t page_offset; /* where in the chunk: as far from a page's begin as on the device */
     bool signalled;     /* a completion write follows it */
 } hdi_pageable_part;
 
@@ -37,8 +37,8 @@ typedef struct hdi_pageable {
     hd_runtime *rt;
     hdi_device *device;
     bool to_device;
-    hdi_crates *ring;
-    hd_lane *lane;         /* the ring's */
+    hdi_staging *pool;
+    hd_lane *lane;         /* the pool's */
     hdi_place place;       /* on the device */
     uint64_t offset;       /* there */
     unsigned char *memory; /* the program's; only read by a write */
@@ -58,18 +58,17 @@ typedef struct hdi_pageable {
 hd_status hdi_pageable_write(hdi_pageable *t);
 hd_status hdi_pageable_read(hdi_pageable *t);
 
-/* Chooses a ring that crates can be had of, and how many threads. `t` has rt, device, to_device, place, offset, memory, bytes, deadline
- * and who.
- * Errors: HOST_MEMORY and the like, DEVICE_LOST. */
+/* Chooses a pool that has chunks, and how many threads take part. `t` has rt, device, to_device, place, offset, memory, bytes and deadline.
+ * Errors: those of hdi_staging_choose, DEVICE_LOST. */
 hd_status hdi_pageable_begin(hdi_pageable *t);
 
-/* Begins the next part, which fits into `room` bytes of a crate. False: there is none, or the transfer has failed. */
+/* Begins the next part, which fits into `room` bytes of a chunk. False: there is none, or the transfer has failed. */
 bool hdi_pageable_next(hdi_pageable *t, size_t room, hdi_pageable_part *out);
 
-/* The operation that moves a part between its crate and the device. *last: position of its end in the transfer's lane. */
-hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *crate, const hdi_pageable_part *part, uint64_t *last);
+/* The operation that moves a part between its chunk and the device. *last: position of its end in the transfer's lane. */
+hd_status hdi_pageable_submit(hdi_pageable *t, struct hd_buffer *chunk, const hdi_pageable_part *part, uint64_t *last);
 
-/* The copy between a part's crate and the program's memory. */
+/* The copy between a part's chunk and the program's memory. */
 static inline void hdi_pageable_copy(const hdi_pageable *t, void *dst, const void *src, size_t bytes)
 {
     if (t->bytes >= HDI_THROUGH_LEAST && (t->to_device ? HDI_FILL_THROUGH : HDI_EMPTY_THROUGH)) {
@@ -77,6 +76,12 @@ static inline void hdi_pageable_copy(const hdi_pageable *t, void *dst, const voi
     } else {
         memcpy(dst, src, bytes);
     }
+}
+
+/* The point of a position in the transfer's lane; 0: none. */
+static inline hdi_point hdi_pageable_point(const hdi_pageable *t, uint64_t position)
+{
+    return position ? (hdi_point){t->lane->global, position} : (hdi_point){0, 0};
 }
 
 /* Ends the transfer with this thread's last failure, unless it has failed already. */

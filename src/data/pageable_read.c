@@ -1,37 +1,37 @@
-/* pageable_read.c - large hd_reads: the device fills crates ahead, and whoever takes a turn empties the one that was sent for first and
+/* pageable_read.c - large hd_reads: the device fills chunks ahead. A thread that takes a turn empties the chunk at the front of the queue, and
  * sends it off again for the next part.
  *
- * Threads: the caller and copy threads, see pageable.h. Only the caller takes crates from the ring, and waits for one only while the transfer has
- * none at all, so readers never wait for each other in a circle, however few crates there are. A copy thread that finds the
- * front not there yet waits for it without claiming it.
- * Always: a crate of the transfer is in its queue, or in the hands of the one thread that empties it.
+ * Threads: the caller and copy threads, see pageable.h. Only the caller takes chunks from the pool. It waits for one only while the transfer
+ * has none. So readers never wait for each other in a circle, however few chunks there are. A copy thread waits for the front without
+ * claiming it.
+ * Always: a chunk of the transfer is in its queue, or in the hands of the one thread that empties it.
  */
 #include "base/error.h"
 #include "base/wait.h"
 #include "data/pageable.h"
 
-/* A crate on its way. */
+/* A chunk on its way. */
 typedef struct flight {
-    hdi_crate *crate;
+    hdi_chunk *chunk;
     hdi_pageable_part part;
     uint64_t last; /* it is there when the lane is done with this position */
 } flight;
 
 typedef struct reading {
     hdi_pageable t;
-    flight queue[HDI_CRATES_MOST]; /* under the transfer's lock, like the next three */
+    flight queue[HDI_STAGING_MOST]; /* under the transfer's lock, like the next three */
     uint32_t first, count;
-    uint32_t hands;            /* crates that threads hold */
-    _Atomic uint32_t changed;  /* futex word: moves when a thread lets go of a crate */
+    uint32_t hands;            /* chunks that threads hold */
+    _Atomic uint32_t changed;  /* futex word: moves when a thread lets go of a chunk */
     _Atomic bool caller_waits; /* for that */
 } reading;
 
-/* A thread has let go of a crate: into the queue, or back to the ring. */
+/* A thread has let go of a chunk: into the queue, or back to the ring. */
 static void let_go(reading *r, const flight *sent)
 {
     hdi_lock_take(&r->t.lock);
     if (sent) {
-        r->queue[(r->first + r->count++) % HDI_CRATES_MOST] = *sent;
+        r->queue[(r->first + r->count++) % HDI_STAGING_MOST] = *sent;
     }
     r->hands--;
     hdi_lock_release(&r->t.lock);
@@ -42,19 +42,19 @@ static void let_go(reading *r, const flight *sent)
     }
 }
 
-/* Sends a crate in this thread's hands for the next part, or gives it back where there is none. */
-static void send(reading *r, hdi_crate *crate)
+/* Sends a chunk in this thread's hands for the next part, or gives it back where there is none. */
+static void send(reading *r, hdi_chunk *chunk)
 {
     hdi_pageable *t = &r->t;
-    flight f = {.crate = crate};
-    bool sent = hdi_pageable_next(t, t->ring->bytes, &f.part);
-    hd_status status = sent ? hdi_pageable_submit(t, crate->buffer, &f.part, &f.last) : HD_OK;
+    flight f = {.chunk = chunk};
+    bool sent = hdi_pageable_next(t, t->pool->bytes, &f.part);
+    hd_status status = sent ? hdi_pageable_submit(t, chunk->buffer, &f.part, &f.last) : HD_OK;
     if (status) {
         hdi_pageable_fail(t, status);
         sent = false;
     }
     if (!sent) {
-        hdi_crate_give(t->ring, crate, 0, false);
+        hdi_staging_give(t->pool, chunk, (hdi_point){0, 0}, false);
     }
     let_go(r, sent ? &f : NULL);
 }
@@ -66,57 +66,57 @@ static void take_into_hands(reading *r)
     hdi_lock_release(&r->t.lock);
 }
 
-/* The caller alone: one more crate from the ring. False: there was none as wished, or the transfer failed for want of one. */
-static bool send_another(reading *r, hdi_crate_wish wish, int64_t deadline)
+/* The caller alone: one more chunk from the ring. False: there was none as wished, or the transfer failed for want of one. */
+static bool send_another(reading *r, hdi_staging_wish wish, int64_t deadline)
 {
     hdi_pageable *t = &r->t;
-    hdi_crate *crate;
+    hdi_chunk *chunk;
     if (!hdi_pageable_goes_on(t)) {
         return false;
     }
-    hd_status status = hdi_crate_take(t->ring, wish, deadline, &crate);
-    if (!status && !crate && wish == HDI_CRATE_WAIT) {
-        status = hdi_crates_not_given(t->ring);
+    hd_status status = hdi_staging_take(t->pool, wish, deadline, &chunk);
+    if (!status && !chunk && wish == HDI_STAGING_WAIT) {
+        status = hdi_staging_not_given(t->pool);
     }
     if (status) {
         hdi_pageable_fail(t, status);
         return false;
     }
-    if (crate) {
+    if (chunk) {
         take_into_hands(r);
-        send(r, crate);
+        send(r, chunk);
     }
-    return crate != NULL;
+    return chunk != NULL;
 }
 
-/* Bytes of a crate in this thread's hands to where they belong; and the crate on its way again, unless somebody else has none. */
+/* Copies the bytes of a chunk in this thread's hands to where they belong. Sends the chunk off again, unless another thread waits for one. */
 static void empty(reading *r, const flight *f)
 {
     hdi_pageable *t = &r->t;
     hd_status status = hdi_position_status(t->rt, t->lane->global, f->last);
     if (status) {
         hdi_pageable_fail(t, status);
-        hdi_crate_give(t->ring, f->crate, f->last, f->part.signalled);
+        hdi_staging_give(t->pool, f->chunk, hdi_pageable_point(t, f->last), f->part.signalled);
         let_go(r, NULL);
         return;
     }
-    hdi_pageable_copy(t, t->memory + f->part.at, f->crate->buffer->host + f->part.page_offset, f->part.bytes);
+    hdi_pageable_copy(t, t->memory + f->part.at, f->chunk->buffer->host + f->part.page_offset, f->part.bytes);
     hdi_lock_take(&t->lock);
-    bool share = hdi_crates_wanted(t->ring) && r->count + r->hands > 1;
+    bool share = hdi_staging_wanted(t->pool) && r->count + r->hands > 1;
     hdi_lock_release(&t->lock);
     if (share) {
-        hdi_crate_give(t->ring, f->crate, 0, false);
+        hdi_staging_give(t->pool, f->chunk, (hdi_point){0, 0}, false);
         let_go(r, NULL);
     } else {
-        send(r, f->crate);
+        send(r, f->chunk);
     }
 }
 
 typedef enum front {
     FRONT_TAKEN,
     FRONT_UNDER_WAY, /* not there yet */
-    FRONT_IN_HANDS,  /* nothing is under way, but somebody may send something */
-    FRONT_NONE,      /* no crate at all, but more to read */
+    FRONT_IN_HANDS,  /* nothing is under way, but a thread may send something */
+    FRONT_NONE,      /* no chunk at all, but more to read */
     FRONT_OVER
 } front;
 
@@ -129,7 +129,7 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
     if (hdi_pageable_failed(t)) {
         found = FRONT_OVER;
     } else if (r->count == 0) {
-        /* What is in somebody's hands may be on its way back into the queue, also for the last part. */
+        /* What is in a thread's hands may be on its way back into the queue, also for the last part. */
         bool all = atomic_load_explicit(&t->next, memory_order_relaxed) == t->bytes;
         found = r->hands ? FRONT_IN_HANDS : all ? FRONT_OVER : FRONT_NONE;
     } else {
@@ -137,13 +137,13 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
         /* pairs with the engine's store of `done`: the bytes are there */
         bool there = atomic_load_explicit(&t->lane->shared->done, memory_order_acquire) >= f->last;
         found = there ? FRONT_TAKEN : FRONT_UNDER_WAY;
-        *until = (hdi_awaited){0, 0};
+        *until = (hdi_awaited){.flagged = 0};
         for (uint32_t i = 0; !there && i < r->count; i++) {
-            const flight *next = &r->queue[(r->first + i) % HDI_CRATES_MOST];
-            hdi_awaited_add(until, next->last, next->part.signalled);
+            const flight *next = &r->queue[(r->first + i) % HDI_STAGING_MOST];
+            hdi_awaited_add(until, hdi_pageable_point(t, next->last), next->part.signalled);
         }
         if (there) {
-            r->first = (r->first + 1) % HDI_CRATES_MOST;
+            r->first = (r->first + 1) % HDI_STAGING_MOST;
             r->count--;
             r->hands++;
         }
@@ -152,7 +152,7 @@ static front claim(reading *r, flight *f, hdi_awaited *until)
     return found;
 }
 
-/* The caller has nothing to do before another thread sends a crate, or has emptied its last one. */
+/* The caller has nothing to do before another thread sends a chunk, or has emptied its last one. */
 static void wait_for_hands(reading *r)
 {
     atomic_store_explicit(&r->caller_waits, true, memory_order_seq_cst);
@@ -169,14 +169,14 @@ static void wait_for_hands(reading *r)
 static hdi_turn wait_for_front(reading *r, const hdi_awaited *until, bool caller)
 {
     hdi_pageable *t = &r->t;
-    if (hdi_awaited_wait(until, t->lane, hdi_pageable_timeout(t, caller))) {
+    if (hdi_awaited_wait(until, t->rt, hdi_pageable_timeout(t, caller))) {
         return HDI_TURN_DID;
     }
     if (!caller) {
         return HDI_TURN_WAITS;
     }
-    hdi_pageable_fail(
-        t, hdi_not_done(t->rt, t->lane->global, until->last, "the bytes are not there yet (option transfer_timeout)"));
+    hdi_pageable_fail(t, hdi_not_done(t->rt, t->lane->global, until->last.position,
+                                      "the bytes are not there yet (option transfer_timeout)"));
     return HDI_TURN_OVER;
 }
 
@@ -185,7 +185,7 @@ static hdi_turn turn(void *context, bool caller)
     reading *r = context;
     hdi_pageable *t = &r->t;
     flight f;
-    while (caller && !hdi_crates_wanted(t->ring) && send_another(r, HDI_CRATE_IDLE, 0)) {
+    while (caller && !hdi_staging_wanted(t->pool) && send_another(r, HDI_STAGING_IDLE, 0)) {
     }
     hdi_awaited until;
     switch (claim(r, &f, &until)) {
@@ -193,7 +193,7 @@ static hdi_turn turn(void *context, bool caller)
         empty(r, &f);
         return HDI_TURN_DID;
     case FRONT_UNDER_WAY:
-        return caller && send_another(r, HDI_CRATE_NOW, 0) ? HDI_TURN_DID : wait_for_front(r, &until, caller);
+        return caller && send_another(r, HDI_STAGING_NOW, 0) ? HDI_TURN_DID : wait_for_front(r, &until, caller);
     case FRONT_IN_HANDS:
         if (caller) {
             wait_for_hands(r);
@@ -201,7 +201,7 @@ static hdi_turn turn(void *context, bool caller)
         return HDI_TURN_WAITS;
     case FRONT_NONE:
         if (caller) {
-            send_another(r, HDI_CRATE_WAIT, t->deadline);
+            send_another(r, HDI_STAGING_WAIT, t->deadline);
         }
         return caller ? HDI_TURN_DID : HDI_TURN_WAITS;
     case FRONT_OVER:
@@ -226,8 +226,8 @@ hd_status hdi_pageable_read(hdi_pageable *t)
     hdi_copy_pool_share(t->rt, t->device->index, t->threads - 1, turn, &r);
     for (; r.count; r.count--) { /* of a failed transfer: the device goes on with them */
         const flight *f = &r.queue[r.first];
-        hdi_crate_give(t->ring, f->crate, f->last, f->part.signalled);
-        r.first = (r.first + 1) % HDI_CRATES_MOST;
+        hdi_staging_give(t->pool, f->chunk, hdi_pageable_point(t, f->last), f->part.signalled);
+        r.first = (r.first + 1) % HDI_STAGING_MOST;
     }
     return hdi_pageable_result(&r.t);
 }

@@ -12,16 +12,13 @@ static hdi_route staged(const hdi_route_facts *f)
     hdi_route route = {.kind = HDI_ROUTE_STAGED, .device = f->src, .second = f->dst, .lanes = HDI_LANES_QUICK};
     if (f->bytes <= HDI_STAGED_SMALL) {
         route.piece = route.chunk = HDI_STAGED_SMALL;
-        route.chunks = HDI_STAGED_SMALL_CHUNKS;
     } else if (f->bytes <= HDI_STAGED_MEDIUM) {
         route.piece = route.chunk = HDI_STAGED_MEDIUM;
-        route.chunks = HDI_STAGED_MEDIUM_CHUNKS;
     } else {
         uint64_t part = (f->bytes - 1) / HDI_STAGED_PARTS / HDI_STAGED_STEP * HDI_STAGED_STEP + HDI_STAGED_STEP;
         route.lanes = HDI_LANES_PAIR;
         route.piece = part < HDI_STAGED_MEDIUM ? HDI_STAGED_MEDIUM : at_most(part, HDI_STAGED_LARGE);
         route.chunk = HDI_STAGED_LARGE;
-        route.chunks = HDI_STAGED_LARGE_CHUNKS;
     }
     return route;
 }

@@ -57,9 +57,8 @@ typedef struct hdi_route {
     int device; /* the device whose lane does the work */
     int second; /* STAGED: the destination, whose lane does the second half */
     hdi_route_lanes lanes;
-    uint64_t piece;  /* the most bytes of one operation */
-    uint64_t chunk;  /* STAGED: bytes of a chunk */
-    unsigned chunks; /* STAGED: the number of chunks that are used in turn */
+    uint64_t piece; /* the most bytes of one operation */
+    uint64_t chunk; /* STAGED: bytes of a chunk */
 } hdi_route;
 
 /* Whether a device's copies use another one's memory. */

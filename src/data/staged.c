@@ -7,12 +7,11 @@
  *
  * Threads: any.
  * Locks: none of its own.
- * Blocking: for a chunk, see ring.h.
+ * Blocking: for a chunk, see staging.h.
  * Always: a chunk is given back with the point of the last operation that uses it, also on failure. An operation uses its chunk as a whole, so
  * one segment of its use record is enough.
  */
 #include "base/error.h"
-#include "data/ring.h"
 #include "data/transfer.h"
 
 bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room)
@@ -71,12 +70,12 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
     hdi_walk walk = hdi_walk_begin(t->box, now.piece, HDI_WALK_BOTH | HDI_WALK_GAPS);
     hdi_point after_out = {0, 0}, after_in = t->after;
     while (!status && !walk.ended) {
-        hdi_ring_chunk *chunk;
-        status = hdi_ring_take(rt, src, dst, &now, deadline, &chunk);
+        hdi_chunk *chunk;
+        hdi_staging *pool = hdi_staging_between(rt, src, dst, now.chunk);
+        status = pool ? hdi_staging_await(pool, HDI_STAGING_IN_USE, deadline, &chunk) : HD_ERROR_HOST_MEMORY;
         if (status == HD_ERROR_HOST_MEMORY && now.chunk > HDI_STAGED_SMALL) { /* smaller chunks may still fit */
             bool large = now.chunk > HDI_STAGED_MEDIUM;
             now.chunk = now.piece = walk.piece = large ? HDI_STAGED_MEDIUM : HDI_STAGED_SMALL;
-            now.chunks = large ? HDI_STAGED_MEDIUM_CHUNKS : HDI_STAGED_SMALL_CHUNKS;
             status = HD_OK;
             continue;
         }
@@ -88,7 +87,8 @@ hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_
         hd_ticket last = {NULL, 0};
         status = hdi_load_submit(lane_out, true, t, &load, chunk->buffer, &after_out, &last);
         status = status ? status : hdi_load_submit(lane_in, false, t, &load, chunk->buffer, &after_in, &last);
-        hdi_ring_give(rt, chunk, hdi_ticket_point(last));
+        hdi_point use = hdi_ticket_point(last);
+        hdi_staging_give(pool, chunk, use.position ? use : chunk->last, false);
         *out = last;
     }
     return hdi_attempt_result(&attempt, status);

@@ -33,12 +33,12 @@ static inline hdi_place hdi_place_of_handle(struct hd_buffer *buffer, const hd_b
 
 /* The bytes that go through one pinned chunk. A small transfer goes through one as a whole. One between a quarter of a large chunk and a whole
  * one goes in halves, which overlap on the link. Others fill a large chunk each time. */
-static inline size_t hdi_chunk_bytes(size_t bytes)
+static inline size_t hdi_chunk_bytes(size_t bytes, size_t most)
 {
-    if (bytes >= HDI_STAGING_LARGE) {
-        return HDI_STAGING_LARGE;
+    if (bytes >= most) {
+        return most;
     }
-    return bytes > HDI_STAGING_LARGE / 4 ? (bytes / 2 + 255) / 256 * 256 : bytes;
+    return bytes > most / 4 && most > HDI_STAGING_SMALL ? (bytes / 2 + 255) / 256 * 256 : bytes;
 }
 
 /* Fails for a lost device, before anything is pinned or copied for it. Errors: DEVICE_LOST. */

@@ -277,10 +277,9 @@ struct hd_runtime {
     uint32_t n_kernels;
     struct hdi_buffers *buffers;                             /* src/data */
     hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/data: by order lock */
-    struct hdi_staging *staging;                             /* src/data */
-    struct hdi_rings *rings;                                 /* src/data */
+    struct hdi_stagings *stagings;                           /* src/data */
+    struct hdi_shrinker *shrinkers;                          /* src/data */
     struct hdi_copy_pool *copy_pool;                         /* src/data */
-    struct hdi_all_crates *crates;                           /* src/data */
     struct hdi_peers *peers;                                 /* src/peer */
     struct hdi_peer_tester *peer_tester; /* src/data: the thread that tests pairs of devices for copies */
     struct hdi_modules *modules;         /* src/kernel */

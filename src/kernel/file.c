@@ -234,7 +234,7 @@ hd_status hdi_kernel_file_parse(const void *image, size_t bytes, hdi_kernel_file
                         get32(p + 4), VERSION);
     }
     if (get64(p + 8) != bytes) {
-        return hdi_fail(HD_ERROR_IMAGE, "kernel file: %zu bytes, but it says that it has %llu; cut off?", bytes,
+        return hdi_fail(HD_ERROR_IMAGE, "kernel file: %zu bytes, but its head states %llu; cut off?", bytes,
                         (unsigned long long)get64(p + 8));
     }
     if (get64(p + 16) != checksum(p, bytes)) {

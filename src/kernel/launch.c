@@ -50,8 +50,8 @@ static hd_status argument_failed(const argument *a, hd_status status)
     const char *kernel = a->kernel->name, *name = param->name;
     if (status == HD_ERROR_ACCESS) {
         static const char *const words[] = {"?", "hd_in", "hd_out", "hd_inout"};
-        return hdi_fail(status, "kernel '%s', argument %zu (%s): the kernel uses it as %s, the call says %s", kernel,
-                        a->index, name, words[param->access & 3], words[arg->access & 3]);
+        return hdi_fail(status, "kernel '%s', argument %zu (%s): the kernel uses it as %s, the call passes it as %s",
+                        kernel, a->index, name, words[param->access & 3], words[arg->access & 3]);
     }
     if (param->kind == HD_ARG_NONE || param->kind == HD_ARG_BYTES) {
         return hdi_fail(status, "kernel '%s', argument %zu (%s): expects %u bytes, got %s of %zu", kernel, a->index,
@@ -266,14 +266,14 @@ static hd_status check_shape(hd_lane *lane, struct hd_kernel *kernel, uint64_t k
 {
     hdi_device *device = lane->device;
     if (hdi_device_lost(device)) {
-        return hdi_lane_refuses(lane); /* what follows is not known of a kernel that was looked up since */
+        return hdi_lane_refuses(lane); /* a kernel that was looked up since has none of what follows */
     }
     const hdi_limits *limits = &device->limits;
     const char *name = kernel->name;
     if (!grid.x || !grid.y || !block.x || !block.y) {
         return hdi_fail(HD_ERROR_ARGUMENT,
-                        "kernel '%s': grid %u x %u x %u, block %u x %u x %u: only extents at the end may be "
-                        "left out; launch nothing where there is nothing to do",
+                        "kernel '%s': an extent is 0 (grid %u x %u x %u, block %u x %u x %u); leave out only extents "
+                        "at the end. Launch nothing where there is nothing to do",
                         name, grid.x, grid.y, grid.z, block.x, block.y, block.z);
     }
     if (grid.x > limits->grid[0] || grid.y > limits->grid[1] || grid.z > limits->grid[2]) {
@@ -385,8 +385,8 @@ static hd_status count_failed(const hdi_params *params, const char *name, size_t
     return params->described
                ? hdi_fail(HD_ERROR_ARGUMENT, "kernel '%s' takes %u arguments, got %zu", name, params->n, n_args)
                : hdi_fail(HD_ERROR_UNSUPPORTED,
-                          "the parameters of kernel '%s' are not known: this driver (before CUDA 12.4) does "
-                          "not tell them for a cubin or fatbin; load PTX or a kernel file",
+                          "kernel '%s': its parameters are unknown, since drivers before CUDA 12.4 do not return those "
+                          "of a cubin or fatbin; load PTX or a kernel file",
                           name);
 }
 

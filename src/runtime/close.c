@@ -24,10 +24,8 @@
 #include "data/hold.h"
 #include "data/maintenance.h"
 #include "data/page.h"
-#include "data/pageable_crates.h"
 #include "data/reclaim.h"
 #include "data/report.h"
-#include "data/ring.h"
 #include "data/peer_tester.h"
 #include "data/staging.h"
 #include "kernel/module.h"
@@ -186,8 +184,6 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     hdi_holders_release(rt);
     hdi_buffers_release(rt);
     hdi_staging_release(rt);
-    hdi_rings_release(rt);
-    hdi_crates_release(rt);
     hdi_peer_tester_release(rt);
     hdi_peers_release(rt);
     hdi_thread_caches_destroy(rt);

@@ -18,10 +18,8 @@
 #include "data/copy_lanes.h"
 #include "data/maintenance.h"
 #include "data/page.h"
-#include "data/pageable_crates.h"
 #include "data/reclaim.h"
 #include "data/report.h"
-#include "data/ring.h"
 #include "data/peer_tester.h"
 #include "data/staging.h"
 #include "kernel/module.h"
@@ -245,9 +243,7 @@ static hd_status build(hd_runtime *rt)
     }
     status = status ? status : hdi_buffers_create(rt);
     status = status ? status : hdi_staging_create(rt);
-    status = status ? status : hdi_rings_create(rt);
     status = status ? status : hdi_copy_pool_create(rt);
-    status = status ? status : hdi_crates_create(rt);
     status = status ? status : hdi_peers_create(rt);
     status = status ? status : hdi_peer_tester_create(rt);
     status = status ? status : hdi_reclaim_create(rt);

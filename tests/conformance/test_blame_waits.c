@@ -11,7 +11,6 @@
  */
 #include "workers.h"
 
-#include "data/ring.h"
 #include "data/staging.h"
 #include "engine/engine.h"
 
@@ -158,15 +157,17 @@ static void chunks(void **state)
         }
         hold_up(&s);
         uint8_t got[bytes];
-        hdi_chunk *taken[HDI_STAGING_SMALL_CHUNKS];
-        for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
-            CONF_OK(hdi_staging_take(s.runtime, bytes, INT64_MAX, &taken[i]));
+        hdi_staging *pool = hdi_staging_of(s.runtime->devices[0], false, false);
+        CONF_TRUE(pool != NULL);
+        hdi_chunk *taken[HDI_STAGING_MOST];
+        for (uint32_t i = 0; i < pool->most; i++) {
+            CONF_OK(hdi_staging_await(pool, HDI_STAGING_WAIT, INT64_MAX, &taken[i]));
         }
-        for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
+        for (uint32_t i = 0; i < pool->most; i++) {
             hd_ticket use;
             CONF_OK(hd_copy(hdi_buffer_handle(taken[i]->buffer), 0, s.x, 0, bytes, &use));
             if (given) {
-                hdi_staging_give(s.runtime, taken[i], (hdi_point){hdi_lane_any(use.lane)->global, use.sequence});
+                hdi_staging_give(pool, taken[i], (hdi_point){hdi_lane_any(use.lane)->global, use.sequence}, false);
             }
         }
         NAMED(hd_read_box(s.y, 0, got, &rows), "hd_read_box", IN_USE);
@@ -174,7 +175,7 @@ static void chunks(void **state)
     }
 }
 
-static void crates(void **state)
+static void chunks_of_writes(void **state)
 {
     (void)state;
     scene s;
@@ -217,10 +218,11 @@ static void chunks_between_devices(void **state)
     hd_buffer *there = NULL;
     CONF_OK(hd_alloc(conf_default_lane(s.runtime, 1), bytes, &there));
     hold_up(&s);
-    const hdi_route route = {.chunk = HDI_STAGED_SMALL, .chunks = HDI_STAGED_SMALL_CHUNKS};
+    hdi_staging *pool = hdi_staging_between(s.runtime, 0, 1, HDI_STAGED_SMALL);
+    CONF_TRUE(pool != NULL);
     for (int i = 0; i < HDI_STAGED_SMALL_CHUNKS; i++) {
-        hdi_ring_chunk *taken;
-        CONF_OK(hdi_ring_take(s.runtime, 0, 1, &route, INT64_MAX, &taken));
+        hdi_chunk *taken;
+        CONF_OK(hdi_staging_await(pool, HDI_STAGING_IN_USE, INT64_MAX, &taken));
         CONF_OK(hd_copy(hdi_buffer_handle(taken->buffer), 0, s.x, 0, bytes, NULL));
     }
     NAMED(hd_copy(there, 0, s.y, 0, bytes, NULL), "hd_copy", IN_USE);
@@ -271,8 +273,8 @@ int main(void)
 {
     conf_begin("test_blame_waits");
     const struct CMUnitTest tests[] = {
-        CONF_CASE(a_full_lane), CONF_CASE(a_save_before),          CONF_CASE(chunks),
-        CONF_CASE(crates),      CONF_CASE(chunks_between_devices), CONF_CASE(work_of_another_device),
+        CONF_CASE(a_full_lane),      CONF_CASE(a_save_before),          CONF_CASE(chunks),
+        CONF_CASE(chunks_of_writes), CONF_CASE(chunks_between_devices), CONF_CASE(work_of_another_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,6 @@
 #include "workers.h"
 
 #include <pthread.h>
-#include "data/pageable_crates.h"
-#include "data/ring.h"
 #include "data/staging.h"
 
 enum { bytes = 4096 };
@@ -35,14 +33,6 @@ typedef struct waiter {
 
 /* ---- what is taken, and a call that waits for it ---- */
 
-static void take_chunks(waiter *w)
-{
-    for (int i = 0; i < HDI_STAGING_SMALL_CHUNKS; i++) {
-        hdi_chunk *chunk;
-        CONF_OK(hdi_staging_take(w->runtime, bytes, INT64_MAX, &chunk));
-    }
-}
-
 static const hd_box rows = {
     .size = sizeof rows, .row = 8, .dims = 1, .count = {16}, .dst_stride = {16}, .src_stride = {24}};
 
@@ -56,12 +46,13 @@ static hd_status write_rows(waiter *w)
     return hd_write_box(w->x, 0, w->memory, &rows);
 }
 
-static void take_ring(waiter *w)
+static void take_chunks_between(waiter *w)
 {
-    const hdi_route route = {.chunk = HDI_STAGED_SMALL, .chunks = HDI_STAGED_SMALL_CHUNKS};
+    hdi_staging *pool = hdi_staging_between(w->runtime, 0, 1, HDI_STAGED_SMALL);
+    CONF_TRUE(pool != NULL);
     for (int i = 0; i < HDI_STAGED_SMALL_CHUNKS; i++) {
-        hdi_ring_chunk *chunk;
-        CONF_OK(hdi_ring_take(w->runtime, 0, 1, &route, INT64_MAX, &chunk));
+        hdi_chunk *chunk;
+        CONF_OK(hdi_staging_await(pool, HDI_STAGING_IN_USE, INT64_MAX, &chunk));
     }
 }
 
@@ -74,15 +65,15 @@ static hd_status copy_there(waiter *w)
     return hd_tensor_copy(&to, &from, NULL);
 }
 
-static void take_crates(waiter *w)
+static void take_chunks(waiter *w)
 {
     for (int to_device = 0; to_device < 2; to_device++) {
-        hdi_crates *ring = hdi_crates_of(w->runtime->devices[0], to_device, false);
-        CONF_TRUE(ring != NULL);
-        for (uint32_t i = 0; i < ring->most; i++) {
-            hdi_crate *crate = NULL;
-            CONF_OK(hdi_crate_take(ring, HDI_CRATE_WAIT, INT64_MAX, &crate));
-            CONF_TRUE(crate != NULL);
+        hdi_staging *pool = hdi_staging_of(w->runtime->devices[0], to_device, false);
+        CONF_TRUE(pool != NULL);
+        for (uint32_t i = 0; i < pool->most; i++) {
+            hdi_chunk *chunk = NULL;
+            CONF_OK(hdi_staging_take(pool, HDI_STAGING_WAIT, INT64_MAX, &chunk));
+            CONF_TRUE(chunk != NULL);
         }
     }
 }
@@ -121,9 +112,9 @@ static const struct {
 } waits[] = {
     {"hd_read_box", take_chunks, read_rows},
     {"hd_write_box", take_chunks, write_rows},
-    {"hd_tensor_copy", take_ring, copy_there},
-    {"hd_write", take_crates, write_bytes},
-    {"hd_read", take_crates, read_bytes},
+    {"hd_tensor_copy", take_chunks_between, copy_there},
+    {"hd_write", take_chunks, write_bytes},
+    {"hd_read", take_chunks, read_bytes},
     {"hd_alloc", take_memory, allocate},
     {"hd_alloc_host", take_memory, allocate_pinned},
 };

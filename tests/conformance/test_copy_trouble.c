@@ -310,9 +310,9 @@ static void buffers_are_freed_meanwhile(void **state)
 /* Memory of the program that can be read from a given moment on. A thread that reads it before that holds a pinned chunk, and waits. */
 enum {
     LATE_SMALL = 32,
-    LATE_LARGE = 8,
+    LATE_LARGE = 6,
     LATE = LATE_SMALL + LATE_LARGE + 2
-}; /* as many as there are chunks, and one more of each */
+}; /* as many as there are chunks without copy threads, and one more of each */
 
 typedef struct late_writer {
     uint8_t *memory;
