@@ -19,7 +19,7 @@ int hdi_device_gone(hdi_device *device, int code)
     while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
         hdi_sleep_for(SLEEP_NS);
     }
-    int lost = hdi_device_lost(device);
+    int lost = hdi_device_lost_by(device);
     return lost ? lost : code;
 }
 

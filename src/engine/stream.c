@@ -84,6 +84,7 @@ void hdi_engine_lose(hdi_engine *engine, int code)
     if (hdi_device_lost(engine->device)) {
         return;
     }
+    hdi_device_change(engine->device, HDI_DEVICE_UP, HDI_DEVICE_FAILING);
     hdi_loss_suspect(engine->device, code);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_stream *stream = &engine->streams[i];
@@ -91,8 +92,8 @@ void hdi_engine_lose(hdi_engine *engine, int code)
             record_loss(engine, stream, code);
         }
     }
-    /* pairs with the acquire load in hdi_device_lost */
-    atomic_store_explicit(&engine->device->lost, code, memory_order_release);
+    atomic_store_explicit(&engine->device->lost_by, code, memory_order_relaxed);
+    hdi_device_change(engine->device, HDI_DEVICE_FAILING, HDI_DEVICE_DRAINING);
     hdi_loss_note(engine->device, code);
 }
 
@@ -225,7 +226,7 @@ static bool drop(hdi_engine *engine, hdi_stream *stream)
     uint64_t head = hdi_lane_submitted(engine->device, stream->number);
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     /* The lane may have been made while the device was being lost. */
-    record_loss(engine, stream, hdi_device_lost(engine->device));
+    record_loss(engine, stream, hdi_device_lost_by(engine->device));
     bool moved = stream->issued != head;
     stream->issued = stream->passed = stream->signalled = head;
     stream->first_dependency = stream->n_dependencies = 0;

@@ -118,7 +118,7 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
      * gone. */
     while (in_time && rt->is_process && !hdi_lane_report_can_be(device, number) &&
            !hdi_lane_has_ended(device, number, position)) {
-        hdi_device_set_corrupted(device);
+        hdi_device_give_up(device);
         hdi_sleep_for(DOUBT_SLEEP_NS);
         in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);
     }
