@@ -1,9 +1,9 @@
-/* device_state.c - which steps a device's state can make, and the function that makes them. See device_state.h.
+/* device_state.c - which transitions a device's state has, and the function that makes them. See device_state.h.
  *
  * Threads: any.
  * Locks: none of its own; device_state.h names those that callers hold.
  * Blocking: none.
- * Always: a step that the table lacks changes nothing.
+ * Always: a transition that the table lacks changes nothing.
  */
 #include "engine/device_state.h"
 
@@ -11,7 +11,7 @@
 
 #define TO(state) (1U << HDI_DEVICE_##state)
 
-static const uint8_t steps[HDI_DEVICE_STATES] = {
+static const uint8_t transitions[HDI_DEVICE_STATES] = {
     [HDI_DEVICE_UP] = TO(FAILING),
     [HDI_DEVICE_FAILING] = TO(DRAINING),
     [HDI_DEVICE_DRAINING] = TO(LOST),
@@ -22,13 +22,13 @@ static const uint8_t steps[HDI_DEVICE_STATES] = {
 
 bool hdi_device_may_change(hdi_device_state from, hdi_device_state to)
 {
-    return from < HDI_DEVICE_STATES && to < HDI_DEVICE_STATES && (steps[from] >> to & 1) != 0;
+    return from < HDI_DEVICE_STATES && to < HDI_DEVICE_STATES && (transitions[from] >> to & 1) != 0;
 }
 
 bool hdi_device_change(hdi_device *device, hdi_device_state from, hdi_device_state to)
 {
     bool possible = hdi_device_may_change(from, to);
-    assert(possible && "no step of a device's state");
+    assert(possible && "no transition of a device's state");
     uint32_t expected = from;
     /* pairs with the load in hdi_device_state_of */
     bool changed = possible && atomic_compare_exchange_strong_explicit(&device->state, &expected, to,

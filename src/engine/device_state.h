@@ -13,15 +13,15 @@
  *       what happens                                   thread                          lock
  *    1  the device is given up: see FAILING            any that notices; the first     none
  *    2  failures are recorded: it counts as lost       engine's; watcher or restart    none; order lock
- *    3  all work has ended, as far as others went      watcher, or the one of 2        the losses' mutex
+ *    3  all work has ended, also what waited           watcher, or the one of 2        the losses' mutex
  *    4  hd_device_restart begins                       hd_device_restart               `restarting`
  *    5  a fresh worker drives the device               hd_device_restart               `restarting`
  *    6  the worker has what the former one had         hd_device_restart               `restarting`, order lock
  *    7  the restart has failed                         hd_device_restart               `restarting`
  *
  * A device leaves hd_open UP, and hd_close ends it in any state. An engine in this process (placements inline and
- * thread) makes steps 1 and 2 only: it ends the lanes' work itself, and no restart follows. A worker process has states
- * of its own, which stay UP, since it ends at a loss. The process that drives the device has a state, too
+ * thread) makes transitions 1 and 2 only: it drains the lanes itself, and no restart follows. A worker process has
+ * states of its own, which stay UP, since it ends at a loss. The process that drives the device has a state, too
  * (hdi_child_state, src/worker/children.h).
  *
  * The state is in memory of the application's own. What a worker reports of its device is a claim (verify.c), and can
@@ -30,7 +30,8 @@
  * Threads: any; the table names those that change the state.
  * Locks: as in the table.
  * Blocking: none.
- * Always: steps 2 to 7 have one thread at a time, so that a question asked under that step's lock keeps its answer.
+ * Always: each of transitions 2 to 7 has one thread at a time. With workers, a device does not become lost while a
+ * thread holds its order lock.
  */
 #ifndef HDI_ENGINE_DEVICE_STATE_H
 #define HDI_ENGINE_DEVICE_STATE_H
@@ -56,11 +57,11 @@ typedef enum hdi_device_state {
 
 #define HDI_DEVICE_STATES 6
 
-/* Whether a step leads from one state to the other. */
+/* Whether a transition leads from one state to the other. */
 bool hdi_device_may_change(hdi_device_state from, hdi_device_state to);
 
-/* Makes a step. The only function that changes a device's state. A debug build asserts that there is such a step, and
- * that the device is in `from`. Only step 1 may find it elsewhere, since several threads notice the same thing. False:
+/* Makes a transition. The only function that changes a device's state. A debug build asserts that there is such a transition, and
+ * that the device is in `from`. Only transition 1 may find it elsewhere, since several threads notice the same thing. False:
  * nothing was changed. What the thread wrote before is visible to threads that see the new state. */
 bool hdi_device_change(hdi_device *device, hdi_device_state from, hdi_device_state to);
 
@@ -96,7 +97,7 @@ static inline bool hdi_device_has_driver(const hdi_device *device)
     return state < HDI_DEVICE_DRAINING || state == HDI_DEVICE_RESTORING;
 }
 
-/* Gives a device up whose worker process is to be killed, or is being killed (step 1). In another state than UP it has
+/* Gives a device up whose worker process is to be killed, or is being killed (transition 1). In another state than UP it has
  * no effect. Nor has it one for engines in this process. */
 void hdi_device_give_up(hdi_device *device);
 

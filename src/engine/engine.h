@@ -116,8 +116,8 @@ void hdi_device_detach(hdi_device *device, bool hung);
 /* verify.c: checks of what a worker process reports. */
 /* Whether the lane's `done` is no further than the lane was filled. */
 bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number);
-/* Whether the application has ended the lane of a lost device up to `position`, whatever its channel shows. */
-bool hdi_lane_has_ended(const hdi_device *device, uint32_t number, uint64_t position);
+/* Whether the application has drained the lane of a lost device up to `position`, whatever its channel shows. */
+bool hdi_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position);
 /* Whether all that is reported of a device's lanes is possible. The watcher asks now and then, while a worker drives the
  * device. */
 bool hdi_device_report_can_be(hdi_device *device, int64_t now);
@@ -143,8 +143,8 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code);
 void hdi_device_lose(hdi_device *device, int code);
 /* How far the lane of a lost device is finished: up to the first WAIT for a lane that is not there yet. */
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head);
-/* Ends the work of a DRAINING device whose worker is gone, as far as it does not wait for living lanes. To be called
- * until it returns false: the device is not DRAINING any more. Any thread. */
+/* Drains a device whose worker is gone: ends its work as far as that does not wait for living lanes. To be called until
+ * it returns false, since the device is not DRAINING any more. Any thread. */
 bool hdi_device_drain(hdi_device *device);
 /* Whether nothing is unfinished in any lane. Any thread. */
 bool hdi_device_is_drained(const hdi_device *device);
@@ -159,7 +159,7 @@ hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what);
 hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what);
 /* Fails with DEVICE_LOST. Also where so far only a driver call of this thread (`entry_point`) has returned `code`. No
  * order lock is held. */
-hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point);
+hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point);
 /* Wakes the engines in other processes that wait for this lane's `done`. After `done` was moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 
@@ -277,7 +277,7 @@ void hdi_scope_leave(hdi_scope *scope);
 
 /* Returns why the worker is gone, after a request was answered with a code below 0. The reason is recorded a moment
  * after the worker's sockets have closed. Blocks for that, at most a second. */
-int hdi_device_gone(hdi_device *device, int code);
+int hdi_device_await_loss(hdi_device *device, int code);
 /* Fails with the status and message of an answer other than success, for the caller of a cold call. */
 hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer);
 /* The same for a driver code. */

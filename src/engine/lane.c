@@ -177,7 +177,7 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
 {
     int lost = hdi_device_lost_by(device);
     if (lost) {
-        return hdi_loss_tell(device, lost, "");
+        return hdi_loss_fail_call(device, lost, "");
     }
     hd_lane *lane = NULL;
     bool resumed = false;

@@ -243,7 +243,7 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     return head;
 }
 
-/* Finishes the unfinished work of a dead lane, without success, up to its first wait for a living lane. Work that comes
+/* Drains a dead lane: finishes its unfinished work, without success, up to its first wait for a living lane. Work that comes
  * later relies on the end of all that is in front of it. True when something moved. */
 static bool drain_lane(hdi_device *device, uint32_t number)
 {
@@ -446,7 +446,7 @@ hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const ch
     return fail_as(&error, what);
 }
 
-hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point)
+hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point)
 {
     hd_runtime *rt = device->runtime;
     hd_error error;

@@ -219,9 +219,9 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     return true;
 }
 
-/* Ends the work of a lane on a lost device, without success, up to its first wait for others. True when something
+/* Drains a lane of a lost device: its work ends without success, up to its first wait for others. True when something
  * moved. Not in a worker process, which ends instead. */
-static bool drop(hdi_engine *engine, hdi_stream *stream)
+static bool drain(hdi_engine *engine, hdi_stream *stream)
 {
     uint64_t head = hdi_lane_submitted(engine->device, stream->number);
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
@@ -443,7 +443,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         }
     }
     if (hdi_device_lost(engine->device)) {
-        pass->progress |= drop(engine, stream);
+        pass->progress |= drain(engine, stream);
     }
 #ifdef HDI_DEBUG
     if (!hdi_device_lost(engine->device)) {

@@ -23,7 +23,7 @@ bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number)
     return done <= hdi_lane_submitted(device, number);
 }
 
-bool hdi_lane_has_ended(const hdi_device *device, uint32_t number, uint64_t position)
+bool hdi_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position)
 {
     /* pairs with the release store where it is ended */
     return hdi_device_lost(device) && device->lanes[number] &&

@@ -94,7 +94,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
         answer = device->port->calls->memory_free(device->port, &free_bytes);
     }
     if (hdi_driver_code_is_fatal(answer.code)) {
-        hdi_device_gone(device, answer.code);
+        hdi_device_await_loss(device, answer.code);
         info.lost = true; /* just now */
         info.worker_pid = 0;
     } else if (!hdi_answered(answer)) {

@@ -187,7 +187,7 @@ static bool is_lost(hdi_device *device)
         uint64_t unused;
         hdi_answer answer = device->port->calls->memory_free(device->port, &unused);
         if (hdi_driver_code_is_fatal(answer.code)) {
-            hdi_device_gone(device, answer.code);
+            hdi_device_await_loss(device, answer.code);
         }
     }
     return hdi_device_lost(device);

@@ -6,7 +6,7 @@
  *
  * Threads: any, unless noted otherwise.
  * Locks: one mutex, around the states of the processes. It is also held while a process is started or a port is connected. The port's
- * own locks are the only ones taken under it. It is not held while a device is declared lost.
+ * own locks and the losses' mutex are the only ones taken under it. It is not held while a device is declared lost.
  * Always: a device of a dead worker is declared lost only when the process is gone. So nothing of it can write any
  * more to memory that is shared with it. A process that cannot be killed for 5 seconds counts as gone.
  */

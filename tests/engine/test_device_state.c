@@ -1,7 +1,7 @@
-/* test_device_state.c - the states of a device: every step that there is, every pair that is no step, and what each state
+/* test_device_state.c - the states of a device: every transition, every pair of states without one, and what each state
  * promises.
  *
- * Promise: A device's state changes by the documented steps only, and each state answers the questions as documented.
+ * Promise: A device's state changes by the documented transitions only, and each state answers the questions as documented.
  * Threads: one, and those of one case. The cases with a stopped program have a child process.
  */
 #include "lost_device.h"
@@ -13,43 +13,44 @@
 
 static const struct {
     hdi_device_state from, to;
-} steps[] = {
+} transitions[] = {
     {HDI_DEVICE_UP, HDI_DEVICE_FAILING},         {HDI_DEVICE_FAILING, HDI_DEVICE_DRAINING},
     {HDI_DEVICE_DRAINING, HDI_DEVICE_LOST},      {HDI_DEVICE_LOST, HDI_DEVICE_STARTING},
     {HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING}, {HDI_DEVICE_STARTING, HDI_DEVICE_LOST},
     {HDI_DEVICE_RESTORING, HDI_DEVICE_UP},       {HDI_DEVICE_RESTORING, HDI_DEVICE_LOST},
 };
 
-static bool is_step(int from, int to)
+static bool is_transition(int from, int to)
 {
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        if ((int)steps[i].from == from && (int)steps[i].to == to) {
+    for (size_t i = 0; i < sizeof transitions / sizeof transitions[0]; i++) {
+        if ((int)transitions[i].from == from && (int)transitions[i].to == to) {
             return true;
         }
     }
     return false;
 }
 
-static void only_the_documented_steps_exist(void **state)
+static void only_the_documented_transitions_exist(void **state)
 {
     (void)state;
     for (int from = 0; from <= HDI_DEVICE_STATES; from++) { /* one more than there are */
         for (int to = 0; to <= HDI_DEVICE_STATES; to++) {
-            assert_int_equal(hdi_device_may_change((hdi_device_state)from, (hdi_device_state)to), is_step(from, to));
+            assert_int_equal(hdi_device_may_change((hdi_device_state)from, (hdi_device_state)to),
+                             is_transition(from, to));
         }
     }
 }
 
-static void every_step_is_made_once(void **state)
+static void every_transition_is_made_once(void **state)
 {
     fixture *f = *state;
     hdi_device *device = &f->devices[0];
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        atomic_store(&device->state, steps[i].from);
-        assert_true(hdi_device_change(device, steps[i].from, steps[i].to));
-        assert_int_equal(hdi_device_state_of(device), steps[i].to);
+    for (size_t i = 0; i < sizeof transitions / sizeof transitions[0]; i++) {
+        atomic_store(&device->state, transitions[i].from);
+        assert_true(hdi_device_change(device, transitions[i].from, transitions[i].to));
+        assert_int_equal(hdi_device_state_of(device), transitions[i].to);
     }
-    /* step 1 is tried by all that notice */
+    /* transition 1 is tried by all that notice */
     atomic_store(&device->state, HDI_DEVICE_UP);
     assert_true(hdi_device_change(device, HDI_DEVICE_UP, HDI_DEVICE_FAILING));
     for (int s = HDI_DEVICE_FAILING; s < HDI_DEVICE_STATES; s++) {
@@ -61,7 +62,7 @@ static void every_step_is_made_once(void **state)
     atomic_store(&device->state, HDI_DEVICE_UP);
 }
 
-/* ---- what is no step ---- */
+/* ---- what is no transition ---- */
 
 /* In a debug build the program stops. In others nothing is changed. */
 static void is_refused(hdi_device *device, int is, int from, int to)
@@ -86,17 +87,17 @@ static void is_refused(hdi_device *device, int is, int from, int to)
 #endif
 }
 
-static void what_is_no_step_is_refused(void **state)
+static void what_is_no_transition_is_refused(void **state)
 {
     fixture *f = *state;
     for (int from = 0; from < HDI_DEVICE_STATES; from++) {
         for (int to = 0; to < HDI_DEVICE_STATES; to++) {
-            if (!is_step(from, to)) {
+            if (!is_transition(from, to)) {
                 is_refused(&f->devices[0], from, from, to);
             }
         }
     }
-    /* a step from where the device is not */
+    /* a transition from where the device is not */
     is_refused(&f->devices[0], HDI_DEVICE_UP, HDI_DEVICE_FAILING, HDI_DEVICE_DRAINING);
     is_refused(&f->devices[0], HDI_DEVICE_DRAINING, HDI_DEVICE_LOST, HDI_DEVICE_STARTING);
     is_refused(&f->devices[0], HDI_DEVICE_UP, HDI_DEVICE_RESTORING, HDI_DEVICE_UP);
@@ -210,7 +211,7 @@ static void run_beside(void *(*does)(void *), hdi_device *device)
     }
 }
 
-static void of_several_threads_one_makes_the_step(void **state)
+static void of_several_threads_one_makes_the_transition(void **state)
 {
     fixture *f = *state;
     hdi_device *device = &f->devices[0];
@@ -227,12 +228,12 @@ static void of_several_threads_one_makes_the_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_documented_steps_exist),
-        cmocka_unit_test_setup_teardown(every_step_is_made_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_step_is_refused, set_up, tear_down),
+        cmocka_unit_test(only_the_documented_transitions_exist),
+        cmocka_unit_test_setup_teardown(every_transition_is_made_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_no_transition_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_device_goes_through_all_states_and_comes_back, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_engine_in_this_process_is_not_given_up, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(of_several_threads_one_makes_the_step, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(of_several_threads_one_makes_the_transition, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
