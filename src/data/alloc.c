@@ -259,7 +259,7 @@ hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
         /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it is not one of its own any more. */
         hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
         hdi_points_release(&inherited);
-        int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
+        int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
         return hdi_driver_failed(device, lost, "");
     }
     if (!settle_in(b, lane, bytes, class, address, &inherited, losses)) {

@@ -14,7 +14,7 @@
 
 hd_status hdi_copy_alive(hd_lane *lane)
 {
-    bool lost = hdi_device_lost(lane->device) != 0;
+    bool lost = hdi_device_lost(lane->device);
     return lost ? hdi_lane_refuses(lane) : HD_OK;
 }
 

@@ -48,7 +48,7 @@ static uint64_t lost_devices(void *context)
     hd_runtime *rt = context;
     uint64_t lost = 0;
     for (int i = 0; i < rt->n_devices; i++) {
-        lost |= (uint64_t)(hdi_device_lost(rt->devices[i]) != 0) << i;
+        lost |= (uint64_t)hdi_device_lost(rt->devices[i]) << i;
     }
     return lost;
 }
@@ -171,7 +171,7 @@ static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
         return hdi_closed_meanwhile();
     }
     hdi_device *device = hdi_any_device(rt);
-    int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost(device);
+    int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
     hd_error error;
     hdi_error_get(&error);
     if (error.status == HD_ERROR_DEVICE_LOST && lost) {

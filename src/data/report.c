@@ -241,7 +241,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
         hdi_report_device *d = &r->devices[i];
         if (i < rt->n_devices) {
             d->device = i;
-            d->lost = hdi_device_lost(rt->devices[i]) != 0;
+            d->lost = hdi_device_lost(rt->devices[i]);
             put_text(d->name, sizeof d->name, rt->devices[i]->facts.name);
             device_stats(rt->devices[i], &d->stats);
         } else {

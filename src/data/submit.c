@@ -40,7 +40,8 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
                         command->slots, (unsigned)lane->mask + 1);
     }
     hdi_submit_lock(device, locks);
-    if (__builtin_expect(hdi_device_lost(device) != 0, 0) || link.after.position || link.ours ||
+    /* The slow path decides what a device that was given up still takes. */
+    if (__builtin_expect(hdi_device_given_up(device), 0) || link.after.position || link.ours ||
         (link.same && (link.same->kernel || !hdi_lane_is_same(lane, link.same))) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
         return hdi_submit_slow(lane, uses, n_uses, command, link, locks, out);

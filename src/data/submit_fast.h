@@ -73,8 +73,7 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, false, out);
     }
     hdi_submit_lock(device, locks);
-    if (__builtin_expect(!hdi_kernel_is_same(same) || !hdi_lane_is_same(lane, same) || hdi_device_lost(device) != 0,
-                         0) ||
+    if (__builtin_expect(!hdi_kernel_is_same(same) || !hdi_lane_is_same(lane, same) || hdi_device_lost(device), 0) ||
         __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, true), 0)) {
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, true, out);
     }

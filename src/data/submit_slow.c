@@ -93,7 +93,7 @@ static bool has_room(hd_lane *lane, uint64_t need)
     uint64_t slots = lane->mask + 1;
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     if (__builtin_expect(done > lane->head, 0)) {
-        hdi_device_set_corrupted(lane->device);
+        hdi_device_give_up(lane->device);
         return false;
     }
     /* A worker process may also report less than before, which makes no room. */
@@ -407,7 +407,7 @@ static hd_status archive_failures(submission *s, bool *again)
     }
     bool needed = !hdi_failures_have_room(s->lane);
     if (needed && ++s->archivings > ARCHIVINGS_MOST) {
-        hdi_device_set_corrupted(s->lane->device); /* tries again until the device is lost or the deadline passes */
+        hdi_device_give_up(s->lane->device); /* tries again until the device is lost or the deadline passes */
     }
     *again = needed || (!s->archived && hdi_failures_are_many(s->lane));
     if (!*again) {

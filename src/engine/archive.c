@@ -128,7 +128,7 @@ static bool find_logged(hdi_device *device, uint32_t number, uint64_t position, 
         int64_t now = hdi_clock_ns();
         deadline = deadline ? deadline : now + UNSURE_NS;
         if (device->runtime->is_process && now > deadline) {
-            hdi_device_set_corrupted(device);
+            hdi_device_give_up(device);
             *out = (hdi_failure){
                 .from = position,
                 .to = position,
@@ -152,8 +152,7 @@ static void tame(const hd_runtime *rt, uint32_t lane, hdi_failure *f)
     if (rt->is_process) {
         f->lane = f->lane < (uint32_t)rt->n_devices * HDI_LANES_MAX ? f->lane : lane;
         const hdi_device *blamed = rt->devices[f->lane / HDI_LANES_MAX];
-        bool lost = hdi_device_lost(blamed) || atomic_load_explicit(&blamed->losses, memory_order_acquire) ||
-                    atomic_load_explicit(&blamed->corrupted, memory_order_relaxed);
+        bool lost = hdi_device_given_up(blamed) || atomic_load_explicit(&blamed->losses, memory_order_acquire);
         f->lost = f->lost && lost;
     }
 }

@@ -12,7 +12,7 @@
  *
  * A worker process may write anything anywhere in the channel, and die at any moment. So the application keeps in
  * memory of its own (hd_lane, hdi_device) what it owns. This is how far lanes are filled, how much of a log is
- * archived, and whether the device is lost. The application compares the engine's reports with that (verify.c). A
+ * archived, and the device's state. The application compares the engine's reports with that (verify.c). A
  * worker that reports something impossible is killed.
  *
  * Threads: each field's comment names the side that writes it.
@@ -72,7 +72,7 @@ typedef struct hdi_engine_shared {
     _Alignas(HDI_LINE) _Atomic uint32_t doorbell;  /* futex word */
     _Alignas(HDI_LINE) _Atomic uint64_t heartbeat; /* engine: rises with every pass, so that others see that it runs */
     _Atomic int32_t
-        ending; /* worker process: the code with which it ends itself; the device is lost once the process is gone */
+        lost_by; /* worker process: the code for which it ends itself; a claim, see cause_of_end in workers.c */
     _Atomic uint32_t overdue; /* watchdog: 1 + the lane whose first operation took too long; 0: none */
     _Atomic uint64_t operations, waits, events, signals, sleeps;
 } hdi_engine_shared;

@@ -257,7 +257,7 @@ hd_status hdi_position_status(hd_runtime *rt, uint32_t lane, uint64_t position)
 hd_status hdi_lane_refuses(hd_lane *lane)
 {
     hd_runtime *rt = lane->device->runtime;
-    int lost = hdi_device_lost(lane->device);
+    int lost = hdi_device_lost_by(lane->device);
     uint64_t head = atomic_load_explicit(&lane->submitted, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
     hdi_failure failure;

@@ -10,6 +10,7 @@
 
 #include "base/presence.h"
 #include "driver/current.h"
+#include "engine/device_state.h"
 #include "engine/runtime.h"
 #include "engine/suspects.h"
 
@@ -73,9 +74,8 @@ typedef struct hdi_pass {
 bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
 /* schedule.c: one round over the lanes that have anything. */
 hdi_pass hdi_engine_pass(hdi_engine *engine);
-void hdi_engine_lose(hdi_engine *engine,
-                     /* The device is dead: fails everything that is not finished. */
-                     int driver_code);
+/* The device is dead: fails everything that is not finished. A worker process ends instead. */
+void hdi_engine_lose(hdi_engine *engine, int driver_code);
 
 static inline void hdi_engine_count_some(_Atomic uint64_t *counter, uint64_t n)
 {
@@ -114,16 +114,13 @@ hd_status hdi_device_attach(hdi_device *device); /* context, completion flags, p
 void hdi_device_detach(hdi_device *device, bool hung);
 
 /* verify.c: checks of what a worker process reports. */
-/* Marks the device: its worker has written something impossible, and is killed soon. Without effect for engines in this
- * process. */
-void hdi_device_set_corrupted(hdi_device *device);
 /* Whether the lane's `done` is no further than the lane was filled. */
 bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number);
-/* Whether the application has ended the lane of a lost device up to `position`, whatever its channel shows. */
-bool hdi_lane_has_ended(const hdi_device *device, uint32_t number, uint64_t position);
-/* Checks all lanes of a device, and sets it corrupted where something is impossible. The watcher calls it now and then,
- * while a worker drives the device. */
-void hdi_device_check(hdi_device *device, int64_t now);
+/* Whether the application has drained the lane of a lost device up to `position`, whatever its channel shows. */
+bool hdi_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position);
+/* Whether all that is reported of a device's lanes is possible. The watcher asks now and then, while a worker drives the
+ * device. */
+bool hdi_device_report_can_be(hdi_device *device, int64_t now);
 
 /* loss.c: lost devices. */
 hd_status hdi_losses_create(hd_runtime *rt);
@@ -142,18 +139,18 @@ uint64_t hdi_loss_suspects(hd_runtime *rt, int device, hdi_suspects *out);
 /* Records that everything of a lane that is not done fails, now and later. Same threads as hdi_loss_suspect. */
 void hdi_lane_lose(hdi_device *device, uint32_t number, int code);
 /* The device's worker process is gone: fails everything that is not finished, and ends all waits. Work that waits for
- * other devices ends as soon as what it waits for is finished (hdi_device_end). Any thread. */
+ * other devices ends as soon as what it waits for is finished (hdi_device_drain). Any thread. */
 void hdi_device_lose(hdi_device *device, int code);
 /* How far the lane of a lost device is finished: up to the first WAIT for a lane that is not there yet. */
 uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from, uint64_t head);
-/* Ends the work of a device whose worker is gone, as far as it does not wait for living lanes. To be called until it
- * returns true: all work has ended. One thread at a time. */
-bool hdi_device_end(hdi_device *device);
-bool hdi_device_ended(const hdi_device *device); /* any thread */
-/* A fresh engine is there: lanes accept work again. No thread submits meanwhile, since the device counts as lost until
- * the end. */
+/* Drains a device whose worker is gone: ends its work as far as that does not wait for living lanes. To be called until
+ * it returns false, since the device is not DRAINING any more. Any thread. */
+bool hdi_device_drain(hdi_device *device);
+/* Whether nothing is unfinished in any lane. Any thread. */
+bool hdi_device_is_drained(const hdi_device *device);
+/* A RESTORING device is UP from here on: lanes accept work again. No thread submits before. */
 void hdi_device_reactivate(hdi_device *device);
-/* Reports through hd_loss_next that a device is lost. After its `lost` was set. */
+/* Reports through hd_loss_next that a DRAINING device is lost. */
 void hdi_loss_note(hdi_device *device, int code);
 /* Fails with DEVICE_LOST: "WHAT: " and how the device was lost the last time. Device -1: it is not
  * recorded which one was lost. */
@@ -162,7 +159,7 @@ hd_status hdi_loss_fail(hd_runtime *rt, int device, const char *what);
 hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const char *what);
 /* Fails with DEVICE_LOST. Also where so far only a driver call of this thread (`entry_point`) has returned `code`. No
  * order lock is held. */
-hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point);
+hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point);
 /* Wakes the engines in other processes that wait for this lane's `done`. After `done` was moved. */
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane);
 
@@ -280,7 +277,7 @@ void hdi_scope_leave(hdi_scope *scope);
 
 /* Returns why the worker is gone, after a request was answered with a code below 0. The reason is recorded a moment
  * after the worker's sockets have closed. Blocks for that, at most a second. */
-int hdi_device_gone(hdi_device *device, int code);
+int hdi_device_await_loss(hdi_device *device, int code);
 /* Fails with the status and message of an answer other than success, for the caller of a cold call. */
 hd_status hdi_answer_failed(hdi_device *device, hdi_answer answer);
 /* The same for a driver code. */

@@ -175,9 +175,9 @@ static void give_out(hd_lane *lane, bool is_default, bool *resumed)
 
 hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure, hd_lane **out)
 {
-    int lost = hdi_device_lost(device);
+    int lost = hdi_device_lost_by(device);
     if (lost) {
-        return hdi_loss_tell(device, lost, "");
+        return hdi_loss_fail_call(device, lost, "");
     }
     hd_lane *lane = NULL;
     bool resumed = false;
@@ -190,12 +190,12 @@ hd_status hdi_lane_make(hdi_device *device, bool is_default, bool sticky_failure
     if (!status) {
         hdi_lock_take(&device->order);
         /* Under the lock: after it, the lanes of a lost device have been ended, and nothing more is done in them. */
-        int gone = hdi_device_lost(device);
-        if (!gone) {
+        int lost_by = hdi_device_lost_by(device);
+        if (!lost_by) {
             give_out(lane, is_default, &resumed);
         }
         hdi_lock_release(&device->order);
-        status = gone ? hdi_driver_failed(device, gone, "") : HD_OK;
+        status = lost_by ? hdi_driver_failed(device, lost_by, "") : HD_OK;
     }
     hdi_mutex_unlock(&device->lanes_lock);
     if (!status) {
@@ -487,7 +487,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         /* Not drained: another thread submitted before the failure was visible to it. Then its commands are waited for
          * first. */
         hdi_lock_take(&lane->device->order);
-        bool lost = hdi_device_lost(lane->device) != 0; /* under the lock, as in hdi_lane_make */
+        bool lost = hdi_device_lost(lane->device); /* under the lock, as in hdi_lane_make */
         if (hdi_lane_is_past(lane)) {
             hdi_lock_release(&lane->device->order);
             return hdi_lane_refused(handle);
@@ -503,7 +503,7 @@ hd_status hd_lane_reset(hd_lane *handle, int64_t timeout_ns)
         hdi_engine_notify(lane->device->channel.engine, lane->number);
         in_time = hdi_wait_position(rt, lane->global, head, deadline);
         if (in_time && is_stuck(lane, head)) {
-            hdi_device_set_corrupted(lane->device);
+            hdi_device_give_up(lane->device);
             hdi_sleep_for(DOUBT_SLEEP_NS);
             in_time = hdi_clock_ns() < deadline;
         }

@@ -243,9 +243,9 @@ uint64_t hdi_lane_reach(const hdi_device *device, uint32_t number, uint64_t from
     return head;
 }
 
-/* Finishes the unfinished work of a dead lane, without success, up to its first wait for a living lane. Work that comes
+/* Drains a dead lane: finishes its unfinished work, without success, up to its first wait for a living lane. Work that comes
  * later relies on the end of all that is in front of it. True when something moved. */
-static bool end_lane(hdi_device *device, uint32_t number)
+static bool drain_lane(hdi_device *device, uint32_t number)
 {
     hdi_lane_shared *lane = &device->channel.lanes[number];
     hd_lane *of = device->lanes[number];
@@ -266,10 +266,10 @@ static bool end_lane(hdi_device *device, uint32_t number)
     return true;
 }
 
-bool hdi_device_ended(const hdi_device *device)
+bool hdi_device_is_drained(const hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
-    bool lost = hdi_device_lost(device) != 0;
+    bool lost = hdi_device_lost(device);
     for (uint32_t i = 0; i < made; i++) {
         /* For the lanes of a dead engine only the application's own record counts. */
         uint64_t done = atomic_load_explicit(lost ? &device->lanes[i]->done_least : &device->channel.lanes[i].done,
@@ -281,24 +281,42 @@ bool hdi_device_ended(const hdi_device *device)
     return true;
 }
 
-bool hdi_device_end(hdi_device *device)
+/* The losses' mutex is held, so one thread at a time does this. */
+static void drain(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (bool moved = true; moved;) { /* dead lanes wait for each other, too */
         moved = false;
         for (uint32_t i = 0; i < made; i++) {
-            moved |= end_lane(device, i);
+            moved |= drain_lane(device, i);
         }
     }
-    return hdi_device_ended(device);
+    if (hdi_device_is_drained(device)) {
+        hdi_device_change(device, HDI_DEVICE_DRAINING, HDI_DEVICE_LOST);
+    }
+}
+
+bool hdi_device_drain(hdi_device *device)
+{
+    struct hdi_losses *losses = device->runtime->losses;
+    hdi_mutex_lock(&losses->lock);
+    bool draining = hdi_device_state_of(device) == HDI_DEVICE_DRAINING;
+    const loss *l = &losses->of[device->index];
+    /* Not before the loss is noted: see note. */
+    if (draining && l->losses == l->suspected) {
+        drain(device);
+        draining = hdi_device_state_of(device) == HDI_DEVICE_DRAINING;
+    }
+    hdi_mutex_unlock(&losses->lock);
+    return draining;
 }
 
 /* ---- reporting ---- */
 
-/* Notes a loss. Ends the lanes, too, with `ends_lanes`. Both happen under the lock, which guarantees two things:
+/* Notes a loss. Drains the device, too, with `drains`. Both happen under the lock, which guarantees two things:
  * - A thread that has waited for a ticket finds the loss reported.
  * - A thread that has read the loss finds all tickets done. */
-static void note(hdi_device *device, int code, bool ends_lanes)
+static void note(hdi_device *device, int code, bool drains)
 {
     hd_runtime *rt = device->runtime;
     struct hdi_losses *losses = rt->losses;
@@ -311,8 +329,8 @@ static void note(hdi_device *device, int code, bool ends_lanes)
     l->code = code;
     l->order = ++losses->order;
     l->losses = count;
-    if (ends_lanes) {
-        hdi_device_end(device);
+    if (drains) {
+        drain(device);
     }
     uint64_t one = 1;
     ssize_t written = write(losses->descriptor, &one, sizeof one);
@@ -333,10 +351,11 @@ void hdi_device_lose(hdi_device *device, int code)
     for (uint32_t i = 0; i < made; i++) {
         hdi_failure_repair(&device->channel, i);
     }
-    /* No thread submits while this one has the lock. Later submitters see `lost`. */
+    /* No thread submits while this one has the lock. Later submitters see the device lost. */
     hdi_lock_take(&device->order);
-    bool first = hdi_device_lost(device) == 0;
+    bool first = !hdi_device_lost(device);
     if (first) {
+        hdi_device_change(device, HDI_DEVICE_UP, HDI_DEVICE_FAILING);
         for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
             if (device->lanes[i]) {
                 mend_positions(device, device->lanes[i]);
@@ -348,8 +367,8 @@ void hdi_device_lose(hdi_device *device, int code)
                 lose_from(device, i, code, hdi_failure_mend(device->lanes[i]));
             }
         }
-        /* pairs with the acquire load in hdi_device_lost */
-        atomic_store_explicit(&device->lost, code, memory_order_release);
+        atomic_store_explicit(&device->lost_by, code, memory_order_relaxed);
+        hdi_device_change(device, HDI_DEVICE_FAILING, HDI_DEVICE_DRAINING);
     }
     hdi_lock_release(&device->order);
     if (!first) {
@@ -385,7 +404,7 @@ void hdi_device_reactivate(hdi_device *device)
     atomic_store_explicit(&device->channel.engine->overdue, 0, memory_order_relaxed);
     /* First, so that a thread that sees the device back sees this count, too. */
     atomic_fetch_add_explicit(&device->restarts, 1, memory_order_relaxed);
-    atomic_store_explicit(&device->lost, 0, memory_order_release);
+    hdi_device_change(device, HDI_DEVICE_RESTORING, HDI_DEVICE_UP);
     hdi_lock_release(&device->order);
 }
 
@@ -427,7 +446,7 @@ hd_status hdi_loss_refuse(hd_runtime *rt, int device, hd_status status, const ch
     return fail_as(&error, what);
 }
 
-hd_status hdi_loss_tell(hdi_device *device, int code, const char *entry_point)
+hd_status hdi_loss_fail_call(hdi_device *device, int code, const char *entry_point)
 {
     hd_runtime *rt = device->runtime;
     hd_error error;

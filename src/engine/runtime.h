@@ -213,8 +213,8 @@ struct hdi_device {
     hdi_limits limits;  /* as in `facts`, cut to what a command can hold */
     uint32_t depths[2]; /* limits.grid[2] and limits.block[2], which a launch compares at once */
     hdi_channel channel;
-    _Atomic int32_t lost;         /* code that ended the device; 0: it works. See hdi_device_lost */
-    _Atomic uint32_t corrupted;   /* its worker process wrote something impossible, and is to be killed: see verify.c */
+    _Atomic uint32_t state;       /* hdi_device_state; device_state.h has what changes it, and all questions about it */
+    _Atomic int32_t lost_by;      /* the code of the latest loss; 0: none. See hdi_device_lost_by */
     hdcu_deviceptr flags_address; /* the channel's flags as the device sees them */
     bool flags_registered;
     _Alignas(HDI_LINE) hdi_lock order;       /* lanes of this device, and the use records of buffers that it owns */
@@ -232,7 +232,6 @@ struct hdi_device {
     struct hdi_memory_counts *memory; /* src/data: counters of its memory that threads share */
     hdi_engine *engine;               /* NULL: it is in a worker process */
     _Atomic uint64_t losses, restarts;
-    _Atomic bool returning; /* lost, but its port leads to a fresh worker already */
 };
 
 /* What an engine needs to launch a kernel. */
@@ -372,13 +371,6 @@ static inline hdi_device *hdi_lane_owner(hd_runtime *rt, uint32_t global)
 static inline hdi_lane_shared *hdi_lane_shared_of(hd_runtime *rt, uint32_t global)
 {
     return &hdi_lane_owner(rt, global)->channel.lanes[global % HDI_LANES_MAX];
-}
-
-/* The code that ended the device, 0 while it works. */
-static inline int hdi_device_lost(const hdi_device *device)
-{
-    /* pairs with the release store behind the records of what failed */
-    return atomic_load_explicit(&device->lost, memory_order_acquire);
 }
 
 /* How far a lane is filled; 0 where it was never made. In the application's process. Any thread. */

@@ -12,21 +12,21 @@
 #define GONE_NS 1000000000
 #define SLEEP_NS 1000000
 
-int hdi_device_gone(hdi_device *device, int code)
+int hdi_device_await_loss(hdi_device *device, int code)
 {
     bool watched = device->runtime->workers != NULL;
     int64_t deadline = hdi_deadline(GONE_NS);
     while (watched && !hdi_device_lost(device) && hdi_clock_ns() < deadline) {
         hdi_sleep_for(SLEEP_NS);
     }
-    int lost = hdi_device_lost(device);
+    int lost = hdi_device_lost_by(device);
     return lost ? lost : code;
 }
 
 hd_status hdi_driver_failed(hdi_device *device, int code, const char *entry_point)
 {
     if (hdi_driver_code_is_fatal(code)) {
-        return hdi_loss_tell(device, hdi_device_gone(device, code), entry_point);
+        return hdi_loss_fail_call(device, hdi_device_await_loss(device, code), entry_point);
     }
     hd_status status = code == HDCU_ERROR_OUT_OF_MEMORY ? HD_ERROR_MEMORY : HD_ERROR_DRIVER;
     return hdi_fail_driver(status, code, entry_point, device->index, "%s on device %d: %s", entry_point, device->index,

@@ -84,6 +84,7 @@ void hdi_engine_lose(hdi_engine *engine, int code)
     if (hdi_device_lost(engine->device)) {
         return;
     }
+    hdi_device_change(engine->device, HDI_DEVICE_UP, HDI_DEVICE_FAILING);
     hdi_loss_suspect(engine->device, code);
     for (uint32_t i = 0; i < HDI_LANES_MAX; i++) {
         hdi_stream *stream = &engine->streams[i];
@@ -91,8 +92,8 @@ void hdi_engine_lose(hdi_engine *engine, int code)
             record_loss(engine, stream, code);
         }
     }
-    /* pairs with the acquire load in hdi_device_lost */
-    atomic_store_explicit(&engine->device->lost, code, memory_order_release);
+    atomic_store_explicit(&engine->device->lost_by, code, memory_order_relaxed);
+    hdi_device_change(engine->device, HDI_DEVICE_FAILING, HDI_DEVICE_DRAINING);
     hdi_loss_note(engine->device, code);
 }
 
@@ -218,14 +219,14 @@ static bool issue(hdi_engine *engine, hdi_stream *stream, const hdi_command *c)
     return true;
 }
 
-/* Ends the work of a lane on a lost device, without success, up to its first wait for others. True when something
+/* Drains a lane of a lost device: its work ends without success, up to its first wait for others. True when something
  * moved. Not in a worker process, which ends instead. */
-static bool drop(hdi_engine *engine, hdi_stream *stream)
+static bool drain(hdi_engine *engine, hdi_stream *stream)
 {
     uint64_t head = hdi_lane_submitted(engine->device, stream->number);
     hdi_lane_shared *shared = &engine->device->channel.lanes[stream->number];
     /* The lane may have been made while the device was being lost. */
-    record_loss(engine, stream, hdi_device_lost(engine->device));
+    record_loss(engine, stream, hdi_device_lost_by(engine->device));
     bool moved = stream->issued != head;
     stream->issued = stream->passed = stream->signalled = head;
     stream->first_dependency = stream->n_dependencies = 0;
@@ -442,7 +443,7 @@ bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass)
         }
     }
     if (hdi_device_lost(engine->device)) {
-        pass->progress |= drop(engine, stream);
+        pass->progress |= drain(engine, stream);
     }
 #ifdef HDI_DEBUG
     if (!hdi_device_lost(engine->device)) {

@@ -98,7 +98,7 @@ static bool wait_done(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t 
     for (;;) {
         int64_t look = rt->is_process && deadline - LOOK_NS > hdi_clock_ns() ? hdi_clock_ns() + LOOK_NS : deadline;
         if (wait_asleep(rt, shared, position, look) ||
-            (rt->is_process && hdi_lane_has_ended(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
+            (rt->is_process && hdi_lane_is_drained_to(hdi_lane_owner(rt, lane), lane % HDI_LANES_MAX, position))) {
             return true;
         }
         if (look == deadline || hdi_is_closing(rt)) {
@@ -117,8 +117,8 @@ bool hdi_wait_position(hd_runtime *rt, uint32_t lane, uint64_t position, int64_t
     /* While the worker's report is impossible, nothing that it reports counts. The wait goes on until the worker is
      * gone. */
     while (in_time && rt->is_process && !hdi_lane_report_can_be(device, number) &&
-           !hdi_lane_has_ended(device, number, position)) {
-        hdi_device_set_corrupted(device);
+           !hdi_lane_is_drained_to(device, number, position)) {
+        hdi_device_give_up(device);
         hdi_sleep_for(DOUBT_SLEEP_NS);
         in_time = hdi_clock_ns() < deadline && wait_done(rt, lane, position, deadline);
     }

@@ -1,13 +1,13 @@
 /* verify.c - compares what a worker process reports about its lanes with the application's own records.
  *
  * A worker shares memory with the application, and may write anything there. The cause may be a stray write, of a
- * kernel on the CPU or of its driver. Or the process is not the worker that it should be. An impossible report marks
- * its device corrupted. The thread that watches the workers sees the mark and kills the process. Then the device is
- * lost like any other whose worker has ended.
+ * kernel on the CPU or of its driver. Or the process is not the worker that it should be. A device with an impossible
+ * report is given up (hdi_device_give_up). The thread that watches the workers sees that and kills the process. Then
+ * the device is lost like any other whose worker has ended.
  *
- * Threads: hdi_device_check runs on the thread that watches the workers, the rest on any.
+ * Threads: hdi_device_report_can_be runs on the thread that watches the workers, the rest on any.
  * Locks: none.
- * Always: a worker without fault is never found corrupted, however slow it is: a count is loaded before the one that
+ * Always: a worker without fault is never given up, however slow it is: a count is loaded before the one that
  * limits it. A worker that falsely reports possible positions or failures cannot be detected.
  */
 #include "engine/engine.h"
@@ -17,20 +17,13 @@
 #define UNSETTLED_NS 1000000000
 #define UNSETTLED_LOOKS 8
 
-void hdi_device_set_corrupted(hdi_device *device)
-{
-    if (device->runtime->is_process) {
-        atomic_store_explicit(&device->corrupted, 1, memory_order_relaxed);
-    }
-}
-
 bool hdi_lane_report_can_be(const hdi_device *device, uint32_t number)
 {
     uint64_t done = atomic_load_explicit(&device->channel.lanes[number].done, memory_order_acquire);
     return done <= hdi_lane_submitted(device, number);
 }
 
-bool hdi_lane_has_ended(const hdi_device *device, uint32_t number, uint64_t position)
+bool hdi_lane_is_drained_to(const hdi_device *device, uint32_t number, uint64_t position)
 {
     /* pairs with the release store where it is ended */
     return hdi_device_lost(device) && device->lanes[number] &&
@@ -67,14 +60,16 @@ static bool log_can_be(hd_lane *lane, int64_t now)
     return ++lane->unsettled_looks < UNSETTLED_LOOKS || now - lane->unsettled_since < UNSETTLED_NS;
 }
 
-void hdi_device_check(hdi_device *device, int64_t now)
+bool hdi_device_report_can_be(hdi_device *device, int64_t now)
 {
+    bool can_be = true;
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire);
     for (uint32_t i = 0; i < made; i++) {
         hd_lane *lane = device->lanes[i];
         /* A lane that has gone on in another structure meanwhile does not count. */
         if ((!positions_can_be(lane) || !log_can_be(lane, now)) && !hdi_lane_is_past(lane)) {
-            hdi_device_set_corrupted(device);
+            can_be = false;
         }
     }
+    return can_be;
 }

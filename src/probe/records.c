@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "engine/runtime.h"
+#include "engine/device_state.h"
 #include "probe/probe.h"
 #include "worker/spawn.h"
 
@@ -64,7 +64,7 @@ static bool is_worker_killed(const hd_runtime *rt)
 {
     bool killed = false;
     for (int i = 0; rt && i < rt->n_devices; i++) {
-        int code = hdi_device_lost(rt->devices[i]);
+        int code = hdi_device_lost_by(rt->devices[i]);
         killed |= code <= HDI_GONE_SIGNAL && !hdi_signal_is_crash(HDI_GONE_SIGNAL - code);
     }
     return killed;

@@ -113,7 +113,7 @@ static bool drain(hdi_device *device, int64_t deadline, hd_error *left)
 
 /* Waits for work of a lost device in this process. It may go on, and the driver would wait for it without a limit.
  * True: it ended. */
-static bool await_given_up(hdi_device *device, int64_t deadline, hd_error *left)
+static bool await_lost_work(hdi_device *device, int64_t deadline, hd_error *left)
 {
     while (device->engine && hdi_device_lost(device) && hdi_engine_is_busy(device)) {
         if (hdi_clock_ns() >= deadline) {
@@ -146,7 +146,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
         }
     }
     for (int i = 0; stopped && i < rt->n_devices; i++) {
-        *hung |= rt->devices[i] && !await_given_up(rt->devices[i], deadline, left);
+        *hung |= rt->devices[i] && !await_lost_work(rt->devices[i], deadline, left);
     }
     return stopped;
 }

@@ -84,7 +84,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
     info.memory_bytes = facts->memory_bytes;
     info.peers = facts->peers;
     info.numa_node = hdi_numa_node(info.bus_id);
-    info.lost = hdi_device_lost(device) != 0;
+    info.lost = hdi_device_lost(device);
     info.worker_pid = rt->is_process && !info.lost ? hdi_worker_pid(rt, index) : 0;
     info.losses = atomic_load_explicit(&device->losses, memory_order_relaxed);
     info.restarts = atomic_load_explicit(&device->restarts, memory_order_relaxed);
@@ -94,7 +94,7 @@ hd_status hd_device_get_info(hd_runtime *rt, int index, hd_device_info *out)
         answer = device->port->calls->memory_free(device->port, &free_bytes);
     }
     if (hdi_driver_code_is_fatal(answer.code)) {
-        hdi_device_gone(device, answer.code);
+        hdi_device_await_loss(device, answer.code);
         info.lost = true; /* just now */
         info.worker_pid = 0;
     } else if (!hdi_answered(answer)) {

@@ -223,8 +223,7 @@ static hdi_port *usable_port(void *context, int index)
 {
     hd_runtime *rt = context;
     hdi_device *device = rt->devices[index];
-    bool usable = device && device->port &&
-                  (!hdi_device_lost(device) || atomic_load_explicit(&device->returning, memory_order_acquire));
+    bool usable = device && device->port && hdi_device_has_driver(device);
     return usable ? device->port : NULL;
 }
 

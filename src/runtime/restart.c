@@ -45,8 +45,7 @@ static void clean_channel(hdi_device *device)
     hdi_mutex_unlock(&device->lanes_lock);
     atomic_store_explicit(&engine->asleep, 0, memory_order_relaxed);
     hdi_engine_offer_fences(device);
-    atomic_store_explicit(&device->corrupted, 0, memory_order_relaxed);
-    atomic_store_explicit(&engine->ending, 0, memory_order_release);
+    atomic_store_explicit(&engine->lost_by, 0, memory_order_release);
 }
 
 static hd_status make_lanes(hdi_device *device)
@@ -69,7 +68,7 @@ static hd_status check_alive(hdi_device *device)
 {
     if (!hdi_worker_drives(device->runtime, device->index)) {
         hdi_device_lose(device, HDI_GONE_CLOSED);
-        hdi_worker_end_device(device->runtime, device->index);
+        hdi_workers_drain(device->runtime);
         return hdi_driver_failed(device, HDI_GONE_CLOSED, "");
     }
     return HD_OK;
@@ -85,8 +84,8 @@ static hd_status refill(hdi_device *device)
     return status ? status : hdi_pinned_repin(rt->pinned, device->index);
 }
 
-/* Fails with what the first unended lane waits for. */
-static hd_status not_ended(hdi_device *device)
+/* Fails with what the first lane that is not drained waits for. */
+static hd_status not_drained(hdi_device *device)
 {
     uint32_t made = atomic_load_explicit(&device->lanes_made, memory_order_acquire), number = 0;
     while (number + 1 < made && atomic_load_explicit(&device->lanes[number]->done_least, memory_order_acquire) >=
@@ -98,14 +97,13 @@ static hd_status not_ended(hdi_device *device)
                         device->index);
 }
 
-/* Waits until the lost device's unfinished work counts as finished. That is when what it waited for on other devices
- * is. */
-static hd_status await_end(hdi_device *device)
+/* Waits until the lost device is drained. That is when what its work waited for on other devices is finished. */
+static hd_status await_drained(hdi_device *device)
 {
     int64_t deadline = hdi_deadline(END_TIMES * device->runtime->options.worker_timeout * 1000000);
-    while (!hdi_device_ended(device)) {
+    while (hdi_device_state_of(device) == HDI_DEVICE_DRAINING) {
         if (hdi_is_closing(device->runtime) || hdi_clock_ns() > deadline) {
-            return not_ended(device);
+            return not_drained(device);
         }
         hdi_sleep_for(SLEEP_NS);
     }
@@ -134,14 +132,28 @@ static hd_status start_worker(hd_runtime *rt, int index)
     return status ? status : hdi_worker_await(rt, index);
 }
 
+/* The device stays lost, also where it was UP for a moment. Its new worker is ended. */
+static void stay_lost(hdi_device *device)
+{
+    hdi_attempt attempt;
+    hdi_device_state state = hdi_device_state_of(device);
+    if (state == HDI_DEVICE_STARTING || state == HDI_DEVICE_RESTORING) {
+        hdi_device_change(device, state, HDI_DEVICE_LOST);
+    }
+    hdi_attempt_begin(&attempt);
+    hdi_worker_shut_down(device->runtime, device->index);
+    hdi_attempt_end(&attempt);
+}
+
 static hd_status restart(hdi_device *device)
 {
     hd_runtime *rt = device->runtime;
     int index = device->index;
-    hd_status status = await_end(device);
+    hd_status status = await_drained(device);
     if (status) {
         return status;
     }
+    hdi_device_change(device, HDI_DEVICE_LOST, HDI_DEVICE_STARTING);
     clean_channel(device);
     /* Before there is a worker, so that nothing of the former one is given to it or taken from it. Until the device
      * counts as working, no thread requests peer access to it, either. */
@@ -149,8 +161,10 @@ static hd_status restart(hdi_device *device)
     hdi_shares_retire(rt, index);
     hdi_shares_reap(rt);
     status = start_worker(rt, index);
-    atomic_store_explicit(&device->returning, true, memory_order_release);
-    status = status ? status : refill(device);
+    if (!status) {
+        hdi_device_change(device, HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING);
+        status = refill(device);
+    }
     if (!status) {
         hdi_products_hold(rt, index);
         hdi_device_reactivate(device);
@@ -159,12 +173,8 @@ static hd_status restart(hdi_device *device)
         status = check_alive(device);
         status = status ? status : hdi_buffers_restore(rt, device);
     }
-    atomic_store_explicit(&device->returning, false, memory_order_release);
     if (status) {
-        hdi_attempt attempt;
-        hdi_attempt_begin(&attempt);
-        hdi_worker_shut_down(rt, index);
-        hdi_attempt_end(&attempt);
+        stay_lost(device);
     }
     return status;
 }
@@ -177,10 +187,10 @@ static bool is_lost(hdi_device *device)
         uint64_t unused;
         hdi_answer answer = device->port->calls->memory_free(device->port, &unused);
         if (hdi_driver_code_is_fatal(answer.code)) {
-            hdi_device_gone(device, answer.code);
+            hdi_device_await_loss(device, answer.code);
         }
     }
-    return hdi_device_lost(device) != 0;
+    return hdi_device_lost(device);
 }
 
 hd_status hd_device_restart(hd_runtime *rt, int index)

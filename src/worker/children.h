@@ -23,6 +23,7 @@
 
 struct hdi_message;
 
+/* Of the process. device_state.h has the states of the device that it drives. */
 typedef enum hdi_child_state {
     HDI_CHILD_NONE,
     HDI_CHILD_WANTED,  /* the watcher is to start it */
@@ -40,10 +41,9 @@ typedef struct hdi_child {
     int code;               /* why the last one ended: HDI_GONE_* or the driver's */
     int killed;             /* why it was killed, 0: it was not */
     int64_t killed_at;
-    uint64_t connection; /* of its port, 0: none yet */
+    uint64_t connection; /* of its port, 0: it has driven no device yet */
     uint64_t heartbeat;  /* of its engine, and since when it is the same */
     int64_t heartbeat_at;
-    bool ending;        /* the device is lost, but some of its work waits for others */
     int64_t stopped_at; /* 0: it is not stopped */
 } hdi_child;
 

@@ -31,7 +31,7 @@ typedef struct service {
 static void end_process(hdi_device *device, int code)
 {
     /* pairs with the acquire load of the thread that sees the process gone */
-    atomic_store_explicit(&device->channel.engine->ending, code, memory_order_release);
+    atomic_store_explicit(&device->channel.engine->lost_by, code, memory_order_release);
     _exit(HDI_WORKER_EXIT_LOST);
 }
 

@@ -24,7 +24,7 @@
 #include "worker/children.h"
 
 #define TICK_MS 100        /* between two looks at the workers' signs of life */
-#define ENDING_MS 1        /* the same while work of a lost device waits for other devices */
+#define DRAINING_MS 1      /* the same while work of a lost device waits for other devices */
 #define KILL_NS 5000000000 /* a killed process gets this long to end */
 #define QUIT_NS 2000000000 /* one that was asked to end, before it is killed */
 #define BEHIND_WORK 10     /* times worker_timeout, for an engine whose driver call may be waiting for running work */
@@ -67,7 +67,6 @@ void hdi_child_spawn(hdi_workers *workers, int index)
         c->killed_at = 0;
         c->stopped_at = 0;
         c->connection = 0;
-        c->ending = false; /* a restart begins only when all of that is over */
     }
     pthread_cond_broadcast(&workers->changed);
 }
@@ -135,9 +134,13 @@ hd_status hdi_worker_spawn(hd_runtime *rt, int index)
 
 /* ---- ending ---- */
 
-static void kill_child(hdi_child *c, int code)
+static void kill_child(hdi_workers *workers, int index, int code)
 {
+    hdi_child *c = &workers->of[index];
     if (c->process.pid > 0 && !c->killed) {
+        if (c->state == HDI_CHILD_DRIVING) {
+            hdi_device_give_up(workers->rt->devices[index]);
+        }
         c->killed = code;
         c->killed_at = hdi_clock_ns();
         hdi_process_kill(&c->process);
@@ -149,18 +152,14 @@ void hdi_worker_kill(hd_runtime *rt, int index, uint64_t connection, int code)
     hdi_workers *workers = rt->workers;
     hdi_mutex_lock(&workers->lock);
     if (!connection || workers->of[index].connection == connection) {
-        kill_child(&workers->of[index], code);
+        kill_child(workers, index, code);
     }
     hdi_mutex_unlock(&workers->lock);
 }
 
-void hdi_worker_end_device(hd_runtime *rt, int index)
+void hdi_workers_drain(hd_runtime *rt)
 {
-    hdi_workers *workers = rt->workers;
-    hdi_mutex_lock(&workers->lock);
-    workers->of[index].ending = true;
-    hdi_watcher_wake(workers);
-    hdi_mutex_unlock(&workers->lock);
+    hdi_watcher_wake(rt->workers);
 }
 
 void hdi_worker_drop(hd_runtime *rt, int index)
@@ -198,10 +197,10 @@ int hdi_worker_pid(hd_runtime *rt, int index)
 }
 
 /* The code for which a worker has ended itself; 0: it did not, or a stray write made it look so. */
-static int ending_of(const hdi_device *device, const siginfo_t *info)
+static int cause_of_end(const hdi_device *device, const siginfo_t *info)
 {
     bool left = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == HDI_WORKER_EXIT_LOST);
-    int code = atomic_load_explicit(&device->channel.engine->ending, memory_order_acquire);
+    int code = atomic_load_explicit(&device->channel.engine->lost_by, memory_order_acquire);
     bool can_be = code > 0 ? code < DRIVER_CODES : code == HDI_GONE_WATCHDOG || code == HDI_GONE_CORRUPTED;
     return left && can_be ? code : 0;
 }
@@ -209,9 +208,9 @@ static int ending_of(const hdi_device *device, const siginfo_t *info)
 /* Why a process that is gone is gone. */
 static int code_of(hdi_workers *workers, int index, const hdi_child *c, const siginfo_t *info)
 {
-    int ending = c->state == HDI_CHILD_DRIVING ? ending_of(workers->rt->devices[index], info) : 0;
-    if (c->killed || ending) {
-        return c->killed ? c->killed : ending;
+    int cause = c->state == HDI_CHILD_DRIVING ? cause_of_end(workers->rt->devices[index], info) : 0;
+    if (c->killed || cause) {
+        return c->killed ? c->killed : cause;
     }
     if (info->si_pid == 0) {
         return HDI_GONE_CLOSED; /* the application has waited for it itself */
@@ -238,7 +237,6 @@ static void watch_gone(hdi_workers *workers, int index, const siginfo_t *info)
         hdi_remote_port_disconnect(device->port);
         hdi_device_lose(device, code);
         hdi_mutex_lock(&workers->lock);
-        c->ending = !hdi_device_ended(device);
     }
     c->state = HDI_CHILD_NONE;
     pthread_cond_broadcast(&workers->changed);
@@ -295,22 +293,22 @@ static bool waits_for_device(const hdi_device *device)
 static void watch_steps(hdi_workers *workers, int index, int64_t now)
 {
     hdi_child *c = &workers->of[index];
-    hdi_engine_shared *engine = workers->rt->devices[index]->channel.engine;
+    hdi_device *device = workers->rt->devices[index];
+    hdi_engine_shared *engine = device->channel.engine;
     uint64_t heartbeat = atomic_load_explicit(&engine->heartbeat, memory_order_relaxed);
-    bool busy = !hdi_device_ended(workers->rt->devices[index]);
+    bool busy = !hdi_device_is_drained(device);
     int64_t limit = workers->rt->options.worker_timeout * 1000000;
     /* The driver takes about a thousand launches ahead of the one that runs; then the next one waits for it inside the driver. */
-    int64_t step_limit = waits_for_device(workers->rt->devices[index]) ? BEHIND_WORK * limit : limit;
+    int64_t step_limit = waits_for_device(device) ? BEHIND_WORK * limit : limit;
     if (!busy || heartbeat != c->heartbeat || c->heartbeat_at == 0) {
         c->heartbeat = heartbeat;
         c->heartbeat_at = now;
     }
-    hdi_device_check(workers->rt->devices[index], now);
-    if (atomic_load_explicit(&workers->rt->devices[index]->corrupted, memory_order_relaxed)) {
-        kill_child(c, HDI_GONE_CORRUPTED);
+    if (!hdi_device_report_can_be(device, now) || hdi_device_state_of(device) == HDI_DEVICE_FAILING) {
+        kill_child(workers, index, HDI_GONE_CORRUPTED);
     }
     if (now - c->heartbeat_at > step_limit || (c->stopped_at && now - c->stopped_at > limit)) {
-        kill_child(c, HDI_GONE_STUCK);
+        kill_child(workers, index, HDI_GONE_STUCK);
     }
 }
 
@@ -327,25 +325,24 @@ static void watch_child(hdi_workers *workers, int index, int64_t now)
         watch_steps(workers, index, now);
     }
     if (workers->closing && c->process.pid > 0 && now - workers->closing_at > QUIT_NS) {
-        kill_child(c, HDI_GONE_CLOSED);
+        kill_child(workers, index, HDI_GONE_CLOSED);
     }
 }
 
 /* Lost devices some of whose work waited for others. True: there still are some. */
-static bool watch_ends(hdi_workers *workers)
+static bool watch_draining(hdi_workers *workers)
 {
     bool any = false;
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
-        hdi_child *c = &workers->of[i];
-        if (c->ending && c->state == HDI_CHILD_NONE) {
-            c->ending = !hdi_device_end(workers->rt->devices[i]);
+        const hdi_child *c = &workers->of[i];
+        if (c->state == HDI_CHILD_NONE && c->connection) {
+            any |= hdi_device_drain(workers->rt->devices[i]);
         }
-        any |= c->ending;
     }
     return any;
 }
 
-static void watch_sleep(hdi_workers *workers, bool ending)
+static void watch_sleep(hdi_workers *workers, bool draining)
 {
     struct pollfd polled[1 + HDI_CHILDREN] = {{.fd = workers->doorbell, .events = POLLIN}};
     nfds_t n = 1;
@@ -360,7 +357,7 @@ static void watch_sleep(hdi_workers *workers, bool ending)
     }
     bool ticks = any || workers->n_lingering || workers->spare_request;
     hdi_mutex_unlock(&workers->lock);
-    poll(polled, n, ending ? ENDING_MS : ticks ? TICK_MS : -1);
+    poll(polled, n, draining ? DRAINING_MS : ticks ? TICK_MS : -1);
     hdi_mutex_lock(&workers->lock);
     if (polled[0].revents) {
         uint64_t count;
@@ -390,9 +387,9 @@ static void *watch(void *argument)
         }
         hdi_spares_watch(workers);
         watch_lingering(workers);
-        bool ending = watch_ends(workers);
+        bool draining = watch_draining(workers);
         if (!workers->closing || !watch_all_gone(workers)) {
-            watch_sleep(workers, ending);
+            watch_sleep(workers, draining);
         }
     }
     hdi_mutex_unlock(&workers->lock);
@@ -451,7 +448,7 @@ void hdi_workers_release(hd_runtime *rt)
     for (int i = 0; i < HDI_CHILDREN; i++) {
         hdi_child_disconnect(&workers->of[i]);
         if (workers->of[i].state == HDI_CHILD_FRESH) {
-            kill_child(&workers->of[i], HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
+            kill_child(workers, i, HDI_GONE_CLOSED); /* it may not be a worker at all, and then would not care */
         }
     }
     hdi_watcher_wake(workers);

@@ -6,7 +6,7 @@
  *
  * Threads: any, unless noted otherwise.
  * Locks: one mutex, around the states of the processes. It is also held while a process is started or a port is connected. The port's
- * own locks are the only ones taken under it. It is not held while a device is declared lost.
+ * own locks and the losses' mutex are the only ones taken under it. It is not held while a device is declared lost.
  * Always: a device of a dead worker is declared lost only when the process is gone. So nothing of it can write any
  * more to memory that is shared with it. A process that cannot be killed for 5 seconds counts as gone.
  */
@@ -63,8 +63,8 @@ void hdi_worker_shut_down(hd_runtime *rt, int index);
 /* The same for one that need not be gone yet: hd_close sees to that. */
 void hdi_worker_drop(hd_runtime *rt, int index);
 
-/* A device was declared lost by another thread than the watcher; the watcher does the rest (hdi_device_end). */
-void hdi_worker_end_device(hd_runtime *rt, int index);
+/* A device was declared lost by another thread than the watcher; the watcher does the rest (hdi_device_drain). */
+void hdi_workers_drain(hd_runtime *rt);
 
 /* Whether the process that drives the device is there. Once false, its end will not be noticed as a loss any more. */
 bool hdi_worker_drives(hd_runtime *rt, int index);
@@ -80,7 +80,7 @@ int hdi_worker_service(int memory_socket, int code_socket);
 
 /* Exit statuses of the worker program, beside 0. */
 #define HDI_WORKER_EXIT_USAGE 2
-#define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `ending` has the reason */
+#define HDI_WORKER_EXIT_LOST 3 /* the driver ended all work; the channel's `lost_by` has the reason */
 
 /* Descriptors that a worker process starts with, the first one HDI_PROGRAM_DESCRIPTOR. */
 #define HDI_WORKER_MEMORY_SOCKET 3

@@ -67,7 +67,15 @@ static int tear_down(void **state)
     return 0;
 }
 
-static hd_status status_of(fixture *f, const hd_lane *lane, uint64_t position)
+/* Brings a lost device back, as hd_device_restart does. */
+static inline void bring_back(hdi_device *device)
+{
+    assert_true(hdi_device_change(device, HDI_DEVICE_LOST, HDI_DEVICE_STARTING));
+    assert_true(hdi_device_change(device, HDI_DEVICE_STARTING, HDI_DEVICE_RESTORING));
+    hdi_device_reactivate(device);
+}
+
+static inline hd_status status_of(fixture *f, const hd_lane *lane, uint64_t position)
 {
     return hdi_position_status(&f->runtime, lane->global, position);
 }

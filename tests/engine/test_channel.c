@@ -16,10 +16,10 @@ static void another_mapping_shows_the_same(void **state)
     assert_int_equal(hdi_channel_create(128, &channel), HD_OK);
     assert_int_equal(hdi_channel_map(dup(channel.memory.descriptor), 128, false, &other), HD_OK);
     assert_ptr_not_equal(channel.engine, other.engine);
-    atomic_store(&channel.engine->ending, 700);
+    atomic_store(&channel.engine->lost_by, 700);
     atomic_store(&channel.lanes[255].head, 77);
     hdi_command_at(&channel, 255, 130)->op = HDI_OP_FILL;
-    assert_int_equal(atomic_load(&other.engine->ending), 700);
+    assert_int_equal(atomic_load(&other.engine->lost_by), 700);
     assert_int_equal(atomic_load(&other.lanes[255].head), 77);
     assert_int_equal(hdi_command_at(&other, 255, 2)->op, HDI_OP_FILL);
     hdi_channel_release(&other);

@@ -105,7 +105,7 @@ static void an_idle_lane_keeps_no_record_of_losses(void **state)
     for (int i = 0; i < MANY; i++) {
         hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
         assert_status(status_of(f, lane, 4), HD_ERROR_DEVICE_LOST);
-        hdi_device_reactivate(&f->devices[0]);
+        bring_back(&f->devices[0]);
         assert_false(hdi_device_lost(&f->devices[0]));
         assert_int_equal(records(lane), 0);
         assert_int_equal(atomic_load(&lane->shared->failed), 0);
@@ -124,7 +124,7 @@ static void what_a_loss_left_unfinished_stays_lost(void **state)
         submit(lane, 5, 3);
         hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
         assert_int_equal(atomic_load(&lane->shared->done), lane->head);
-        hdi_device_reactivate(&f->devices[0]);
+        bring_back(&f->devices[0]);
         assert_int_equal(records(lane), i + 1);
     }
     for (uint64_t position = 1; position <= 50; position++) {
@@ -147,7 +147,7 @@ static void a_reactivated_lane_has_waited_for_nobody(void **state)
         }
     }
     hdi_device_lose(&f->devices[0], HDI_GONE_CLOSED);
-    hdi_device_reactivate(&f->devices[0]);
+    bring_back(&f->devices[0]);
     for (int i = 0; i < ALL_LANES; i++) {
         for (int j = 0; j < LANES; j++) {
             assert_int_equal(f->lanes[0][j].seen[i], 0);

@@ -193,7 +193,7 @@ static void an_earlier_loss_is_told_as_what_it_was(void **state)
     launch(a, 1);
     is_at(a, 1, 0);
     hdi_device_lose(&f->devices[0], ILLEGAL_ADDRESS);
-    hdi_device_reactivate(&f->devices[0]);
+    bring_back(&f->devices[0]);
     launch(b, 2);
     is_at(b, 1, 0);
     hdi_device_lose(&f->devices[0], KILLED);
