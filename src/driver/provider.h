@@ -1,7 +1,7 @@
 /* provider.h - what a provider of driver entry points declares of itself, beside its table (driver.h).
  *
  * The other layers ask this record, and never the name: a new provider works by what it declares (docs/porting.md). A name is
- * compared in one place, hdi_provider_named, for options and for messages of worker processes.
+ * compared in one place (engine/providers.c), for options and for messages of worker processes.
  * Threads: any. Locks: none. Blocking: nothing. Always: records are constant and live as long as the process.
  */
 #ifndef HDI_DRIVER_PROVIDER_H
@@ -55,10 +55,6 @@ typedef struct hdi_provider {
     hd_status (*open)(const struct hdi_driver **out);
 } hdi_provider;
 
-extern const hdi_provider hdi_provider_nvidia; /* nvidia.c */
-extern const hdi_provider hdi_provider_host;   /* host/table.c */
-
-/* The provider of that name. NULL: there is none. */
-const hdi_provider *hdi_provider_named(const char *name);
+extern const hdi_provider hdi_provider_nvidia; /* nvidia.c; the list of all is in engine/providers.c */
 
 #endif

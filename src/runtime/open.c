@@ -24,6 +24,7 @@
 #include "data/ring.h"
 #include "data/peer_tester.h"
 #include "data/staging.h"
+#include "engine/providers.h"
 #include "kernel/module.h"
 #include "peer/peers.h"
 #include "memory/pinned.h"

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+#include "engine/providers.h"
 #include "worker/message.h"
 #include "worker/serve.h"
 #include "worker/wire.h"

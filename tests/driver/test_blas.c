@@ -8,6 +8,8 @@
 
 #include <dlfcn.h>
 #include "driver/blas.h"
+#include "engine/providers.h"
+#include "simulator/simulator.h"
 
 /* As in fake_cublas_kernels.c. */
 typedef struct fake_cublas {
