@@ -12,13 +12,20 @@
 #include <heddle/status.h>
 
 struct hdi_driver;
-struct hdi_blas_source;
 
 /* What cuModuleLoadDataEx takes. A port with another kind of code adds it here, to kernel files and to hdi_image_open. */
 typedef enum hdi_code_kind {
     HDI_CODE_PTX, /* text of PTX, a cubin or a fatbin */
     HDI_CODE_CPU  /* the shared object of a kernel file */
 } hdi_code_kind;
+
+/* The libraries for matrix products that devices can use. A port with another kind adds it here, and to blas/blas.c. */
+typedef enum hdi_blas_kind {
+    HDI_BLAS_NONE, /* none: the built-in kernel is used */
+    HDI_BLAS_CUBLAS,
+    HDI_BLAS_HOST, /* a BLAS for the CPU */
+    HDI_BLAS_KINDS
+} hdi_blas_kind;
 
 typedef struct hdi_provider {
     const char *name; /* of the option driver, in messages, reports and results, and between processes */
@@ -48,8 +55,7 @@ typedef struct hdi_provider {
     uint64_t peer_test_bytes; /* the largest buffers that the test of a pair takes */
     double peer_slow_margin;  /* a pair is slow where pinned memory is more than so many times as fast */
 
-    const struct hdi_blas_source
-        *blas; /* libraries for matrix products (blas.h); NULL: none, the built-in kernel is used */
+    hdi_blas_kind blas; /* libraries for matrix products */
 
     /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER, HOST_MEMORY. */
     hd_status (*open)(const struct hdi_driver **out);

@@ -286,9 +286,15 @@ typedef enum hdi_host_op_kind {
 
 #define HDI_HOST_OP_INLINE_BYTES 128
 
+typedef struct hdi_host_op hdi_host_op;
+
+/* Performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. It is not the simulator's own, but
+ * that of whatever has submitted the product (blas/host.c). */
+typedef hdcu_result (*hdi_host_product_fn)(int device, const hdi_host_op *op);
+
 /* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source bytes: up to
  * HDI_HOST_OP_INLINE_BYTES here, else on the heap. It is moved by plain copying, and released once. */
-typedef struct hdi_host_op {
+struct hdi_host_op {
     hdi_host_op_kind kind;
     union {
         struct {
@@ -315,7 +321,10 @@ typedef struct hdi_host_op {
             hdcu_host_fn function;
             void *user_data;
         } call;
-        const struct hdi_host_blas *library; /* of a product, whose arguments are the data */
+        struct {
+            hdi_host_product_fn run;
+            const void *library;
+        } product; /* whose arguments are the data */
         hdi_host_slot *slot;
         hdi_host_point *point;
         hdi_host_graph *graph;
@@ -323,7 +332,7 @@ typedef struct hdi_host_op {
     size_t data_bytes;
     void *data_heap;
     _Alignas(16) unsigned char data_inline[HDI_HOST_OP_INLINE_BYTES];
-} hdi_host_op;
+};
 
 typedef struct hdi_host_item {
     struct hdi_host_item *next;
@@ -419,9 +428,6 @@ typedef struct hdi_host_snapshot hdi_host_snapshot;
 hdcu_result hdi_host_corrupt_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
                                     hdi_host_snapshot **out);
 void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
-
-/* blas.c: performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. */
-hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op);
 
 /* ------------------------------------------------------------------------------------------ event.c: points, events -- */
 

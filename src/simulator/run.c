@@ -143,7 +143,7 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
         call(op);
         break;
     case HDI_HOST_OP_PRODUCT:
-        r = hdi_host_blas_run(device, op);
+        r = op->u.product.run(device, op);
         break;
     case HDI_HOST_OP_GRAPH:
         hdi_host_graph_run(random, op->u.graph);

@@ -2,7 +2,6 @@
  *
  * Any thread, no locks; the table is constant.
  */
-#include "driver/blas.h"
 #include "simulator/host.h"
 
 const hdi_provider hdi_provider_host = {
@@ -13,7 +12,7 @@ const hdi_provider hdi_provider_host = {
     .peer_test_bytes = ((uint64_t)2 << 20) + 64, /* more makes no difference to a processor's copies */
     .peer_slow_margin =
         8.0, /* one thread copies: what else the processor has to do slows it down more than two that take turns */
-    .blas = &hdi_blas_host,
+    .blas = HDI_BLAS_HOST,
     .open = hdi_driver_host,
 };
 

@@ -1,18 +1,18 @@
-/* blas_cublas.c - matrix products by cuBLAS, whose ABI blas_cublas.h declares.
+/* cublas.c - matrix products by cuBLAS, whose ABI cublas.h declares.
  *
- * Where cublas_v2.h is present, tests/driver/cublas_check.c compares it with our declarations.
+ * Where cublas_v2.h is present, tests/blas/cublas_check.c compares it with our declarations.
  * Threads: any; a handle is used by one thread at a time. Locks: none. Blocking: opening, as in blas.h; closing waits for
  * the device.
  * Always: a handle gets its stream first and its workspace afterwards, since setting the stream takes the workspace away.
  * With a workspace of ours no product allocates or waits.
  */
-#include "driver/blas_cublas.h"
+#include "blas/cublas.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "driver/blas.h"
+#include "blas/blas.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
 

@@ -3,17 +3,17 @@
  * Nothing is linked. dlopen opens a library when the first product in a lane needs it. The library then stays in the
  * process, since its threads and exit functions cannot be removed.
  * Threads: any thread opens and closes. The thread that runs the lane's engine makes products.
- * Locks: see blas_cublas.c and host/blas.c.
+ * Locks: see cublas.c and host.c.
  * Blocking: opening takes long, since it reads hundreds of megabytes and cuBLAS allocates device memory. Closing may wait
  * for the device. A product is put into the stream and not waited for.
  * Always: the caller makes the device's context current before each call.
  */
-#ifndef HDI_DRIVER_BLAS_H
-#define HDI_DRIVER_BLAS_H
+#ifndef HDI_BLAS_BLAS_H
+#define HDI_BLAS_BLAS_H
 
 #include <stdarg.h>
+#include "blas/product.h"
 #include "driver/driver.h"
-#include "driver/product.h"
 
 /* What a library can do. Plain data: it is sent between processes. */
 typedef struct hdi_blas_facts {
@@ -67,7 +67,7 @@ void hdi_blas_close(hdi_blas *blas, bool driver_usable);
  * 0: none. */
 uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major);
 
-/* What a provider has for matrix products (hdi_provider.blas). */
+/* What there is of one kind of libraries (hdi_provider.blas). */
 typedef struct hdi_blas_source {
     const char *const *names; /* libraries, in the order in which blas=auto tries them; NULL ends the list */
     /* Opens the library of that name, as hdi_blas_open does. */
@@ -75,9 +75,7 @@ typedef struct hdi_blas_source {
     uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: no device memory */
 } hdi_blas_source;
 
-extern const hdi_blas_source hdi_blas_cublas, hdi_blas_host;
-
-/* ---- between blas.c and the providers' files ---- */
+/* ---- between blas.c and the files of libraries ---- */
 
 /* Opens the library `name`. On failure it returns NULL and adds the reason to `why` (of a hdi_blas_facts). */
 void *hdi_blas_load(const char *name, char *why);
@@ -89,7 +87,7 @@ bool hdi_blas_entry(void *library, const char *name, void *function);
 enum { HDI_BLAS_OPEN, HDI_BLAS_PRODUCT };
 hdcu_result hdi_blas_fault(const hdi_driver *driver, int which);
 
-/* In blas_cublas.c and host/blas.c: hdi_blas_open for the library `name`. Without a library, *out is unchanged and `why`
+/* In cublas.c and host.c: hdi_blas_open for the library `name`. Without a library, *out is unchanged and `why`
  * has the reason. */
 hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
                                  const char **call);

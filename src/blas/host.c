@@ -1,4 +1,4 @@
-/* blas.c - products on host devices by an installed BLAS, in a stream like any other work.
+/* host.c - products on host devices by an installed BLAS, in a stream like any other work.
  *
  * The Fortran entries (sgemm_ and the like) are called, since every BLAS has them. They take sizes by address, so libraries
  * for 32-bit and for 64-bit sizes are called alike. That works on little-endian machines, for sizes that fit 32 bits.
@@ -17,7 +17,7 @@
 #include <string.h>
 #include "base/mutex.h"
 #include "base/wait.h"
-#include "driver/blas.h"
+#include "blas/blas.h"
 #include "simulator/host.h"
 
 #define BIT(type) ((uint32_t)1 << (type))
@@ -102,20 +102,22 @@ static void run(const struct hdi_host_blas *library, const hdi_product *p, uint6
     }
 }
 
-hdcu_result hdi_host_blas_run(int device, const hdi_host_op *op)
+/* As hdi_host_product_fn. */
+static hdcu_result run_product(int device, const hdi_host_op *op)
 {
     const hdi_product *p = hdi_host_op_data_of(op);
+    const struct hdi_host_blas *library = op->u.product.library;
     uint64_t size = hdi_product_size(p->type);
     if (!reaches(device, p, size)) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     hdi_host_unlock();
     /* nothing overflows: sizes are below 2^31, and k is multiplied only where m n is small */
-    bool alone = !op->u.library->optimized || (p->m * p->n < ALONE_FLOPS && p->m * p->n * p->k < ALONE_FLOPS);
+    bool alone = !library->optimized || (p->m * p->n < ALONE_FLOPS && p->m * p->n * p->k < ALONE_FLOPS);
     if (!alone) {
         hdi_mutex_lock(&at_work);
     }
-    run(op->u.library, p, size, &hdi_host.devices[device].cancel);
+    run(library, p, size, &hdi_host.devices[device].cancel);
     if (!alone) {
         hdi_mutex_unlock(&at_work);
     }
@@ -130,7 +132,7 @@ static hdcu_result submit(const host_blas *h, const hdi_product *p)
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_work(h->stream, &stream);
     if (r == HDCU_SUCCESS) {
-        hdi_host_op op = {.kind = HDI_HOST_OP_PRODUCT, .u.library = h->library};
+        hdi_host_op op = {.kind = HDI_HOST_OP_PRODUCT, .u.product = {run_product, h->library}};
         void *data = hdi_host_op_data(&op, sizeof *p);
         r = data != NULL ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
         if (r == HDCU_SUCCESS) {

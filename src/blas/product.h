@@ -6,8 +6,8 @@
  * pitch_c) * size`. op() transposes where transpose_a or transpose_b is set.
  * Threads: any. Locks: none.
  */
-#ifndef HDI_DRIVER_PRODUCT_H
-#define HDI_DRIVER_PRODUCT_H
+#ifndef HDI_BLAS_PRODUCT_H
+#define HDI_BLAS_PRODUCT_H
 
 #include <heddle/tensor.h>
 

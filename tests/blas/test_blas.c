@@ -7,7 +7,7 @@
 #include "support/check.h"
 
 #include <dlfcn.h>
-#include "driver/blas.h"
+#include "blas/blas.h"
 #include "engine/providers.h"
 #include "simulator/simulator.h"
 

@@ -1,4 +1,4 @@
-/* cublas_check.c - compares blas_cublas.h with the real cublas_v2.h, at compile time. Compiles to nothing where there is no such header, or one
+/* cublas_check.c - compares cublas.h with the real cublas_v2.h, at compile time. Compiles to nothing where there is no such header, or one
  * older than cuBLAS 12, which does not have the calls for 64-bit sizes.
  *
  * Checked: every number; and that the real functions take as many arguments as ours, with pointers where ours are pointers, and return a
@@ -16,7 +16,7 @@
 
 #if defined(CUBLAS_VERSION) && CUBLAS_VERSION >= 120000
 
-#include "driver/blas_cublas.h"
+#include "blas/cublas.h"
 
 #define SAME(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #ours " is not " #theirs)
 

@@ -5,7 +5,7 @@
  * Always: all signals are blocked while a library is opened. Threads that the library starts inherit that, so they take no
  * signals of the program.
  */
-#include "driver/blas.h"
+#include "blas/blas.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -79,19 +79,22 @@ static uint64_t cublas_workspace(int compute_major)
     return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
 }
 
-const hdi_blas_source hdi_blas_cublas = {
-    .names = cublas_names, .open = hdi_blas_open_cublas, .workspace = cublas_workspace};
-const hdi_blas_source hdi_blas_host = {.names = host_names, .open = hdi_blas_open_host};
+/* What each kind of libraries is. Without `open`, there is none. */
+static const hdi_blas_source sources[HDI_BLAS_KINDS] = {
+    [HDI_BLAS_CUBLAS] = {.names = cublas_names, .open = hdi_blas_open_cublas, .workspace = cublas_workspace},
+    [HDI_BLAS_HOST] = {.names = host_names, .open = hdi_blas_open_host},
+};
 
 uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major)
 {
-    return provider->blas && provider->blas->workspace ? provider->blas->workspace(compute_major) : 0;
+    const hdi_blas_source *source = &sources[provider->blas];
+    return source->workspace ? source->workspace(compute_major) : 0;
 }
 
 static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
 {
-    const hdi_blas_source *source = config->driver->provider->blas;
-    if (source == NULL) {
+    const hdi_blas_source *source = &sources[config->driver->provider->blas];
+    if (source->open == NULL) {
         hdi_blas_say(why, "driver=%s has no library for matrix products", config->driver->provider->name);
         return HDCU_SUCCESS;
     }

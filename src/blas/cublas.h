@@ -1,8 +1,8 @@
-/* blas_cublas.h - cuBLAS's types, numbers and entry points, as far as we use them, declared by us so that no header of it is needed. Names:
- * cuBLAS's, with `hdcublas_`/`HDCUBLAS_`, so that both can be included together (tests/driver/cublas_check.c does).
+/* cublas.h - cuBLAS's types, numbers and entry points, as far as we use them, declared by us so that no header of it is needed. Names:
+ * cuBLAS's, with `hdcublas_`/`HDCUBLAS_`, so that both can be included together (tests/blas/cublas_check.c does).
  */
-#ifndef HDI_DRIVER_BLAS_CUBLAS_H
-#define HDI_DRIVER_BLAS_CUBLAS_H
+#ifndef HDI_BLAS_CUBLAS_H
+#define HDI_BLAS_CUBLAS_H
 
 #include <stddef.h>
 #include <stdint.h>
