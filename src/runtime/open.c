@@ -249,7 +249,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_rings_create(rt);
     status = status ? status : hdi_copy_pool_create(rt);
     status = status ? status : hdi_crates_create(rt);
-    status = status ? status : hdi_peers_create(rt);
+    status = status ? status : hdi_peers_create(rt, rt->is_process ? hdi_worker_program(rt) : "");
     status = status ? status : hdi_peer_tester_create(rt);
     status = status ? status : hdi_reclaim_create(rt);
     status = status ? status : hdi_maintenance_create(rt);

@@ -16,7 +16,7 @@
 #include "engine/providers.h"
 #include "worker/message.h"
 #include "worker/serve.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 #include "worker/workers.h"
 
 typedef struct service {

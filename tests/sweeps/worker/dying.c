@@ -12,7 +12,7 @@
 #include "engine/providers.h"
 #include "sweeps/worker/dying.h"
 #include "sweeps/worker/shared.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 static dying_points *points;
 

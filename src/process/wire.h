@@ -6,8 +6,8 @@
  * defined. shutdown() of an end from another thread ends what waits there with CLOSED. Locks: none.
  * Always: a descriptor that came with a message is either the caller's or closed.
  */
-#ifndef HDI_WORKER_WIRE_H
-#define HDI_WORKER_WIRE_H
+#ifndef HDI_PROCESS_WIRE_H
+#define HDI_PROCESS_WIRE_H
 
 #include <stddef.h>
 #include <stdint.h>

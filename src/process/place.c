@@ -3,7 +3,7 @@
  * Compiled several times: what is installed has the folder of the installation, and the static library in the build tree that tree's. The
  * installation compiles it once more, for the static library that it puts down (cmake/place_archive.cmake).
  */
-#include "worker/place.h"
+#include "process/place.h"
 
 #ifndef HDI_PROGRAMS
 #define HDI_PROGRAMS "/usr/local/libexec"

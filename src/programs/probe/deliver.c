@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "data/transfer.h"
-#include "probe/pattern.h"
-#include "probe/probe.h"
+#include "programs/probe/pattern.h"
+#include "programs/probe/probe.h"
 
 #define SENTINEL 0xa5u
 #define BLOCK 256 /* threads */

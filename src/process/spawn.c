@@ -1,5 +1,5 @@
 /* spawn.c - starting programs of the library's own, and seeing them end. See spawn.h for threads, locks and what always holds. */
-#include "worker/spawn.h"
+#include "process/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,8 +4,8 @@
  * Always: a program sees the descriptors that it is given, as 3, 4, ..., and standard error, and no other. It has none of the
  * application's signal settings. It is in a process group of its own. It must ask for its death with its parent's thread itself (hdi_program_begin).
  */
-#ifndef HDI_WORKER_SPAWN_H
-#define HDI_WORKER_SPAWN_H
+#ifndef HDI_PROCESS_SPAWN_H
+#define HDI_PROCESS_SPAWN_H
 
 #include <signal.h>
 #include <stdbool.h>

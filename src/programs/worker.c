@@ -1,4 +1,4 @@
-/* main.c - the program heddle-worker: drives one device for the process that started it.
+/* worker.c - the program heddle-worker: drives one device for the process that started it.
  *
  * hd_open starts it with placement=process; it is of no use by itself. Two sockets come as descriptors 3 and 4. The kernel kills
  * it when its parent's watcher thread ends, and it ends by itself when the sockets close.
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <heddle/version.h>
-#include "worker/spawn.h"
+#include "process/spawn.h"
 #include "worker/workers.h"
 
 static int is_socket(int descriptor)

@@ -16,8 +16,8 @@
 #include "engine/runtime.h"
 #include "kernel/module.h"
 #include "memory/arena.h"
-#include "probe/probe.h"
-#include "worker/spawn.h"
+#include "programs/probe/probe.h"
+#include "process/spawn.h"
 
 extern char **environ;
 

@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/own_file.h"
-#include "worker/place.h"
-#include "worker/spawn.h"
+#include "process/place.h"
+#include "process/spawn.h"
 
 /* From a program that is installed, and from the library, to where programs of the library's own are installed; "": they do not move
  * together. */

@@ -4,7 +4,7 @@
  */
 #include "base/clock.h"
 #include "engine/runtime.h"
-#include "probe/probe.h"
+#include "programs/probe/probe.h"
 
 #define PROBE_BYTES ((size_t)1 << 20) /* the first copy, which shows how much is worth measuring */
 #define TURN_NS 8000000.0             /* a turn is to take about so long */

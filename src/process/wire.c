@@ -3,7 +3,7 @@
  * The sockets are AF_UNIX SOCK_SEQPACKET. Every call tries first and sleeps in ppoll only when it could not be done at once.
  * So it does not matter whether the other side of the pair made its end non-blocking.
  */
-#include "worker/wire.h"
+#include "process/wire.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "engine/runtime.h"
-#include "probe/probe.h"
-#include "worker/spawn.h"
+#include "programs/probe/probe.h"
+#include "process/spawn.h"
 
 static hdi_record blank(hdi_record_kind kind)
 {

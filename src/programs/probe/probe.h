@@ -1,6 +1,6 @@
 /* probe.h - what the files of heddle-probe share. Threads: one. Locks: none. Everything ends with the process. */
-#ifndef HDI_PROBE_PROBE_H
-#define HDI_PROBE_PROBE_H
+#ifndef HDI_PROGRAMS_PROBE_PROBE_H
+#define HDI_PROGRAMS_PROBE_PROBE_H
 
 #include <heddle.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* pattern.h - bytes that show where they belong: those of src/kernel/builtin/probe.c, made and checked by the processor.
  * Threads: one. Locks: none. */
-#ifndef HDI_PROBE_PATTERN_H
-#define HDI_PROBE_PATTERN_H
+#ifndef HDI_PROGRAMS_PROBE_PATTERN_H
+#define HDI_PROGRAMS_PROBE_PATTERN_H
 
 #include <stddef.h>
 #include <stdint.h>
