@@ -1,4 +1,4 @@
-# The built-in kernels: each NAME.c for the CPU and the committed NAME.ptx, packed into NAME.hdk and embedded in the
+# The built-in kernels: each NAME.c for the CPU and the committed generated/NAME.ptx, packed into NAME.hdk and embedded in the
 # library by the object library heddle_builtin. Needs no compiler for GPUs; tools/make-builtin-ptx makes the PTX.
 # The kernels that only the tool has (cli/p2p/kernels) are made alike and embedded by the object library heddle_tool_kernels.
 # Those of the benchmarks (bench/kernels) are in heddle_bench_kernels.
@@ -9,7 +9,7 @@ file(MAKE_DIRECTORY ${builtin_build})
 
 # The packer is made from the library's own sources, so it must not need the library.
 add_executable(heddle_pack
-    ${PROJECT_SOURCE_DIR}/src/kernel/pack/pack.c
+    ${PROJECT_SOURCE_DIR}/cmake/pack.c
     ${PROJECT_SOURCE_DIR}/src/kernel/build.c
     ${PROJECT_SOURCE_DIR}/src/kernel/elf.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
@@ -37,7 +37,7 @@ endif()
 if(CMAKE_SYSROOT)
     list(APPEND builtin_compiler --sysroot=${CMAKE_SYSROOT})
 endif()
-# Makes ${builtin_build}/NAME.hdk from NAME.c and NAME.ptx of the folder, and appends it to the list `files`.
+# Makes ${builtin_build}/NAME.hdk from NAME.c and generated/NAME.ptx of the folder, and appends it to the list `files`.
 function(heddle_kernel_file name folder files)
     file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h)
     add_custom_command(
@@ -48,8 +48,8 @@ function(heddle_kernel_file name folder files)
         COMMENT "Compiling the kernels of ${name}.c for the CPU" VERBATIM)
     add_custom_command(
         OUTPUT ${builtin_build}/${name}.hdk
-        COMMAND heddle_pack ${builtin_build}/${name}.hdk ${folder}/${name}.ptx ${builtin_build}/${name}.so
-        DEPENDS heddle_pack ${folder}/${name}.ptx ${builtin_build}/${name}.so
+        COMMAND heddle_pack ${builtin_build}/${name}.hdk ${folder}/generated/${name}.ptx ${builtin_build}/${name}.so
+        DEPENDS heddle_pack ${folder}/generated/${name}.ptx ${builtin_build}/${name}.so
         COMMENT "Packing the kernels of ${name}.c" VERBATIM)
     set(${files} ${${files}} ${builtin_build}/${name}.hdk PARENT_SCOPE)
 endfunction()

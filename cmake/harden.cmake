@@ -40,5 +40,5 @@ endif()
 # Fibers change stacks, and the processor's second stack would have to be changed with them; so these files say that they cannot live with one, and
 # the linker says so of what they are linked into. Where jumps may go is checked all the same.
 if(HEDDLE_HAS_fcf_protection_full)
-    set_source_files_properties(src/driver/host/cpu_context.c PROPERTIES COMPILE_OPTIONS "-fcf-protection=none;-fcf-protection=branch")
+    set_source_files_properties(src/simulator/cpu_context.c PROPERTIES COMPILE_OPTIONS "-fcf-protection=none;-fcf-protection=branch")
 endif()

@@ -11,7 +11,7 @@ file(MAKE_DIRECTORY "${work}")
 set(object "${work}/place.c.o") # the name that it has in the archive
 separate_arguments(flags UNIX_COMMAND "${flags}")
 execute_process(COMMAND "${compiler}" ${flags} -std=c11 -fPIC "-I${source}/include" "-I${source}/src" "-DHDI_PROGRAMS=\"${place}\""
-    -c "${source}/src/worker/place.c" -o "${object}" RESULT_VARIABLE failed)
+    -c "${source}/src/process/place.c" -o "${object}" RESULT_VARIABLE failed)
 if(NOT failed)
     execute_process(COMMAND "${archiver}" r "$ENV{DESTDIR}${libdir}/libheddle.a" "${object}" RESULT_VARIABLE failed)
 endif()

@@ -2,7 +2,7 @@
  *
  * They have one thread for each element and nothing else: the first version that one would write.
  *
- * tools/make-builtin-ptx makes layouts.ptx beside this file, which is committed. Run that after every change here. The tool
+ * tools/make-builtin-ptx makes generated/layouts.ptx, which is committed. Run that after every change here. The tool
  * alone has these kernels, the library does not.
  */
 #include "layouts.h"

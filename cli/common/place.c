@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "worker/spawn.h"
+#include "process/spawn.h"
 
 #ifndef HEDDLE_SOURCE_DIR
 #define HEDDLE_SOURCE_DIR ""

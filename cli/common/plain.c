@@ -12,6 +12,7 @@
 #include <string.h>
 #include "cli/common/report.h"
 #include "kernel/file.h"
+#include "simulator/simulator.h"
 
 /* The kernel file that the library embeds. */
 extern const unsigned char hdi_image_builtin[], hdi_image_builtin_end[];

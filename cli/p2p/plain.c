@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include "cli/p2p/parts.h"
+#include "engine/providers.h"
 
 /* The kernel file that the tool embeds. */
 extern const unsigned char p2p_image_bytes[], p2p_image_bytes_end[];

@@ -24,24 +24,20 @@ typedef struct hdi_driver {
 #undef HDI_DRIVER_MEMBER
 } hdi_driver;
 
-/* Opens the provider that the options name, wraps it where the option `fault` or `delay` is set, and calls cuInit.
- * `auto` takes nvidia where libcuda opens and shows a device, else host. The table lives until hdi_driver_close.
- * Errors: NO_DRIVER (the message has what was tried and the result), OPTION, HOST_MEMORY, UNSUPPORTED (this process was
- * forked from one that uses the driver). */
-hd_status hdi_driver_open(const hdi_options *options, const hdi_driver **out);
-void hdi_driver_close(const hdi_driver *driver); /* NULL is ignored */
-
-/* True in a process that was forked from one in which hdi_driver_open had succeeded or was under way; not after an exec.
+/* True in a process that was forked from one in which a driver was started, or being started; not after an exec.
  * No driver survives a fork. In such a process:
- * - hdi_driver_open fails with UNSUPPORTED, and hdi_driver_close does nothing.
+ * - hdi_driver_open (engine/providers.h) fails with UNSUPPORTED, and hdi_driver_close does nothing.
  * - Entry points of the host provider return NOT_INITIALIZED without taking a lock. Those for the driver's version and
  *   the names of codes still work.
  * - Entry points of nvidia must not be called. */
 bool hdi_driver_was_forked(void);
+/* A driver is about to be started: children that are forked from now on may not use it. hdi_driver_start_undo takes that
+ * back when the start has failed. False: no host memory to watch for forks, and nothing to undo. */
+bool hdi_driver_start_begin(void);
+void hdi_driver_start_undo(void);
 
-/* The unwrapped table of one provider. It is process-wide, made once and never closed. Errors: as hdi_driver_open. */
+/* The unwrapped table of the provider `nvidia`. It is process-wide, made once and never closed. Errors: NO_DRIVER. */
 hd_status hdi_driver_nvidia(const hdi_driver **out);
-hd_status hdi_driver_host(const hdi_driver **out);
 
 #define HDI_QUEUES_USUAL 8 /* the driver's own number */
 #define HDI_QUEUES_MOST 32
@@ -52,11 +48,6 @@ hd_status hdi_driver_host(const hdi_driver **out);
  * The request is a variable of the environment. It stays as it is where it has a value already, or `n` is
  * HDI_QUEUES_USUAL. */
 void hdi_driver_ask_for_queues(int n);
-
-/* Sets the host provider's settings, which are per process. hdi_driver_open calls this before cuInit.
- * The first open decides the settings; they stay the same as long as any runtime is open.
- * Errors: OPTION (a runtime with other settings is open, or host_corrupt has a wrong value). */
-hd_status hdi_host_configure(const hdi_options *options);
 
 /* Codes below 0 take the place of a driver's code where the driver reported none. They stay inside the library:
  * hd_error.driver_code is 0 for them. */

@@ -10,7 +10,6 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mutex.h"
-#include "driver/blas.h"
 #include "driver/driver.h"
 
 const hdi_provider hdi_provider_nvidia = {
@@ -22,7 +21,7 @@ const hdi_provider hdi_provider_nvidia = {
     .version_file = "/proc/driver/nvidia/version",
     .peer_test_bytes = (uint64_t)32 << 20,
     .peer_slow_margin = 1.25,
-    .blas = &hdi_blas_cublas,
+    .blas = HDI_BLAS_CUBLAS,
     .open = hdi_driver_nvidia,
 };
 

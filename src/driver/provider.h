@@ -1,7 +1,7 @@
 /* provider.h - what a provider of driver entry points declares of itself, beside its table (driver.h).
  *
  * The other layers ask this record, and never the name: a new provider works by what it declares (docs/porting.md). A name is
- * compared in one place, hdi_provider_named, for options and for messages of worker processes.
+ * compared in one place (engine/providers.c), for options and for messages of worker processes.
  * Threads: any. Locks: none. Blocking: nothing. Always: records are constant and live as long as the process.
  */
 #ifndef HDI_DRIVER_PROVIDER_H
@@ -12,13 +12,20 @@
 #include <heddle/status.h>
 
 struct hdi_driver;
-struct hdi_blas_source;
 
 /* What cuModuleLoadDataEx takes. A port with another kind of code adds it here, to kernel files and to hdi_image_open. */
 typedef enum hdi_code_kind {
     HDI_CODE_PTX, /* text of PTX, a cubin or a fatbin */
     HDI_CODE_CPU  /* the shared object of a kernel file */
 } hdi_code_kind;
+
+/* The libraries for matrix products that devices can use. A port with another kind adds it here, and to blas/blas.c. */
+typedef enum hdi_blas_kind {
+    HDI_BLAS_NONE, /* none: the built-in kernel is used */
+    HDI_BLAS_CUBLAS,
+    HDI_BLAS_HOST, /* a BLAS for the CPU */
+    HDI_BLAS_KINDS
+} hdi_blas_kind;
 
 typedef struct hdi_provider {
     const char *name; /* of the option driver, in messages, reports and results, and between processes */
@@ -48,17 +55,12 @@ typedef struct hdi_provider {
     uint64_t peer_test_bytes; /* the largest buffers that the test of a pair takes */
     double peer_slow_margin;  /* a pair is slow where pinned memory is more than so many times as fast */
 
-    const struct hdi_blas_source
-        *blas; /* libraries for matrix products (blas.h); NULL: none, the built-in kernel is used */
+    hdi_blas_kind blas; /* libraries for matrix products */
 
     /* The unwrapped table. Process-wide, made once, never closed. Errors: NO_DRIVER, HOST_MEMORY. */
     hd_status (*open)(const struct hdi_driver **out);
 } hdi_provider;
 
-extern const hdi_provider hdi_provider_nvidia; /* nvidia.c */
-extern const hdi_provider hdi_provider_host;   /* host/table.c */
-
-/* The provider of that name. NULL: there is none. */
-const hdi_provider *hdi_provider_named(const char *name);
+extern const hdi_provider hdi_provider_nvidia; /* nvidia.c; the list of all is in engine/providers.c */
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "base/thread.h"
-#include "driver/blas.h"
+#include "blas/blas.h"
 
 /* Timed sleeps while work is in flight. A sleep is a small part of the time without progress, since up to that much is
  * lost at the end. With few processors it is a larger part, since the work may need them. */

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 
 #include <string.h>
-#include "driver/blas.h"
+#include "blas/blas.h"
 
 bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out)
 {

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "driver/blas.h"
+#include "blas/blas.h"
 #include "driver/driver.h"
 
 /* The outcome of a request. */

@@ -25,8 +25,7 @@
 #include "engine/engine.h"
 #include "peer/results.h"
 #include "peer/test.h"
-#include "worker/spawn.h"
-#include "worker/workers.h"
+#include "process/spawn.h"
 
 #define HOST_MEMORY "256M" /* memory of each host device during a test */
 
@@ -49,6 +48,7 @@ struct hdi_peers {
     /* Constant from here to `cache`. Paths are absolute, since the application may change its folder. */
     char program[PATH_MAX];                     /* "": none */
     char why_none[sizeof(hd_error)];            /* the message for it */
+    const char *worker;                         /* of hdi_peers_create */
     char cache[PATH_MAX];                       /* as the option, with an absolute path */
     entry of[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* under lock; by device and owner */
 };
@@ -78,12 +78,13 @@ static void find_places(hd_runtime *rt)
     }
 }
 
-hd_status hdi_peers_create(hd_runtime *rt)
+hd_status hdi_peers_create(hd_runtime *rt, const char *worker)
 {
     rt->peers = calloc(1, sizeof *rt->peers);
     if (!rt->peers) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
     }
+    rt->peers->worker = worker;
     find_places(rt);
     hdi_mutex_init(&rt->peers->lock, HDI_RANK_PEERS);
     pthread_cond_init(&rt->peers->changed, NULL);
@@ -351,7 +352,7 @@ static void tested(void *context, const hdi_pair *pair, const hd_peer_info *foun
 static bool make_settings(const hd_runtime *rt, char *out, size_t bytes)
 {
     const hdi_options *o = &rt->options;
-    const char *worker = rt->is_process ? hdi_worker_program(rt) : "";
+    const char *worker = rt->peers->worker;
     if (strchr(worker, '"') || strchr(o->host_corrupt, '"')) {
         return false;
     }

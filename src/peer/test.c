@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/wait.h"
-#include "worker/spawn.h"
+#include "process/spawn.h"
 
 #define END_NS 5000000000    /* time for a process to end after its last record, or after it was killed */
 #define LEAVE_NS 2000000000  /* the same where the results are not needed any more: hd_close waits for it */

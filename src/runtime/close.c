@@ -28,6 +28,7 @@
 #include "data/report.h"
 #include "data/peer_tester.h"
 #include "data/staging.h"
+#include "engine/providers.h"
 #include "kernel/module.h"
 #include "memory/pinned.h"
 #include "memory/share.h"

@@ -12,9 +12,11 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "engine/engine.h"
+#include "engine/providers.h"
 #include "memory/arena.h"
 #include "memory/thread_cache.h"
 #include "peer/peers.h"
+#include "simulator/simulator.h"
 #include "worker/workers.h"
 
 static hd_status check(const hd_runtime *rt, int device, const void *out)

@@ -22,6 +22,7 @@
 #include "data/report.h"
 #include "data/peer_tester.h"
 #include "data/staging.h"
+#include "engine/providers.h"
 #include "kernel/module.h"
 #include "peer/peers.h"
 #include "memory/pinned.h"
@@ -243,7 +244,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_buffers_create(rt);
     status = status ? status : hdi_staging_create(rt);
     status = status ? status : hdi_copy_pool_create(rt);
-    status = status ? status : hdi_peers_create(rt);
+    status = status ? status : hdi_peers_create(rt, rt->is_process ? hdi_worker_program(rt) : "");
     status = status ? status : hdi_peer_tester_create(rt);
     status = status ? status : hdi_reclaim_create(rt);
     status = status ? status : hdi_maintenance_create(rt);

@@ -10,7 +10,7 @@
 #ifndef HDI_TENSOR_MATMUL_LIBRARY_H
 #define HDI_TENSOR_MATMUL_LIBRARY_H
 
-#include "driver/blas.h"
+#include "blas/blas.h"
 #include "engine/runtime.h"
 #include "kernel/module.h"
 

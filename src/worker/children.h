@@ -13,8 +13,8 @@
 #include "base/mutex.h"
 #include "engine/engine.h"
 #include "worker/remote.h"
-#include "worker/spawn.h"
-#include "worker/wire.h"
+#include "process/spawn.h"
+#include "process/wire.h"
 #include "worker/workers.h"
 
 #define HDI_LINGERING_MAX 64

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "engine/providers.h"
+#include "simulator/simulator.h"
 #include "worker/children.h"
 #include "worker/message.h"
 

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "worker/wire.h"
+#include "process/wire.h"
 
 _Static_assert(sizeof(hdi_message_header) == 64, "no padding: it goes to another process");
 _Static_assert(sizeof(hdi_message_kernel) == 16 + HDI_KERNEL_NAME_BYTES, "likewise");

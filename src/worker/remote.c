@@ -20,7 +20,7 @@
 #include "base/wait.h"
 #include "driver/entries.h"
 #include "worker/message.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 #define NS_PER_BYTE 4 /* what the time limit grows by: 250 MB/s */
 #define CODE_TIMES 10 /* the limits of one request about code */

@@ -17,7 +17,7 @@
 #include "base/lock.h"
 #include "engine/runtime.h"
 #include "worker/message.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 _Static_assert(HDI_MESSAGE_DEVICES == HDI_DEVICES_MAX, "a HELLO names every device of a runtime");
 

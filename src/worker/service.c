@@ -13,9 +13,10 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "engine/engine.h"
+#include "engine/providers.h"
 #include "worker/message.h"
 #include "worker/serve.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 #include "worker/workers.h"
 
 typedef struct service {

@@ -17,7 +17,7 @@
 #include "support/check.h"
 #include "engine/engine.h"
 #include "worker/message.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 #include "worker/workers.h"
 
 enum { bytes = 65536, spoilt = 0 };

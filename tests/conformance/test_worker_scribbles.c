@@ -15,7 +15,7 @@
 
 #include <limits.h>
 #include "engine/engine.h"
-#include "worker/spawn.h"
+#include "process/spawn.h"
 #include "worker/workers.h"
 
 enum { bytes = 65536, spoilt = 0 };

@@ -4,7 +4,7 @@
  * Promise: The wrapper fails and delays exactly the driver calls that its setting names.
  * Threads: one. Locks: none.
  */
-#include "host_support.h"
+#include "simulator/host_support.h"
 #include <heddle/status.h>
 #include "base/clock.h"
 

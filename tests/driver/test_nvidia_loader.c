@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/options.h"
 #include "driver/driver.h"
+#include "engine/providers.h"
 
 static bool have_libcuda;
 

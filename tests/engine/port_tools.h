@@ -19,6 +19,7 @@
 #include "base/shm.h"
 #include "engine/engine.h"
 #include "engine/port_local.h"
+#include "engine/providers.h"
 
 #define GRANULE ((size_t)2 << 20)
 #define OK(answer) assert_answer((answer), 0, __LINE__)

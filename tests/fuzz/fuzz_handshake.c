@@ -5,11 +5,13 @@
  * An input: a byte that chooses the side. For the worker then messages: each a byte of bits (how), two bytes for the length of what is the
  * input's, and that. For the application one such answer.
  */
+#include "engine/providers.h"
 #include "fuzz.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
 #include "runtime/runtime_internal.h"
+#include "simulator/simulator.h"
 #include "worker/children.h"
 #include "worker/service.c" /* its beginning alone; a good end would be the process's */
 

@@ -16,7 +16,7 @@
 #include "worker/message.h"
 #include "worker/remote.h"
 #include "worker/serve.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 enum { MESSAGES_MAX = 6, WINDOW = 1 << 18 };
 enum { ANY_KIND = 1, OTHER_LENGTH = 2, OTHER_MAGIC = 4, OTHER_DESCRIPTORS = 8, WHOLE = 16, FAILS = 32 };

@@ -9,7 +9,8 @@
 #include "base/options.h"
 #include "driver/driver.h"
 #include "driver/faults.h"
-#include "driver/host/host.h"
+#include "simulator/host.h"
+#include "simulator/simulator.h"
 #include "worker/message.h"
 
 /* The path of the worker is not passed to workers. */

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <heddle/kernel.h>
 #include "base/wait.h"
-#include "driver/host/cpu_fiber.h"
-#include "driver/host/cpu_run.h"
+#include "simulator/cpu_fiber.h"
+#include "simulator/cpu_run.h"
 
 #define KERNEL(name) (&name##_hd_record.kernel)
 

@@ -5,7 +5,7 @@
  * Promise: Every running block has its own static shared memory; a launch without memory for it fails its device alone.
  * Threads: the main one, two with a module each in one case, and those that run kernels.
  */
-#include "driver/host_support.h"
+#include "simulator/host_support.h"
 #include <sys/resource.h>
 #include "shared_kernels.h"
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "driver/driver.h"
+#include "engine/providers.h"
 
 enum { THREADS = 16, HELD = 16 };
 #define RANGE_MOST ((size_t)1 << 30) /* of the arenas here */

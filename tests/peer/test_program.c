@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "base/wait.h"
 #include "peer/test.h"
-#include "worker/spawn.h"
+#include "process/spawn.h"
 
 #define ROLE "HD_TEST_PROBE_ROLE"
 #define LONG_MS 100000 /* for programs that do not hang */

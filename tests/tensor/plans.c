@@ -2,7 +2,7 @@
 #include "support/check.h"
 
 #include "tensor/plans.h"
-#include "driver/host/cpu_run.h"
+#include "simulator/cpu_run.h"
 
 typedef struct arguments {
     uint64_t dst, src;

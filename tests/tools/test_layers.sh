@@ -68,3 +68,20 @@ grep -qF 'within.o: calls hd_brief' <<<"$output" || {
     echo "a call of hd_brief within the library was not refused, but: $output"
     exit 1
 }
+
+# a symbol of a later layer, by a declaration of one's own instead of an include
+rm "$copy/src/base/a.c"
+objects=$copy/build/CMakeFiles/heddle_objects.dir/src
+mkdir -p "$objects/base" "$objects/engine"
+printf 'void later(void);\nvoid first(void);\nvoid first(void) { later(); }\n' >"$copy/first.c"
+printf 'void first(void);\nvoid later(void);\nvoid later(void) { first(); }\n' >"$copy/later.c"
+(cd "$copy" && cc -c first.c -o "$objects/base/first.c.o" && cc -c later.c -o "$objects/engine/later.c.o") || exit 1
+output=$("$source/tools/check-layers" "$copy" "$copy/build")
+grep -qF 'base/first.c.o: layer base uses the symbol later of the lower layer engine' <<<"$output" || {
+    echo "a symbol of a later layer was not refused, but: $output"
+    exit 1
+}
+if grep -qF 'uses the symbol first' <<<"$output"; then
+    echo "a symbol of an earlier layer was refused: $output"
+    exit 1
+fi

@@ -12,7 +12,7 @@
 #include "support/check.h"
 #include "worker/message.h"
 #include "worker/serve.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 const hdi_facts fake_facts = {
     .limits = {.threads_per_block = 1024,

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "worker/message.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 #define LATE hdi_deadline(120000 * MS)
 

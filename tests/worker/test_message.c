@@ -6,7 +6,7 @@
 #include "support/check.h"
 
 #include "worker/message.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 /* Every kind there is, with the descriptors of its request. */
 static const struct {

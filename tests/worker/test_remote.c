@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "worker/serve.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 static void expect_note(const char *call, uint64_t a, uint64_t b)
 {

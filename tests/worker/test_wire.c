@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "fake_port.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 #define MS ((int64_t)1000000)
 #define SOON hdi_deadline(20 * MS)

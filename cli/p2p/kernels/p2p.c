@@ -1,6 +1,6 @@
 /* p2p.c - the kernels of `heddle p2p`, for GPU and CPU: copies, a chain of loads, patterns, and the gate that holds a stream back.
  *
- * p2p.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after every change here. The tool alone
+ * generated/p2p.ptx is made from it by tools/make-builtin-ptx and committed; run that after every change here. The tool alone
  * has these kernels, the library does not.
  * Threads of a launch share the elements. A GPU's threads take every (threads of the grid)-th element, so that neighbours touch
  * neighbouring memory. A CPU's threads take a run of their own each.

@@ -1,6 +1,6 @@
 /* builtin.c - Heddle's own kernels, for GPU and CPU; include/heddle/module.h lists them.
  *
- * builtin.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after every change
+ * generated/builtin.ptx is made from it by tools/make-builtin-ptx and committed; run that after every change
  * here.
  */
 #include <heddle/kernel.h>

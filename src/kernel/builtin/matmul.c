@@ -2,7 +2,7 @@
  * strides. Used where no library can be opened, and for what a library does not take.
  *
  * On a GPU blocks of HDI_MATMUL_THREADS threads (matmul_gpu.h); on the CPU blocks of one thread without barriers (matmul_cpu.h), for the best
- * instructions that the processor has. matmul.ptx beside this file is made from it by tools/make-builtin-ptx and committed; run that after
+ * instructions that the processor has. generated/matmul.ptx is made from it by tools/make-builtin-ptx and committed; run that after
  * every change here or in the headers.
  */
 #include "half.h"

@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "driver/driver.h"
+#include "engine/providers.h"
 #include "sweeps/worker/dying.h"
 #include "sweeps/worker/shared.h"
-#include "worker/wire.h"
+#include "process/wire.h"
 
 static dying_points *points;
 

@@ -1,0 +1,156 @@
+/* blas.c - opens the library that makes a provider's matrix products, as the option blas names it.
+ *
+ * With blas=auto the names of libraries are tried in order. The reasons why libraries were not taken are collected.
+ * Threads: any. Locks: none. Blocking: opening, as in blas.h.
+ * Always: all signals are blocked while a library is opened. Threads that the library starts inherit that, so they take no
+ * signals of the program.
+ */
+#include "blas/blas.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "driver/faults.h"
+
+#define WORKSPACE_BYTES ((uint64_t)4 << 20)
+#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* cuBLAS's own default from compute capability 9.0 on */
+
+/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is made; the next name is
+ * then tried. */
+static const char *const cublas_names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
+static const char *const host_names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
+                                         "libblis.so.4",     "libblas.so.3",   NULL};
+
+void hdi_blas_say(char *why, const char *format, ...)
+{
+    size_t room = sizeof((hdi_blas_facts *)0)->why, used = strlen(why);
+    if (used > 0 && used + 2 < room) {
+        memcpy(why + used, "; ", 3);
+        used += 2;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why + used, room - used, format, arguments);
+    va_end(arguments);
+}
+
+/* Adds the first line of the loader's message. The message may begin with the name, which is not repeated. */
+static void say_why_not(char *why, const char *name, const char *text)
+{
+    char line[192];
+    size_t length = strlen(name);
+    if (text != NULL && strncmp(text, name, length) == 0 && text[length] == ':') {
+        text += length + 1;
+        text += strspn(text, " ");
+    }
+    snprintf(line, sizeof line, "%s", text != NULL ? text : "cannot be opened");
+    line[strcspn(line, "\n")] = '\0';
+    hdi_blas_say(why, "%s: %s", name, line);
+}
+
+void *hdi_blas_load(const char *name, char *why)
+{
+    /* Lazily: binding tens of thousands of functions takes long, and some of them need other libraries that are not
+     * installed. */
+    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+    if (library == NULL) {
+        say_why_not(why, name, dlerror());
+    }
+    return library;
+}
+
+bool hdi_blas_entry(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+hdcu_result hdi_blas_fault(const hdi_driver *driver, int which)
+{
+    return hdi_faults_library(driver, which == HDI_BLAS_OPEN ? HDI_FAULT_BLAS_OPEN : HDI_FAULT_BLAS_PRODUCT);
+}
+
+static uint64_t cublas_workspace(int compute_major)
+{
+    return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
+}
+
+/* What each kind of libraries is. Without `open`, there is none. */
+static const hdi_blas_source sources[HDI_BLAS_KINDS] = {
+    [HDI_BLAS_CUBLAS] = {.names = cublas_names, .open = hdi_blas_open_cublas, .workspace = cublas_workspace},
+    [HDI_BLAS_HOST] = {.names = host_names, .open = hdi_blas_open_host},
+};
+
+uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major)
+{
+    const hdi_blas_source *source = &sources[provider->blas];
+    return source->workspace ? source->workspace(compute_major) : 0;
+}
+
+static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
+{
+    const hdi_blas_source *source = &sources[config->driver->provider->blas];
+    if (source->open == NULL) {
+        hdi_blas_say(why, "driver=%s has no library for matrix products", config->driver->provider->name);
+        return HDCU_SUCCESS;
+    }
+    if (config->library[0] == '\0') { /* the loader would open the program itself */
+        hdi_blas_say(why, "no library is named");
+        return HDCU_SUCCESS;
+    }
+    if (strcmp(config->library, "auto") != 0) {
+        return source->open(config, config->library, out, why, call);
+    }
+    hdcu_result r = HDCU_SUCCESS;
+    for (const char *const *name = source->names; *name != NULL && r == HDCU_SUCCESS && *out == NULL; name++) {
+        r = source->open(config, *name, out, why, call);
+    }
+    return r;
+}
+
+hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_blas_facts *facts, const char **call)
+{
+    hdi_blas_facts told;
+    memset(&told, 0, sizeof told);
+    hdi_blas *blas = NULL;
+    *call = "blasOpen";
+    hdcu_result r = hdi_blas_fault(config->driver, HDI_BLAS_OPEN);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    if (strcmp(config->library, "builtin") == 0) {
+        hdi_blas_say(told.why, "option blas=builtin");
+    } else {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = open_some(config, &blas, told.why, call);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (r == HDCU_SUCCESS) {
+        if (blas != NULL) {
+            char *why = blas->facts.why; /* it follows the reasons why earlier libraries were not taken */
+            if (why[0] != '\0') {
+                hdi_blas_say(told.why, "%s", why);
+            }
+            memcpy(why, told.why, sizeof told.why);
+            told = blas->facts;
+        } else {
+            snprintf(told.name, sizeof told.name, "built-in");
+        }
+        *facts = told;
+        *out = blas;
+    }
+    return r;
+}
+
+void hdi_blas_close(hdi_blas *blas, bool driver_usable)
+{
+    if (blas != NULL) {
+        blas->calls->close(blas, driver_usable);
+    }
+}

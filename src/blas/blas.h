@@ -1,0 +1,97 @@
+/* blas.h - matrix products by a library that is found at run time: cuBLAS for nvidia, an installed BLAS for host devices.
+ *
+ * Nothing is linked. dlopen opens a library when the first product in a lane needs it. The library then stays in the
+ * process, since its threads and exit functions cannot be removed.
+ * Threads: any thread opens and closes. The thread that runs the lane's engine makes products.
+ * Locks: see cublas.c and host.c.
+ * Blocking: opening takes long, since it reads hundreds of megabytes and cuBLAS allocates device memory. Closing may wait
+ * for the device. A product is put into the stream and not waited for.
+ * Always: the caller makes the device's context current before each call.
+ */
+#ifndef HDI_BLAS_BLAS_H
+#define HDI_BLAS_BLAS_H
+
+#include <stdarg.h>
+#include "blas/product.h"
+#include "driver/driver.h"
+
+/* What a library can do. Plain data: it is sent between processes. */
+typedef struct hdi_blas_facts {
+    uint32_t types; /* bit t: makes products of hd_type t. 0: there is no library, and `why` has the reason */
+    uint32_t unused;
+    uint64_t most;       /* the largest m, n, k and pitch */
+    uint64_t most_count; /* the most matrices in one call */
+    char name[64];       /* "cublas 13.0" */
+    char why[448];       /* why there is no library, or a remark on it; one line, "": nothing */
+} hdi_blas_facts;
+
+typedef struct hdi_blas_config {
+    const hdi_driver *driver;
+    const char *library; /* the option blas */
+    hdcu_stream stream;
+    hdcu_deviceptr workspace; /* for products in that stream alone; 0: none */
+    uint64_t workspace_bytes;
+    /* 0: the program sets the number of the library's threads. Else this is a worker process, and so many of them share the processors. */
+    int share;
+} hdi_blas_config;
+
+/* A library ready for one stream. */
+typedef struct hdi_blas hdi_blas;
+typedef struct hdi_blas_calls {
+    hdcu_result (*product)(hdi_blas *blas, const hdi_product *product);
+    void (*close)(hdi_blas *blas, bool driver_usable);
+} hdi_blas_calls;
+
+struct hdi_blas {
+    const hdi_blas_calls *calls;
+    const hdi_driver *driver;
+    hdi_blas_facts facts;
+};
+
+/* Opens a library for one stream. *out is the library, and *facts what it can do.
+ * Returns SUCCESS with *out NULL where no library works; facts->why then lists what was tried.
+ * Errors: the driver has no memory, or does no more work. *call names the call that failed, and another try may succeed.
+ * `facts` is written on success only. */
+hdcu_result hdi_blas_open(const hdi_blas_config *config, hdi_blas **out, hdi_blas_facts *facts, const char **call);
+
+/* Puts one product into the stream. On failure nothing was put there. */
+static inline hdcu_result hdi_blas_product(hdi_blas *blas, const hdi_product *product)
+{
+    return blas->calls->product(blas, product);
+}
+
+/* Before the call, all products of `blas` have ended, or driver_usable is false. NULL is ignored. */
+void hdi_blas_close(hdi_blas *blas, bool driver_usable);
+
+/* Bytes of device memory that this provider's library is given for each stream, on a device of this compute capability.
+ * 0: none. */
+uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major);
+
+/* What there is of one kind of libraries (hdi_provider.blas). */
+typedef struct hdi_blas_source {
+    const char *const *names; /* libraries, in the order in which blas=auto tries them; NULL ends the list */
+    /* Opens the library of that name, as hdi_blas_open does. */
+    hdcu_result (*open)(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why, const char **call);
+    uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: no device memory */
+} hdi_blas_source;
+
+/* ---- between blas.c and the files of libraries ---- */
+
+/* Opens the library `name`. On failure it returns NULL and adds the reason to `why` (of a hdi_blas_facts). */
+void *hdi_blas_load(const char *name, char *why);
+/* Adds a text to the line `why`, behind "; " where the line has one already. What does not fit is cut off. */
+void hdi_blas_say(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Stores the address of the entry `name` in *function, a pointer to a function. False: the library has none. */
+bool hdi_blas_entry(void *library, const char *name, void *function);
+/* Counts a call of the library for the options fault and delay. Returns SUCCESS, or the code to fail with. */
+enum { HDI_BLAS_OPEN, HDI_BLAS_PRODUCT };
+hdcu_result hdi_blas_fault(const hdi_driver *driver, int which);
+
+/* In cublas.c and host.c: hdi_blas_open for the library `name`. Without a library, *out is unchanged and `why`
+ * has the reason. */
+hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                                 const char **call);
+hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                               const char **call);
+
+#endif

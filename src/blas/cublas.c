@@ -1,0 +1,289 @@
+/* cublas.c - matrix products by cuBLAS, whose ABI cublas.h declares.
+ *
+ * Where cublas_v2.h is present, tests/blas/cublas_check.c compares it with our declarations.
+ * Threads: any; a handle is used by one thread at a time. Locks: none. Blocking: opening, as in blas.h; closing waits for
+ * the device.
+ * Always: a handle gets its stream first and its workspace afterwards, since setting the stream takes the workspace away.
+ * With a workspace of ours no product allocates or waits.
+ */
+#include "blas/cublas.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "blas/blas.h"
+
+#define BIT(type) ((uint32_t)1 << (type))
+
+typedef struct cublas {
+    hdi_blas blas; /* first */
+    hdcu_stream stream;
+    hdcublas_handle handle;
+#define MEMBER(name, need, parameters, arguments) hdcublas_status(*name) parameters;
+    HDI_CUBLAS_ENTRIES(MEMBER)
+#undef MEMBER
+} cublas;
+
+const char *hdi_cublas_status_name(hdcublas_status status)
+{
+    switch (status) {
+#define STATUS_CASE(name, value)                                                                                       \
+    case value:                                                                                                        \
+        return "CUBLAS_STATUS_" #name;
+        HDI_CUBLAS_STATUS_MAP(STATUS_CASE)
+#undef STATUS_CASE
+    default:
+        return "an unknown status of cuBLAS";
+    }
+}
+
+/* The driver's code for a status. A failure of the device shows in the stream, whose code is more exact. */
+static hdcu_result code_of(const cublas *c, hdcublas_status status)
+{
+    switch (status) {
+    case HDCUBLAS_STATUS_SUCCESS:
+        return HDCU_SUCCESS;
+    case HDCUBLAS_STATUS_NOT_INITIALIZED:
+        return HDCU_ERROR_NOT_INITIALIZED;
+    case HDCUBLAS_STATUS_ALLOC_FAILED:
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    case HDCUBLAS_STATUS_INVALID_VALUE:
+        return HDCU_ERROR_INVALID_VALUE;
+    case HDCUBLAS_STATUS_ARCH_MISMATCH:
+    case HDCUBLAS_STATUS_NOT_SUPPORTED:
+        return HDCU_ERROR_NOT_SUPPORTED;
+    case HDCUBLAS_STATUS_LICENSE_ERROR:
+        return HDCU_ERROR_NOT_PERMITTED;
+    default: {
+        hdcu_result r = c->blas.driver->cuStreamQuery(c->stream);
+        return hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_UNKNOWN;
+    }
+    }
+}
+
+/* ---- a product ---- */
+
+typedef union scalar {
+    double f64[2]; /* [1]: the imaginary part */
+    float f32[2];
+} scalar;
+
+static scalar scalar_of(hd_type type, double value)
+{
+    scalar s = {{0, 0}};
+    if (type == HD_TYPE_F64 || type == HD_TYPE_C128) {
+        s.f64[0] = value;
+    } else {
+        s.f32[0] = (float)value;
+        s.f32[1] = 0;
+    }
+    return s;
+}
+
+static int data_type_of(hd_type type)
+{
+    switch (type) {
+    case HD_TYPE_F16:
+        return HDCUBLAS_R_16F;
+    case HD_TYPE_BF16:
+        return HDCUBLAS_R_16BF;
+    case HD_TYPE_F64:
+        return HDCUBLAS_R_64F;
+    case HD_TYPE_C64:
+        return HDCUBLAS_C_32F;
+    case HD_TYPE_C128:
+        return HDCUBLAS_C_64F;
+    default:
+        return HDCUBLAS_R_32F;
+    }
+}
+
+static hdcublas_status call_wide(cublas *c, const hdi_product *p, const scalar *alpha, const scalar *beta, int type,
+                                 int compute)
+{
+    const void *a = (const void *)(uintptr_t)p->a, *b = (const void *)(uintptr_t)p->b;
+    void *out = (void *)(uintptr_t)p->c;
+    int op_a = p->transpose_a, op_b = p->transpose_b; /* HDCUBLAS_OP_N, _T */
+    if (p->count == 1) {
+        return c->cublasGemmEx_64(c->handle, op_a, op_b, (int64_t)p->m, (int64_t)p->n, (int64_t)p->k, alpha, a, type,
+                                  (int64_t)p->pitch_a, b, type, (int64_t)p->pitch_b, beta, out, type,
+                                  (int64_t)p->pitch_c, compute, HDCUBLAS_GEMM_DEFAULT);
+    }
+    return c->cublasGemmStridedBatchedEx_64(c->handle, op_a, op_b, (int64_t)p->m, (int64_t)p->n, (int64_t)p->k, alpha,
+                                            a, type, (int64_t)p->pitch_a, p->step_a, b, type, (int64_t)p->pitch_b,
+                                            p->step_b, beta, out, type, (int64_t)p->pitch_c, p->step_c,
+                                            (int64_t)p->count, compute, HDCUBLAS_GEMM_DEFAULT);
+}
+
+static hdcublas_status call_narrow(cublas *c, const hdi_product *p, const scalar *alpha, const scalar *beta, int type,
+                                   int compute)
+{
+    const void *a = (const void *)(uintptr_t)p->a, *b = (const void *)(uintptr_t)p->b;
+    void *out = (void *)(uintptr_t)p->c;
+    int op_a = p->transpose_a, op_b = p->transpose_b;
+    if (p->count == 1) {
+        return c->cublasGemmEx(c->handle, op_a, op_b, (int)p->m, (int)p->n, (int)p->k, alpha, a, type, (int)p->pitch_a,
+                               b, type, (int)p->pitch_b, beta, out, type, (int)p->pitch_c, compute,
+                               HDCUBLAS_GEMM_DEFAULT);
+    }
+    return c->cublasGemmStridedBatchedEx(c->handle, op_a, op_b, (int)p->m, (int)p->n, (int)p->k, alpha, a, type,
+                                         (int)p->pitch_a, p->step_a, b, type, (int)p->pitch_b, p->step_b, beta, out,
+                                         type, (int)p->pitch_c, p->step_c, (int)p->count, compute,
+                                         HDCUBLAS_GEMM_DEFAULT);
+}
+
+static bool is_narrow(const hdi_product *p)
+{
+    const uint64_t sizes[] = {p->m, p->n, p->k, p->pitch_a, p->pitch_b, p->pitch_c, p->count};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i] > INT32_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static hdcu_result product(hdi_blas *blas, const hdi_product *p)
+{
+    cublas *c = (cublas *)blas;
+    hdcu_result r = hdi_blas_fault(blas->driver, HDI_BLAS_PRODUCT);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    scalar alpha = scalar_of(p->type, p->alpha), beta = scalar_of(p->type, p->beta);
+    bool wide = p->type == HD_TYPE_F64 || p->type == HD_TYPE_C128;
+    int compute = wide ? HDCUBLAS_COMPUTE_64F : HDCUBLAS_COMPUTE_32F;
+    int type = data_type_of(p->type);
+    if (!is_narrow(p) && blas->facts.most == INT32_MAX) {
+        return HDCU_ERROR_NOT_SUPPORTED; /* the planner makes no such call */
+    }
+    return code_of(c, is_narrow(p) ? call_narrow(c, p, &alpha, &beta, type, compute)
+                                   : call_wide(c, p, &alpha, &beta, type, compute));
+}
+
+/* ---- opening and closing ---- */
+
+static void close_handle(hdi_blas *blas, bool driver_usable)
+{
+    cublas *c = (cublas *)blas;
+    if (driver_usable && c->handle != NULL) {
+        c->cublasDestroy_v2(c->handle); /* waits for the device */
+    }
+    free(c);
+}
+
+static const hdi_blas_calls calls = {.product = product, .close = close_handle};
+
+/* Looks where the loader does, then in the usual folders of the toolkit. On success the reasons of failed attempts are
+ * removed. */
+static void *load(const char *name, char *why)
+{
+    size_t said = strlen(why);
+    void *library = hdi_blas_load(name, why);
+    static const char *const places[] = {"/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"};
+    for (size_t i = 0; library == NULL && strchr(name, '/') == NULL && i < sizeof places / sizeof places[0]; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s%s", places[i], name);
+        library = dlopen(path, RTLD_LAZY | RTLD_LOCAL); /* libcublasLt is found in the same folder */
+    }
+    if (library != NULL) {
+        why[said] = '\0';
+    }
+    return library;
+}
+
+/* The name of a required entry that the library lacks; NULL: it has all. */
+static const char *find_entries(cublas *c, void *library)
+{
+    const char *missing = NULL;
+#define FIND(name, need, parameters, arguments)                                                                        \
+    if (!hdi_blas_entry(library, #name, &c->name) && (need)) {                                                         \
+        missing = #name;                                                                                               \
+    }
+    HDI_CUBLAS_ENTRIES(FIND)
+#undef FIND
+    return missing;
+}
+
+/* Makes the handle and sets it up. *call names the last step, which is the one that failed. */
+static hdcublas_status prepare(cublas *c, const hdi_blas_config *config, int *version, const char **call)
+{
+    *call = "cublasCreate_v2";
+    hdcublas_status status = c->cublasCreate_v2(&c->handle);
+    if (status != HDCUBLAS_STATUS_SUCCESS) {
+        c->handle = NULL;
+        return status;
+    }
+    *call = "cublasGetVersion_v2";
+    status = c->cublasGetVersion_v2(c->handle, version);
+    if (status == HDCUBLAS_STATUS_SUCCESS) {
+        *call = "cublasSetStream_v2";
+        status = c->cublasSetStream_v2(c->handle, config->stream);
+    }
+    if (status == HDCUBLAS_STATUS_SUCCESS && config->workspace_bytes > 0) {
+        *call = "cublasSetWorkspace_v2";
+        status = c->cublasSetWorkspace_v2(c->handle, (void *)(uintptr_t)config->workspace, config->workspace_bytes);
+    }
+    if (status == HDCUBLAS_STATUS_SUCCESS) {
+        *call = "cublasSetPointerMode_v2";
+        status = c->cublasSetPointerMode_v2(c->handle, HDCUBLAS_POINTER_MODE_HOST);
+    }
+    if (status == HDCUBLAS_STATUS_SUCCESS) {
+        /* Products of f32 are computed in f32 (no TF32). Sums of f16 and bf16 stay in f32 to the end. */
+        *call = "cublasSetMathMode";
+        status =
+            c->cublasSetMathMode(c->handle, HDCUBLAS_DEFAULT_MATH | HDCUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    }
+    return status;
+}
+
+static void describe(cublas *c, int version)
+{
+    hdi_blas_facts *f = &c->blas.facts;
+    f->types = BIT(HD_TYPE_F16) | BIT(HD_TYPE_BF16) | BIT(HD_TYPE_F32) | BIT(HD_TYPE_F64) | BIT(HD_TYPE_C64) |
+               BIT(HD_TYPE_C128);
+    bool wide = c->cublasGemmEx_64 != NULL && c->cublasGemmStridedBatchedEx_64 != NULL;
+    f->most = wide ? INT64_MAX : INT32_MAX;
+    f->most_count = f->most;
+    snprintf(f->name, sizeof f->name, "cublas %d.%d", version / 10000, version / 100 % 100);
+}
+
+hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                                 const char **call)
+{
+    void *library = load(name, why);
+    if (library == NULL) {
+        return HDCU_SUCCESS;
+    }
+    cublas *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        *call = "calloc";
+        dlclose(library);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    c->blas.calls = &calls;
+    c->blas.driver = config->driver;
+    c->stream = config->stream;
+    const char *missing = find_entries(c, library);
+    if (missing != NULL) {
+        hdi_blas_say(why, "%s has no %s: it is not cuBLAS 11 or later", name, missing);
+        free(c);
+        dlclose(library);
+        return HDCU_SUCCESS;
+    }
+    int version = 0;
+    hdcublas_status status = prepare(c, config, &version, call);
+    if (status == HDCUBLAS_STATUS_SUCCESS) {
+        describe(c, version);
+        *out = &c->blas;
+        return HDCU_SUCCESS;
+    }
+    hdcu_result r = code_of(c, status);
+    close_handle(&c->blas, !hdi_driver_code_is_fatal(r));
+    if (r == HDCU_ERROR_OUT_OF_MEMORY || hdi_driver_code_is_fatal(r)) {
+        return r;
+    }
+    hdi_blas_say(why, "%s: %s: %s", name, *call, hdi_cublas_status_name(status));
+    return HDCU_SUCCESS;
+}

@@ -1,0 +1,67 @@
+/* cpu_run.h - runs the blocks of one launch on the CPU: the "multiprocessors" of the host devices.
+ *
+ * There is one pool of worker threads per process, made on first use. It has one thread less than there are processors,
+ * since the calling thread works too. All host devices share it. Blocks of a launch are handed out to all workers, and
+ * several launches (of several streams and devices) run at the same time.
+ * Inside a block every thread is a fiber on one worker. Barriers switch fibers; a kernel without barriers runs as a plain
+ * loop.
+ * Threads: hdi_cpu_run is called on a stream's own thread. It unblocks the four signals below in that thread and gives it
+ * an alternate signal stack, until the thread ends.
+ * Locks: those of cpu_run.c, cpu_fiber.c and cpu_fault.c; none is held while a kernel runs. Blocking: hdi_cpu_run returns
+ * when the whole grid has run.
+ * Faults: SIGSEGV, SIGBUS, SIGFPE and SIGILL raised inside kernel code end the launch with the code that a GPU would give.
+ * The same signals raised elsewhere go to the handler that was there before. An overflow of a thread's stack (64 KiB) is
+ * such a fault too.
+ * End: workers are detached, sleep when idle and end with the process. Nothing has to be shut down, and leak checkers
+ * report nothing. The pool keeps the library loaded. A child made by fork() makes a pool of its own when it needs one.
+ */
+#ifndef HDI_SIMULATOR_CPU_RUN_H
+#define HDI_SIMULATOR_CPU_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "driver/abi.h"
+
+struct hd_cpu_kernel; /* heddle/kernel.h */
+
+/* The HD_SHARED variables of a module: its thread-local storage. */
+typedef struct hdi_cpu_storage {
+    size_t bytes, align; /* a power of two */
+    const void *image;   /* its first bytes; the rest has any value */
+    size_t image_bytes;
+    /* The module, where the system keeps the storage; NULL: the worker keeps it.
+     * The system makes a thread's storage at its first use, and ends the process without memory. So free memory is
+     * checked just before. */
+    void *by_system;
+} hdi_cpu_storage;
+
+/* The storage of the launch that the calling thread works on. hd_cpu_module.shared points to this function. */
+void *hdi_cpu_shared(void);
+
+typedef struct hdi_cpu_launch {
+    const struct hd_cpu_kernel *kernel;
+    const hdi_cpu_storage *storage; /* NULL: there is none, or it is the program's own */
+    const void *arguments;          /* packed as the kernel's parameters are; copied unless aligned to 16 bytes */
+    uint32_t grid[3], block[3];
+    size_t dynamic_shared_bytes;
+    uint64_t schedule;    /* the seed of a perturbed schedule of blocks and threads; 0: the usual order */
+    volatile int *cancel; /* may be NULL; once it is non-zero, blocks that have not started are skipped */
+} hdi_cpu_launch;
+
+/* Runs a launch. Returns SUCCESS, also when it was cancelled.
+ * Errors: ILLEGAL_ADDRESS (SIGSEGV, SIGBUS), ILLEGAL_INSTRUCTION (SIGILL), LAUNCH_FAILED (SIGFPE), OUT_OF_MEMORY
+ * (fibers, shared memory of either kind), INVALID_VALUE (an empty grid or block, more than 8192 threads in a block, or
+ * more than 4096 bytes of arguments that are not aligned).
+ * A barrier that not all threads of a block reach is no error: threads that have returned do not count.
+ * *fault_address (may be NULL) is the address for ILLEGAL_ADDRESS, and is not touched otherwise. */
+hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address);
+
+/* Calls copy(data), a memcpy or memset of the host provider, on the calling thread with the same fault handling.
+ * Errors: ILLEGAL_ADDRESS (it touched unmapped memory), OUT_OF_MEMORY. */
+hdcu_result hdi_cpu_guarded(void (*copy)(void *), void *data, uintptr_t *fault_address);
+
+/* The limit of a launch's dynamic shared memory: at first, and the most that cuFuncSetAttribute may set. */
+#define HDI_CPU_SHARED_BYTES_DEFAULT (48 * 1024)
+#define HDI_CPU_SHARED_BYTES_MAX (96 * 1024)
+
+#endif

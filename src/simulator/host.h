@@ -1,0 +1,501 @@
+/* host.h - what the files of the host provider share: its one lock, its objects, and the functions that they call of each other.
+ *
+ * The host provider implements the driver's entry points on the CPU, as asynchronous devices. Every stream is an in-order
+ * queue with a thread of its own, which starts with the stream's first work. Memory has an owner, and a table of the
+ * devices that may access it. A fault is sticky.
+ * Threads: entry points run on any thread, queued operations on the threads of streams.
+ * Locks: one, the host lock (hdi_host_lock). It guards everything declared here unless a comment states otherwise. It is
+ * held for table look-ups and queue operations. It is released around the work itself (copies, kernels, host functions),
+ * thread joins, dlopen and the return of memory to the system (hdi_host_discard). No other lock of the library is taken
+ * under it, and it is not recursive.
+ * Blocking: calls that wait for work, for room in a stream, or for the end of a context (hdi_host_wait).
+ * Always: a handle given out is a number that is looked up, never an address that is followed. Process-wide state is made
+ * on first use. Nothing is printed.
+ */
+#ifndef HDI_SIMULATOR_HOST_H
+#define HDI_SIMULATOR_HOST_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "driver/abi.h"
+#include "driver/driver.h"
+#include "driver/entries.h"
+#include "simulator/cpu_run.h"
+#include "simulator/simulator.h"
+
+#define HDI_HOST_DEVICES_MAX 64
+#define HDI_HOST_GRANULE ((size_t)2 << 20)
+#define HDI_HOST_PITCH_MAX INT32_MAX /* bytes from row to row of a copy */
+
+/* The most other devices whose memory a device may access at a time, as with GPUs that no switch connects. */
+#define HDI_HOST_PEERS_MAX 8
+
+typedef struct hdi_host_context hdi_host_context;
+typedef struct hdi_host_stream hdi_host_stream;
+typedef struct hdi_host_capture hdi_host_capture;
+typedef struct hdi_host_graph hdi_host_graph;
+
+/* ------------------------------------------------------------------------------------------------- state.c: process -- */
+
+/* Resources whose release takes system calls, which are made after the host lock is released. Embedded in the object
+ * that owns them; `self` is that object, freed last. */
+typedef struct hdi_host_garbage {
+    struct hdi_host_garbage *next;
+    void *map;
+    size_t map_bytes;
+    int descriptor;       /* closed; -1: none */
+    int64_t punch_offset; /* pages of the common memory file, to be given back */
+    size_t punch_bytes;
+    void *library;
+    void *self;
+} hdi_host_garbage;
+
+typedef struct hdi_host_device {
+    uint64_t used;             /* physical bytes */
+    hdi_host_context *context; /* the primary context; NULL when not retained */
+    /* Non-zero: running kernels stop early. Written under the lock. hdi_cpu_run reads it without the lock, as a hint. */
+    volatile int cancel;
+} hdi_host_device;
+
+typedef struct hdi_host_state {
+    bool initialised;
+    int device_count;
+    uint64_t memory;                                             /* bytes of each device */
+    int peers;                                                   /* HDI_HOST_PEERS_* of the option */
+    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_corrupt, by writer and owner */
+    uint64_t schedule;
+    int contexts; /* live primary contexts */
+    uint64_t streams_made;
+    hdi_host_device devices[HDI_HOST_DEVICES_MAX];
+} hdi_host_state;
+
+extern hdi_host_state hdi_host;
+
+/* Takes the lock. In a forked child (hdi_driver_was_forked) hdi_host_lock and hdi_host_unlock do nothing. */
+void hdi_host_lock(void);
+/* Releases the lock, then all that was discarded under it. */
+void hdi_host_unlock(void);
+/* hdi_host_unlock, and returns `result`: the end of an entry point. */
+hdcu_result hdi_host_leave(hdcu_result result);
+/* The beginning of an entry point: takes the lock, which is held on return, also after a failure.
+ * Errors: NOT_INITIALIZED (also in a forked child, at once), NOT_PERMITTED (inside a host function). */
+hdcu_result hdi_host_enter(void);
+/* hdi_host_enter, and finds the current context.
+ * Errors: those of hdi_host_enter, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's fault. */
+hdcu_result hdi_host_enter_context(hdi_host_context **context);
+/* Waits for the condition. The lock is released meanwhile. */
+void hdi_host_wait(pthread_cond_t *condition);
+/* Has the resources released, and their owner freed, once the lock is released. */
+void hdi_host_discard(hdi_host_garbage *garbage);
+/* Whether the option host_peers lets `device` access memory of `peer`. */
+bool hdi_host_peer_possible(int device, int peer);
+/* Whether `device` may access memory of `owner`: it does already, or may access that of one more device. */
+bool hdi_host_peer_fits(int device, int owner);
+bool hdi_host_device_valid(hdcu_device device);
+/* Marks that the calling thread runs a host function. Entry points refuse meanwhile. Thread-local. */
+void hdi_host_set_in_function(bool inside);
+
+/* ----------------------------------------------------------------------------------------------- handles.c: handles -- */
+
+typedef enum hdi_host_kind {
+    HDI_HOST_CONTEXT = 1,
+    HDI_HOST_STREAM,
+    HDI_HOST_EVENT,
+    HDI_HOST_MODULE,
+    HDI_HOST_FUNCTION,
+    HDI_HOST_GRAPH,
+    HDI_HOST_GRAPHNODE,
+    HDI_HOST_GRAPHEXEC,
+    HDI_HOST_PHYSICAL
+} hdi_host_kind;
+
+/* Makes a handle for the object. 0: out of memory. */
+uint64_t hdi_host_handle_make(hdi_host_kind kind, void *object);
+/* NULL for a handle that is unknown, stale, or of another kind. */
+void *hdi_host_handle_find(hdi_host_kind kind, uint64_t handle);
+void hdi_host_handle_drop(uint64_t handle);
+/* The next live object of this kind at or after *position, which is moved past it and starts at 0. NULL: there are no
+ * more. */
+void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position);
+
+/* -------------------------------------------------------------------------------------- context.c: primary contexts -- */
+
+struct hdi_host_context {
+    uint64_t handle;
+    int device;
+    unsigned retained;
+    hdcu_result error; /* the first fault; sticky */
+    uint64_t peers;    /* bit j: memory of device j allocated by cuMemAlloc is accessible */
+    hdi_host_stream *null_stream;
+    hdi_host_stream *streams;  /* all whose thread may still run, also destroyed ones */
+    hdi_host_stream *finished; /* destroyed, and their threads are at their end: to be joined */
+};
+
+hdcu_result hdi_host_context_find(hdcu_context handle, hdi_host_context **context);
+/* The current context, also one with a fault: for calls that release. */
+hdcu_result hdi_host_context_current(hdi_host_context **context);
+/* Records a device fault. The context keeps its first code for good, and its pending work is dropped. A stale handle is
+ * ignored. */
+void hdi_host_context_fault(uint64_t handle, hdcu_result code);
+
+/* --------------------------------------------------------------------------------------- ranges.c: access to memory -- */
+
+typedef enum hdi_host_memory_kind {
+    HDI_HOST_VIRTUAL,   /* cuMemMap */
+    HDI_HOST_ALLOCATED, /* cuMemAlloc */
+    HDI_HOST_POOLED,    /* a segment of the device's pool: cuMemAllocAsync */
+    HDI_HOST_PINNED,    /* cuMemHostAlloc */
+    HDI_HOST_REGISTERED /* cuMemHostRegister */
+} hdi_host_memory_kind;
+
+typedef struct hdi_host_physical hdi_host_physical;
+typedef struct hdi_host_segment hdi_host_segment;
+
+typedef struct hdi_host_span {
+    uintptr_t start;
+    size_t bytes;
+} hdi_host_span;
+
+typedef struct hdi_host_mapping {
+    hdi_host_span span; /* first: sets hold pointers to it */
+    hdi_host_garbage garbage;
+    hdi_host_memory_kind kind;
+    int device;      /* owner; -1 for host memory */
+    uint64_t access; /* of VIRTUAL; bit j: device j has access */
+    hdi_host_physical *physical;
+    size_t physical_offset;
+    hdi_host_context *context; /* the memory goes with this context; NULL for VIRTUAL */
+    hdi_host_segment *segment; /* of POOLED */
+} hdi_host_mapping;
+
+typedef struct hdi_host_reservation {
+    hdi_host_span span;
+    hdi_host_garbage garbage;
+} hdi_host_reservation;
+
+/* Spans that do not overlap, sorted by address. */
+typedef struct hdi_host_set {
+    hdi_host_span **spans;
+    size_t count, capacity;
+} hdi_host_set;
+
+extern hdi_host_set hdi_host_mappings, hdi_host_reservations;
+
+/* Index of the first span that ends after `address`. */
+size_t hdi_host_set_seek(const hdi_host_set *set, uintptr_t address);
+/* The object whose span contains `address`; NULL: none. */
+void *hdi_host_set_find(const hdi_host_set *set, uintptr_t address);
+bool hdi_host_set_overlaps(const hdi_host_set *set, uintptr_t address, size_t bytes);
+bool hdi_host_set_insert(hdi_host_set *set, hdi_host_span *span); /* false: out of memory */
+void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span);
+
+typedef enum hdi_host_reach {
+    HDI_HOST_REACHABLE,
+    HDI_HOST_UNKNOWN,    /* not our memory */
+    HDI_HOST_UNMAPPED,   /* ours, but not mapped from end to end, or accessible to no device */
+    HDI_HOST_UNREACHABLE /* ours, but not accessible to this device */
+} hdi_host_reach;
+
+/* How far `device` may access these bytes. Device -1: access by any device is enough, as for copies, which the driver
+ * stages. */
+hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes);
+
+/* Whether `device` may access the mapping. */
+bool hdi_host_may_access(const hdi_host_mapping *m, int device);
+/* The device that owns the memory at an address; -1: none. */
+int hdi_host_owner_of(uintptr_t address);
+
+/* The descriptor of the memory file of all physical memory that has no file of its own; -1 before its first use. */
+int hdi_host_memory_file(void);
+
+/* memory.c, alloc.c: release all memory that a context leaves at its end. `all`: no context is left, so imports and
+ * reservations go too. */
+void hdi_host_virtual_release(int device, bool all);
+void hdi_host_allocated_release(hdi_host_context *context);
+
+/* alloc.c: makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
+ * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
+hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
+                                hdi_host_mapping **out);
+void hdi_host_block_release(hdi_host_mapping *block);
+
+/* ------------------------------------------------------------------------------------ pool.c: stream-ordered memory -- */
+
+typedef struct hdi_host_slot hdi_host_slot;
+
+/* A stream has passed, or dropped, a cuMemFreeAsync of the slot. */
+void hdi_host_slot_passed(hdi_host_slot *slot);
+/* Whether live memory of cuMemAllocAsync begins at `address`. */
+bool hdi_host_pool_has(uintptr_t address);
+/* Frees such memory, once the work of its context is done. */
+hdcu_result hdi_host_mempool_free(uintptr_t address);
+/* For calls in which the program has waited for work of the context: gives back what the pool holds beyond its
+ * threshold. */
+void hdi_host_pool_settle(const hdi_host_context *context);
+/* Empties the pool and resets its settings. No stream of the context is left. */
+void hdi_host_pool_release(const hdi_host_context *context);
+
+/* ------------------------------------------------------------------------------------------------ module.c: modules -- */
+
+struct hd_cpu_kernel;
+
+typedef struct hdi_host_function {
+    uint64_t handle;
+    struct hdi_host_module *module;
+    const struct hd_cpu_kernel *kernel;
+    int dynamic_shared_max;
+} hdi_host_function;
+
+/* Lives until its handle is gone and no queued or recorded launch refers to it. */
+typedef struct hdi_host_module {
+    hdi_host_garbage garbage;
+    uint64_t handle;
+    unsigned references;
+    hdi_host_context *context;
+    unsigned function_count;
+    hdi_host_function *functions;
+    hdi_cpu_storage storage;
+} hdi_host_module;
+
+void hdi_host_module_release(hdi_host_module *module);
+void hdi_host_modules_release(hdi_host_context *context);
+
+/* --------------------------------------------------------------------------------- stream.c: streams and operations -- */
+
+/* A moment in one stream or several. It has come when every operation that records it has run, or was dropped. */
+typedef struct hdi_host_point {
+    unsigned references, pending;
+    hdcu_result error; /* of the context that dropped a record */
+    int64_t time_ns;
+    pthread_cond_t changed;
+} hdi_host_point;
+
+typedef enum hdi_host_op_kind {
+    HDI_HOST_OP_COPY,
+    HDI_HOST_OP_FILL,
+    HDI_HOST_OP_KERNEL,
+    HDI_HOST_OP_CALL,
+    HDI_HOST_OP_PRODUCT,
+    HDI_HOST_OP_FREE,
+    HDI_HOST_OP_RECORD,
+    HDI_HOST_OP_WAIT,
+    HDI_HOST_OP_GRAPH
+} hdi_host_op_kind;
+
+#define HDI_HOST_OP_INLINE_BYTES 128
+
+typedef struct hdi_host_op hdi_host_op;
+
+/* Performs a product, under the lock as hdi_host_run. Returns SUCCESS, or the fault. It is not the simulator's own, but
+ * that of whatever has submitted the product (blas/host.c). */
+typedef hdcu_result (*hdi_host_product_fn)(int device, const hdi_host_op *op);
+
+/* One operation. `data` holds kernel arguments, a hdi_product or a snapshot of pageable source bytes: up to
+ * HDI_HOST_OP_INLINE_BYTES here, else on the heap. It is moved by plain copying, and released once. */
+struct hdi_host_op {
+    hdi_host_op_kind kind;
+    union {
+        struct {
+            uintptr_t dst, src;
+            size_t bytes; /* of a row */
+            size_t rows;
+            size_t dst_pitch, src_pitch;     /* of several rows */
+            bool dst_is_known, src_is_known; /* our memory, which is checked again at the start */
+            bool src_is_data;                /* the source is the snapshot in `data` */
+        } copy;
+        struct {
+            uintptr_t dst;
+            uint32_t value;
+            unsigned width; /* 1 or 4 */
+            size_t bytes;
+        } fill;
+        struct {
+            hdi_host_module *module;
+            const struct hd_cpu_kernel *kernel;
+            uint32_t grid[3], block[3];
+            size_t dynamic_shared_bytes;
+        } kernel;
+        struct {
+            hdcu_host_fn function;
+            void *user_data;
+        } call;
+        struct {
+            hdi_host_product_fn run;
+            const void *library;
+        } product; /* whose arguments are the data */
+        hdi_host_slot *slot;
+        hdi_host_point *point;
+        hdi_host_graph *graph;
+    } u;
+    size_t data_bytes;
+    void *data_heap;
+    _Alignas(16) unsigned char data_inline[HDI_HOST_OP_INLINE_BYTES];
+};
+
+typedef struct hdi_host_item {
+    struct hdi_host_item *next;
+    hdi_host_op op;
+} hdi_host_item;
+
+struct hdi_host_stream {
+    uint64_t handle;
+    hdi_host_stream *next; /* in its context's list */
+    hdi_host_context *context;
+    bool non_blocking, started, closing;
+    pthread_t thread;
+    pthread_cond_t work;
+    hdi_host_item *first, *last;
+    uint64_t submitted, completed; /* items */
+    unsigned queued;               /* unfinished items, without records and waits */
+    uint64_t operations;           /* submitted by entry points, without the records and waits that order streams */
+    uint64_t joined;               /* `operations` when the NULL stream last waited for this one */
+    uint64_t null_seen;            /* the NULL stream's `operations` when this one last waited for it */
+    hdi_host_point *waiting;       /* the point that its thread waits for; NULL: none */
+    uint64_t random;
+    hdi_host_capture *capture; /* NULL: not capturing */
+    size_t *tails;             /* nodes that the next captured operation depends on */
+    size_t tail_count;
+};
+
+/* Makes room for `bytes` of data in the operation. NULL: out of memory. */
+void *hdi_host_op_data(hdi_host_op *op, size_t bytes);
+const void *hdi_host_op_data_of(const hdi_host_op *op);
+/* Releases what the operation holds. A point that it records is recorded, with `error`. */
+void hdi_host_op_release(hdi_host_op *op, hdcu_result error);
+
+/* The stream of a handle. NULL (0), legacy (1) and per-thread (2) mean the NULL stream of the current context.
+ * Errors: INVALID_HANDLE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED, the code of the context's fault. */
+hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream);
+/* hdi_host_enter, then hdi_host_stream_find. */
+hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream);
+/* The same for a call that submits work: waits until the stream has room for it. The lock is released meanwhile. */
+hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream);
+/* Appends the operation to the stream's queue, or to the graph that the stream captures. Owns the operation from the
+ * call on, also after a failure. */
+hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op);
+/* Wait for everything submitted to the stream, or to all streams of the context, so far. The lock is released meanwhile. */
+hdcu_result hdi_host_stream_drain(hdi_host_stream *stream);
+hdcu_result hdi_host_context_drain(hdi_host_context *context);
+hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
+/* Drops what is queued in all streams of the context. Dropped points end with `error`. */
+void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
+/* Ends all streams and joins their threads. The lock is released meanwhile. */
+void hdi_host_streams_end(hdi_host_context *context);
+/* Joins the threads of streams that were destroyed and have finished. The lock is released meanwhile. */
+void hdi_host_streams_reap(hdi_host_context *context);
+
+/* launch.c: makes an operation of a kernel launch in the context. After a failure nothing is to be released.
+ * Errors: INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, OUT_OF_MEMORY. */
+hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
+
+/* run.c: performs one operation on the calling thread. The lock is held at the call and on return, and released
+ * meanwhile. The context takes a fault. */
+void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
+/* The next number of a simple generator; *state may be anything. */
+uint64_t hdi_host_random(uint64_t *state);
+/* stream.c: delays the next item or node by a random time, so that its order against work of other streams changes. The
+ * lock is released meanwhile. */
+void hdi_host_perturb(uint64_t random);
+
+/* ---------------------------------------------------------------------------- corrupt.c: peers that fail on purpose -- */
+
+/* What happens to the writes of one device to the memory of another. */
+typedef enum hdi_host_corrupt {
+    HDI_HOST_CORRUPT_NONE,
+    HDI_HOST_CORRUPT_LOST,    /* they are lost */
+    HDI_HOST_CORRUPT_COPIES,  /* only those of copies are lost */
+    HDI_HOST_CORRUPT_STORES,  /* only those of kernels are lost */
+    HDI_HOST_CORRUPT_ATOMICS, /* only those of kernels to buffers that they also read are lost */
+    HDI_HOST_CORRUPT_HANG,    /* they never end */
+    HDI_HOST_CORRUPT_FAULT,   /* the writing device faults */
+    HDI_HOST_CORRUPT_CRASH,   /* the process that runs the writing device is killed */
+    HDI_HOST_CORRUPT_SLOW     /* copies take long */
+} hdi_host_corrupt;
+
+/* The option host_corrupt as a table. Errors: OPTION. */
+hd_status hdi_host_corrupt_parse(const char *text, int devices,
+                                 uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
+/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile. *lost: the operation is
+ * not to be done.
+ * Returns SUCCESS, or the fault of the device. */
+hdcu_result hdi_host_corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost);
+
+/* A copy of memory that a kernel of `device` is not to change; NULL: none. It is made before the kernel runs.
+ * hdi_host_snapshot_restore writes it back after the kernel, and frees it. */
+typedef struct hdi_host_snapshot hdi_host_snapshot;
+hdcu_result hdi_host_corrupt_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
+                                    hdi_host_snapshot **out);
+void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
+
+/* ------------------------------------------------------------------------------------------ event.c: points, events -- */
+
+hdi_host_point *hdi_host_point_make(void); /* one reference; NULL: no memory */
+void hdi_host_point_release(hdi_host_point *point);
+void hdi_host_point_record(hdi_host_point *point, hdcu_result error);
+hdcu_result hdi_host_point_wait(hdi_host_point *point); /* waits on the calling thread */
+void hdi_host_events_release(hdi_host_context *context);
+
+/* -------------------------------------------------------------------------------- capture.c, graph.c: recorded work -- */
+
+typedef struct hdi_host_node {
+    hdi_host_op op;
+    uint64_t context;
+    int device;
+    size_t *before; /* nodes that this one waits for; all have smaller numbers */
+    size_t before_count;
+    uint64_t handle; /* of a node that was added on its own; 0 in captured graphs and in copies */
+} hdi_host_node;
+
+/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A graph to which more
+ * than its handle refers does not change, apart from its handle. */
+struct hdi_host_graph {
+    uint64_t handle; /* 0: destroyed, still being captured, or an executable's own */
+    unsigned references;
+    hdi_host_node *nodes;
+    size_t count, capacity;
+};
+
+struct hdi_host_capture {
+    hdi_host_capture *next; /* all captures that have begun and not ended */
+    uint64_t id;
+    hdi_host_stream *origin;
+    int mode;
+    pthread_t thread;
+    bool invalid;
+    hdi_host_graph *graph;
+};
+
+/* What an event refers to that was recorded during a capture. */
+typedef struct hdi_host_captured {
+    uint64_t capture; /* id; 0: not captured */
+    size_t *nodes;
+    size_t count;
+} hdi_host_captured;
+
+hdcu_result hdi_host_capture_add(hdi_host_stream *stream, hdi_host_op *op);
+hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *captured);
+hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captured *captured);
+void hdi_host_captured_clear(hdi_host_captured *captured);
+/* The stream is being destroyed. Its capture, if any, ends or becomes invalid. */
+void hdi_host_capture_abandon(hdi_host_stream *stream);
+void hdi_host_capture_invalidate(hdi_host_capture *capture);
+/* For calls that must not be made while this thread captures, or any thread in global mode. Invalidates such captures
+ * and returns STREAM_CAPTURE_UNSUPPORTED. */
+hdcu_result hdi_host_capture_forbids(void);
+/* The same for calls that wait for the streams of this context. */
+hdcu_result hdi_host_capture_forbids_drain(hdi_host_context *context);
+/* The same for work in the NULL stream of this context, which blocking streams wait for: STREAM_CAPTURE_IMPLICIT. */
+hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context);
+void hdi_host_graph_release(hdi_host_graph *graph);
+void hdi_host_graphs_release(void);
+void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph);
+
+/* ---------------------------------------------------------------------------- the entry points, gathered by table.c -- */
+
+#define HDI_HOST_DECLARE(name, version, need, parameters, arguments) hdcu_result hdi_host_##name parameters;
+HDI_DRIVER_ENTRIES(HDI_HOST_DECLARE)
+#undef HDI_HOST_DECLARE
+
+#endif

@@ -1,0 +1,470 @@
+/* module.c - modules: shared objects with CPU kernels, and the functions in them.
+ *
+ * Threads: any. Locks: the host lock; loading and unloading an object happen without it. Blocking: loading writes the image
+ * to a memory file and calls the dynamic loader.
+ * Always: a module's code stays loaded until its handle is gone and no queued or recorded launch refers to it. Its
+ * descriptor stays open as long: the dynamic loader identifies an object by its name, which is made of the descriptor's
+ * number.
+ */
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <heddle/kernel.h>
+#include "base/quiet.h"
+#include "simulator/cpu_run.h"
+#include "simulator/host.h"
+
+#define IMAGE_BYTES_MAX ((uint64_t)1 << 30)
+
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define MACHINE EM_AARCH64
+#else
+#define MACHINE EM_NONE
+#endif
+
+enum { MACHINE_CUDA = 190 };
+
+static void release_functions(hdi_host_module *m)
+{
+    for (unsigned i = 0; i < m->function_count; i++) {
+        hdi_host_handle_drop(m->functions[i].handle);
+        m->functions[i].handle = 0;
+    }
+}
+
+void hdi_host_module_release(hdi_host_module *module)
+{
+    if (--module->references == 0) {
+        free(module->functions);
+        hdi_host_discard(&module->garbage);
+    }
+}
+
+static void unload(hdi_host_module *m)
+{
+    hdi_host_handle_drop(m->handle);
+    release_functions(m);
+    hdi_host_module_release(m);
+}
+
+void hdi_host_modules_release(hdi_host_context *context)
+{
+    uint32_t position = 0;
+    hdi_host_module *m;
+    while ((m = hdi_host_handle_next(HDI_HOST_MODULE, &position))) {
+        if (m->context == context) {
+            unload(m);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- images -- */
+
+/* The logs that the options of cuModuleLoadDataEx ask for. */
+typedef struct jit_log {
+    char *error;
+    size_t error_bytes;
+    void **error_size, **info_size;
+} jit_log;
+
+static jit_log log_of(unsigned count, const int *options, void **values)
+{
+    jit_log log = {0};
+    for (unsigned i = 0; options && values && i < count; i++) {
+        switch (options[i]) {
+        case HDCU_JIT_ERROR_LOG_BUFFER:
+            log.error = values[i];
+            break;
+        case HDCU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+            log.error_bytes = (size_t)(uint32_t)(uintptr_t)values[i];
+            log.error_size = &values[i];
+            break;
+        case HDCU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+            log.info_size = &values[i];
+            break;
+        default:
+            break;
+        }
+    }
+    return log;
+}
+
+/* Writes the text. The numbers of bytes written replace the sizes, as the driver does. */
+static void log_write(const jit_log *log, const char *text)
+{
+    size_t written = 0;
+    if (log->error && log->error_bytes > 0) {
+        snprintf(log->error, log->error_bytes, "%s", text);
+        written = strlen(log->error);
+    }
+    if (log->error_size) {
+        *log->error_size = (void *)(uintptr_t)written;
+    }
+    if (log->info_size) {
+        *log->info_size = NULL;
+    }
+}
+
+static bool is_fatbin(const unsigned char *b)
+{
+    static const unsigned char fatbin[4] = {0x50, 0xed, 0x55, 0xba}, wrapper[4] = {0xb1, 0x43, 0x62, 0x46};
+    for (int which = 0; which < 2; which++) {
+        const unsigned char *magic = which ? wrapper : fatbin;
+        int same = 0;
+        while (same < 4 && b[same] == magic[same]) { /* stops at the first difference: a shorter image may end there */
+            same++;
+        }
+        if (same == 4) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_ptx(const char *text)
+{
+    for (size_t i = 0; text[i] != 0; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x80 || (c < ' ' && c != '\t' && c != '\n' && c != '\r')) {
+            return false;
+        }
+        if (c == '.' && strncmp(text + i, ".version", 8) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_elf(const unsigned char *b)
+{
+    return b[0] == ELFMAG0 && b[1] == ELFMAG1 && b[2] == ELFMAG2 && b[3] == ELFMAG3;
+}
+
+/* The size of the image, where it is a shared object for this machine. *why is the reason of a failure.
+ * Errors: NO_BINARY_FOR_GPU (it is code for GPUs), INVALID_IMAGE. */
+static hdcu_result image_bytes(const void *image, size_t *bytes, const char **why)
+{
+    Elf64_Ehdr header;
+    if (!is_elf(image)) {
+        bool for_gpu = is_fatbin(image) || is_ptx(image);
+        *why =
+            for_gpu
+                ? "the image is PTX or GPU code; a host device needs the CPU section of a kernel file (a shared object)"
+                : "the image is not a shared object";
+        return for_gpu ? HDCU_ERROR_NO_BINARY_FOR_GPU : HDCU_ERROR_INVALID_IMAGE;
+    }
+    memcpy(&header, image, sizeof header);
+    if (header.e_machine == MACHINE_CUDA) {
+        *why = "the image is GPU code (a cubin); a host device needs the CPU section of a kernel file";
+        return HDCU_ERROR_NO_BINARY_FOR_GPU;
+    }
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN || header.e_machine != MACHINE ||
+        header.e_shoff == 0 || header.e_shoff > IMAGE_BYTES_MAX) {
+        *why = "the image is not a shared object for this processor";
+        return HDCU_ERROR_INVALID_IMAGE;
+    }
+    *bytes = header.e_shoff + (size_t)header.e_shnum * header.e_shentsize;
+    return HDCU_SUCCESS;
+}
+
+static bool write_all(int file, const char *from, size_t bytes)
+{
+    hdi_quiet quiet;
+    hdi_quiet_begin(&quiet);
+    ssize_t n = 1;
+    while (bytes > 0 && n > 0) {
+        n = write(file, from, bytes);
+        from += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    hdi_quiet_end(&quiet, n < 0 ? errno : 0);
+    return bytes == 0;
+}
+
+static bool table_is_good(const hd_cpu_module *table)
+{
+    if (!table || table->magic != HD_CPU_MODULE_MAGIC || table->version == 0 ||
+        table->version > HD_CPU_MODULE_VERSION || !table->kernels) {
+        return false;
+    }
+    for (const hd_cpu_kernel *const *k = table->kernels; k < table->kernels_end; k++) {
+        if ((*k)->magic != HD_CPU_KERNEL_MAGIC || !(*k)->entry || (*k)->argument_bytes > 4096) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Finds the thread-local storage of the loaded object. Workers keep the storage where the object permits it, else the
+ * system does. */
+static void find_storage(const char *image, void *library, const hd_cpu_module *table, hdi_cpu_storage *out)
+{
+    struct link_map *object;
+    Elf64_Ehdr header;
+    memcpy(&header, image, sizeof header);
+    for (unsigned i = 0; dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 && i < header.e_phnum; i++) {
+        Elf64_Phdr p;
+        memcpy(&p, image + header.e_phoff + i * sizeof p, sizeof p);
+        if (p.p_type == PT_TLS) {
+            *out = (hdi_cpu_storage){.bytes = p.p_memsz,
+                                     .align = p.p_align > 0 ? p.p_align : 1,
+                                     .image = (const void *)(object->l_addr + p.p_vaddr),
+                                     .image_bytes = p.p_filesz,
+                                     .by_system = library};
+        }
+    }
+    if (table->version >= 2 && table->shared) {
+        *table->shared = hdi_cpu_shared;
+        out->by_system = NULL;
+    }
+}
+
+/* Loads the object into `m->garbage` and makes its list of functions, without handles. Runs without the lock. *why is
+ * the reason of a failure. */
+static hdcu_result load(const void *image, hdi_host_module *m, const char **why)
+{
+    size_t bytes = 0;
+    hdcu_result r = image_bytes(image, &bytes, why);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    char path[64];
+    m->garbage.descriptor = memfd_create("heddle-host-module", MFD_CLOEXEC);
+    if (m->garbage.descriptor < 0 || !write_all(m->garbage.descriptor, image, bytes)) {
+        *why = errno == EFBIG ? "the image is larger than files may be (ulimit -f)" : "no memory for the image";
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    /* with the number of this process: a debugger opens the path too, and "self" would be the debugger */
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), m->garbage.descriptor);
+    m->garbage.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!m->garbage.library) {
+        const char *text = dlerror();
+        *why = text ? text : "dlopen failed";
+        return HDCU_ERROR_INVALID_IMAGE;
+    }
+    const hd_cpu_module *table = dlsym(m->garbage.library, "hd_cpu_module");
+    if (!table_is_good(table)) {
+        *why = "the shared object has no table of kernels (hd_cpu_module) of this version";
+        return HDCU_ERROR_INVALID_IMAGE;
+    }
+    find_storage(image, m->garbage.library, table, &m->storage);
+    size_t count = (size_t)(table->kernels_end - table->kernels);
+    m->functions = calloc(count ? count : 1, sizeof *m->functions);
+    if (!m->functions) {
+        *why = "no memory for the functions";
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    m->function_count = (unsigned)count;
+    for (size_t i = 0; i < count; i++) {
+        m->functions[i].module = m;
+        m->functions[i].kernel = table->kernels[i];
+        m->functions[i].dynamic_shared_max = HDI_CPU_SHARED_BYTES_DEFAULT;
+    }
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result give_handles(hdi_host_module *m)
+{
+    m->handle = hdi_host_handle_make(HDI_HOST_MODULE, m);
+    bool good = m->handle != 0;
+    for (unsigned i = 0; i < m->function_count && good; i++) {
+        m->functions[i].handle = hdi_host_handle_make(HDI_HOST_FUNCTION, &m->functions[i]);
+        good = m->functions[i].handle != 0;
+    }
+    return good ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
+}
+
+hdcu_result hdi_host_cuModuleLoadDataEx(hdcu_module *module, const void *image, unsigned count, int *options,
+                                        void **values)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && (!module || !image || (count > 0 && (!options || !values)))) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r != HDCU_SUCCESS) {
+        return hdi_host_leave(r);
+    }
+    uint64_t context_handle = context->handle;
+    hdi_host_unlock();
+
+    const char *why = "";
+    hdi_host_module *m = calloc(1, sizeof *m);
+    if (!m) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    m->references = 1;
+    m->garbage = (hdi_host_garbage){.descriptor = -1, .self = m};
+    r = load(image, m, &why);
+    jit_log log = log_of(count, options, values);
+    log_write(&log, why);
+
+    hdi_host_lock();
+    if (r == HDCU_SUCCESS) {
+        m->context = hdi_host_handle_find(HDI_HOST_CONTEXT, context_handle);
+        r = m->context ? give_handles(m) : HDCU_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (r == HDCU_SUCCESS) {
+        *module = (hdcu_module)(uintptr_t)m->handle;
+    } else {
+        unload(m);
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuModuleUnload(hdcu_module module)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_module *m = hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)module);
+        if (m) {
+            unload(m);
+        } else {
+            r = HDCU_ERROR_INVALID_HANDLE;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+/* ---------------------------------------------------------------------------------------------------- functions -- */
+
+static hdcu_result enter_module(hdcu_module handle, const void *output, hdi_host_module **m)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        *m = hdi_host_handle_find(HDI_HOST_MODULE, (uintptr_t)handle);
+        r = !*m ? HDCU_ERROR_INVALID_HANDLE : output ? (*m)->context->error : HDCU_ERROR_INVALID_VALUE;
+    }
+    return r;
+}
+
+hdcu_result hdi_host_cuModuleGetFunction(hdcu_function *function, hdcu_module module, const char *name)
+{
+    hdi_host_module *m;
+    hdcu_result r = enter_module(module, function, &m);
+    if (r == HDCU_SUCCESS && !name) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = HDCU_ERROR_NOT_FOUND;
+        for (unsigned i = 0; i < m->function_count; i++) {
+            if (strcmp(m->functions[i].kernel->name, name) == 0) {
+                *function = (hdcu_function)(uintptr_t)m->functions[i].handle;
+                r = HDCU_SUCCESS;
+                break;
+            }
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuModuleGetFunctionCount(unsigned *count, hdcu_module module)
+{
+    hdi_host_module *m;
+    hdcu_result r = enter_module(module, count, &m);
+    if (r == HDCU_SUCCESS) {
+        *count = m->function_count;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuModuleEnumerateFunctions(hdcu_function *functions, unsigned count, hdcu_module module)
+{
+    hdi_host_module *m;
+    hdcu_result r = enter_module(module, functions, &m);
+    for (unsigned i = 0; r == HDCU_SUCCESS && i < count && i < m->function_count; i++) {
+        functions[i] = (hdcu_function)(uintptr_t)m->functions[i].handle;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result enter_function(hdcu_function handle, hdi_host_function **f)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        *f = hdi_host_handle_find(HDI_HOST_FUNCTION, (uintptr_t)handle);
+        r = *f ? (*f)->module->context->error : HDCU_ERROR_INVALID_HANDLE;
+    }
+    return r;
+}
+
+hdcu_result hdi_host_cuFuncGetName(const char **name, hdcu_function function)
+{
+    hdi_host_function *f;
+    hdcu_result r = enter_function(function, &f);
+    if (r == HDCU_SUCCESS && !name) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *name = f->kernel->name;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuFuncGetAttribute(int *value, int attribute, hdcu_function function)
+{
+    hdi_host_function *f;
+    hdcu_result r = enter_function(function, &f);
+    if (r == HDCU_SUCCESS && !value) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        switch (attribute) {
+        case HDCU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+            *value = f->kernel->max_threads > 0 && f->kernel->max_threads < 1024 ? (int)f->kernel->max_threads : 1024;
+            break;
+        case HDCU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+            *value = 0; /* static shared memory is thread-local storage */
+            break;
+        case HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+            *value = f->dynamic_shared_max;
+            break;
+        default:
+            r = HDCU_ERROR_INVALID_VALUE;
+            break;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuFuncSetAttribute(hdcu_function function, int attribute, int value)
+{
+    hdi_host_function *f;
+    hdcu_result r = enter_function(function, &f);
+    if (r == HDCU_SUCCESS && (attribute != HDCU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || value < 0 ||
+                              value > HDI_CPU_SHARED_BYTES_MAX)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        f->dynamic_shared_max = value;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuFuncGetParamInfo(hdcu_function function, size_t index, size_t *offset, size_t *size)
+{
+    hdi_host_function *f;
+    hdcu_result r = enter_function(function, &f);
+    if (r == HDCU_SUCCESS && (!offset || index >= f->kernel->n_params)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *offset = f->kernel->params[index].offset;
+        if (size) {
+            *size = f->kernel->params[index].size;
+        }
+    }
+    return hdi_host_leave(r);
+}

@@ -1,0 +1,564 @@
+/* stream.c - streams: in-order queues of operations, each with a thread of its own.
+ *
+ * Threads: entry points run on any thread, and stream_main on each stream's own thread. That thread starts with the
+ * stream's first work and sleeps while there is none.
+ * Locks: the host lock; operations run without it.
+ * Blocking: hdi_host_enter_work waits for room; draining, synchronizing and ending streams wait for work.
+ * Always: items of a stream finish in order, one at a time. A stream's structure lives until its thread has been joined. A
+ * queued point is recorded or dropped; none is lost.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include "base/thread.h"
+#include "base/wait.h"
+#include "simulator/host.h"
+
+static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
+
+/* The most operations that wait in a stream, like the limit of a GPU's. Points and waits do not count. A thread that
+ * submits more waits until one has ended. */
+enum { QUEUE_MOST = 1021 };
+
+static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
+static unsigned queue_waiters;
+
+/* ------------------------------------------------------------------------------------------------------- operations -- */
+
+void *hdi_host_op_data(hdi_host_op *op, size_t bytes)
+{
+    op->data_bytes = bytes;
+    if (bytes <= sizeof op->data_inline) {
+        return op->data_inline;
+    }
+    op->data_heap = aligned_alloc(16, (bytes + 15) & ~(size_t)15);
+    return op->data_heap;
+}
+
+const void *hdi_host_op_data_of(const hdi_host_op *op)
+{
+    return op->data_heap ? op->data_heap : op->data_inline;
+}
+
+void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
+{
+    switch (op->kind) {
+    case HDI_HOST_OP_KERNEL:
+        hdi_host_module_release(op->u.kernel.module);
+        break;
+    case HDI_HOST_OP_RECORD:
+        hdi_host_point_record(op->u.point, error);
+        hdi_host_point_release(op->u.point);
+        break;
+    case HDI_HOST_OP_WAIT:
+        hdi_host_point_release(op->u.point);
+        break;
+    case HDI_HOST_OP_GRAPH:
+        hdi_host_graph_release(op->u.graph);
+        break;
+    case HDI_HOST_OP_FREE:
+        hdi_host_slot_passed(op->u.slot);
+        break;
+    case HDI_HOST_OP_COPY:
+    case HDI_HOST_OP_FILL:
+    case HDI_HOST_OP_CALL:
+    case HDI_HOST_OP_PRODUCT:
+        break;
+    }
+    free(op->data_heap);
+    op->data_heap = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the thread -- */
+
+uint64_t hdi_host_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+void hdi_host_perturb(uint64_t random)
+{
+    hdi_host_unlock();
+    unsigned choice = random & 63;
+    if (choice == 0) {
+        hdi_sleep_for(1000000);
+    } else if (choice < 16) {
+        hdi_sleep_for(1000 + (int64_t)(random >> 8) % 100000);
+    } else if (choice < 32) {
+        sched_yield();
+    }
+    hdi_host_lock();
+}
+
+/* Items to be used again. That is cheaper than the heap, where one thread makes them and another one frees them. */
+enum { SPARE_ITEMS_MAX = 1024 };
+
+static hdi_host_item *spare_items;
+static unsigned spare_count;
+
+static hdi_host_item *take_item(void)
+{
+    hdi_host_item *item = spare_items;
+    if (!item) {
+        return malloc(sizeof *item);
+    }
+    spare_items = item->next;
+    spare_count--;
+    return item;
+}
+
+static void give_item(hdi_host_item *item)
+{
+    if (spare_count == SPARE_ITEMS_MAX) {
+        free(item);
+        return;
+    }
+    item->next = spare_items;
+    spare_items = item;
+    spare_count++;
+}
+
+static hdi_host_item *pop(hdi_host_stream *s)
+{
+    hdi_host_item *item = s->first;
+    s->first = item->next;
+    if (!s->first) {
+        s->last = NULL;
+    }
+    return item;
+}
+
+static bool takes_room(const hdi_host_op *op)
+{
+    return op->kind != HDI_HOST_OP_RECORD && op->kind != HDI_HOST_OP_WAIT;
+}
+
+/* Counts an operation of the stream that has ended or was dropped. Wakes submitters that wait for room. */
+static void make_room(hdi_host_stream *s, const hdi_host_op *op)
+{
+    s->completed++;
+    if (takes_room(op) && s->queued-- >= QUEUE_MOST && queue_waiters > 0) {
+        pthread_cond_broadcast(&queue_has_room);
+    }
+}
+
+static void wait_for_point(hdi_host_stream *s, hdi_host_point *point)
+{
+    s->waiting = point;
+    /* hdi_host_streams_drop wakes this thread after a fault, and at the end of the context */
+    while (point->pending > 0 && s->context->error == HDCU_SUCCESS) {
+        hdi_host_wait(&point->changed);
+    }
+    s->waiting = NULL;
+}
+
+static void run_item(hdi_host_stream *s, hdi_host_item *item)
+{
+    uint64_t random = 0;
+    if (hdi_host.schedule) {
+        random = hdi_host_random(&s->random) | 1;
+        hdi_host_perturb(random >> 1);
+    }
+    if (item->op.kind == HDI_HOST_OP_WAIT) {
+        wait_for_point(s, item->op.u.point);
+    } else if (s->context->error == HDCU_SUCCESS) {
+        hdi_host_run(s->context->handle, s->context->device, random, &item->op);
+    }
+}
+
+static void unlink_stream(hdi_host_stream *s)
+{
+    hdi_host_stream **link = &s->context->streams;
+    while (*link != s) {
+        link = &(*link)->next;
+    }
+    *link = s->next;
+}
+
+static void *stream_main(void *argument)
+{
+    hdi_host_stream *s = argument;
+    hdi_host_lock();
+    for (;;) {
+        while (!s->first && !s->closing) {
+            hdi_host_wait(&s->work);
+        }
+        if (!s->first) {
+            break;
+        }
+        hdi_host_item *item = pop(s);
+        run_item(s, item);
+        if (hdi_driver_was_forked()) {
+            return NULL; /* a host function forked: this is the only thread of the child, which ends here */
+        }
+        hdi_host_op_release(&item->op, s->context->error);
+        make_room(s, &item->op);
+        give_item(item);
+    }
+    unlink_stream(s);
+    s->next = s->context->finished;
+    s->context->finished = s;
+    pthread_cond_broadcast(&stream_finished);
+    hdi_host_unlock();
+    return NULL;
+}
+
+static hdcu_result start(hdi_host_stream *s)
+{
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    /* kernels raise these, and the handlers make faults of them */
+    sigdelset(&blocked, SIGSEGV);
+    sigdelset(&blocked, SIGBUS);
+    sigdelset(&blocked, SIGFPE);
+    sigdelset(&blocked, SIGILL);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    int failed = hdi_thread_create(&s->thread, NULL, stream_main, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_setname_np(s->thread, "heddle-host");
+    s->started = true;
+    return HDCU_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------- submission -- */
+
+static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
+{
+    hdcu_result r = s->started ? HDCU_SUCCESS : start(s);
+    hdi_host_item *item = r == HDCU_SUCCESS ? take_item() : NULL;
+    if (!item) {
+        hdi_host_op_release(op, HDCU_ERROR_OUT_OF_MEMORY);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    item->next = NULL;
+    item->op = *op;
+    if (s->last) {
+        s->last->next = item;
+    } else {
+        s->first = item;
+        pthread_cond_signal(&s->work);
+    }
+    s->last = item;
+    s->submitted++;
+    s->queued += takes_room(op);
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result push_record(hdi_host_stream *s, hdi_host_point *point)
+{
+    hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
+    point->pending++;
+    point->references++;
+    return push(s, &op);
+}
+
+static hdcu_result push_wait(hdi_host_stream *s, hdi_host_point *point)
+{
+    hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.point = point};
+    point->references++;
+    return push(s, &op);
+}
+
+static bool is_busy(const hdi_host_stream *s)
+{
+    return s->completed != s->submitted;
+}
+
+/* Orders the NULL stream after all blocking streams of its context, and blocking streams after the NULL stream. */
+static hdcu_result order_with_null(hdi_host_stream *stream)
+{
+    hdi_host_stream *null_stream = stream->context->null_stream;
+    hdi_host_point *point = NULL;
+    hdcu_result r = HDCU_SUCCESS;
+    if (stream == null_stream) {
+        for (hdi_host_stream *s = stream->context->streams; s && r == HDCU_SUCCESS; s = s->next) {
+            if (s != stream && !s->non_blocking && is_busy(s) && s->joined != s->operations) {
+                point = point ? point : hdi_host_point_make();
+                r = point ? push_record(s, point) : HDCU_ERROR_OUT_OF_MEMORY;
+                s->joined = s->operations;
+            }
+        }
+    } else if (!stream->non_blocking && is_busy(null_stream) && stream->null_seen != null_stream->operations) {
+        point = hdi_host_point_make();
+        r = point ? push_record(null_stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
+        stream->null_seen = null_stream->operations;
+    }
+    if (point && r == HDCU_SUCCESS) {
+        r = push_wait(stream, point);
+    }
+    hdi_host_point_release(point);
+    return r;
+}
+
+hdcu_result hdi_host_submit(hdi_host_stream *stream, hdi_host_op *op)
+{
+    if (stream->capture) {
+        return hdi_host_capture_add(stream, op);
+    }
+    hdcu_result r = stream->context->error;
+    if (r == HDCU_SUCCESS && stream == stream->context->null_stream) {
+        r = hdi_host_capture_forbids_null(stream->context);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = order_with_null(stream);
+    }
+    if (r != HDCU_SUCCESS) {
+        hdi_host_op_release(op, r);
+        return r;
+    }
+    stream->operations++;
+    return push(stream, op);
+}
+
+hdcu_result hdi_host_stream_drain(hdi_host_stream *stream)
+{
+    if (stream->context->error != HDCU_SUCCESS || !is_busy(stream)) {
+        return stream->context->error;
+    }
+    hdi_host_point *point = hdi_host_point_make();
+    hdcu_result r = point ? push_record(stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_point_wait(point);
+    }
+    hdi_host_point_release(point);
+    return r;
+}
+
+hdcu_result hdi_host_context_drain(hdi_host_context *context)
+{
+    if (context->error != HDCU_SUCCESS) {
+        return context->error;
+    }
+    hdi_host_point *point = hdi_host_point_make();
+    hdcu_result r = point ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
+    for (hdi_host_stream *s = context->streams; s && r == HDCU_SUCCESS; s = s->next) {
+        if (is_busy(s)) {
+            r = push_record(s, point);
+        }
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_point_wait(point);
+    }
+    hdi_host_point_release(point);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- life -- */
+
+hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out)
+{
+    hdi_host_stream *s = calloc(1, sizeof *s);
+    uint64_t handle = s ? hdi_host_handle_make(HDI_HOST_STREAM, s) : 0;
+    if (handle == 0) {
+        free(s);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    s->handle = handle;
+    s->context = context;
+    s->non_blocking = non_blocking;
+    pthread_cond_init(&s->work, NULL);
+    s->random = hdi_host.schedule * 0x2545f4914f6cdd1du + ++hdi_host.streams_made;
+    s->next = context->streams;
+    context->streams = s;
+    *out = s;
+    return HDCU_SUCCESS;
+}
+
+static void free_stream(hdi_host_stream *s)
+{
+    pthread_cond_destroy(&s->work);
+    free(s->tails);
+    free(s);
+}
+
+/* Closes the stream to new work. Queued work still runs. */
+static void close_stream(hdi_host_stream *s)
+{
+    hdi_host_handle_drop(s->handle);
+    hdi_host_capture_abandon(s);
+    s->closing = true;
+    if (s->started) {
+        pthread_cond_signal(&s->work);
+    } else {
+        unlink_stream(s);
+        free_stream(s);
+    }
+}
+
+void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
+{
+    for (hdi_host_stream *s = context->streams; s; s = s->next) {
+        while (s->first) {
+            hdi_host_item *item = pop(s);
+            hdi_host_op_release(&item->op, error);
+            make_room(s, &item->op);
+            give_item(item);
+        }
+        if (s->waiting) {
+            pthread_cond_broadcast(&s->waiting->changed);
+        }
+    }
+}
+
+void hdi_host_streams_reap(hdi_host_context *context)
+{
+    hdi_host_stream *list = context->finished;
+    context->finished = NULL;
+    if (!list) {
+        return;
+    }
+    hdi_host_unlock();
+    while (list) {
+        hdi_host_stream *next = list->next;
+        pthread_join(list->thread, NULL);
+        free_stream(list);
+        list = next;
+    }
+    hdi_host_lock();
+}
+
+void hdi_host_streams_end(hdi_host_context *context)
+{
+    hdi_host_stream *next;
+    for (hdi_host_stream *s = context->streams; s; s = next) {
+        next = s->next;
+        if (!s->closing) {
+            close_stream(s);
+        }
+    }
+    for (;;) {
+        hdi_host_streams_reap(context);
+        if (context->finished) {
+            continue;
+        }
+        if (!context->streams) {
+            break;
+        }
+        hdi_host_wait(&stream_finished);
+    }
+}
+
+hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream)
+{
+    uintptr_t number = (uintptr_t)handle;
+    if (number <= 2) {
+        hdi_host_context *context;
+        hdcu_result r = hdi_host_context_current(&context);
+        if (r != HDCU_SUCCESS) {
+            return r;
+        }
+        *stream = context->null_stream;
+    } else {
+        *stream = hdi_host_handle_find(HDI_HOST_STREAM, number);
+        if (!*stream) {
+            return HDCU_ERROR_INVALID_HANDLE;
+        }
+    }
+    return (*stream)->context->error;
+}
+
+hdcu_result hdi_host_enter_stream(hdcu_stream handle, hdi_host_stream **stream)
+{
+    hdcu_result r = hdi_host_enter();
+    return r == HDCU_SUCCESS ? hdi_host_stream_find(handle, stream) : r;
+}
+
+hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream)
+{
+    hdcu_result r = hdi_host_enter_stream(handle, stream);
+    while (r == HDCU_SUCCESS && !(*stream)->capture && (*stream)->queued >= QUEUE_MOST) {
+        queue_waiters++;
+        hdi_host_wait(&queue_has_room);
+        queue_waiters--;
+        r = hdi_host_stream_find(handle, stream); /* the lock was released meanwhile */
+    }
+    return r;
+}
+
+/* ----------------------------------------------------------------------------------------------------- entry points -- */
+
+hdcu_result hdi_host_cuStreamCreate(hdcu_stream *stream, unsigned flags)
+{
+    hdi_host_context *context;
+    hdi_host_stream *s;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && (!stream || flags > HDCU_STREAM_NON_BLOCKING)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_make(context, (flags & HDCU_STREAM_NON_BLOCKING) != 0, &s);
+    }
+    if (r == HDCU_SUCCESS) {
+        *stream = (hdcu_stream)(uintptr_t)s->handle;
+        hdi_host_streams_reap(context);
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuStreamDestroy(hdcu_stream stream)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        hdi_host_stream *s = hdi_host_handle_find(HDI_HOST_STREAM, (uintptr_t)stream);
+        if (!s || s == s->context->null_stream) {
+            r = HDCU_ERROR_INVALID_HANDLE;
+        } else {
+            hdi_host_context *context = s->context;
+            close_stream(s);
+            hdi_host_streams_reap(context);
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result find_to_wait(hdcu_stream handle, hdi_host_stream **stream)
+{
+    hdcu_result r = hdi_host_stream_find(handle, stream);
+    if (r == HDCU_SUCCESS && (*stream)->capture) {
+        hdi_host_capture_invalidate((*stream)->capture);
+        return HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (r == HDCU_SUCCESS && *stream == (*stream)->context->null_stream) {
+        r = hdi_host_capture_forbids_null((*stream)->context);
+    }
+    return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
+}
+
+hdcu_result hdi_host_cuStreamQuery(hdcu_stream stream)
+{
+    hdi_host_stream *s;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = find_to_wait(stream, &s);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = is_busy(s) ? HDCU_ERROR_NOT_READY : HDCU_SUCCESS;
+    }
+    return hdi_host_leave(r);
+}
+
+hdcu_result hdi_host_cuStreamSynchronize(hdcu_stream stream)
+{
+    hdi_host_stream *s;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = find_to_wait(stream, &s);
+    }
+    if (r == HDCU_SUCCESS) {
+        if (s == s->context->null_stream) {
+            r = order_with_null(s); /* it ends after the blocking streams */
+        }
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_drain(s);
+    }
+    if (r == HDCU_SUCCESS && hdi_host_stream_find(stream, &s) == HDCU_SUCCESS) { /* the lock was released meanwhile */
+        hdi_host_pool_settle(s->context);
+    }
+    return hdi_host_leave(r);
+}
