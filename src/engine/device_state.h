@@ -60,9 +60,10 @@ typedef enum hdi_device_state {
 /* Whether a transition leads from one state to the other. */
 bool hdi_device_may_change(hdi_device_state from, hdi_device_state to);
 
-/* Makes a transition. The only function that changes a device's state. A debug build asserts that there is such a transition, and
- * that the device is in `from`. Only transition 1 may find it elsewhere, since several threads notice the same thing. False:
- * nothing was changed. What the thread wrote before is visible to threads that see the new state. */
+/* Makes a transition. The only function that changes a device's state. A debug build asserts that there is such a
+ * transition, and that the device is in `from`. Only transition 1 may find it elsewhere, since several threads notice
+ * the same thing. False: nothing was changed. What the thread wrote before is visible to threads that see the new
+ * state. */
 bool hdi_device_change(hdi_device *device, hdi_device_state from, hdi_device_state to);
 
 static inline hdi_device_state hdi_device_state_of(const hdi_device *device)
@@ -97,8 +98,8 @@ static inline bool hdi_device_has_driver(const hdi_device *device)
     return state < HDI_DEVICE_DRAINING || state == HDI_DEVICE_RESTORING;
 }
 
-/* Gives a device up whose worker process is to be killed, or is being killed (transition 1). In another state than UP it has
- * no effect. Nor has it one for engines in this process. */
+/* Gives a device up whose worker process is to be killed, or is being killed (transition 1). In another state than UP
+ * it has no effect. Nor has it one for engines in this process. */
 void hdi_device_give_up(hdi_device *device);
 
 #endif
