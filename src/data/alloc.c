@@ -20,7 +20,6 @@
 #include "base/error.h"
 #include "base/handover.h"
 #include "base/sized.h"
-#include "data/copy_lanes.h"
 #include "data/counts.h"
 #include "data/guard.h"
 #include "data/hold.h"
@@ -68,11 +67,13 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     if (last.position == 0 || last.lane == own_lane) {
         return own_lane;
     }
-    const hdi_device *device = rt->devices[b->owner];
-    if (hdi_is_copy_lane(device, last.lane)) {
+    if (last.lane / HDI_LANES_MAX != (uint32_t)b->owner) {
+        return NO_LANE;
+    }
+    if (rt->devices[b->owner]->lanes[last.lane % HDI_LANES_MAX]->is_copy) {
         return own_lane; /* no program allocates in a copy lane: the next owner waits for the copy, which soon ends */
     }
-    return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* the lane that uses it */
+    return last.lane; /* the lane that uses it */
 }
 
 /* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
