@@ -14,7 +14,6 @@
 #include "data/buffer.h"
 #include "data/pageable_crates.h"
 #include "data/memory_wait.h"
-#include "data/report.h"
 #include "data/staging.h"
 #include "engine/engine.h"
 
@@ -192,7 +191,7 @@ static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
             p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
     }
     if (full && length > 0 && (size_t)length < sizeof error.message) {
-        hdi_report_holders(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
+        rt->on_full(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
     }
     memcpy(error.message, text, sizeof error.message);
     error.message[sizeof error.message - 1] = 0;

@@ -314,6 +314,12 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
+    /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the message of an allocation
+     * that fails at a limit. The text is "" where host memory is short. Leaves the thread's message alone. */
+    void (*on_full)(hd_runtime *rt, int device, char *out, size_t room);
+    /* Called a few times a second while memory is in use. Publishes figures. False: they are not complete, and the
+     * caller calls again soon. */
+    bool (*on_tick)(hd_runtime *rt);
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */

@@ -238,6 +238,8 @@ static hd_status build(hd_runtime *rt)
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     rt->on_loss = hdi_buffers_lose;
     rt->on_closing = hdi_staging_wake;
+    rt->on_full = hdi_report_holders;
+    rt->on_tick = hdi_page_publish;
     int count = 0;
     hd_status status = hdi_losses_create(rt);
     if (!status) {
