@@ -204,10 +204,9 @@ hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
 hd_status hdi_checkpoint_create(struct hd_buffer *b);
 void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint); /* NULL is ignored */
 void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint);  /* the same, where the copies are released apart */
-/* copy.c: a whole buffer from pinned memory into device memory; all of it is overwritten. */
-hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out);
-/* ... and the other way. */
-hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out);
+/* Copies all of one buffer into another, in a copy lane of the device that has one of them. `to_device`: that is `dst`. Errors: as
+ * hdi_submit, DEVICE_LOST. */
+hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out);
 /* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
 struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt);
 

@@ -12,6 +12,7 @@
 #include "base/handover.h"
 #include "base/mutex.h"
 #include "data/hold.h"
+#include "data/submit.h"
 #include "engine/engine.h"
 
 struct hdi_checkpoint {
@@ -64,6 +65,25 @@ void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint)
     hdi_checkpoint_forget(checkpoint);
 }
 
+hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
+{
+    const struct hd_buffer *owned = to_device ? dst : src;
+    const hdi_device *device = owned->runtime->devices[owned->owner];
+    uint64_t bytes = owned->bytes;
+    const hdi_use uses[2] = {
+        {.buffer = src, .losses = hdi_buffer_losses(src), .high = bytes, .read = true, .whole = bytes == src->bytes},
+        {.buffer = dst, .losses = hdi_buffer_losses(dst), .high = bytes, .write = true, .whole = bytes == dst->bytes},
+    };
+    if (uses[to_device].losses == HDI_LOST) {
+        return hdi_loss_fail(owned->runtime, owned->owner, "a buffer's content was lost meanwhile");
+    }
+    hdi_command command = {.op = HDI_OP_COPY, .kind = to_device ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST, .slots = 1};
+    command.copy.src = src->address;
+    command.copy.dst = dst->address;
+    command.copy.bytes = bytes;
+    return hdi_submit(to_device ? device->lane_in : device->lane_out, uses, 2, &command, out);
+}
+
 static bool is_finished(hd_runtime *rt, hdi_point point)
 {
     return point.position == 0 || hdi_point_done(rt, point);
@@ -104,7 +124,7 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
         settle(checkpoint, rt, newest);
         int target = checkpoint->good[newest] ? 1 - newest : newest;
         hd_ticket ticket = {NULL, 0};
-        status = hdi_copy_out(checkpoint->copy[target], b, &ticket);
+        status = hdi_checkpoint_copy(checkpoint->copy[target], b, false, &ticket);
         if (!status) {
             checkpoint->good[target] = false;
             checkpoint->saved[target] = hdi_ticket_point(ticket);

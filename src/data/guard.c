@@ -21,7 +21,6 @@
 #include "data/counts.h"
 #include "data/findings.h"
 #include "data/list.h"
-#include "data/staging.h"
 #include "data/submit.h"
 #include "engine/engine.h"
 
@@ -244,17 +243,16 @@ static bool cover(struct hd_buffer *b, struct hd_buffer *block)
     return covered;
 }
 
-/* Copies one guard of a block into a chunk. */
-static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *chunk, uint64_t at,
-                            hd_ticket *out)
+/* Copies one guard of a block into pinned memory. */
+static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *to, uint64_t at, hd_ticket *out)
 {
     hdi_use uses[2] = {
         {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .read = true},
-        {.buffer = chunk, .losses = hdi_buffer_losses(chunk), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
+        {.buffer = to, .losses = hdi_buffer_losses(to), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
     };
     hdi_command command = {.op = HDI_OP_COPY, .kind = HDI_COPY_TO_HOST, .slots = 1};
     command.copy.src = block->address + offset;
-    command.copy.dst = chunk->address + at;
+    command.copy.dst = to->address + at;
     command.copy.bytes = HDI_GUARD_BYTES;
     return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, out);
 }
@@ -263,21 +261,20 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
 static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
-    hdi_chunk *chunk = NULL;
+    struct hd_buffer *to = NULL;
     hd_ticket ticket = {NULL, 0};
-    if (hdi_staging_take(rt, 2 * HDI_GUARD_BYTES, deadline, &chunk)) {
+    if (hdi_buffer_make_host(rt, 2 * HDI_GUARD_BYTES, true, &to)) {
         return false;
     }
-    hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
-    status =
-        status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, chunk->buffer, HDI_GUARD_BYTES, &ticket);
+    hd_status status = copy_guard(block, 0, to, 0, &ticket);
+    status = status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, to, HDI_GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
     bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
                 !hdi_position_status(rt, last.lane, last.position);
     if (good) {
-        memcpy(out, chunk->buffer->host, 2 * HDI_GUARD_BYTES);
+        memcpy(out, to->host, 2 * HDI_GUARD_BYTES);
     }
-    hdi_staging_give(rt, chunk, last);
+    hdi_free(hdi_buffer_handle(to));
     return good;
 }
 

@@ -31,7 +31,7 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
     hdi_record_unlock(b);
     hd_ticket ticket;
-    status = hdi_copy_in(b, content, &ticket);
+    status = hdi_checkpoint_copy(b, content, true, &ticket);
     if (!status) {
         uint32_t lane = device->lane_in->global;
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
