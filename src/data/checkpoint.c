@@ -6,13 +6,14 @@
  * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
  * damages nothing. A save begins only when the one before it is finished.
  */
+#include "data/checkpoint.h"
+
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/handover.h"
 #include "base/mutex.h"
 #include "data/hold.h"
-#include "data/submit.h"
 #include "engine/engine.h"
 
 struct hdi_checkpoint {
@@ -23,7 +24,30 @@ struct hdi_checkpoint {
     int newest;         /* where the last save went */
 };
 
-hd_status hdi_checkpoint_create(struct hd_buffer *b)
+static struct hdi_checkpoint *checkpoint_of(const struct hd_buffer *b)
+{
+    return b->of_kind;
+}
+
+/* ---- the buffer ---- */
+
+static void destroy(struct hdi_checkpoint *checkpoint)
+{
+    hdi_mutex_destroy(&checkpoint->lock);
+    free(checkpoint);
+}
+
+static void release_all(struct hdi_checkpoint *checkpoint)
+{
+    for (int i = 0; i < 2; i++) {
+        if (checkpoint->copy[i]) {
+            hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
+        }
+    }
+    destroy(checkpoint);
+}
+
+static hd_status create(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint) {
@@ -36,34 +60,35 @@ hd_status hdi_checkpoint_create(struct hd_buffer *b)
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             checkpoint->copy[i] = NULL;
-            hdi_checkpoint_release(checkpoint);
+            release_all(checkpoint);
             hdi_attempt_end(&attempt);
             return status;
         }
     }
-    HDI_HANDOVER_BEGIN();
-    b->checkpoint = checkpoint;
-    HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_checkpoint_ops, checkpoint);
     return HD_OK;
 }
 
-void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint)
+static void drop(struct hd_buffer *b)
 {
-    if (checkpoint) {
-        hdi_mutex_destroy(&checkpoint->lock);
-        free(checkpoint);
-    }
+    HDI_HANDOVER_BEGIN();
+    b->of_kind = NULL;
+    HDI_HANDOVER_END();
 }
 
-void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint)
+static void forget(struct hd_buffer *b)
 {
-    for (int i = 0; checkpoint && i < 2; i++) {
-        if (checkpoint->copy[i]) {
-            hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
-        }
-    }
-    hdi_checkpoint_forget(checkpoint);
+    destroy(checkpoint_of(b));
+    drop(b);
 }
+
+static void release(struct hd_buffer *b)
+{
+    release_all(checkpoint_of(b));
+    drop(b);
+}
+
+/* ---- saves ---- */
 
 hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
 {
@@ -100,11 +125,13 @@ static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
     }
 }
 
-struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt)
+/* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
+static struct hd_buffer *content(struct hd_buffer *b)
 {
+    struct hdi_checkpoint *checkpoint = checkpoint_of(b);
     hdi_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
-    settle(checkpoint, rt, newest);
+    settle(checkpoint, b->runtime, newest);
     int chosen = checkpoint->good[newest] ? newest : 1 - newest;
     struct hd_buffer *copy = checkpoint->good[chosen] ? checkpoint->copy[chosen] : NULL;
     hdi_mutex_unlock(&checkpoint->lock);
@@ -114,7 +141,7 @@ struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_ru
 /* Submits a save. Else *wait is the save that has to finish first; position 0: there is none. */
 static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
-    struct hdi_checkpoint *checkpoint = b->checkpoint;
+    struct hdi_checkpoint *checkpoint = checkpoint_of(b);
     hd_runtime *rt = b->runtime;
     hd_status status = HD_OK;
     hdi_mutex_lock(&checkpoint->lock);
@@ -151,12 +178,19 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
     return status;
 }
 
+const hdi_buffer_ops hdi_checkpoint_ops = {
+    .create = create,
+    .release = release,
+    .forget = forget,
+    .content = content,
+};
+
 hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, &b);
-    if (!status && !b->checkpoint) {
+    if (!status && b->kind != &hdi_checkpoint_ops) {
         if (hdi_buffer_is_gone(b, handle)) {
             return hdi_buffer_refused(handle);
         }

@@ -18,10 +18,10 @@
 #include "base/amount.h"
 #include "base/error.h"
 #include "base/handover.h"
+#include "base/site.h"
 #include "data/counts.h"
 #include "data/findings.h"
 #include "data/list.h"
-#include "data/submit.h"
 #include "engine/engine.h"
 
 /* "'weights', 4 KiB on device 0, allocated by main+0x12" */
@@ -70,19 +70,14 @@ typedef enum past {
  * `handle` may be any value that hdi_buffer_from_handle accepts. */
 static past look_back(const hd_buffer *handle, struct hd_buffer *was)
 {
-    struct hd_buffer *b = hdi_self_object(handle);
-    if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
-        return PAST_UNKNOWN;
-    }
-    /* The word of a buffer's structure leads to the structure itself in each of its states. */
-    uint64_t word = hdi_self_get(&b->self);
-    uint64_t plain = word & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
-    uint32_t now = hdi_self_generation(plain);
-    if (plain != hdi_self_word(hdi_self_make(b, now)) || !b->runtime || !b->runtime->findings) {
+    struct hd_buffer *b = hdi_buffer_from_stale_handle(handle);
+    if (!b || !b->runtime->findings) {
         return PAST_UNKNOWN;
     }
     /* A stale handle has an earlier generation. */
-    uint32_t age = (now - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
+    uint64_t word = hdi_self_get(&b->self);
+    uint32_t age =
+        (hdi_self_generation(word) - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
     if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
         return PAST_UNKNOWN;
     }
@@ -103,14 +98,14 @@ static hd_runtime *runtime_of(const hd_buffer *handle)
     return ((struct hd_buffer *)hdi_self_object(handle))->runtime;
 }
 
-hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+static hd_status refuse_free(const hd_buffer *handle, const void *call_site)
 {
     struct hd_buffer was;
     past found = look_back(handle, &was);
     if (found == PAST_UNKNOWN) {
         return HD_OK;
     }
-    hd_runtime *rt = b->runtime;
+    hd_runtime *rt = runtime_of(handle);
     char site[HDI_SITE_BYTES];
     hdi_site_text(call_site, site);
     if (found == PAST_THERE) {
@@ -128,7 +123,7 @@ hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, co
     return HD_ERROR_HANDLE;
 }
 
-hd_status hdi_guard_refused(const hd_buffer *handle)
+static hd_status refuse(const hd_buffer *handle)
 {
     struct hd_buffer was;
     past found = look_back(handle, &was);
@@ -183,12 +178,13 @@ static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
     hdi_record_unlock(b);
 }
 
-hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+/* Fills the guards, and the content. */
+static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        return hdi_buffer_place(b, lane, bytes); /* its message: there is not so much memory */
+        return hdi_buffer_place_plain(b, lane, bytes); /* its message: there is not so much memory */
     }
-    hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes));
+    hd_status status = hdi_buffer_place_plain(b, lane, block_bytes(bytes));
     if (status) {
         return status;
     }
@@ -311,7 +307,9 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-void hdi_guard_check(struct hd_buffer *b)
+/* Notes what has changed in the guards once the work that uses the buffer has ended. Fills everything with HDI_FREED_WORD, behind all work. Does
+ * nothing where the device is lost. */
+static void check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     struct hd_buffer block;
@@ -340,3 +338,5 @@ void hdi_guard_check(struct hd_buffer *b)
         compare_guards(b, guards);
     }
 }
+
+const hdi_buffer_ops hdi_guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};

@@ -11,7 +11,7 @@
 #include "base/amount.h"
 #include "base/error.h"
 #include "base/handover.h"
-#include "data/buffer.h"
+#include "data/kind.h"
 #include "data/pageable_crates.h"
 #include "data/memory_wait.h"
 #include "data/staging.h"
@@ -158,9 +158,10 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
     b->bytes = bytes;
     b->host = block->host;
     b->pinned = *block;
-    b->special = HDI_BUFFER_PINNED | (block->own ? HDI_BUFFER_OWN : 0);
+    b->special = block->own ? HDI_BUFFER_OWN : 0;
     b->locks = (uint64_t)1 << b->order | (block->own ? 0 : HDI_DIRECT_BIT);
     HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_pinned_ops, NULL);
     atomic_store_explicit(&b->losses, 0, memory_order_release);
     return true;
 }

@@ -297,6 +297,8 @@ struct hd_runtime {
     struct hdi_holders_memo *holders;    /* src/data: holders of memory, for messages */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
     struct hdi_memory_page *memory_page; /* src/data: figures that other processes may read */
+    /* src/data/kind.h: of buffers with HD_ALLOC_KEEP; of all device memory, NULL where the option memory_debug is off. */
+    const struct hdi_buffer_ops *kept, *guarded;
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     struct hdi_shares *shares;   /* src/memory; placement process */
