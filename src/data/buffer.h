@@ -197,12 +197,6 @@ hd_status hdi_buffer_refused(const hd_buffer *handle);
 /* The structure that a value leads to which is no good handle. NULL: it leads to none. The value is any that hdi_buffer_from_handle accepts. */
 struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle);
 
-/* ---- restore.c ---- */
-
-/* The device works again: gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
- * FAILED, TIMEOUT. */
-hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
-
 /* Whether the handle is not that buffer's any more. Then what was found wrong may have been another buffer's: the buffer may have been freed,
  * and its structure used again. */
 bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);

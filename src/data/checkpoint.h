@@ -16,4 +16,8 @@ extern const hdi_buffer_ops hdi_checkpoint_ops;
  * hdi_submit, DEVICE_LOST. */
 hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out);
 
+/* restore.c: the device works again. Gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
+ * FAILED, TIMEOUT. */
+hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
+
 #endif

@@ -12,12 +12,11 @@
 #include "base/amount.h"
 #include "base/json.h"
 #include "base/site.h"
+#include "data/findings.h"
 #include "engine/runtime.h"
 
 #define HDI_REPORT_HOLDERS 16
 #define HDI_REPORT_LANES 16
-#define HDI_REPORT_FINDINGS 64
-#define HDI_FINDING_BYTES 320
 
 /* The figures of hd_memory_stats, in the order of the structure. */
 #define HDI_STATS_MAP(X)                                                                                               \
@@ -74,12 +73,6 @@ typedef struct hdi_report_device {
     uint64_t other_lanes, other_lanes_bytes;
     uint64_t other_holders, others_bytes, others_count; /* groups, and the buffers in them */
 } hdi_report_device;
-
-typedef struct hdi_finding {
-    int32_t kind;   /* hd_finding_kind */
-    int32_t device; /* HD_DEVICE_HOST: of pinned memory */
-    char text[HDI_FINDING_BYTES];
-} hdi_finding;
 
 typedef struct hdi_report {
     int64_t pid;
