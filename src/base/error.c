@@ -125,12 +125,17 @@ const char *hdi_call_name(void)
     return hdi_presence_here.call != NULL ? hdi_presence_here.call : "";
 }
 
-/* Puts text in front of the message from `at` on, whose end is cut off where there is no room. */
+/* Puts text, a colon and a space in front of the message from `at` on, whose end is cut off where there is no room. */
 static void put_in_front(hd_error *error, size_t at, const char *text)
 {
-    char rest[sizeof error->message];
-    memcpy(rest, error->message + at, sizeof rest - at);
-    snprintf(error->message + at, sizeof error->message - at, "%s: %s", text, rest);
+    size_t room = sizeof error->message - 1 - at, length = strlen(text) + 2;
+    if (length <= room) {
+        char *place = error->message + at;
+        memmove(place + length, place, room - length);
+        memcpy(place, text, length - 2);
+        memcpy(place + length - 2, ": ", 2);
+        error->message[sizeof error->message - 1] = '\0';
+    }
 }
 
 /* The length of the call's name in front of a message, and of the colon behind it. 0: it is not there. */

@@ -20,14 +20,12 @@
 #include "base/error.h"
 #include "base/handover.h"
 #include "base/sized.h"
-#include "data/copy_lanes.h"
 #include "data/counts.h"
-#include "data/guard.h"
 #include "data/hold.h"
+#include "data/kind.h"
 #include "data/maintenance.h"
 #include "data/list.h"
 #include "data/reclaim.h"
-#include "data/unified.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 
@@ -35,7 +33,6 @@
 #define REFILL_MOST 8
 #define RELIEVE_SHARE                                                                                                  \
     128 /* magazines with more than this share of the mapped memory are emptied before more is mapped */
-#define FLAG_UNIFIED 0x80000000u /* beside hd_alloc_flags */
 
 static struct hd_buffer *buffer_of(hdi_item *item)
 {
@@ -68,11 +65,13 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
     if (last.position == 0 || last.lane == own_lane) {
         return own_lane;
     }
-    const hdi_device *device = rt->devices[b->owner];
-    if (hdi_is_copy_lane(device, last.lane)) {
+    if (last.lane / HDI_LANES_MAX != (uint32_t)b->owner) {
+        return NO_LANE;
+    }
+    if (rt->devices[b->owner]->lanes[last.lane % HDI_LANES_MAX]->is_copy) {
         return own_lane; /* no program allocates in a copy lane: the next owner waits for the copy, which soon ends */
     }
-    return last.lane / HDI_LANES_MAX == (uint32_t)b->owner ? last.lane : NO_LANE; /* the lane that uses it */
+    return last.lane; /* the lane that uses it */
 }
 
 /* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
@@ -237,7 +236,7 @@ static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t
     return true;
 }
 
-hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     hdi_device *device = lane->device;
     hdi_points inherited = {0};
@@ -279,7 +278,7 @@ static void refill(hd_lane *lane, const struct hd_buffer *like)
     uint32_t class = like->item.class;
     size_t block = hdi_class_bytes(class);
     size_t count = REFILL_BYTES / block < REFILL_MOST ? REFILL_BYTES / block : REFILL_MOST;
-    if (!cache || rt->findings || count < 2) {
+    if (!cache || rt->guarded || count < 2) {
         return;
     }
     hdcu_deviceptr address[REFILL_MOST];
@@ -323,28 +322,30 @@ static void flush_leaving(hd_runtime *rt)
     hdi_buffers_release_items(rt, -1, items);
 }
 
-/* Gives the buffer its memory, and a checkpoint or a mirror where `flags` has one. On failure the caller gives the structure back. */
-static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, unsigned flags)
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
-    hd_runtime *rt = lane->device->runtime;
-    hd_status status = rt->findings ? hdi_guard_place(b, lane, bytes) : hdi_buffer_place(b, lane, bytes);
-    unsigned more = flags & HD_ALLOC_KEEP ? HDI_BUFFER_CHECKPOINTED : flags & FLAG_UNIFIED ? HDI_BUFFER_UNIFIED : 0;
-    if (!status && more) {
-        status = more == HDI_BUFFER_CHECKPOINTED ? hdi_checkpoint_create(b) : hdi_unified_create(b);
+    const hdi_buffer_ops *guarded = lane->device->runtime->guarded;
+    return guarded ? guarded->place(b, lane, bytes) : hdi_buffer_place_plain(b, lane, bytes);
+}
+
+/* Gives the buffer its memory, and what its kind has beside that. On failure the caller gives the structure back. */
+static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, const hdi_buffer_ops *kind)
+{
+    hd_status status = hdi_buffer_place(b, lane, bytes);
+    if (!status && kind) {
+        status = kind->create(b);
         if (status) {
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             hdi_buffer_release_memory(b);
             hdi_attempt_end(&attempt);
-        } else {
-            b->special |= (uint8_t)more;
         }
     }
     return status;
 }
 
-static hd_status __attribute__((noinline))
-alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const void *call_site, hd_buffer **out)
+hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t bytes, const hdi_buffer_ops *kind,
+                                                      const char *label, const void *call_site, hd_buffer **out)
 {
     hd_lane *lane = hdi_lane_from_handle(handle);
     if (!lane) {
@@ -365,7 +366,7 @@ alloc(hd_lane *handle, size_t bytes, unsigned flags, const char *label, const vo
     if (!b) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
     }
-    hd_status status = equip(b, lane, bytes, flags);
+    hd_status status = equip(b, lane, bytes, kind);
     if (status) {
         hdi_buffer_give(rt, b);
         hdi_counts_add(&device->memory->failures, 1);
@@ -396,7 +397,7 @@ hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
         }
     }
     HDI_CALL(); /* only here, since it cannot fail before */
-    return alloc(handle, bytes, 0, NULL, __builtin_return_address(0), out);
+    return hdi_alloc_of_kind(handle, bytes, NULL, NULL, __builtin_return_address(0), out);
 }
 
 hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
@@ -419,19 +420,14 @@ hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *
             return HD_OK;
         }
     }
-    return alloc(handle, bytes, flags, label, call_site, out);
+    const hdi_buffer_ops *kind = flags && lane ? lane->runtime->kept : NULL;
+    return hdi_alloc_of_kind(handle, bytes, kind, label, call_site, out);
 }
 
 hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
 {
     HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
     return hdi_alloc_with(handle, bytes, options, __builtin_return_address(0), out);
-}
-
-hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
-{
-    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
-    return alloc(handle, bytes, FLAG_UNIFIED, NULL, __builtin_return_address(0), out);
 }
 
 /* ---- giving memory back ---- */
@@ -480,7 +476,7 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 void hdi_buffer_release_memory(struct hd_buffer *b)
 {
     if (b->special & HDI_BUFFER_GUARDED) {
-        hdi_guard_check(b);
+        b->runtime->guarded->check(b);
     }
     hdi_point on_stack[HDI_POINTS_ON_STACK];
     hdi_point *points;
@@ -493,14 +489,8 @@ void hdi_buffer_release_memory(struct hd_buffer *b)
     if (points != on_stack) {
         free(points);
     }
-    if (b->special & HDI_BUFFER_CHECKPOINTED) {
-        hdi_checkpoint_release(b->checkpoint);
-        HDI_HANDOVER_BEGIN();
-        b->checkpoint = NULL;
-        HDI_HANDOVER_END();
-    }
-    if (b->special & HDI_BUFFER_UNIFIED) {
-        hdi_unified_release(b);
+    if (b->kind && b->kind->release) {
+        b->kind->release(b);
     }
     hdi_record_release(b);
 }
@@ -589,7 +579,9 @@ static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const h
     for (;;) {
         uint64_t word = hdi_self_get(&b->self);
         if ((word & ~HDI_SELF_LOST) != hdi_self_word(handle)) {
-            hd_status status = hdi_guard_double_free(b, handle, call_site);
+            const struct hd_buffer *stale = hdi_buffer_from_stale_handle(handle);
+            const hdi_buffer_ops *guarded = stale ? stale->runtime->guarded : NULL;
+            hd_status status = guarded ? guarded->refuse_free(handle, call_site) : HD_OK;
             return status ? status : hdi_handle_refused(handle, "buffer", "it was freed, or its runtime closed");
         }
         hdi_taken taken = HDI_TAKEN_STALE;

@@ -12,8 +12,20 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/wait.h"
-#include "data/guard.h"
+#include "data/kind.h"
 #include "engine/engine.h"
+
+struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle)
+{
+    struct hd_buffer *b = hdi_self_object(handle);
+    if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
+        return NULL;
+    }
+    /* The word of a buffer's structure leads to the structure itself in each of its states. */
+    uint64_t plain = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
+    bool is_one = plain == hdi_self_word(hdi_self_make(b, hdi_self_generation(plain)));
+    return is_one && b->runtime ? b : NULL;
+}
 
 hd_status hdi_buffer_refused(const hd_buffer *handle)
 {
@@ -21,7 +33,8 @@ hd_status hdi_buffer_refused(const hd_buffer *handle)
     if (b) {
         return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
     }
-    hd_status status = handle ? hdi_guard_refused(handle) : HD_OK;
+    const struct hd_buffer *stale = hdi_buffer_from_stale_handle(handle);
+    hd_status status = stale && stale->runtime->guarded ? stale->runtime->guarded->refuse(handle) : HD_OK;
     if (status) {
         return status;
     }

@@ -16,26 +16,24 @@
 #define HDI_OWNER_HOST (-1)
 #define HDI_LOST UINT64_MAX
 /* In hd_buffer.locks, beside order locks: */
-#define HDI_UNIFIED_BIT ((uint64_t)1 << 63) /* an operation that uses it may need bytes moved first */
+#define HDI_KIND_BIT ((uint64_t)1 << 63) /* operations that use it are submitted by its kind (kind.h) */
 #define HDI_DIRECT_BIT                                                                                                 \
     ((uint64_t)1 << 62) /* pinned memory of the program: `readable` and `writable` end with the next operation */
-#define HDI_ORDER_BITS (~(HDI_UNIFIED_BIT | HDI_DIRECT_BIT))
+#define HDI_ORDER_BITS (~(HDI_KIND_BIT | HDI_DIRECT_BIT))
 
 #define HDI_CHUNK_SHIFT_ONE 63 /* hd_buffer.chunk_shift: all of the buffer is one chunk */
 
 /* Why a buffer takes the careful ways (hd_buffer.special). */
 enum {
-    HDI_BUFFER_PINNED = 1,       /* pinned host memory */
-    HDI_BUFFER_CHECKPOINTED = 2, /* with copies in pinned memory (checkpoint.c) */
-    HDI_BUFFER_UNIFIED = 4,      /* with a mirror in pinned memory (unified.c) */
-    HDI_BUFFER_GUARDED = 8,      /* with guard bytes (guard.c) */
-    HDI_BUFFER_HELD = 16,        /* in a hold (hold.c) */
-    HDI_BUFFER_OWN = 32          /* the library's own: in no list of what the program holds */
+    HDI_BUFFER_OF_KIND = 1, /* of a kind (kind.h): no plain device memory */
+    HDI_BUFFER_GUARDED = 2, /* with guard bytes (hd_runtime.guarded) */
+    HDI_BUFFER_HELD = 4,    /* in a hold (hold.c) */
+    HDI_BUFFER_OWN = 8      /* the library's own: in no list of what the program holds */
 };
 
 struct hd_buffer {
     hdi_self self;
-    uint64_t locks;   /* bit mask of the order locks that using it takes, HDI_UNIFIED_BIT, HDI_DIRECT_BIT */
+    uint64_t locks;   /* bit mask of the order locks that using it takes, HDI_KIND_BIT, HDI_DIRECT_BIT */
     uint64_t address; /* what kernels see */
     uint64_t bytes;
     /* Chunks that the program may read, or write, at `host` now (element.h). Pinned memory has one chunk, under the order lock.
@@ -57,9 +55,9 @@ struct hd_buffer {
         item; /* while it is freed and cached: with its memory in a magazine. `class` is that of its memory always */
     uint32_t maker;                    /* number of the thread that allocated it, see hdi_thread_cache */
     uint64_t block;                    /* where its device memory begins: `address`, or in front of it by a guard */
-    hdi_host_block pinned;             /* for HDI_BUFFER_PINNED */
-    struct hdi_checkpoint *checkpoint; /* for HDI_BUFFER_CHECKPOINTED */
-    struct hdi_mirror *mirror;         /* for HDI_BUFFER_UNIFIED */
+    hdi_host_block pinned;             /* of pinned memory */
+    const struct hdi_buffer_ops *kind; /* NULL: plain device memory. See kind.h */
+    void *of_kind;                     /* what the kind has beside the memory */
     uint32_t holds;                    /* under the list's lock, like the next one */
     bool handed;                       /* freed, and left to the holds: the end of the last one gives it back */
     const void *call_site;
@@ -149,8 +147,10 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
 
 /* ---- alloc.c: device memory ---- */
 
-/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The fallback before MEMORY included. */
+/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The fallback before MEMORY included. The first has
+ * guards where the option memory_debug is on. Its errors are also those of hdi_submit then. */
 hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
+hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes);
 
 /* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
 void hdi_buffer_release_memory(struct hd_buffer *b);
@@ -194,22 +194,8 @@ hdi_device *hdi_any_device(hd_runtime *rt);
 /* Fails for a handle that leads to no live buffer: freed, lost with its device (DEVICE_LOST), or never one (HANDLE). */
 hd_status hdi_buffer_refused(const hd_buffer *handle);
 
-/* ---- restore.c ---- */
-
-/* The device works again: gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
- * FAILED, TIMEOUT. */
-hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
-
-/* checkpoint.c: copies of a buffer in pinned memory. */
-hd_status hdi_checkpoint_create(struct hd_buffer *b);
-void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint); /* NULL is ignored */
-void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint);  /* the same, where the copies are released apart */
-/* copy.c: a whole buffer from pinned memory into device memory; all of it is overwritten. */
-hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out);
-/* ... and the other way. */
-hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out);
-/* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
-struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt);
+/* The structure that a value leads to which is no good handle. NULL: it leads to none. The value is any that hdi_buffer_from_handle accepts. */
+struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle);
 
 /* Whether the handle is not that buffer's any more. Then what was found wrong may have been another buffer's: the buffer may have been freed,
  * and its structure used again. */

@@ -6,6 +6,8 @@
  * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
  * damages nothing. A save begins only when the one before it is finished.
  */
+#include "data/checkpoint.h"
+
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
@@ -22,7 +24,30 @@ struct hdi_checkpoint {
     int newest;         /* where the last save went */
 };
 
-hd_status hdi_checkpoint_create(struct hd_buffer *b)
+static struct hdi_checkpoint *checkpoint_of(const struct hd_buffer *b)
+{
+    return b->of_kind;
+}
+
+/* ---- the buffer ---- */
+
+static void destroy(struct hdi_checkpoint *checkpoint)
+{
+    hdi_mutex_destroy(&checkpoint->lock);
+    free(checkpoint);
+}
+
+static void release_all(struct hdi_checkpoint *checkpoint)
+{
+    for (int i = 0; i < 2; i++) {
+        if (checkpoint->copy[i]) {
+            hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
+        }
+    }
+    destroy(checkpoint);
+}
+
+static hd_status create(struct hd_buffer *b)
 {
     struct hdi_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint) {
@@ -35,33 +60,53 @@ hd_status hdi_checkpoint_create(struct hd_buffer *b)
             hdi_attempt attempt;
             hdi_attempt_begin(&attempt);
             checkpoint->copy[i] = NULL;
-            hdi_checkpoint_release(checkpoint);
+            release_all(checkpoint);
             hdi_attempt_end(&attempt);
             return status;
         }
     }
-    HDI_HANDOVER_BEGIN();
-    b->checkpoint = checkpoint;
-    HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_checkpoint_ops, checkpoint);
     return HD_OK;
 }
 
-void hdi_checkpoint_forget(struct hdi_checkpoint *checkpoint)
+static void drop(struct hd_buffer *b)
 {
-    if (checkpoint) {
-        hdi_mutex_destroy(&checkpoint->lock);
-        free(checkpoint);
-    }
+    HDI_HANDOVER_BEGIN();
+    b->of_kind = NULL;
+    HDI_HANDOVER_END();
 }
 
-void hdi_checkpoint_release(struct hdi_checkpoint *checkpoint)
+static void forget(struct hd_buffer *b)
 {
-    for (int i = 0; checkpoint && i < 2; i++) {
-        if (checkpoint->copy[i]) {
-            hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
-        }
+    destroy(checkpoint_of(b));
+    drop(b);
+}
+
+static void release(struct hd_buffer *b)
+{
+    release_all(checkpoint_of(b));
+    drop(b);
+}
+
+/* ---- saves ---- */
+
+hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
+{
+    const struct hd_buffer *owned = to_device ? dst : src;
+    const hdi_device *device = owned->runtime->devices[owned->owner];
+    uint64_t bytes = owned->bytes;
+    const hdi_use uses[2] = {
+        {.buffer = src, .losses = hdi_buffer_losses(src), .high = bytes, .read = true, .whole = bytes == src->bytes},
+        {.buffer = dst, .losses = hdi_buffer_losses(dst), .high = bytes, .write = true, .whole = bytes == dst->bytes},
+    };
+    if (uses[to_device].losses == HDI_LOST) {
+        return hdi_loss_fail(owned->runtime, owned->owner, "a buffer's content was lost meanwhile");
     }
-    hdi_checkpoint_forget(checkpoint);
+    hdi_command command = {.op = HDI_OP_COPY, .kind = to_device ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST, .slots = 1};
+    command.copy.src = src->address;
+    command.copy.dst = dst->address;
+    command.copy.bytes = bytes;
+    return hdi_submit(to_device ? device->lane_in : device->lane_out, uses, 2, &command, out);
 }
 
 static bool is_finished(hd_runtime *rt, hdi_point point)
@@ -80,11 +125,13 @@ static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
     }
 }
 
-struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_runtime *rt)
+/* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
+static struct hd_buffer *content(struct hd_buffer *b)
 {
+    struct hdi_checkpoint *checkpoint = checkpoint_of(b);
     hdi_mutex_lock(&checkpoint->lock);
     int newest = checkpoint->newest;
-    settle(checkpoint, rt, newest);
+    settle(checkpoint, b->runtime, newest);
     int chosen = checkpoint->good[newest] ? newest : 1 - newest;
     struct hd_buffer *copy = checkpoint->good[chosen] ? checkpoint->copy[chosen] : NULL;
     hdi_mutex_unlock(&checkpoint->lock);
@@ -94,7 +141,7 @@ struct hd_buffer *hdi_checkpoint_newest(struct hdi_checkpoint *checkpoint, hd_ru
 /* Submits a save. Else *wait is the save that has to finish first; position 0: there is none. */
 static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
 {
-    struct hdi_checkpoint *checkpoint = b->checkpoint;
+    struct hdi_checkpoint *checkpoint = checkpoint_of(b);
     hd_runtime *rt = b->runtime;
     hd_status status = HD_OK;
     hdi_mutex_lock(&checkpoint->lock);
@@ -104,7 +151,7 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
         settle(checkpoint, rt, newest);
         int target = checkpoint->good[newest] ? 1 - newest : newest;
         hd_ticket ticket = {NULL, 0};
-        status = hdi_copy_out(checkpoint->copy[target], b, &ticket);
+        status = hdi_checkpoint_copy(checkpoint->copy[target], b, false, &ticket);
         if (!status) {
             checkpoint->good[target] = false;
             checkpoint->saved[target] = hdi_ticket_point(ticket);
@@ -131,12 +178,19 @@ static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
     return status;
 }
 
+const hdi_buffer_ops hdi_checkpoint_ops = {
+    .create = create,
+    .release = release,
+    .forget = forget,
+    .content = content,
+};
+
 hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
     struct hd_buffer *b = NULL;
     hd_status status = hdi_buffer_check(handle, 0, 0, &b);
-    if (!status && !b->checkpoint) {
+    if (!status && b->kind != &hdi_checkpoint_ops) {
         if (hdi_buffer_is_gone(b, handle)) {
             return hdi_buffer_refused(handle);
         }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/write.h"
-#include "data/findings.h"
+#include "data/report.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -87,6 +87,20 @@ static hd_status fail_leaks(const hdi_leaks *leaks)
                     named ? "' " : "", site);
 }
 
+static void report_leaks(hd_runtime *rt, const hdi_leaks *leaks)
+{
+    uint64_t buffers = 0, bytes = 0;
+    for (size_t i = 0; i < leaks->n; i++) {
+        const hdi_holder *h = &leaks->list[i];
+        hd_finding leak = {.device = h->device, .bytes = h->bytes, .count = h->count, .call_site = h->site};
+        memcpy(leak.label, h->label, sizeof leak.label);
+        hdi_findings_leak(rt, &leak, i);
+        buffers += h->count;
+        bytes += h->bytes;
+    }
+    hdi_findings_end(rt, buffers, bytes);
+}
+
 void hdi_report_at_close(hd_runtime *rt, hd_error *message)
 {
     bool wanted = strcmp(rt->options.stats, "0") != 0 && rt->options.stats[0] != 0;
@@ -109,7 +123,7 @@ void hdi_report_at_close(hd_runtime *rt, hd_error *message)
         status = fail_leaks(&leaks);
     }
     if (debug) {
-        hdi_findings_end(rt, &leaks);
+        report_leaks(rt, &leaks);
     }
     if (status) {
         hdi_error_get(message);

@@ -86,18 +86,6 @@ hd_status hdi_copy_submit(hd_lane *lane, uint8_t kind, hdi_place to, uint64_t ds
     return status;
 }
 
-hd_status hdi_copy_in(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
-{
-    return hdi_copy_submit(dst->runtime->devices[dst->owner]->lane_in, HDI_COPY_TO_DEVICE, hdi_place_of(dst), 0,
-                           hdi_place_of(src), 0, dst->bytes, out);
-}
-
-hd_status hdi_copy_out(struct hd_buffer *dst, struct hd_buffer *src, hd_ticket *out)
-{
-    return hdi_copy_submit(src->runtime->devices[src->owner]->lane_out, HDI_COPY_TO_HOST, hdi_place_of(dst), 0,
-                           hdi_place_of(src), 0, src->bytes, out);
-}
-
 /* ---- all parts ---- */
 
 hdi_side hdi_transfer_to(const hdi_transfer *t, const hdi_part *part)

@@ -19,7 +19,6 @@ struct hdi_copy_lanes {
     choice bulk[HDI_WAYS][BULK_LANES];
     choice program[HDI_WAYS];
     choice pair_out[HDI_DEVICES_MAX], pair_in[HDI_DEVICES_MAX]; /* indexed by the other device */
-    _Atomic uint64_t all[HDI_LANES_MAX / 64];                   /* bit per lane of the device: it is a copy lane */
 };
 
 static _Thread_local char myself; /* its address is the thread's number, which a later thread may have again */
@@ -28,9 +27,7 @@ static hd_status make_lane(hdi_device *device, choice *c, hd_lane **out)
 {
     hd_status status = hdi_lane_make(device, true, false, out);
     if (!status) {
-        uint32_t number = (*out)->number;
-        atomic_fetch_or_explicit(&device->copy_lanes->all[number / 64], (uint64_t)1 << number % 64,
-                                 memory_order_relaxed);
+        (*out)->is_copy = true;
         /* pairs with the acquire loads: the lane is made before it is seen */
         atomic_store_explicit(&c->lane, *out, memory_order_release);
     }
@@ -117,14 +114,6 @@ hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst)
 {
     hdi_device *device = rt->devices[dst];
     return own_lane(device, &device->copy_lanes->pair_in[src], HDI_WAY_IN);
-}
-
-bool hdi_is_copy_lane(const hdi_device *device, uint32_t lane)
-{
-    uint32_t number = lane % HDI_LANES_MAX;
-    /* relaxed: the caller got the lane's point by way of a lock that was taken after the lane was made */
-    return lane / HDI_LANES_MAX == (uint32_t)device->index &&
-           (atomic_load_explicit(&device->copy_lanes->all[number / 64], memory_order_relaxed) >> number % 64 & 1);
 }
 
 hd_status hdi_copy_lanes_create(hdi_device *device)

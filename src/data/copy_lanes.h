@@ -41,7 +41,4 @@ hd_lane *hdi_program_lane(hdi_device *device, hdi_way way);
 hd_lane *hdi_pair_lane_out(hd_runtime *rt, int src, int dst);
 hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
 
-/* Whether a lane, by its global number, is a copy lane of the device. */
-bool hdi_is_copy_lane(const hdi_device *device, uint32_t lane);
-
 #endif

@@ -14,6 +14,7 @@
  * Blocking: as above. Each of the two waits has the limit of memory_wait.h.
  * Always: the program's callback is called at most CALLS_MOST times for one allocation.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/amount.h"
@@ -23,7 +24,6 @@
 #include "data/counts.h"
 #include "data/memory_wait.h"
 #include "data/reclaim.h"
-#include "data/report.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
 #include "memory/share.h"
@@ -179,8 +179,8 @@ static hd_status fail_full(const climb *c)
     int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
     if (length > 0 && (size_t)length < sizeof error.message) {
         memcpy(error.message, text, (size_t)length + 1);
-        hdi_report_holders(c->device->runtime, c->device->index, error.message + length,
-                           sizeof error.message - (size_t)length);
+        c->device->runtime->on_full(c->device->runtime, c->device->index, error.message + length,
+                                    sizeof error.message - (size_t)length);
     }
     return hdi_fail_error(&error);
 }

@@ -9,12 +9,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/amount.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/site.h"
 #include "base/sized.h"
 #include "base/write.h"
 #include "data/counts.h"
@@ -89,18 +92,19 @@ void hdi_findings_release(hd_runtime *rt)
     }
 }
 
-void hdi_findings_copy(hd_runtime *rt, hdi_report *report)
+uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS], uint64_t *count)
 {
     struct hdi_findings *f = rt->findings;
-    report->n_findings = 0;
-    report->findings = 0;
+    uint32_t n = 0;
+    *count = 0;
     if (f) {
         hdi_mutex_lock(&f->lock);
-        report->findings = f->count;
-        report->n_findings = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
-        memcpy(report->finding, f->list, report->n_findings * sizeof f->list[0]);
+        *count = f->count;
+        n = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
+        memcpy(out, f->list, n * sizeof f->list[0]);
         hdi_mutex_unlock(&f->lock);
     }
+    return n;
 }
 
 uint64_t hdi_findings_of_pinned(hd_runtime *rt)
@@ -139,14 +143,9 @@ static size_t put_count(char *out, size_t room, uint64_t count, const char *kind
     return n > 0 && (size_t)n < room ? (size_t)n : 0;
 }
 
-static void summarize(struct hdi_findings *f, const hdi_leaks *leaks)
+static void summarize(struct hdi_findings *f, uint64_t buffers, uint64_t bytes)
 {
     char text[256] = "", unfreed[HDI_AMOUNT_BYTES];
-    uint64_t buffers = 0, bytes = 0;
-    for (size_t i = 0; i < leaks->n; i++) {
-        buffers += leaks->list[i].count;
-        bytes += leaks->list[i].bytes;
-    }
     hdi_mutex_lock(&f->lock);
     size_t n = put_count(text, sizeof text, f->of_kind[HD_FINDING_OVERRUN], "overrun", "");
     n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_DOUBLE_FREE], "double free", "");
@@ -210,33 +209,31 @@ void hdi_findings_note(hd_runtime *rt, const hd_finding *what)
     tell(f, &finding);
 }
 
-void hdi_findings_end(hd_runtime *rt, const hdi_leaks *leaks)
+void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index)
 {
     struct hdi_findings *f = rt->findings;
+    hd_finding finding = *leak;
+    finding.size = sizeof finding;
+    finding.kind = HD_FINDING_LEAK;
+    finding.number = f->count + index + 1;
+    bool one = finding.count == 1, named = finding.label[0] != 0;
+    char site[HDI_SITE_BYTES];
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);
-    for (size_t i = 0; i < leaks->n; i++) {
-        const hdi_holder *h = &leaks->list[i];
-        hd_finding finding = {.size = sizeof finding,
-                              .kind = HD_FINDING_LEAK,
-                              .device = h->device,
-                              .number = f->count + i + 1,
-                              .bytes = h->bytes,
-                              .count = h->count,
-                              .call_site = h->site};
-        char site[HDI_SITE_BYTES], bytes[HDI_AMOUNT_BYTES];
-        memcpy(finding.label, h->label, sizeof finding.label);
-        hdi_site_text(h->site, site);
-        hdi_fail(HD_ERROR_ACCESS, "%" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", h->count,
-                 h->count == 1 ? "" : "s", hdi_bytes_text(h->bytes, bytes), h->count == 1 ? "was" : "were",
-                 h->label[0] ? "'" : "", h->label, h->label[0] ? "', " : "", site);
-        put_message(&finding);
-        tell(f, &finding);
-    }
-    if (f->descriptor >= 0) {
-        summarize(f, leaks);
-    }
+    hdi_site_text(finding.call_site, site);
+    hdi_fail(HD_ERROR_ACCESS, "%" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", finding.count,
+             one ? "" : "s", HDI_BYTES(finding.bytes), one ? "was" : "were", named ? "'" : "", finding.label,
+             named ? "', " : "", site);
+    put_message(&finding);
+    tell(f, &finding);
     hdi_attempt_end(&attempt);
+}
+
+void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes)
+{
+    if (rt->findings->descriptor >= 0) {
+        summarize(rt->findings, leaked_buffers, leaked_bytes);
+    }
 }
 
 hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, void *context)

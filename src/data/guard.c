@@ -12,17 +12,17 @@
 #include "data/guard.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/amount.h"
 #include "base/error.h"
 #include "base/handover.h"
+#include "base/site.h"
 #include "data/counts.h"
 #include "data/findings.h"
 #include "data/list.h"
-#include "data/staging.h"
-#include "data/submit.h"
 #include "engine/engine.h"
 
 /* "'weights', 4 KiB on device 0, allocated by main+0x12" */
@@ -71,19 +71,14 @@ typedef enum past {
  * `handle` may be any value that hdi_buffer_from_handle accepts. */
 static past look_back(const hd_buffer *handle, struct hd_buffer *was)
 {
-    struct hd_buffer *b = hdi_self_object(handle);
-    if (!b || ((uintptr_t)handle & (HDI_SELF_DEAD | HDI_SELF_LOST))) {
-        return PAST_UNKNOWN;
-    }
-    /* The word of a buffer's structure leads to the structure itself in each of its states. */
-    uint64_t word = hdi_self_get(&b->self);
-    uint64_t plain = word & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
-    uint32_t now = hdi_self_generation(plain);
-    if (plain != hdi_self_word(hdi_self_make(b, now)) || !b->runtime || !b->runtime->findings) {
+    struct hd_buffer *b = hdi_buffer_from_stale_handle(handle);
+    if (!b || !b->runtime->findings) {
         return PAST_UNKNOWN;
     }
     /* A stale handle has an earlier generation. */
-    uint32_t age = (now - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
+    uint64_t word = hdi_self_get(&b->self);
+    uint32_t age =
+        (hdi_self_generation(word) - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
     if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
         return PAST_UNKNOWN;
     }
@@ -104,14 +99,14 @@ static hd_runtime *runtime_of(const hd_buffer *handle)
     return ((struct hd_buffer *)hdi_self_object(handle))->runtime;
 }
 
-hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+static hd_status refuse_free(const hd_buffer *handle, const void *call_site)
 {
     struct hd_buffer was;
     past found = look_back(handle, &was);
     if (found == PAST_UNKNOWN) {
         return HD_OK;
     }
-    hd_runtime *rt = b->runtime;
+    hd_runtime *rt = runtime_of(handle);
     char site[HDI_SITE_BYTES];
     hdi_site_text(call_site, site);
     if (found == PAST_THERE) {
@@ -129,7 +124,7 @@ hd_status hdi_guard_double_free(struct hd_buffer *b, const hd_buffer *handle, co
     return HD_ERROR_HANDLE;
 }
 
-hd_status hdi_guard_refused(const hd_buffer *handle)
+static hd_status refuse(const hd_buffer *handle)
 {
     struct hd_buffer was;
     past found = look_back(handle, &was);
@@ -184,12 +179,13 @@ static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
     hdi_record_unlock(b);
 }
 
-hd_status hdi_guard_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+/* Fills the guards, and the content. */
+static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2) {
-        return hdi_buffer_place(b, lane, bytes); /* its message: there is not so much memory */
+        return hdi_buffer_place_plain(b, lane, bytes); /* its message: there is not so much memory */
     }
-    hd_status status = hdi_buffer_place(b, lane, block_bytes(bytes));
+    hd_status status = hdi_buffer_place_plain(b, lane, block_bytes(bytes));
     if (status) {
         return status;
     }
@@ -244,17 +240,16 @@ static bool cover(struct hd_buffer *b, struct hd_buffer *block)
     return covered;
 }
 
-/* Copies one guard of a block into a chunk. */
-static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *chunk, uint64_t at,
-                            hd_ticket *out)
+/* Copies one guard of a block into pinned memory. */
+static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *to, uint64_t at, hd_ticket *out)
 {
     hdi_use uses[2] = {
         {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .read = true},
-        {.buffer = chunk, .losses = hdi_buffer_losses(chunk), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
+        {.buffer = to, .losses = hdi_buffer_losses(to), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
     };
     hdi_command command = {.op = HDI_OP_COPY, .kind = HDI_COPY_TO_HOST, .slots = 1};
     command.copy.src = block->address + offset;
-    command.copy.dst = chunk->address + at;
+    command.copy.dst = to->address + at;
     command.copy.bytes = HDI_GUARD_BYTES;
     return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, out);
 }
@@ -263,22 +258,20 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
 static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
-    hdi_chunk *chunk = NULL;
+    struct hd_buffer *to = NULL;
     hd_ticket ticket = {NULL, 0};
-    hdi_staging *pool = hdi_staging_of(rt->devices[block->owner], false, false);
-    if (!pool || hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk)) {
+    if (hdi_buffer_make_host(rt, 2 * HDI_GUARD_BYTES, true, &to)) {
         return false;
     }
-    hd_status status = copy_guard(block, 0, chunk->buffer, 0, &ticket);
-    status =
-        status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, chunk->buffer, HDI_GUARD_BYTES, &ticket);
+    hd_status status = copy_guard(block, 0, to, 0, &ticket);
+    status = status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, to, HDI_GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
     bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
                 !hdi_position_status(rt, last.lane, last.position);
     if (good) {
-        memcpy(out, chunk->buffer->host, 2 * HDI_GUARD_BYTES);
+        memcpy(out, to->host, 2 * HDI_GUARD_BYTES);
     }
-    hdi_staging_give(pool, chunk, last, false);
+    hdi_free(hdi_buffer_handle(to));
     return good;
 }
 
@@ -315,7 +308,9 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-void hdi_guard_check(struct hd_buffer *b)
+/* Notes what has changed in the guards once the work that uses the buffer has ended. Fills everything with HDI_FREED_WORD, behind all work. Does
+ * nothing where the device is lost. */
+static void check(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     struct hd_buffer block;
@@ -344,3 +339,5 @@ void hdi_guard_check(struct hd_buffer *b)
         compare_guards(b, guards);
     }
 }
+
+const hdi_buffer_ops hdi_guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};

@@ -1,4 +1,4 @@
-/* holders.c - which buffers hold memory, in groups by label and call site; call sites as text.
+/* holders.c - which buffers hold memory, in groups by label and call site.
  *
  * Threads: any.
  * Locks: the list's while it is walked, and above it the memo's, so that threads that fail together walk once.
@@ -6,7 +6,6 @@
  * Always: nothing is allocated under the list's lock. A table that turns out too small is made larger without the lock, and the walk begins
  * again.
  */
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,30 +139,6 @@ hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **
     *out = t.slots;
     *n = kept;
     return HD_OK;
-}
-
-static const char *file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-void hdi_site_text(const void *site, char out[HDI_SITE_BYTES])
-{
-    Dl_info info;
-    uintptr_t at = (uintptr_t)site;
-    memset(out, 0, HDI_SITE_BYTES);
-    /* The address is where the call returns to, which may be in the next function. */
-    if (at == 0) {
-        snprintf(out, HDI_SITE_BYTES, "unknown");
-    } else if (!dladdr((const void *)(at - 1), &info) || !info.dli_fname) {
-        snprintf(out, HDI_SITE_BYTES, "0x%" PRIxPTR, at);
-    } else if (info.dli_sname) {
-        snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, info.dli_sname, at - (uintptr_t)info.dli_saddr);
-    } else {
-        const char *name = info.dli_fname[0] ? file_name(info.dli_fname) : "program";
-        snprintf(out, HDI_SITE_BYTES, "%.100s+0x%" PRIxPTR, name, at - (uintptr_t)info.dli_fbase);
-    }
 }
 
 /* "'weights'" or the call site. */

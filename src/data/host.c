@@ -11,9 +11,8 @@
 #include "base/amount.h"
 #include "base/error.h"
 #include "base/handover.h"
-#include "data/buffer.h"
+#include "data/kind.h"
 #include "data/memory_wait.h"
-#include "data/report.h"
 #include "data/shrinker.h"
 #include "engine/engine.h"
 
@@ -157,9 +156,10 @@ static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *b
     b->bytes = bytes;
     b->host = block->host;
     b->pinned = *block;
-    b->special = HDI_BUFFER_PINNED | (block->own ? HDI_BUFFER_OWN : 0);
+    b->special = block->own ? HDI_BUFFER_OWN : 0;
     b->locks = (uint64_t)1 << b->order | (block->own ? 0 : HDI_DIRECT_BIT);
     HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_pinned_ops, NULL);
     atomic_store_explicit(&b->losses, 0, memory_order_release);
     return true;
 }
@@ -190,7 +190,7 @@ static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
             p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
     }
     if (full && length > 0 && (size_t)length < sizeof error.message) {
-        hdi_report_holders(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
+        rt->on_full(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
     }
     memcpy(error.message, text, sizeof error.message);
     error.message[sizeof error.message - 1] = 0;

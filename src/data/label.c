@@ -6,8 +6,9 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/sized.h"
-#include "data/maintenance.h"
+#include "data/kind.h"
 #include "data/list.h"
+#include "data/maintenance.h"
 #include "engine/engine.h"
 
 hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
@@ -55,7 +56,7 @@ static bool add_block(void *context, struct hd_buffer *b)
             .device = b->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : b->owner,
             .bytes = b->bytes,
             .call_site = b->call_site,
-            .unified = (b->special & HDI_BUFFER_UNIFIED) != 0,
+            .unified = b->kind && b->kind->unified,
             .held = (word & HDI_SELF_DEAD) != 0,
             .lost = (word & HDI_SELF_LOST) != 0,
         };

@@ -12,8 +12,8 @@
 #include "base/handover.h"
 #include "base/mutex.h"
 #include "data/counts.h"
+#include "data/kind.h"
 #include "data/list.h"
-#include "data/unified.h"
 #include "engine/engine.h"
 
 #define SLAB_BUFFERS 64
@@ -78,8 +78,8 @@ struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
         b->special = 0;
         b->host = NULL;
         b->chunk_shift = HDI_CHUNK_SHIFT_ONE;
-        b->checkpoint = NULL;
-        b->mirror = NULL;
+        b->kind = NULL;
+        b->of_kind = NULL;
         HDI_HANDOVER_END();
         b->call_site = NULL;
         b->label[0] = 0;
@@ -207,11 +207,11 @@ void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
     hdi_mutex_unlock(&list->lock);
 }
 
-/* Whether the buffer was lost with its device, and has a checkpoint. The lock is held. */
+/* Whether the buffer was lost with its device, and may get its content back. The lock is held. */
 static bool is_to_restore(struct hd_buffer *b, int device)
 {
     uint64_t word = hdi_self_get(&b->self);
-    return (word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->checkpoint;
+    return (word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->kind && b->kind->content;
 }
 
 struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after)
@@ -263,9 +263,8 @@ void hdi_buffers_release(hd_runtime *rt)
         for (int i = 0; i < SLAB_BUFFERS; i++) {
             struct hd_buffer *b = &s->places[i].buffer;
             hdi_uses_release(&b->uses); /* also of buffers in magazines */
-            if (has_memory(b)) {
-                hdi_unified_forget(b);                /* its pinned buffer is in this list, too */
-                hdi_checkpoint_forget(b->checkpoint); /* its copies are in this list, too */
+            if (has_memory(b) && b->kind && b->kind->forget) {
+                b->kind->forget(b); /* its pinned buffers are in this list, too */
             }
         }
     }

@@ -30,7 +30,7 @@ hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *hand
 void hdi_buffers_lock(hd_runtime *rt);
 void hdi_buffers_unlock(hd_runtime *rt);
 
-/* The next lost buffer of the device with a checkpoint, behind `after` (NULL: the first). It is marked as being restored. NULL: there is none. */
+/* The next lost buffer of the device whose kind restores content, behind `after` (NULL: the first). It is marked as being restored. NULL: there is none. */
 struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after);
 void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
 

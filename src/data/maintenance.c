@@ -21,7 +21,6 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "data/page.h"
 #include "data/reclaim.h"
 #include "data/shrinker.h"
 #include "engine/engine.h"
@@ -171,7 +170,7 @@ static bool look_around(hd_runtime *rt, const bool *wanted)
         ask_driver(rt, device, &k->devices[i], now);
         busy |= watch(rt, device, &k->devices[i], now);
     }
-    return !hdi_page_publish(rt) || busy;
+    return !rt->on_tick(rt) || busy;
 }
 
 static void *run(void *context)
@@ -210,7 +209,7 @@ static void publish_at_times(hd_runtime *rt)
     int64_t last = atomic_load_explicit(&k->published, memory_order_relaxed);
     if (now - last >= TICK_NS && atomic_compare_exchange_strong_explicit(&k->published, &last, now,
                                                                          memory_order_relaxed, memory_order_relaxed)) {
-        hdi_page_publish(rt);
+        rt->on_tick(rt);
     }
 }
 

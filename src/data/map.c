@@ -8,9 +8,11 @@
  * Blocking: hd_map and hd_element, until work on the bytes is done (option transfer_timeout).
  * Always: hd_element takes no lock while nothing is pending.
  */
+#include <heddle/unified.h>
+
 #include "base/error.h"
 #include "data/hold.h"
-#include "data/unified.h"
+#include "data/kind.h"
 #include "engine/engine.h"
 
 static hd_status fail_device_memory(const struct hd_buffer *b, const hd_buffer *handle)
@@ -38,6 +40,11 @@ static int64_t deadline_of(const struct hd_buffer *b)
 
 /* ---- mapping ---- */
 
+static hd_status map_pinned(struct hd_buffer *b, hd_access access, int64_t deadline)
+{
+    return hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline);
+}
+
 hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
 {
     HDI_INSIDE(hdi_buffer_runtime(handle));
@@ -50,17 +57,14 @@ hd_status hd_map(hd_buffer *handle, hd_access access, void **out)
     if (!out) {
         return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
     }
-    if (!(b->special & (HDI_BUFFER_UNIFIED | HDI_BUFFER_PINNED))) {
+    const hdi_buffer_ops *kind = b->kind;
+    if (!kind || !kind->map) {
         return fail_device_memory(b, handle);
     }
     if (!hdi_hold_begin(b, hdi_self_word(handle))) {
         return hdi_buffer_refused(handle);
     }
-    if (b->special & HDI_BUFFER_UNIFIED) {
-        status = hdi_unified_map(b, access, deadline_of(b));
-    } else {
-        status = hdi_buffer_settle(b, NULL, 0, b->bytes, for_host(access), deadline_of(b));
-    }
+    status = kind->map(b, access, deadline_of(b));
     if (!status) {
         *out = b->host;
     }
@@ -75,8 +79,9 @@ hd_status hd_unmap(hd_buffer *handle)
     if (!b) {
         return hdi_buffer_refused(handle);
     }
-    if ((b->special & HDI_BUFFER_UNIFIED) && hdi_hold_begin(b, hdi_self_word(handle))) {
-        hdi_unified_unmap(b);
+    const hdi_buffer_ops *kind = b->kind;
+    if (kind && kind->unmap && hdi_hold_begin(b, hdi_self_word(handle))) {
+        kind->unmap(b);
         hdi_hold_end(b);
     }
     return HD_OK;
@@ -102,24 +107,25 @@ static void note_pinned(struct hd_buffer *b, const hd_buffer *handle)
     hdi_record_unlock(b);
 }
 
-static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access)
+static hd_status bring_pinned(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high,
+                              hd_access access, int64_t deadline)
 {
-    if (!(b->special & (HDI_BUFFER_UNIFIED | HDI_BUFFER_PINNED))) {
-        return fail_device_memory(b, handle);
-    }
-    if (b->special & HDI_BUFFER_UNIFIED) {
-        if (!hdi_hold_begin(b, hdi_self_word(handle))) {
-            return hdi_buffer_refused(handle);
-        }
-        hd_status status = hdi_unified_bring(b, low, high, access, deadline_of(b));
-        hdi_hold_end(b);
-        return status;
-    }
-    hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline_of(b));
+    hd_status status = hdi_buffer_settle(b, handle, low, high, for_host(access), deadline);
     if (!status) {
         note_pinned(b, handle);
     }
     return status;
+}
+
+const hdi_buffer_ops hdi_pinned_ops = {.map = map_pinned, .bring = bring_pinned};
+
+static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access)
+{
+    const hdi_buffer_ops *kind = b->kind;
+    if (!kind || !kind->bring) {
+        return fail_device_memory(b, handle);
+    }
+    return kind->bring(b, handle, low, high, access, deadline_of(b));
 }
 
 /* Whether all chunks of [low, high) are in the mask. */

@@ -251,7 +251,7 @@ hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r)
             pinned_stats(rt, &d->stats);
         }
     }
-    hdi_findings_copy(rt, r);
+    r->n_findings = hdi_findings_copy(rt, r->finding, &r->findings);
     return with_holders ? collect_holders(rt, r) : HD_OK;
 }
 

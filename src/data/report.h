@@ -11,13 +11,12 @@
 #include <stdio.h>
 #include "base/amount.h"
 #include "base/json.h"
+#include "base/site.h"
+#include "data/findings.h"
 #include "engine/runtime.h"
 
 #define HDI_REPORT_HOLDERS 16
 #define HDI_REPORT_LANES 16
-#define HDI_REPORT_FINDINGS 64
-#define HDI_SITE_BYTES 128
-#define HDI_FINDING_BYTES 320
 
 /* The figures of hd_memory_stats, in the order of the structure. */
 #define HDI_STATS_MAP(X)                                                                                               \
@@ -75,12 +74,6 @@ typedef struct hdi_report_device {
     uint64_t other_holders, others_bytes, others_count; /* groups, and the buffers in them */
 } hdi_report_device;
 
-typedef struct hdi_finding {
-    int32_t kind;   /* hd_finding_kind */
-    int32_t device; /* HD_DEVICE_HOST: of pinned memory */
-    char text[HDI_FINDING_BYTES];
-} hdi_finding;
-
 typedef struct hdi_report {
     int64_t pid;
     int64_t time; /* seconds since 1970 */
@@ -111,9 +104,6 @@ typedef enum hdi_holders_of {
 /* Groups of buffers, of each device (rising) the largest first. *out is to be freed; NULL where there are none. Other threads' allocations
  * wait while the list of buffers is walked. Errors: HOST_MEMORY. */
 hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n);
-
-/* "symbol+0x12", or "module+0x12" for addr2line where the symbol is not known. */
-void hdi_site_text(const void *site, char out[HDI_SITE_BYTES]);
 
 /* hd_open and hd_close; the second ignores what was not created. Errors: HOST_MEMORY. */
 hd_status hdi_holders_create(hd_runtime *rt);

@@ -7,7 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/error.h"
-#include "data/guard.h"
+#include "data/checkpoint.h"
 #include "data/list.h"
 #include "data/reclaim.h"
 #include "engine/engine.h"
@@ -17,8 +17,7 @@
 static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b, struct hd_buffer *content)
 {
     struct hd_buffer fresh = {.runtime = rt};
-    hd_status status = b->special & HDI_BUFFER_GUARDED ? hdi_guard_place(&fresh, device->lane_in, b->bytes)
-                                                       : hdi_buffer_place(&fresh, device->lane_in, b->bytes);
+    hd_status status = hdi_buffer_place(&fresh, device->lane_in, b->bytes);
     if (status) {
         return status;
     }
@@ -31,7 +30,7 @@ static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b
     atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
     hdi_record_unlock(b);
     hd_ticket ticket;
-    status = hdi_copy_in(b, content, &ticket);
+    status = hdi_checkpoint_copy(b, content, true, &ticket);
     if (!status) {
         uint32_t lane = device->lane_in->global;
         int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
@@ -52,7 +51,7 @@ hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
     hdi_reclaim_forbid(
         true); /* hd_free of a buffer that is being restored waits for the restart, which this thread runs */
     for (struct hd_buffer *b = NULL; !status && (b = hdi_buffers_next_to_restore(rt, device->index, b)) != NULL;) {
-        struct hd_buffer *content = hdi_checkpoint_newest(b->checkpoint, rt);
+        struct hd_buffer *content = b->kind->content(b);
         status = content ? restore(rt, device, b, content) : HD_OK;
         hdi_buffers_restored(rt, b);
     }

@@ -17,7 +17,7 @@
 #include "data/submit_fast.h"
 
 #include "base/error.h"
-#include "data/unified.h"
+#include "data/kind.h"
 #include "engine/engine.h"
 
 /* The `hd_buffer.locks` of the operation's buffers together, with the order lock of the lane's device. */
@@ -50,12 +50,25 @@ static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, con
     return HD_OK;
 }
 
+static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                          const hdi_command *command, hdi_linked link, hd_ticket *out)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        const hdi_buffer_ops *kind = uses[i].buffer->kind;
+        if (kind && kind->submit) {
+            return kind->submit(lane, uses, n_uses, command, link, out);
+        }
+    }
+    /* That buffer was freed meanwhile, which the submission detects. Or the structure covers a buffer's memory (guard.c), and has no kind. */
+    return hdi_submit_as_is(lane, uses, n_uses, command, link, out);
+}
+
 hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out)
 {
     uint64_t locks = collect_locks(lane, uses, n_uses);
     const hdi_linked none = {.ours = 0};
-    if (__builtin_expect((locks & HDI_UNIFIED_BIT) != 0, 0)) {
-        return hdi_unified_submit(lane, uses, n_uses, command, none, out);
+    if (__builtin_expect((locks & HDI_KIND_BIT) != 0, 0)) {
+        return submit_by_kind(lane, uses, n_uses, command, none, out);
     }
     return submit(lane, uses, n_uses, command, none, locks, out);
 }
@@ -88,8 +101,8 @@ hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, c
                             hdi_linked link, hd_ticket *out)
 {
     uint64_t locks = collect_locks(lane, uses, n_uses);
-    return locks & HDI_UNIFIED_BIT ? hdi_unified_submit(lane, uses, n_uses, command, link, out)
-                                   : submit(lane, uses, n_uses, command, link, locks, out);
+    return locks & HDI_KIND_BIT ? submit_by_kind(lane, uses, n_uses, command, link, out)
+                                : submit(lane, uses, n_uses, command, link, locks, out);
 }
 
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,

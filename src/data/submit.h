@@ -46,7 +46,7 @@ hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hd
 hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                             hdi_linked link, hd_ticket *out);
 
-/* The same without copies between the two sides of unified buffers. */
+/* The same without what a kind does beside it (hdi_buffer_ops.submit). */
 hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
                            hdi_linked link, hd_ticket *out);
 

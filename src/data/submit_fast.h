@@ -69,7 +69,7 @@ static inline __attribute__((always_inline)) hd_status hdi_submit_launch(hd_lane
 {
     hdi_device *device = lane->device;
     locks |= (uint64_t)1 << device->index;
-    if (__builtin_expect(((locks & HDI_UNIFIED_BIT) != 0) | (command->slots > lane->mask / 2), 0)) {
+    if (__builtin_expect(((locks & HDI_KIND_BIT) != 0) | (command->slots > lane->mask / 2), 0)) {
         return hdi_launch_slow(lane, uses, n_uses, command, same, locks, false, out);
     }
     hdi_submit_lock(device, locks);

@@ -24,6 +24,11 @@ struct hdi_mirror {
     bool writing;    /* some mappings are for writing; set until all have ended */
 };
 
+static struct hdi_mirror *mirror_of(const struct hd_buffer *b)
+{
+    return b->of_kind;
+}
+
 /* ---- chunks ---- */
 
 static uint64_t bits(unsigned first, unsigned last)
@@ -86,7 +91,7 @@ static void end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
 static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, uint64_t losses, uint64_t low,
                           uint64_t high)
 {
-    struct hd_buffer *pinned = b->mirror->pinned;
+    struct hd_buffer *pinned = mirror_of(b)->pinned;
     const hdi_use uses[2] = {
         {.buffer = b, .losses = losses, .low = low, .high = high, .read = !to_device, .write = to_device},
         {.buffer = pinned, .low = low, .high = high, .read = to_device, .write = !to_device},
@@ -101,7 +106,7 @@ static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, ui
 /* Submits copies of `chunks`, which are newer on the host. Leaves out those with a copy that is under way, or that has not failed. */
 static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint64_t chunks)
 {
-    struct hdi_mirror *m = b->mirror;
+    struct hdi_mirror *m = mirror_of(b);
     uint64_t settled, before = chunks & m->pushed;
     m->pushed &= ~failed_of(b, b, before, &settled);
     m->pushed &= ~settled;
@@ -126,7 +131,7 @@ static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint6
 /* Submits copies of `chunks`, which are newer on the device. Leaves out those with a copy that is under way or done. */
 static hd_status pull(struct hd_buffer *b, uint64_t chunks)
 {
-    struct hdi_mirror *m = b->mirror;
+    struct hdi_mirror *m = mirror_of(b);
     chunks &= ~m->pulled;
     hd_lane *lane = b->runtime->devices[b->owner]->lane_out;
     uint64_t losses = hdi_buffer_losses(b);
@@ -165,14 +170,14 @@ static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
     for (size_t i = 0; i < n_uses; i++) {
         struct hd_buffer *b = uses[i].buffer;
         all->of[i] = NULL;
-        if (!(b->special & HDI_BUFFER_UNIFIED)) {
+        if (b->kind != &hdi_unified_ops) {
             continue; /* submitting detects it if another buffer takes over the structure */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
             let_mirrors_go(all, uses, i);
             return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
         }
-        all->of[i] = b->mirror;
+        all->of[i] = mirror_of(b);
     }
     return HD_OK;
 }
@@ -192,7 +197,7 @@ static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const s
 
 static hd_status check_maps(const hdi_use *use)
 {
-    const struct hdi_mirror *m = use->buffer->mirror;
+    const struct hdi_mirror *m = mirror_of(use->buffer);
     if (m->maps && (m->writing || use->write)) {
         return hdi_fail(HD_ERROR_ACCESS, "a unified buffer of %s is mapped for %s: hd_unmap first",
                         HDI_BYTES(use->buffer->bytes), m->writing ? "writing" : "reading");
@@ -208,14 +213,14 @@ static hd_status push_for(hd_lane *lane, const hdi_use *use)
     if (!use->read) { /* a chunk that is written in part becomes newer there, so its other bytes have to be there */
         chunks &= ~whole_chunks(b, use->low, use->high);
     }
-    chunks &= b->mirror->host_newer;
+    chunks &= mirror_of(b)->host_newer;
     return chunks != 0 ? push(b, lane, use->losses, chunks) : HD_OK;
 }
 
 static void note_written(const hdi_use *use)
 {
     struct hd_buffer *b = use->buffer;
-    struct hdi_mirror *m = b->mirror;
+    struct hdi_mirror *m = mirror_of(b);
     uint64_t chunks = chunks_of(b, use->low, use->high);
     m->device_newer |= chunks;
     m->pulled &= ~chunks;
@@ -224,8 +229,10 @@ static void note_written(const hdi_use *use)
     end_access(b, chunks, true);
 }
 
-hd_status hdi_unified_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
-                             hdi_linked link, hd_ticket *out)
+/* For operations that use such buffers, beside others. On failure copies may have been submitted, which change nothing. Errors: also ACCESS
+ * (mapped), and those of the copies. */
+static hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hdi_linked link,
+                        hd_ticket *out)
 {
     mirrors all;
     hd_status status = hold_mirrors(&all, uses, n_uses);
@@ -273,7 +280,7 @@ static hd_status lock_until(struct hdi_mirror *m, int64_t deadline)
 /* If the chunks, bytes [low, high), are good on the host, notes what the host may do with them. The lock is held. */
 static bool note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64_t high, bool write)
 {
-    struct hdi_mirror *m = b->mirror;
+    struct hdi_mirror *m = mirror_of(b);
     unsigned busy = HDI_USES_WRITTEN | HDI_USES_FAILED | (write ? HDI_USES_READ : 0);
     if ((chunks & m->device_newer & ~m->pulled) || (hdi_buffer_state(m->pinned, low, high) & busy)) {
         return false; /* another operation came first */
@@ -290,9 +297,10 @@ static bool note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64
     return true;
 }
 
-hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline)
+/* Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and those of hdi_submit. The buffer is in a hold. */
+static hd_status bring_held(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline)
 {
-    struct hdi_mirror *m = b->mirror;
+    struct hdi_mirror *m = mirror_of(b);
     uint64_t chunks = chunks_of(b, low, high);
     bool write = (access & HD_WRITE) != 0;
     uint64_t from = low >> b->chunk_shift << b->chunk_shift;
@@ -323,9 +331,21 @@ hd_status hdi_unified_bring(struct hd_buffer *b, uint64_t low, uint64_t high, hd
     }
 }
 
-hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadline)
+static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
+                       int64_t deadline)
 {
-    struct hdi_mirror *m = b->mirror;
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle);
+    }
+    hd_status status = bring_held(b, low, high, access, deadline);
+    hdi_hold_end(b);
+    return status;
+}
+
+/* Brings all bytes. */
+static hd_status map(struct hd_buffer *b, hd_access access, int64_t deadline)
+{
+    struct hdi_mirror *m = mirror_of(b);
     hd_status status = lock_until(m, deadline);
     if (status) {
         return status;
@@ -334,7 +354,7 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
     m->writing |= (access & HD_WRITE) != 0;
     m->maps++;
     hdi_mutex_unlock(&m->lock);
-    status = hdi_unified_bring(b, 0, b->bytes, access, deadline);
+    status = bring_held(b, 0, b->bytes, access, deadline);
     if (status) {
         hdi_mutex_lock(&m->lock);
         m->maps--;
@@ -344,9 +364,9 @@ hd_status hdi_unified_map(struct hd_buffer *b, hd_access access, int64_t deadlin
     return status;
 }
 
-void hdi_unified_unmap(struct hd_buffer *b)
+static void unmap(struct hd_buffer *b)
 {
-    struct hdi_mirror *m = b->mirror;
+    struct hdi_mirror *m = mirror_of(b);
     hdi_mutex_lock(&m->lock);
     m->maps -= m->maps != 0;
     m->writing &= m->maps != 0;
@@ -355,7 +375,7 @@ void hdi_unified_unmap(struct hd_buffer *b)
 
 /* ---- the buffer ---- */
 
-hd_status hdi_unified_create(struct hd_buffer *b)
+static hd_status create(struct hd_buffer *b)
 {
     struct hdi_mirror *m = calloc(1, sizeof *m);
     if (!m) {
@@ -374,26 +394,41 @@ hd_status hdi_unified_create(struct hd_buffer *b)
     HDI_HANDOVER_BEGIN();
     b->chunk_shift = (uint8_t)shift;
     b->host = m->pinned->host;
-    b->locks |= HDI_UNIFIED_BIT;
-    b->mirror = m;
     HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_unified_ops, m);
     return HD_OK;
 }
 
-void hdi_unified_release(struct hd_buffer *b)
+static void forget(struct hd_buffer *b)
 {
-    struct hd_buffer *pinned = b->mirror->pinned;
-    hdi_unified_forget(b);
+    struct hdi_mirror *m = mirror_of(b);
+    hdi_mutex_destroy(&m->lock);
+    free(m);
+    HDI_HANDOVER_BEGIN();
+    b->of_kind = NULL;
+    HDI_HANDOVER_END();
+}
+
+static void release(struct hd_buffer *b)
+{
+    struct hd_buffer *pinned = mirror_of(b)->pinned;
+    forget(b);
     hdi_free(hdi_buffer_handle(pinned));
 }
 
-void hdi_unified_forget(struct hd_buffer *b)
+const hdi_buffer_ops hdi_unified_ops = {
+    .unified = true,
+    .create = create,
+    .release = release,
+    .forget = forget,
+    .submit = submit,
+    .map = map,
+    .unmap = unmap,
+    .bring = bring,
+};
+
+hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
 {
-    if (b->mirror) {
-        hdi_mutex_destroy(&b->mirror->lock);
-        free(b->mirror);
-        HDI_HANDOVER_BEGIN();
-        b->mirror = NULL;
-        HDI_HANDOVER_END();
-    }
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
+    return hdi_alloc_of_kind(handle, bytes, &hdi_unified_ops, NULL, __builtin_return_address(0), out);
 }

@@ -79,6 +79,7 @@ struct hd_lane {
     /* After a failure the lane refuses work (lanes of the application). Otherwise only what depends on it fails. */
     bool sticky_failure;
     bool is_default;
+    bool is_copy;    /* a copy lane (src/data/copy_lanes.h), in which no program submits work; set before it is used */
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;
@@ -294,6 +295,8 @@ struct hd_runtime {
     struct hdi_holders_memo *holders;    /* src/data: holders of memory, for messages */
     struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
     struct hdi_memory_page *memory_page; /* src/data: figures that other processes may read */
+    /* src/data/kind.h: of buffers with HD_ALLOC_KEEP; of all device memory, NULL where the option memory_debug is off. */
+    const struct hdi_buffer_ops *kept, *guarded;
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);
     struct hdi_shares *shares;   /* src/memory; placement process */
@@ -311,6 +314,12 @@ struct hd_runtime {
     /* Called when hd_close begins to wait for calls. Wakes those that wait for something else than a lane, so that they
      * see `closing`. */
     void (*on_closing)(hd_runtime *rt);
+    /* Writes the largest holders of a device's memory (HD_DEVICE_HOST: pinned memory), for the message of an allocation
+     * that fails at a limit. The text is "" where host memory is short. Leaves the thread's message alone. */
+    void (*on_full)(hd_runtime *rt, int device, char *out, size_t room);
+    /* Called a few times a second while memory is in use. Publishes figures. False: they are not complete, and the
+     * caller calls again soon. */
+    bool (*on_tick)(hd_runtime *rt);
 };
 
 /* The point in time at which an option in milliseconds (-1: never) passes. */

@@ -12,7 +12,9 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "data/checkpoint.h"
 #include "data/findings.h"
+#include "data/guard.h"
 #include "data/hold.h"
 #include "data/copy_pool.h"
 #include "data/copy_lanes.h"
@@ -236,6 +238,9 @@ static hd_status build(hd_runtime *rt)
     rt->spin_ns = hdi_spin_ns(rt->options.spin_us);
     rt->on_loss = hdi_buffers_lose;
     rt->on_closing = hdi_staging_wake;
+    rt->kept = &hdi_checkpoint_ops;
+    rt->on_full = hdi_report_holders;
+    rt->on_tick = hdi_page_publish;
     int count = 0;
     hd_status status = hdi_losses_create(rt);
     if (!status) {
@@ -252,6 +257,7 @@ static hd_status build(hd_runtime *rt)
     status = status ? status : hdi_holders_create(rt);
     if (!status && rt->options.memory_debug != HDI_MEMORY_DEBUG_OFF) {
         status = hdi_findings_create(rt);
+        rt->guarded = status ? NULL : &hdi_guard_ops;
     }
     if (!status) {
         hdi_thread_caches_config caches = {.release = hdi_buffers_release_items, .context = rt};

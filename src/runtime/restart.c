@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "data/buffer.h"
+#include "data/checkpoint.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 #include "memory/arena.h"
