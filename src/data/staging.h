@@ -1,4 +1,4 @@
-/* staging.h - pools of staging buffers, which are pinned chunks. Bytes pass through them between the program's memory and a device, and between
+/* staging.h - staging pools: their staging buffers are pinned chunks. Bytes pass through them between the program's memory and a device, and between
  * devices that do not reach each other.
  *
  * Each device has pools of its own for each direction, for small and for large chunks, so a delayed device delays no transfers of others.
