@@ -130,7 +130,10 @@ static void put_in_front(hd_error *error, size_t at, const char *text)
 {
     char rest[sizeof error->message];
     memcpy(rest, error->message + at, sizeof rest - at);
-    snprintf(error->message + at, sizeof error->message - at, "%s: %s", text, rest);
+    /* the length is looked at, since compilers warn of an end that is cut off unseen */
+    if (snprintf(error->message + at, sizeof error->message - at, "%s: %s", text, rest) < 0) {
+        error->message[at] = '\0';
+    }
 }
 
 /* The length of the call's name in front of a message, and of the colon behind it. 0: it is not there. */
