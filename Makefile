@@ -25,15 +25,15 @@ demo: deps
 	@$(MAKE) --no-print-directory release BENCH=ON
 	build/release/heddle bench lanes --quick
 
-# The tier `quick`: every behaviour once. Twice as many tests as processors, since most of a test's time is waiting.
+# The tier `quick`: every behaviour once. Three times as many tests as processors, since most of a test's time is waiting.
 test: deps
 	@$(MAKE) --no-print-directory debug
-	ctest --preset debug -L '^quick$$' -j $$((2 * $(JOBS)))
+	ctest --preset debug -L '^quick$$' -j $$((3 * $(JOBS)))
 
 # All tiers: quick, full (the other placements) and stress.
 test-all: deps
 	@$(MAKE) --no-print-directory debug
-	ctest --preset debug -j $$((2 * $(JOBS)))
+	ctest --preset debug -j $$((3 * $(JOBS)))
 
 install:
 	@cmake --preset release -DHEDDLE_BENCH=$(BENCH) -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null

@@ -127,6 +127,13 @@ CONF_UNUSED static uint64_t conf_number_from(const char *environment, uint64_t o
 
 CONF_UNUSED static bool conf_on_gpus; /* what conf_begin has found */
 
+/* How long a sweep over failing calls may take, in seconds. With a sanitizer it is as long, so fewer calls are tried: the same calls
+ * fail without one in other placements. */
+CONF_UNUSED static double conf_sweep_seconds(uint64_t otherwise)
+{
+    return (double)conf_number_from("HEDDLE_SWEEP_SECONDS", otherwise);
+}
+
 /* How often a case does what takes a runtime of its own. On GPUs a fifth of `rounds`, at least 3: opening them takes a second. */
 CONF_UNUSED static int conf_rounds(int rounds)
 {

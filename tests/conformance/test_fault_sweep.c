@@ -281,7 +281,7 @@ static void sweep(const char *peers, const char *plus, int code)
     }
 #endif
     violations = 0;
-    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", CONF_SLOWNESS > 1 ? 30 : 12) / 6;
+    double seconds = conf_sweep_seconds(12) / 6;
     conf_random r = {conf_number_from("HEDDLE_SEED", 1) + (uint64_t)code};
     int64_t start = conf_now();
     int runs = 0, last_hit = 0, clean_in_a_row = 0, opens_failed = 0, n = 1;

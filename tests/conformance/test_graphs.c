@@ -511,7 +511,7 @@ static void open_another(const char *peers, uint64_t seed, int number)
 
 static void random_graphs(const char *peers, int part)
 {
-    int graphs = (int)conf_number_from("HEDDLE_GRAPHS", CONF_TSAN ? 210 : 300) / 3 + 1, per_runtime = 20;
+    int graphs = (int)conf_number_from("HEDDLE_GRAPHS", CONF_SLOWNESS > 1 ? 210 : 300) / 3 + 1, per_runtime = 20;
     uint64_t seed = conf_number_from("HEDDLE_SEED", 1);
     int only = (int)conf_number_from("HEDDLE_ONLY_GRAPH", 0);
     uint64_t several = atomic_load(&counted->several);

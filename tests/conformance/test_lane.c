@@ -23,6 +23,28 @@ static hd_runtime *open_with_lane(conf_slow *slow, hd_lane **lane)
     return runtime;
 }
 
+/* Runs the function in so many threads, each with its element of `arguments`, and joins them. */
+static void run_threads(int n, void *(*function)(void *), void *arguments, size_t each)
+{
+    pthread_t threads[8];
+    CONF_TRUE(n <= 8);
+    for (int i = 0; i < n; i++) {
+        CONF_EQUAL(pthread_create(&threads[i], NULL, function, (char *)arguments + (size_t)i * each), 0);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+/* Two buffers of `bytes`: zeros to add to, and ones. */
+static void make_sum(hd_lane *lane, size_t bytes, hd_buffer **sum, hd_buffer **ones)
+{
+    CONF_OK(hd_alloc(lane, bytes, sum));
+    CONF_OK(hd_alloc(lane, bytes, ones));
+    CONF_OK(hd_fill(*sum, 0, conf_bits(0), bytes, NULL));
+    CONF_OK(hd_fill(*ones, 0, conf_bits(1), bytes, NULL));
+}
+
 static void facts_of_lanes(void **state)
 {
     (void)state;
@@ -90,13 +112,7 @@ static void default_lanes_belong_to_threads(void **state)
     memset(&shared, 0, sizeof shared);
     shared.runtime = conf_open(NULL);
     pthread_barrier_init(&shared.barrier, NULL, 8);
-    pthread_t threads[8];
-    for (int i = 0; i < 8; i++) {
-        CONF_EQUAL(pthread_create(&threads[i], NULL, takes_default_lanes, &shared), 0);
-    }
-    for (int i = 0; i < 8; i++) {
-        pthread_join(threads[i], NULL);
-    }
+    run_threads(8, takes_default_lanes, &shared, 0);
     for (int i = 0; i < 8; i++) {
         for (int j = 0; j < i; j++) {
             CONF_TRUE(shared.lanes[i] != shared.lanes[j]);
@@ -141,7 +157,6 @@ static void threads_end_while_their_lane_works(void **state)
     CONF_OK(hd_fill(buffer, 0, 0xffffffffu, rounds * at_once * 4, NULL));
     static ending endings[rounds * at_once];
     for (int r = 0; r < rounds; r++) {
-        pthread_t threads[at_once];
         for (int i = 0; i < at_once; i++) {
             int n = r * at_once + i;
             endings[n] = (ending){.runtime = runtime,
@@ -150,11 +165,8 @@ static void threads_end_while_their_lane_works(void **state)
                                   .offset = (size_t)n * 4,
                                   .value = (uint32_t)n,
                                   .ms = r % 10 == 0 ? 5 : 0};
-            CONF_EQUAL(pthread_create(&threads[i], NULL, ends_with_work, &endings[n]), 0);
         }
-        for (int i = 0; i < at_once; i++) {
-            pthread_join(threads[i], NULL);
-        }
+        run_threads(at_once, ends_with_work, &endings[r * at_once], sizeof endings[0]);
         if (r % 3 == 0) {
             CONF_OK(hd_wait(endings[r * at_once].ticket, 60 * CONF_SECOND));
         }
@@ -373,14 +385,12 @@ static void many_threads_wait_for_one_ticket(void **state)
     for (int round = 0; round < 10; round++) {
         hd_ticket ticket;
         conf_slow_run(&slow, conf_default_lane(runtime, 0), NULL, 0, round, &ticket);
-        pthread_t threads[8];
         crowd crowds[8];
         for (int i = 0; i < 8; i++) {
             crowds[i] = (crowd){.ticket = ticket, .status = HD_ERROR_SYSTEM};
-            CONF_EQUAL(pthread_create(&threads[i], NULL, waits_for_one, &crowds[i]), 0);
         }
+        run_threads(8, waits_for_one, crowds, sizeof crowds[0]);
         for (int i = 0; i < 8; i++) {
-            pthread_join(threads[i], NULL);
             CONF_EQUAL(crowds[i].status, HD_OK);
         }
     }
@@ -459,14 +469,10 @@ static void eight_threads_submit_to_one_lane(void **state)
         hd_lane *lane = NULL;
         CONF_OK(hd_lane_create(runtime, 0, &lane));
         hd_buffer *counter = NULL, *ones = NULL, *own = NULL;
-        CONF_OK(hd_alloc(lane, 256, &counter));
-        CONF_OK(hd_alloc(lane, 256, &ones));
+        make_sum(lane, 256, &counter, &ones);
         CONF_OK(hd_alloc(lane, 8 * 256, &own));
-        CONF_OK(hd_fill(counter, 0, conf_bits(0), 256, NULL));
-        CONF_OK(hd_fill(ones, 0, conf_bits(1), 256, NULL));
         CONF_OK(hd_fill(own, 0, conf_bits(0), 8 * 256, NULL));
         enum { launches = CONF_TSAN ? 100 : 500 };
-        pthread_t threads[8];
         crowd crowds[8];
         for (int i = 0; i < 8; i++) {
             crowds[i] = (crowd){.lane = lane,
@@ -476,11 +482,8 @@ static void eight_threads_submit_to_one_lane(void **state)
                                 .own = own,
                                 .number = i,
                                 .launches = launches};
-            CONF_EQUAL(pthread_create(&threads[i], NULL, adds_ones, &crowds[i]), 0);
         }
-        for (int i = 0; i < 8; i++) {
-            pthread_join(threads[i], NULL);
-        }
+        run_threads(8, adds_ones, crowds, sizeof crowds[0]);
         CONF_OK(hd_lane_wait(lane, 60 * CONF_SECOND));
         CONF_FILLED(counter, 0, conf_bits(8.0f * launches), 256);
         CONF_FILLED(own, 0, conf_bits((float)launches), 8 * 256);
@@ -497,10 +500,7 @@ static void a_full_ring_blocks_and_goes_on(void **state)
     hd_lane *lane = NULL;
     CONF_OK(hd_lane_create(runtime, 0, &lane));
     hd_buffer *y = NULL, *ones = NULL;
-    CONF_OK(hd_alloc(lane, 4, &y));
-    CONF_OK(hd_alloc(lane, 4, &ones));
-    CONF_OK(hd_fill(y, 0, conf_bits(0), 4, NULL));
-    CONF_OK(hd_fill(ones, 0, conf_bits(1), 4, NULL));
+    make_sum(lane, 4, &y, &ones);
     hd_device_stats before = {.size = sizeof before}, after = before;
     CONF_OK(hd_device_get_stats(runtime, 0, &before));
     conf_slow_run(&slow, lane, NULL, 0, 20, NULL);
@@ -527,10 +527,7 @@ static void full_rings_that_depend_on_each_other(void **state)
     for (int i = 0; i < 3; i++) {
         CONF_OK(hd_lane_create(runtime, 0, &lanes[i]));
     }
-    CONF_OK(hd_alloc(lanes[0], 400, &y));
-    CONF_OK(hd_alloc(lanes[0], 400, &ones));
-    CONF_OK(hd_fill(y, 0, conf_bits(0), 400, NULL));
-    CONF_OK(hd_fill(ones, 0, conf_bits(1), 400, NULL));
+    make_sum(lanes[0], 400, &y, &ones);
     enum { launches = CONF_TSAN ? 600 : 3000 };
     for (int i = 0; i < launches; i++) {
         CONF_OK(conf_axpy(lanes[i % 3], k, y, 0, ones, 0, 1.0f, 100, NULL));

@@ -8,7 +8,7 @@
  * Always: that memory is kept is seen by its addresses and by the limit. Where the driver is in this process, it is
  * also seen by its content.
  */
-#include "pool.h"
+#include "races.h"
 #include "workers.h"
 
 enum { SOME = 200 };
@@ -383,11 +383,9 @@ static void close_takes_them_along(void **state)
 /* --------------------------------------------------------------------------------------------------- two threads -- */
 
 typedef struct race {
-    hd_runtime *runtime;
-    pthread_barrier_t barrier;
+    race_rounds rounds;
     hd_buffer *x;
     hd_hold *hold;
-    atomic_bool stop;
     int what; /* the other thread frees, destroys the hold, or adds to it */
     hd_status added;
 } race;
@@ -398,14 +396,7 @@ static void *races(void *argument)
 {
     pool_thread *t = argument;
     race *r = t->context;
-    for (;;) {
-        pthread_barrier_wait(&r->barrier);
-        if (atomic_load(&r->stop)) {
-            return NULL;
-        }
-        for (uint64_t i = conf_below(&t->random, 200); i > 0; i--) {
-            atomic_thread_fence(memory_order_seq_cst); /* a little later, or not */
-        }
+    while (race_meet(&r->rounds, &t->random)) {
         if (r->what == FREES) {
             hd_free(r->x);
         } else if (r->what == DESTROYS) {
@@ -413,26 +404,16 @@ static void *races(void *argument)
         } else {
             r->added = hd_hold_add(r->hold, r->x);
         }
-        pthread_barrier_wait(&r->barrier);
+        race_part(&r->rounds);
     }
+    return NULL;
 }
 
 /* Checks that the memory of `x` has gone back exactly once: what is allocated then does not overlap, and the figures
  * are 0. */
 static void is_sound(hd_runtime *runtime, hd_lane *lane, size_t bytes)
 {
-    hd_buffer *y[4];
-    for (uint32_t i = 0; i < 4; i++) {
-        CONF_OK(hd_alloc(lane, bytes, &y[i]));
-        CONF_OK(hd_fill(y[i], 0, i, 4, NULL));
-        for (uint32_t j = 0; j < i; j++) {
-            CONF_TRUE(y[i] != y[j] && hd_buffer_address(y[i]) != hd_buffer_address(y[j]));
-        }
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-        CONF_FILLED(y[i], 0, i, 4);
-        hd_free(y[i]);
-    }
+    race_none_twice(lane, bytes);
     hd_memory_stats s = pool_stats(runtime, 0);
     CONF_EQUAL(s.held_bytes, 0);
     CONF_EQUAL(s.live_count, 0);
@@ -444,14 +425,11 @@ static void threads_free_and_let_go_at_once(void **state)
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M");
     hd_lane *lane = conf_default_lane(runtime, 0);
     static race r;
-    memset(&r, 0, sizeof r);
-    r.runtime = runtime;
-    pthread_barrier_init(&r.barrier, NULL, 2);
+    race_make(&r.rounds, 2);
     pool_thread other;
     pool_start(&other, 1, runtime, conf_number_from("HEDDLE_SEED", 1), races, &r);
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
-    int64_t begin = conf_now();
-    for (int i = 0; i < 10000 && (i < 200 || conf_now() < begin + 2 * CONF_SECOND); i++) {
+    for (int i = 0; race_next(&r.rounds, 10000, 2 * CONF_SECOND); i++) {
         size_t bytes = i % 3 == 0 ? 3 * POOL_MIB : 1000;
         bool frees_here = i % 2 == 0;
         hd_hold *second = NULL;
@@ -465,16 +443,13 @@ static void threads_free_and_let_go_at_once(void **state)
             CONF_OK(hd_hold_create(runtime, &second));
             CONF_OK(hd_hold_add(second, r.x));
         }
-        pthread_barrier_wait(&r.barrier);
-        for (uint64_t n = conf_below(&random, 200); n > 0; n--) {
-            atomic_thread_fence(memory_order_seq_cst);
-        }
+        race_meet(&r.rounds, &random);
         if (r.what == FREES) {
             hd_hold_destroy(r.hold);
         } else {
             hd_free(r.x);
         }
-        pthread_barrier_wait(&r.barrier);
+        race_part(&r.rounds);
         if (r.what == ADDS) {
             CONF_TRUE(r.added == HD_OK || r.added == HD_ERROR_HANDLE);
             hd_memory_stats s = pool_stats(runtime, 0);
@@ -484,10 +459,7 @@ static void threads_free_and_let_go_at_once(void **state)
         hd_hold_destroy(second);
         is_sound(runtime, lane, bytes);
     }
-    atomic_store(&r.stop, true);
-    pthread_barrier_wait(&r.barrier);
-    pool_join(&other, 1);
-    pthread_barrier_destroy(&r.barrier);
+    race_end(&r.rounds, &other, 1);
     pool_gives_all_back(runtime, 0);
     conf_close(runtime);
 }

@@ -10,39 +10,24 @@
  * Locks: none.
  * Always: one free wins, and nothing else happens. Every call refuses a stale handle.
  */
-#include "owned.h"
+#include "races.h"
 
 /* --------------------------------------------------------------------------------------------------- two at once -- */
 
 typedef struct race {
-    pthread_barrier_t barrier;
+    race_rounds rounds;
     hd_buffer *x;
-    hd_lane *lane;
-    bool uses; /* the other one uses it, instead of freeing it too */
-    atomic_bool stop;
-    hd_status status;
 } race;
 
-static void a_moment(conf_random *r)
-{
-    for (uint64_t i = conf_below(r, 300); i > 0; i--) {
-        atomic_thread_fence(memory_order_seq_cst);
-    }
-}
-
-static void *races(void *argument)
+static void *frees_it(void *argument)
 {
     pool_thread *t = argument;
     race *r = t->context;
-    for (;;) {
-        pthread_barrier_wait(&r->barrier);
-        if (atomic_load(&r->stop)) {
-            return NULL;
-        }
-        a_moment(&t->random);
+    while (race_meet(&r->rounds, &t->random)) {
         hd_free(r->x);
-        pthread_barrier_wait(&r->barrier);
+        race_part(&r->rounds);
     }
+    return NULL;
 }
 
 /* Two threads free one handle: one of them does, and nothing else happens. */
@@ -52,13 +37,11 @@ static void one_of_two_frees_wins(void **state)
     hd_runtime *runtime = conf_open("host_devices=1 host_memory=128M memory_limit=64M");
     hd_lane *lane = conf_default_lane(runtime, 0);
     static race r;
-    memset(&r, 0, sizeof r);
-    pthread_barrier_init(&r.barrier, NULL, 3);
+    race_make(&r.rounds, 3);
     pool_thread others[2];
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
-    pool_start(others, 2, runtime, conf_number_from("HEDDLE_SEED", 1), races, &r);
-    int64_t begin = conf_now();
-    for (int i = 0; i < 10000 && (i < 200 || conf_now() < begin + 2 * CONF_SECOND); i++) {
+    pool_start(others, 2, runtime, conf_number_from("HEDDLE_SEED", 1), frees_it, &r);
+    for (int i = 0; race_next(&r.rounds, 10000, 2 * CONF_SECOND); i++) {
         size_t bytes = i % 4 == 0 ? 2 * POOL_MIB : i % 4 == 1 ? 100000 : 300;
         if (i % 64 == 5) {
             CONF_OK(hd_alloc_host(runtime, 5000, &r.x));
@@ -69,39 +52,25 @@ static void one_of_two_frees_wins(void **state)
             CONF_OK(hd_fill(r.x, 0, 1, 256, NULL));
         }
         hd_memory_stats before = pool_stats(runtime, 0);
-        pthread_barrier_wait(&r.barrier);
-        a_moment(&random);
+        race_meet(&r.rounds, &random);
         hd_free(r.x);
-        pthread_barrier_wait(&r.barrier);
+        race_part(&r.rounds);
         hd_memory_stats s = pool_stats(runtime, 0);
         CONF_EQUAL(s.live_count, 0);
         CONF_EQUAL(s.frees, before.frees + (i % 64 != 5));
         CONF_EQUAL(pool_stats(runtime, HD_DEVICE_HOST).live_count, 0);
-        owned y[6] = {{0}}; /* had it gone back twice, two of these were one */
-        for (int j = 0; j < 6; j++) {
-            take(lane, &y[j], bytes, (uint32_t)(i * 8 + j));
-            for (int k = 0; k < j; k++) {
-                CONF_TRUE(y[j].buffer != y[k].buffer && y[j].address != y[k].address);
-            }
-        }
-        for (int j = 0; j < 6; j++) {
-            put_back(&y[j]);
-        }
+        race_none_twice(lane, bytes);
     }
-    atomic_store(&r.stop, true);
-    pthread_barrier_wait(&r.barrier);
-    pool_join(others, 2);
-    pthread_barrier_destroy(&r.barrier);
+    race_end(&r.rounds, others, 2);
     pool_gives_all_back(runtime, 0);
     conf_close(runtime);
 }
 
 typedef struct use_race {
-    pthread_barrier_t barrier;
+    race_rounds rounds;
     hd_buffer *x;
     hd_lane *lane;
     conf_kernels k;
-    atomic_bool stop;
     bool by_kernel;
 } use_race;
 
@@ -110,12 +79,7 @@ static void *uses_what_is_freed(void *argument)
 {
     pool_thread *t = argument;
     use_race *r = t->context;
-    for (;;) {
-        pthread_barrier_wait(&r->barrier);
-        if (atomic_load(&r->stop)) {
-            return NULL;
-        }
-        a_moment(&t->random);
+    while (race_meet(&r->rounds, &t->random)) {
         for (int i = 0; i < 6; i++) {
             size_t at = conf_below(&t->random, 200) * 4;
             hd_status status = r->by_kernel ? conf_fill(r->lane, r->k, r->x, at, 16, 0xdead, NULL)
@@ -124,8 +88,9 @@ static void *uses_what_is_freed(void *argument)
                 CONF_FAILS(status, HD_ERROR_HANDLE);
             }
         }
-        pthread_barrier_wait(&r->barrier);
+        race_part(&r->rounds);
     }
+    return NULL;
 }
 
 /* What one thread submits while another frees the buffer is in front of whatever the next owner does, or refused. */
@@ -142,32 +107,27 @@ static void a_use_races_with_the_free(void **state)
     memset(&r, 0, sizeof r);
     r.k = conf_builtins(runtime);
     CONF_OK(hd_lane_create(runtime, 0, &r.lane));
-    pthread_barrier_init(&r.barrier, NULL, 2);
+    race_make(&r.rounds, 2);
     pool_thread other;
     conf_random random = {conf_number_from("HEDDLE_SEED", 1)};
     pool_start(&other, 1, runtime, conf_number_from("HEDDLE_SEED", 1), uses_what_is_freed, &r);
-    int64_t begin = conf_now();
-    for (int i = 0; i < 6000 && (i < 200 || conf_now() < begin + CONF_SECOND); i++) {
+    for (int i = 0; race_next(&r.rounds, 6000, CONF_SECOND); i++) {
         r.by_kernel = i % 2 == 0;
         CONF_OK(hd_alloc(lane, words * 4, &r.x));
-        pthread_barrier_wait(&r.barrier);
-        a_moment(&random);
+        race_meet(&r.rounds, &random);
         hd_free(r.x);
         hd_buffer *next[3];
         for (uint32_t j = 0; j < 3; j++) {
             CONF_OK(hd_alloc(lane, words * 4, &next[j]));
             CONF_OK(conf_fill(lane, r.k, next[j], 0, words, j, NULL));
         }
-        pthread_barrier_wait(&r.barrier);
+        race_part(&r.rounds);
         for (uint32_t j = 0; j < 3; j++) {
             CONF_FILLED(next[j], 0, j, words * 4);
             hd_free(next[j]);
         }
     }
-    atomic_store(&r.stop, true);
-    pthread_barrier_wait(&r.barrier);
-    pool_join(&other, 1);
-    pthread_barrier_destroy(&r.barrier);
+    race_end(&r.rounds, &other, 1);
     CONF_OK(hd_lane_wait(r.lane, POOL_WAIT));
     pool_gives_all_back(runtime, 0);
     conf_close(runtime);

@@ -261,7 +261,7 @@ static void without_faults(void **state)
 
 static double seconds_each(int passes)
 {
-    return (double)conf_number_from("HEDDLE_SWEEP_SECONDS", CONF_SLOWNESS > 1 ? 18 : 8) / passes;
+    return conf_sweep_seconds(8) / passes;
 }
 
 /* The Nth call of `entry` ("": of all) fails, for every N that time is left for, until calls are not reached any

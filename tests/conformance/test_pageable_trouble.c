@@ -217,7 +217,7 @@ static void driver_calls_that_fail(void **state)
     uint8_t *data = conf_memory(size), *got = conf_memory(size);
     conf_pattern(data, size, 2);
     violations = 0;
-    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 12 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 4;
+    double seconds = conf_sweep_seconds(12) / 4;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
 #if CONF_TSAN
         if (*ways[w].plus && !conf_on_gpus && strcmp(getenv("HEDDLE_PLACEMENT"), "process") != 0) {
@@ -236,7 +236,7 @@ static void driver_calls_that_fail(void **state)
             hits += failed;
             clean = failed ? 0 : clean + 1;
             double spent = (double)(conf_now() - start) / 1e9; /* as many of the calls as there is time for */
-            int most = spent > seconds ? 400 : spent > seconds / 2 ? 40 : 8;
+            int most = runs < 8 || spent < seconds / 2 ? 8 : spent < seconds ? 40 : 400;
             n += 1 + (int)conf_below(&r, (uint64_t)most);
         }
         CONF_TRUE(hits > 3);

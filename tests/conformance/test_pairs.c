@@ -276,7 +276,7 @@ static void run_pair(const struct pair_call *call, const struct pair_end *end, t
     uint64_t live = pool_stats(base->runtime, 0).live_count,
              pinned = pool_stats(base->runtime, HD_DEVICE_HOST).live_count;
     int64_t until =
-        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_TSAN || CONF_ASAN ? 100 : 20) * CONF_MILLISECOND;
+        conf_now() + (int64_t)conf_number_from("HEDDLE_PAIR_MS", CONF_SLOWNESS > 1 ? 40 : 20) * CONF_MILLISECOND;
     pthread_t thread;
     int i = 0;
     for (; i < MOST_ENDS && (i < LEAST_ENDS || conf_now() < until); i++) {

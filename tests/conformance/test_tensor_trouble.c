@@ -228,7 +228,7 @@ static void sweep(const char *plus, int code, const char *peers)
 {
     violations = 0;
     conf_random r = {conf_number_from("HEDDLE_SEED", 1) + (uint64_t)code};
-    double seconds = (double)conf_number_from("HEDDLE_SWEEP_SECONDS", 8 * (CONF_SLOWNESS > 3 ? 4 : 1)) / 4;
+    double seconds = conf_sweep_seconds(8) / 4;
     int64_t start = conf_now();
     int runs = 0, clean = 0, last_hit = 0;
     for (int call = 1; call < 3000 && clean < 40;) {

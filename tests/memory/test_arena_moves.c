@@ -86,10 +86,10 @@ static void looks_for_a_place_without_idle_mappings(void **unused)
     tool_give(arena, rest, 0, 0);
     assert_int_equal(tool_info(arena).idle_bytes, 24 * MIB);
     assert_ok(tool_take(arena, 25 * MIB, &at));
-    assert_int_equal(at, rest);
-    assert_int_equal(tool_info(arena).moved_bytes, 20 * MIB);
-    assert_int_equal(tool_info(arena).idle_bytes, 0);
+    assert_in_range(tool_info(arena).moved_bytes, 1, 24 * MIB); /* no more than is idle */
     assert_true(fake_is_mapped(at, 25 * MIB, 1));
+    assert_true(fake_is_mapped(wall, 2 * MIB, 1) && fake_is_mapped(stuck, 3 * MIB, 1));
+    assert_true(at >= stuck + 3 * MIB || at + 25 * MIB <= wall);
     tool_check(arena);
     assert_status(tool_take(arena, 1, &at), HD_ERROR_MEMORY);
     tool_end(arena);
@@ -340,7 +340,6 @@ static void grows_ahead_and_gives_back(void **unused)
     long calls = fake.calls;
     assert_ok(tool_take(arena, 30 * MIB, &b));
     assert_int_equal(fake.calls, calls);
-    assert_int_equal(b, a + 10 * MIB); /* behind what was there */
     assert_int_equal(hdi_arena_free_bytes(arena), 0);
     assert_ok(hdi_arena_grow_ahead(arena, 500 * MIB, &n));
     assert_int_equal(n, 60 * MIB);
@@ -349,11 +348,11 @@ static void grows_ahead_and_gives_back(void **unused)
     assert_int_equal(tool_info(arena).ahead_bytes, 90 * MIB);
     assert_int_equal(tool_info(arena).idle_bytes, 60 * MIB);
 
-    /* what is idle goes, the highest first; what is in use does not */
+    /* what is idle goes; what is in use does not */
     uint64_t freed = hdi_arena_freed(arena);
     assert_ok(hdi_arena_trim(arena, 50 * MIB, SIZE_MAX, &n));
     assert_true(n >= 10 * MIB && n < 10 * MIB + 4 * MIB);
-    assert_true(fake_is_mapped(b + 30 * MIB, 60 * MIB - n, 1));
+    assert_true(fake_is_mapped(a, 10 * MIB, 1) && fake_is_mapped(b, 30 * MIB, 1));
     assert_int_equal(tool_info(arena).mapped_bytes, 100 * MIB - n);
     assert_true(hdi_arena_freed(arena) != freed);
     assert_ok(hdi_arena_trim(arena, 0, 5 * MIB, &n));
@@ -367,9 +366,9 @@ static void grows_ahead_and_gives_back(void **unused)
     assert_int_equal(n, 10 * MIB);
     assert_int_equal(tool_info(arena).mapped_bytes, 30 * MIB);
     assert_int_equal(tool_info(arena).returned_bytes, 70 * MIB);
-    assert_ok(tool_take(arena, 40 * MIB, &c)); /* not the hole in front */
-    assert_ok(tool_take(arena, 10 * MIB, &a)); /* that is for this one */
-    assert_int_equal(a + 10 * MIB, b);
+    assert_ok(tool_take(arena, 40 * MIB, &c));
+    assert_ok(tool_take(arena, 10 * MIB, &a));
+    assert_int_equal(tool_info(arena).mapped_bytes, 80 * MIB);
     tool_check(arena);
 
     /* failures: what came before stays */
@@ -427,6 +426,11 @@ static void spans_come_back(void **unused)
     tool_end(arena);
 }
 
+static bool apart(hdcu_deviceptr a, hdcu_deviceptr b, size_t bytes)
+{
+    return a + bytes <= b || b + bytes <= a;
+}
+
 static void takes_more_at_once(void **unused)
 {
     (void)unused;
@@ -437,15 +441,19 @@ static void takes_more_at_once(void **unused)
     assert_int_equal(hdi_arena_alloc_more(arena, 0, 0, 64, at, points), 0);
     assert_ok(tool_take(arena, 100 * 1024, &first));
     long calls = fake.calls;
-    assert_int_equal(hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points), 19); /* of the same granule */
-    for (int i = 0; i < 19; i++) {
+    size_t more = hdi_arena_alloc_more(arena, 0, 100 * 1024, 64, at, points); /* what is mapped, and no more */
+    assert_in_range(more, 2, 2 * MIB / (100 * 1024) - 1);
+    for (size_t i = 0; i < more; i++) {
         assert_int_equal(points[i].count, 0);
-        assert_true(at[i] / (2 * MIB) == first / (2 * MIB) && at[i] != first && (i == 0 || at[i] != at[i - 1]));
+        assert_true(fake_is_mapped(at[i], 100 * 1024, 1) && apart(at[i], first, 100 * 1024));
+        for (size_t j = 0; j < i; j++) {
+            assert_true(apart(at[i], at[j], 100 * 1024));
+        }
     }
     assert_int_equal(fake.calls, calls);
-    assert_int_equal(tool_info(arena).taken_blocks, 20);
+    assert_int_equal(tool_info(arena).taken_blocks, 1 + more);
     assert_int_equal(tool_info(arena).from_fresh, 1); /* the others count when they are used */
-    for (int i = 0; i < 19; i++) {
+    for (size_t i = 0; i < more; i++) {
         tool_give(arena, at[i], i % 2 == 0 ? 1 : 2, 1);
     }
     /* only what the lane need not wait for; points come along */

@@ -5,9 +5,9 @@
  * Promise: The allocator gives out only bytes with memory behind them, and each byte to one owner.
  * Threads: one. Locks: none.
  */
-#include "blocks_tools.h"
+#include "blocks_model.h"
 
-enum { UNIT = 8, UNITS = 2048, LANES = 5 }; /* memory comes in 8 granules; the range has so many granules */
+enum { UNIT = 8, UNITS = 2048 }; /* memory comes in 8 granules; the range has so many granules */
 #define U ((size_t)UNIT * G)
 
 /* A live block made by filling what its place lacks. */
@@ -136,36 +136,17 @@ static void walls_keep_free_blocks_apart(void **unused)
 
 /* ---- the model -------------------------------------------------------------------------------------------------- */
 
-typedef struct live {
-    size_t offset, bytes;
-    hdi_point points[LANES];
-    size_t n_points;
-} live;
-
-static uint64_t seed;
-static uint8_t kinds[UNITS];        /* of every granule, a hdi_block_kind */
-static bool filled[UNITS];          /* whether there is memory behind it; claims have both */
-static uint64_t need[UNITS][LANES]; /* what must be finished before a new owner's use */
-static uint64_t submitted[LANES];
-static live lives[UNITS];
-static size_t n_lives;
+static uint8_t kinds[UNITS]; /* of every granule, a hdi_block_kind */
+static bool filled[UNITS];   /* whether there is memory behind it; claims have both */
 
 /* A claim under way, or none. */
 static struct {
     hdi_block *claim;
     hdi_run run;
     size_t bytes;
-    live owner; /* with what it inherited */
+    model_live owner; /* with what it inherited */
 } window;
 static hdi_block *leaving;
-
-static uint64_t draw(uint64_t below)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed % below;
-}
 
 static void set_kinds(size_t from, size_t to, hdi_block_kind kind)
 {
@@ -195,32 +176,14 @@ static void become_live(size_t offset, size_t bytes, const hdi_point *told, size
     size_t end = offset + (bytes + G - 1) / G * G;
     for (size_t g = offset / G; g < end / G; g++) {
         filled[g] = true;
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            bool good = need[g][lane] <= finished_to[lane];
-            for (size_t i = 0; i < n_told; i++) {
-                good |= told[i].lane == lane && told[i].position >= need[g][lane];
-            }
-            assert_true(good);
-        }
     }
     set_kinds(offset, end, HDI_BLOCK_LIVE);
-    live *l = &lives[n_lives++];
-    *l = (live){.offset = offset, .bytes = end - offset};
-    if (draw(4) == 0) { /* never used: what it inherited is handed on */
-        memcpy(l->points, told, n_told * sizeof *told);
-        l->n_points = n_told;
-    } else {
-        l->n_points = 1 + (size_t)draw(LANES);
-        for (size_t i = 0; i < l->n_points; i++) {
-            uint32_t lane = (uint32_t)draw(LANES);
-            l->points[i] = (hdi_point){lane, ++submitted[lane]};
-        }
-    }
+    model_take(offset, bytes, told, n_told);
 }
 
 static size_t draw_bytes(void)
 {
-    return 1 + (size_t)draw(draw(6) == 0 ? 400 * G : 20 * G);
+    return 1 + (size_t)model_draw(model_draw(6) == 0 ? 400 * G : 20 * G);
 }
 
 /* Free granules in a row, from `at` on. */
@@ -233,12 +196,12 @@ static size_t free_from(size_t at)
     return n;
 }
 
-static void model_take(hdi_blocks *b)
+static void take_one(hdi_blocks *b)
 {
     const hdi_blocks_request request = {.bytes = draw_bytes(),
-                                        .alignment = draw(3) == 0 ? U : 0,
-                                        .lane = (uint32_t)draw(LANES),
-                                        .no_wait = draw(2) == 0};
+                                        .alignment = model_draw(3) == 0 ? U : 0,
+                                        .lane = (uint32_t)model_draw(MODEL_LANES),
+                                        .no_wait = model_draw(2) == 0};
     hdi_blocks_taken taken;
     hd_status status = hdi_blocks_take(b, &request, &taken);
     if (status == HD_ERROR_HOST_MEMORY) {
@@ -253,8 +216,8 @@ static void model_take(hdi_blocks *b)
         any.no_wait = false;
         bool one_lane = true;
         for (size_t g = 0; g < UNITS; g++) {
-            for (uint32_t lane = 1; lane < LANES; lane++) {
-                one_lane &= kinds[g] != HDI_BLOCK_FREE || need[g][lane] <= finished_to[lane];
+            for (uint32_t lane = 1; lane < MODEL_LANES; lane++) {
+                one_lane &= kinds[g] != HDI_BLOCK_FREE || model_need[g][lane] <= finished_to[lane];
             }
         }
         for (size_t g = 0; one_lane && g < UNITS; g += request.alignment != 0 ? UNIT : 1) {
@@ -283,25 +246,17 @@ static void model_take(hdi_blocks *b)
     hdi_points_release(&taken.inherited);
 }
 
-static void model_free(hdi_blocks *b)
+static void free_one(hdi_blocks *b)
 {
-    if (n_lives == 0) {
+    model_live l;
+    if (!model_pick(&l)) {
         return;
     }
-    size_t i = (size_t)draw(n_lives);
-    live l = lives[i];
-    lives[i] = lives[--n_lives];
     size_t retired = blocks_info(b).retired_bytes;
     assert_true(hdi_blocks_free(b, l.offset, l.points, l.n_points));
     bool lost = blocks_info(b).retired_bytes != retired;
     set_kinds(l.offset, l.offset + l.bytes, lost ? HDI_BLOCK_RETIRED : HDI_BLOCK_FREE);
-    for (size_t g = l.offset / G; g < (l.offset + l.bytes) / G; g++) {
-        memset(need[g], 0, sizeof need[g]);
-        for (size_t j = 0; j < l.n_points; j++) {
-            uint64_t *n = &need[g][l.points[j].lane];
-            *n = l.points[j].position > *n ? l.points[j].position : *n;
-        }
-    }
+    model_give(&l);
 }
 
 /* The fewest bytes that any place lacks, by looking at all; SIZE_MAX: there is no place. */
@@ -325,9 +280,9 @@ static size_t fewest(size_t units, size_t alignment)
 static void model_claim(hdi_blocks *b)
 {
     const hdi_blocks_request request = {.bytes = draw_bytes(),
-                                        .alignment = draw(3) == 0 ? U : 0,
-                                        .lane = (uint32_t)draw(LANES),
-                                        .no_wait = draw(3) == 0};
+                                        .alignment = model_draw(3) == 0 ? U : 0,
+                                        .lane = (uint32_t)model_draw(MODEL_LANES),
+                                        .no_wait = model_draw(3) == 0};
     hdi_blocks_request any = request;
     any.no_wait = false;
     hdi_blocks_taken taken;
@@ -379,22 +334,22 @@ static void model_end_claim(hdi_blocks *b)
 {
     hdi_run run = window.run;
     size_t end = run.from + (window.bytes + G - 1) / G * G;
-    if (draw(2) == 0) {
+    if (model_draw(2) == 0) {
         hdi_blocks_finish(b, window.claim, run.to, window.bytes);
         for (size_t g = end / G; g < run.to / G; g++) {
             filled[g] = true;
-            memset(need[g], 0, sizeof need[g]);
+            memset(model_need[g], 0, sizeof model_need[g]);
         }
         set_kinds(end, run.to, HDI_BLOCK_FREE);
         become_live(run.from, window.bytes, window.owner.points, window.owner.n_points);
     } else {
-        size_t to = run.from + draw((run.to - run.from) / G + 1) * G;
+        size_t to = run.from + model_draw((run.to - run.from) / G + 1) * G;
         to = to / U * U > run.from ? to / U * U : run.from;
         hdi_blocks_settle(b, window.claim, run.to, to);
         for (size_t g = run.from / G; g < run.to / G; g++) {
             if (!filled[g] && g < to / G) {
                 filled[g] = true;
-                memset(need[g], 0, sizeof need[g]);
+                memset(model_need[g], 0, sizeof model_need[g]);
             }
             kinds[g] = filled[g] ? HDI_BLOCK_FREE : HDI_BLOCK_GAP;
         }
@@ -407,19 +362,19 @@ static hdi_choice choose(void *context, size_t *from, size_t *to)
 {
     size_t *left = context;
     for (size_t g = *from / G; g < *to / G; g++) {
-        for (uint32_t lane = 0; lane < LANES; lane++) {
-            assert_true(need[g][lane] <= finished_to[lane]);
+        for (uint32_t lane = 0; lane < MODEL_LANES; lane++) {
+            assert_true(model_need[g][lane] <= finished_to[lane]);
         }
     }
     size_t first = (*from + U - 1) / U, last = *to / U;
     if (*left == 0) {
         return HDI_CHOICE_STOP;
     }
-    if (first >= last || draw(3) == 0) {
+    if (first >= last || model_draw(3) == 0) {
         return HDI_CHOICE_SKIP;
     }
-    first += (size_t)draw(last - first);
-    last -= (size_t)draw(last - first);
+    first += (size_t)model_draw(last - first);
+    last -= (size_t)model_draw(last - first);
     --*left;
     *from = first * U;
     *to = last * U;
@@ -428,8 +383,8 @@ static hdi_choice choose(void *context, size_t *from, size_t *to)
 
 static void model_claim_finished(hdi_blocks *b)
 {
-    size_t left = 1 + (size_t)draw(6), from, to;
-    hd_status status = hdi_blocks_claim_finished(b, U, draw(2) == 0, choose, &left, &leaving);
+    size_t left = 1 + (size_t)model_draw(6), from, to;
+    hd_status status = hdi_blocks_claim_finished(b, U, model_draw(2) == 0, choose, &left, &leaving);
     assert_true(status == HD_OK || allocations_left == 0);
     for (const hdi_block *k = leaving; k != NULL;) {
         k = hdi_blocks_claimed(k, &from, &to);
@@ -450,7 +405,7 @@ static void model_vacate(hdi_blocks *b)
     while (leaving != NULL) {
         size_t from, to;
         hdi_blocks_claimed(leaving, &from, &to);
-        size_t gone = from + draw((to - from) / U + 1) * U;
+        size_t gone = from + model_draw((to - from) / U + 1) * U;
         leaving = hdi_blocks_vacate(b, leaving, gone);
         for (size_t g = from / G; g < to / G; g++) {
             filled[g] = g >= gone / G;
@@ -461,11 +416,11 @@ static void model_vacate(hdi_blocks *b)
 
 static void step_once(hdi_blocks *b, bool fills)
 {
-    uint64_t what = draw(100);
+    uint64_t what = model_draw(100);
     if (what < (fills ? 30 : 20)) {
-        model_take(b);
+        take_one(b);
     } else if (what < 60) {
-        model_free(b);
+        free_one(b);
     } else if (what < 80 && window.claim == NULL) {
         model_claim(b);
     } else if (what < 80) {
@@ -475,23 +430,19 @@ static void step_once(hdi_blocks *b, bool fills)
     } else if (what < 90) {
         model_vacate(b);
     } else {
-        uint32_t lane = (uint32_t)draw(LANES);
-        finished_to[lane] += draw(submitted[lane] - finished_to[lane] + 1);
+        model_finish_some();
     }
 }
 
 static void run_model(uint64_t from_seed, int steps, bool starve)
 {
-    seed = from_seed * 0x9e3779b97f4a7c15u + 1;
+    model_begin(from_seed);
     memset(kinds, HDI_BLOCK_GAP, sizeof kinds);
     memset(filled, 0, sizeof filled);
-    memset(need, 0, sizeof need);
-    memset(submitted, 0, sizeof submitted);
-    n_lives = 0;
     hdi_blocks *b = blocks_make_gap((size_t)UNITS * G, 0);
     for (int step = 0; step < steps; step++) {
         if (starve && step % 40 == 0) {
-            allocations_left = draw(2) == 0 ? -1 : (long)draw(3);
+            allocations_left = model_draw(2) == 0 ? -1 : (long)model_draw(3);
         }
         step_once(b, step / 400 % 2 == 0);
         verify(b);
@@ -501,10 +452,10 @@ static void run_model(uint64_t from_seed, int steps, bool starve)
     if (window.claim != NULL) {
         model_end_claim(b);
     }
-    while (n_lives > 0) {
-        model_free(b);
+    while (model_n_lives > 0) {
+        free_one(b);
     }
-    memcpy(finished_to, submitted, sizeof submitted);
+    model_finish_all();
     hdi_blocks_prune(b);
     verify(b);
     hdi_blocks_info info = blocks_info(b);
