@@ -60,12 +60,19 @@ static bool reserve_lists(hdi_core *core, uint32_t count)
     if (count <= core->list_capacity) {
         return true;
     }
+    /* Without memory both lists stay as they are, since a block that needs no more fibers than there are uses them again. */
+    void *arrived = malloc(count * sizeof *core->arrived), *ready = malloc(count * sizeof *core->ready);
+    if (arrived == NULL || ready == NULL) {
+        free(arrived);
+        free(ready);
+        return false;
+    }
     free(core->arrived);
     free(core->ready);
-    core->arrived = malloc(count * sizeof *core->arrived);
-    core->ready = malloc(count * sizeof *core->ready);
-    core->list_capacity = core->arrived != NULL && core->ready != NULL ? count : 0;
-    return core->list_capacity != 0;
+    core->arrived = arrived;
+    core->ready = ready;
+    core->list_capacity = count;
+    return true;
 }
 
 static bool reserve_shared(hdi_core *core, size_t bytes)
