@@ -57,7 +57,7 @@ typedef struct hdi_wait_entry {
     uint64_t source; /* 0, or the last position whose result is read */
 } hdi_wait_entry;
 
-/* What a submission has to wait for (src/data/dependencies.h). */
+/* What a submission has to wait for (src/buffer/dependencies.h). */
 typedef struct hdi_waits {
     hdi_wait_entry *entries; /* at most one per lane of the runtime */
     uint32_t *index;         /* per lane: the number of its entry; valid only where that entry names the lane */
@@ -79,7 +79,7 @@ struct hd_lane {
     /* After a failure the lane refuses work (lanes of the application). Otherwise only what depends on it fails. */
     bool sticky_failure;
     bool is_default;
-    bool is_copy;    /* a copy lane (src/data/copy_lanes.h), in which no program submits work; set before it is used */
+    bool is_copy; /* a copy lane (src/transfer/copy_lanes.h), in which no program submits work; set before it is used */
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;
@@ -224,13 +224,13 @@ struct hdi_device {
     _Atomic uint32_t lanes_made;             /* so many, from number 0 on */
     _Atomic uint8_t peer_access[HDI_DEVICES_MAX]; /* HDI_PEERS_*: does this device use memory of device j? */
     hd_lane *lane_in, *lane_out, *lane_on;        /* copies: to the device, from it, on it and to peers */
-    struct hdi_copy_lanes *copy_lanes;            /* src/data: these and more of them */
+    struct hdi_copy_lanes *copy_lanes;            /* src/transfer: these and more of them */
     struct hdi_arena *arena;
     /* Clock: before it no memory is mapped ahead of need, since the driver had none. 0: at any time. */
     _Atomic int64_t ahead_again;
     uint64_t range_at, range_bytes; /* placement process: its address range, the same in every process */
     _Atomic uint64_t ring_stalls;
-    struct hdi_memory_counts *memory; /* src/data: counters of its memory that threads share */
+    struct hdi_memory_counts *memory; /* src/buffer: counters of its memory that threads share */
     hdi_engine *engine;               /* NULL: it is in a worker process */
     _Atomic uint64_t losses, restarts;
 };
@@ -248,7 +248,7 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
 
-/* The use records of several segments under one order lock (src/data/parts.h). */
+/* The use records of several segments under one order lock (src/buffer/parts.h). */
 typedef struct hdi_parts_group {
     struct hdi_parts *ring;  /* all of them; the next one to be pruned */
     struct hdi_parts *spare; /* memory of some that are no more, by `behind` */
@@ -275,27 +275,27 @@ struct hd_runtime {
     hdi_mutex linking;                   /* for changes of hdi_device.peer_access: granting, dropping */
     _Atomic(hdi_kernel_code *) kernels[HDI_KERNEL_CHUNKS]; /* chunks of HDI_KERNEL_CHUNK; read by engines */
     uint32_t n_kernels;
-    struct hdi_buffers *buffers;                             /* src/data */
-    hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/data: by order lock */
-    struct hdi_stagings *stagings;                           /* src/data */
-    struct hdi_shrinker *shrinkers;                          /* src/data */
-    struct hdi_copy_pool *copy_pool;                         /* src/data */
+    struct hdi_buffers *buffers;                             /* src/buffer */
+    hdi_parts_group parts[HDI_DEVICES_MAX + HDI_HOST_LOCKS]; /* src/buffer: by order lock */
+    struct hdi_stagings *stagings;                           /* src/transfer */
+    struct hdi_shrinker *shrinkers;                          /* src/buffer */
+    struct hdi_copy_pool *copy_pool;                         /* src/transfer */
     struct hdi_peers *peers;                                 /* src/peer */
-    struct hdi_peer_tester *peer_tester; /* src/data: the thread that tests pairs of devices for copies */
+    struct hdi_peer_tester *peer_tester; /* src/transfer: the thread that tests pairs of devices for copies */
     struct hdi_modules *modules;         /* src/kernel */
     struct hdi_products *products;       /* src/tensor */
     _Atomic(struct hd_kernel *) tensor_kernels[HDI_TENSOR_KERNELS]; /* src/tensor; NULL: not asked for yet */
     struct hdi_pinned_pool *pinned;                                 /* src/memory */
     struct hdi_thread_caches *caches;                               /* src/memory */
     struct hdi_host_pool *host_pool;                                /* src/memory: blocks of pinned memory */
-    struct hdi_reclaim *reclaim;         /* src/data: the program's callback, and when it runs */
-    struct hdi_maintenance *maintenance; /* src/data: the thread that grows and trims ahead of need */
+    struct hdi_reclaim *reclaim;         /* src/buffer: the program's callback, and when it runs */
+    struct hdi_maintenance *maintenance; /* src/buffer: the thread that grows and trims ahead of need */
     _Atomic bool maintenance_asleep;
-    struct hdi_holds *holds;             /* src/data */
-    struct hdi_holders_memo *holders;    /* src/data: holders of memory, for messages */
-    struct hdi_findings *findings;       /* src/data: what the option memory_debug found */
-    struct hdi_memory_page *memory_page; /* src/data: figures that other processes may read */
-    /* src/data/kind.h: of buffers with HD_ALLOC_KEEP; of all device memory, NULL where the option memory_debug is off. */
+    struct hdi_holds *holds;             /* src/buffer */
+    struct hdi_holders_memo *holders;    /* src/stats: holders of memory, for messages */
+    struct hdi_findings *findings;       /* src/kinds: what the option memory_debug found */
+    struct hdi_memory_page *memory_page; /* src/stats: figures that other processes may read */
+    /* src/buffer/kind.h: of buffers with HD_ALLOC_KEEP; of all device memory, NULL where the option memory_debug is off. */
     const struct hdi_buffer_ops *kept, *guarded;
     /* Called where a thread is about to block for work in flight: a good moment to reclaim. NULL: nothing to do. */
     void (*_Atomic on_block)(hd_runtime *rt);

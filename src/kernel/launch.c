@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
-#include "data/submit_fast.h"
+#include "buffer/submit_fast.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 

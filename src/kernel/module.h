@@ -10,7 +10,7 @@
 #define HDI_KERNEL_MODULE_H
 
 #include <heddle/module.h>
-#include "data/submit.h"
+#include "buffer/submit.h"
 #include "engine/runtime.h"
 #include "kernel/describe_image.h"
 

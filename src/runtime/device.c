@@ -7,9 +7,9 @@
  */
 #include <stdlib.h>
 #include "base/error.h"
-#include "data/buffer.h"
-#include "data/copy_lanes.h"
-#include "data/counts.h"
+#include "buffer/buffer.h"
+#include "transfer/copy_lanes.h"
+#include "buffer/counts.h"
 #include "memory/addresses.h"
 #include "memory/arena.h"
 #include "memory/share.h"

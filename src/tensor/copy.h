@@ -9,7 +9,7 @@
 #ifndef HDI_TENSOR_COPY_H
 #define HDI_TENSOR_COPY_H
 
-#include "data/transfer.h"
+#include "transfer/transfer.h"
 #include "tensor/plan.h"
 #include "tensor/tensor.h"
 

@@ -16,7 +16,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/sized.h"
-#include "data/submit.h"
+#include "buffer/submit.h"
 #include "engine/engine.h"
 #include "tensor/copy.h"
 #include "tensor/matmul_library.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/mutex.h"
-#include "data/buffer.h"
+#include "buffer/buffer.h"
 #include "engine/engine.h"
 
 #define TYPES 16 /* more than there are types */

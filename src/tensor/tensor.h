@@ -10,7 +10,7 @@
 #define HDI_TENSOR_TENSOR_H
 
 #include <heddle/tensor.h>
-#include "data/buffer.h"
+#include "buffer/buffer.h"
 
 /* Where a tensor lies: its buffer, and the bytes [low, high) that hold its elements. low == high without elements. */
 typedef struct hdi_extent {

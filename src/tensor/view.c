@@ -14,7 +14,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/presence.h"
-#include "data/buffer.h"
+#include "buffer/buffer.h"
 #include "engine/engine.h"
 
 #define ELEMENTS_MAX ((uint64_t)INT64_MAX)

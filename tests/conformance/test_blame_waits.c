@@ -11,7 +11,7 @@
  */
 #include "workers.h"
 
-#include "data/staging.h"
+#include "transfer/staging.h"
 #include "engine/engine.h"
 
 enum { words = 256, bytes = words * 4 };

@@ -11,7 +11,7 @@
 #include "workers.h"
 
 #include <pthread.h>
-#include "data/staging.h"
+#include "transfer/staging.h"
 
 enum { bytes = 4096 };
 

@@ -11,8 +11,8 @@
  */
 #include "workers.h"
 #include "base/presence.h"
-#include "data/copy_pool.h"
-#include "data/submit.h"
+#include "transfer/copy_pool.h"
+#include "buffer/submit.h"
 #include "engine/engine.h"
 
 enum { SIZE = 64 * 1024, LARGE = 4 << 20 }; /* of large boxes several items are copied apart */

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
-#include "data/page.h"
+#include "stats/page.h"
 #include "support/json.h"
 
 static hdi_page *page; /* of a file in memory, which is found by its name */

@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include "data/transfer.h"
+#include "transfer/transfer.h"
 #include "programs/probe/pattern.h"
 #include "programs/probe/probe.h"
 

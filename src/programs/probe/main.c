@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "data/buffer.h"
+#include "buffer/buffer.h"
 #include "engine/runtime.h"
 #include "kernel/module.h"
 #include "memory/arena.h"

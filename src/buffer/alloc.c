@@ -1,0 +1,641 @@
+/* alloc.c - device memory for buffers: hd_alloc and hd_free.
+ *
+ * The fast path touches nothing that another thread writes.
+ * hd_alloc takes a freed buffer of the same lane and size class, with its memory, from the thread's own magazine.
+ * hd_free makes the handle stale by one compare-and-swap, and puts the buffer back there.
+ * Everything else goes to the device's arena. Where the arena has no memory, the out-of-memory fallback follows (fallback.c).
+ *
+ * Threads: any.
+ * Locks: none on the fast path, but hd_free takes the order lock while another thread holds it. Else the arena's, the list's and the order lock
+ * of the device, one at a time.
+ * Blocking: hd_alloc may wait in the out-of-memory fallback. hd_free waits for the order lock, for a restart that restores the buffer, and for
+ * the work on a guarded buffer (guard.c).
+ * Always: memory that work still uses goes to its next owner with the points of that work in the use record. The record of a buffer in a
+ * magazine has points of one lane alone: the magazine's lane, or a copy lane. Its next owner in the magazine's lane waits for a copy lane
+ * only.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/handover.h"
+#include "base/sized.h"
+#include "buffer/counts.h"
+#include "buffer/hold.h"
+#include "buffer/kind.h"
+#include "buffer/maintenance.h"
+#include "buffer/list.h"
+#include "buffer/reclaim.h"
+#include "engine/engine.h"
+#include "memory/arena.h"
+
+#define REFILL_BYTES ((size_t)64 << 10) /* what an empty magazine gets at once */
+#define REFILL_MOST 8
+#define RELIEVE_SHARE                                                                                                  \
+    128 /* magazines with more than this share of the mapped memory are emptied before more is mapped */
+
+static struct hd_buffer *buffer_of(hdi_item *item)
+{
+    return (struct hd_buffer *)((char *)item - offsetof(struct hd_buffer, item));
+}
+
+/* ---- the fast path ---- */
+
+#define NO_LANE UINT32_MAX
+
+/* The record has more than uses of the whole buffer in its own lane. Reduces it to what is unfinished, and returns as magazine_lane. No other
+ * thread uses the record any more. */
+static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    hdi_point last = {0, 0};
+    /* The lock is needed since records of several segments are in a ring (parts.h). */
+    hdi_record_lock(b);
+    bool one_lane =
+        !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||
+                                                     hdi_uses_pending(rt, &b->uses, 0, b->bytes, true, &last, 1) <= 1);
+    if (one_lane) {
+        hdi_uses_renew(&b->uses, b->bytes, last);
+    }
+    hdi_record_unlock(b);
+    if (!one_lane) {
+        return NO_LANE;
+    }
+    uint32_t own_lane = b->item.lane;
+    if (last.position == 0 || last.lane == own_lane) {
+        return own_lane;
+    }
+    if (last.lane / HDI_LANES_MAX != (uint32_t)b->owner) {
+        return NO_LANE;
+    }
+    if (rt->devices[b->owner]->lanes[last.lane % HDI_LANES_MAX]->is_copy) {
+        return own_lane; /* no program allocates in a copy lane: the next owner waits for the copy, which soon ends */
+    }
+    return last.lane; /* the lane that uses it */
+}
+
+/* The lane in whose magazine the buffer's memory belongs: that of its allocation, or the one other lane whose work still uses it. NO_LANE:
+ * work of several lanes uses it, or the record is still long. */
+static inline uint32_t magazine_lane(struct hd_buffer *b)
+{
+    const hdi_segment *s = &b->uses.whole;
+    uint32_t own_lane = b->item.lane;
+    bool only_own_lane = (b->uses.parts == NULL) & (s->room == 0) &
+                         ((s->writer.position == 0) | (s->writer.lane == own_lane)) &
+                         ((s->n_readers == 0) | ((s->n_readers == 1) & (s->readers.few[0].lane == own_lane)));
+    return __builtin_expect(only_own_lane, 1) ? own_lane : settle_uses(b);
+}
+
+/* The record of a fresh owner. At most one lane has used the memory before. */
+static inline void renew_uses(hdi_uses *u, uint64_t bytes)
+{
+    hdi_segment *s = &u->whole;
+    hdi_point last = s->writer;
+    if (s->n_readers && s->readers.few[0].position > last.position) {
+        last = s->readers.few[0];
+    }
+    s->low = 0;
+    s->high = bytes;
+    s->writer = (hdi_point){0, 0};
+    s->failed = false;
+    s->readers.few[0] = last;
+    s->n_readers = last.position != 0;
+}
+
+static inline void set_label(struct hd_buffer *b, const char *label)
+{
+    b->label[0] = 0;
+    if (label) {
+        strncpy(b->label, label, sizeof b->label - 1);
+        b->label[sizeof b->label - 1] = 0;
+    }
+}
+
+/* A large block is as long as requested, rounded up to a granule of blocks. */
+static inline size_t block_bytes(size_t bytes)
+{
+    size_t over = bytes % HDI_BLOCKS_GRANULE;
+    return over == 0 || bytes > SIZE_MAX - HDI_BLOCKS_GRANULE ? bytes : bytes + (HDI_BLOCKS_GRANULE - over);
+}
+
+static inline struct hd_buffer *take_cached(hd_lane *lane, size_t bytes, const char *label, const void *call_site)
+{
+    hd_runtime *rt = lane->device->runtime;
+    hdi_thread_cache *cache = hdi_thread_cache_own_first;
+    if (__builtin_expect(cache == NULL || cache->runtime_id != rt->id, 0)) {
+        return NULL;
+    }
+    hdi_thread_cache_enter(cache);
+    hdi_item *item = bytes <= HDI_SMALL_BYTES ? hdi_thread_cache_take(cache, lane->global, hdi_class_of(bytes))
+                                              : hdi_thread_cache_take_large(cache, lane->global, block_bytes(bytes));
+    if (__builtin_expect(item == NULL, 0)) {
+        hdi_thread_cache_leave(cache);
+        return NULL;
+    }
+    struct hd_buffer *b = buffer_of(item);
+    renew_uses(&b->uses, bytes);
+    HDI_HANDOVER_BEGIN();
+    b->bytes = bytes;
+    HDI_HANDOVER_END();
+    b->call_site = call_site;
+    set_label(b, label);
+    b->maker = cache->number;
+    hdi_thread_cache_counts *counts = &cache->counts[lane->device->index];
+    hdi_count(&counts->allocations, 1);
+    hdi_count(&counts->from_magazine, 1);
+    hdi_count(&counts->allocated_bytes, bytes);
+    /* Before the thread leaves its cache: a loss drains the magazines first, and then marks the device's buffers. So it finds this one live. */
+    hdi_self_set(&b->self, hdi_self_get(&b->self) & ~HDI_SELF_DEAD);
+    hdi_thread_cache_leave(cache);
+    return b;
+}
+
+/* Puts a freed buffer into the thread's magazine. False: it has to go another way. */
+static inline bool put_cached(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    hdi_thread_cache *cache = hdi_thread_cache_own_first;
+    if (__builtin_expect((b->special != 0) | (cache == NULL), 0) || __builtin_expect(cache->runtime_id != rt->id, 0)) {
+        return false;
+    }
+    uint32_t lane = magazine_lane(b);
+    /* Generation 0: all handles of this structure have been given out once. */
+    if (__builtin_expect(
+            (lane / HDI_LANES_MAX != (uint32_t)b->owner) | (hdi_self_generation(hdi_self_get(&b->self)) == 0), 0)) {
+        return false;
+    }
+    hdi_device *device = rt->devices[b->owner];
+    hdi_thread_cache_enter(cache);
+    b->item.lane = lane;
+    /* Between enter and leave, since a loss raises `losses` before it drains the magazines. */
+    bool put = atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b) &&
+               (__builtin_expect(b->item.class < HDI_CLASS_LARGE, 1) ? hdi_thread_cache_put(cache, &b->item)
+                                                                     : hdi_thread_cache_put_large(cache, &b->item));
+    if (put) {
+        hdi_thread_cache_counts *counts = &cache->counts[b->owner];
+        hdi_count(&counts->frees, 1);
+        hdi_count(&counts->freed_bytes, b->bytes);
+        hdi_count(&counts->frees_elsewhere, b->maker != cache->number);
+    }
+    hdi_thread_cache_leave(cache);
+    return put;
+}
+
+/* ---- taking memory ---- */
+
+static void count_allocation(hd_runtime *rt, int device, uint64_t bytes, struct hd_buffer *b)
+{
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
+    if (cache) {
+        hdi_count(&cache->counts[device].allocations, 1);
+        hdi_count(&cache->counts[device].allocated_bytes, bytes);
+        b->maker = cache->number;
+    } else {
+        hdi_thread_caches_count_apart(rt, device, bytes, true);
+    }
+}
+
+static void count_free(hd_runtime *rt, const struct hd_buffer *b)
+{
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
+    if (cache) {
+        hdi_count(&cache->counts[b->owner].frees, 1);
+        hdi_count(&cache->counts[b->owner].freed_bytes, b->bytes);
+        hdi_count(&cache->counts[b->owner].frees_elsewhere, b->maker != cache->number);
+    } else {
+        hdi_thread_caches_count_apart(rt, b->owner, b->bytes, false);
+    }
+}
+
+/* Makes memory at `address` the buffer's. The caller keeps the points. */
+static bool settle_in(struct hd_buffer *b, hd_lane *lane, size_t bytes, uint32_t class, hdcu_deviceptr address,
+                      const hdi_points *inherited, uint64_t losses)
+{
+    hdi_device *device = lane->device;
+    hdi_uses_init(&b->uses, bytes);
+    const hdi_point *points = hdi_points_data(inherited);
+    for (size_t i = 0; i < inherited->count; i++) {
+        if (!hdi_uses_inherit(device->runtime, &b->uses, points[i])) {
+            hdi_uses_release(&b->uses);
+            return false;
+        }
+    }
+    HDI_HANDOVER_BEGIN();
+    b->owner = device->index;
+    b->order = (uint8_t)device->index;
+    b->locks = (uint64_t)1 << device->index;
+    b->address = address;
+    b->block = address;
+    b->bytes = bytes;
+    b->host = NULL;
+    HDI_HANDOVER_END();
+    b->item.class = class;
+    b->item.bytes = class == HDI_CLASS_LARGE ? block_bytes(bytes) : hdi_class_bytes(class);
+    b->item.lane = lane->global;
+    atomic_store_explicit(&b->losses, losses, memory_order_release);
+    return true;
+}
+
+hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+{
+    hdi_device *device = lane->device;
+    hdi_points inherited = {0};
+    hdcu_deviceptr address = 0;
+    uint64_t losses = atomic_load_explicit(&device->losses, memory_order_acquire);
+    uint32_t class = bytes <= HDI_SMALL_BYTES ? hdi_class_of(bytes) : HDI_CLASS_LARGE;
+    size_t taken = class == HDI_CLASS_LARGE ? bytes : hdi_class_bytes(class);
+    hd_status status = hdi_arena_alloc(device->arena, lane->global, taken, &address, &inherited);
+    if (status == HD_ERROR_MEMORY) {
+        status = hdi_fallback_alloc(device, lane, taken, &address, &inherited);
+    }
+    if (status == HD_ERROR_DEVICE_LOST && device->runtime->is_process) {
+        return hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* its message has the reason */
+    }
+    if (status) {
+        return status;
+    }
+    if (atomic_load_explicit(&device->losses, memory_order_acquire) != losses) {
+        /* The device was lost meanwhile, and perhaps restarted. The arena ignores the block if it is not one of its own any more. */
+        hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
+        hdi_points_release(&inherited);
+        int lost = device->runtime->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
+        return hdi_driver_failed(device, lost, "");
+    }
+    if (!settle_in(b, lane, bytes, class, address, &inherited, losses)) {
+        hdi_arena_free(device->arena, address, hdi_points_data(&inherited), inherited.count);
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
+    }
+    hdi_points_release(&inherited);
+    return status;
+}
+
+/* Puts more blocks of the class into the magazine that was empty, where the arena has them at hand. */
+static void refill(hd_lane *lane, const struct hd_buffer *like)
+{
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
+    uint32_t class = like->item.class;
+    size_t block = hdi_class_bytes(class);
+    size_t count = REFILL_BYTES / block < REFILL_MOST ? REFILL_BYTES / block : REFILL_MOST;
+    if (!cache || rt->guarded || count < 2) {
+        return;
+    }
+    hdcu_deviceptr address[REFILL_MOST];
+    hdi_points inherited[REFILL_MOST];
+    uint64_t losses = hdi_buffer_losses(like);
+    size_t got = hdi_arena_alloc_more(device->arena, lane->global, block, count - 1, address, inherited);
+    for (size_t i = 0; i < got; i++) {
+        struct hd_buffer *b = hdi_buffer_take(rt);
+        bool kept = b && settle_in(b, lane, block, class, address[i], &inherited[i], losses);
+        if (kept) {
+            hdi_uses_settle(rt, &b->uses, 0, b->bytes);
+            hdi_thread_cache_enter(cache);
+            kept = magazine_lane(b) == lane->global &&
+                   atomic_load_explicit(&device->losses, memory_order_acquire) == losses &&
+                   hdi_thread_cache_put(cache, &b->item);
+            hdi_thread_cache_leave(cache);
+            if (!kept) {
+                hdi_record_release(b);
+            }
+        }
+        if (!kept) {
+            hdi_arena_free(device->arena, address[i], hdi_points_data(&inherited[i]), inherited[i].count);
+            if (b) {
+                hdi_buffer_give(rt, b);
+            }
+        }
+        hdi_points_release(&inherited[i]);
+    }
+}
+
+/* Gives what had to leave this thread's magazines back to the arena. The allocation under way may find it there. */
+static void flush_leaving(hd_runtime *rt)
+{
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
+    if (!cache) {
+        return;
+    }
+    hdi_thread_cache_enter(cache);
+    hdi_item *items = hdi_thread_cache_take_leaving(cache);
+    hdi_thread_cache_leave(cache);
+    hdi_buffers_release_items(rt, -1, items);
+}
+
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+{
+    const hdi_buffer_ops *guarded = lane->device->runtime->guarded;
+    return guarded ? guarded->place(b, lane, bytes) : hdi_buffer_place_plain(b, lane, bytes);
+}
+
+/* Gives the buffer its memory, and what its kind has beside that. On failure the caller gives the structure back. */
+static hd_status equip(struct hd_buffer *b, hd_lane *lane, size_t bytes, const hdi_buffer_ops *kind)
+{
+    hd_status status = hdi_buffer_place(b, lane, bytes);
+    if (!status && kind) {
+        status = kind->create(b);
+        if (status) {
+            hdi_attempt attempt;
+            hdi_attempt_begin(&attempt);
+            hdi_buffer_release_memory(b);
+            hdi_attempt_end(&attempt);
+        }
+    }
+    return status;
+}
+
+hd_status __attribute__((noinline)) hdi_alloc_of_kind(hd_lane *handle, size_t bytes, const hdi_buffer_ops *kind,
+                                                      const char *label, const void *call_site, hd_buffer **out)
+{
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!lane) {
+        return hdi_lane_refused(handle);
+    }
+    if (!out || bytes == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
+    }
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+    if (hdi_device_lost(device)) {
+        return hdi_lane_refuses(lane);
+    }
+    int64_t begin = hdi_clock_ns();
+    flush_leaving(rt);
+    hdi_reclaim_early(rt, device, bytes, false);
+    struct hd_buffer *b = hdi_buffer_take(rt);
+    if (!b) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
+    }
+    hd_status status = equip(b, lane, bytes, kind);
+    if (status) {
+        hdi_buffer_give(rt, b);
+        hdi_counts_add(&device->memory->failures, 1);
+    } else {
+        b->call_site = call_site;
+        set_label(b, label);
+        count_allocation(rt, device->index, bytes, b);
+        hdi_buffer_make_live(b);
+        *out = hdi_buffer_handle(b);
+        if (b->item.class != HDI_CLASS_LARGE) {
+            refill(lane, b);
+        }
+        hdi_maintenance_look(rt, device);
+    }
+    hdi_counts_raise(&device->memory->longest_pause_ns, (uint64_t)(hdi_clock_ns() - begin));
+    return status;
+}
+
+hd_status hd_alloc(hd_lane *handle, size_t bytes, hd_buffer **out)
+{
+    HDI_INSIDE_BRIEFLY_UNNAMED(hdi_lane_runtime(handle));
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (__builtin_expect((lane != NULL) & (out != NULL) & (bytes != 0), 1)) {
+        struct hd_buffer *b = take_cached(lane, bytes, NULL, __builtin_return_address(0));
+        if (__builtin_expect(b != NULL, 1)) {
+            *out = hdi_buffer_handle(b);
+            return HD_OK;
+        }
+    }
+    HDI_CALL(); /* only here, since it cannot fail before */
+    return hdi_alloc_of_kind(handle, bytes, NULL, NULL, __builtin_return_address(0), out);
+}
+
+hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                         hd_buffer **out)
+{
+    hd_alloc_options room;
+    if (options && !(options = HDI_SIZED_IN(hd_alloc_options, options, &room))) {
+        return HD_ERROR_ARGUMENT;
+    }
+    unsigned flags = options ? options->flags : 0;
+    if (flags & ~(unsigned)HD_ALLOC_KEEP) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "unknown flags 0x%x", flags & ~(unsigned)HD_ALLOC_KEEP);
+    }
+    const char *label = options ? options->label : NULL;
+    hd_lane *lane = hdi_lane_from_handle(handle);
+    if (!flags && lane && out && bytes != 0) {
+        struct hd_buffer *b = take_cached(lane, bytes, label, call_site);
+        if (b) {
+            *out = hdi_buffer_handle(b);
+            return HD_OK;
+        }
+    }
+    const hdi_buffer_ops *kind = flags && lane ? lane->runtime->kept : NULL;
+    return hdi_alloc_of_kind(handle, bytes, kind, label, call_site, out);
+}
+
+hd_status hd_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, hd_buffer **out)
+{
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
+    return hdi_alloc_with(handle, bytes, options, __builtin_return_address(0), out);
+}
+
+/* ---- giving memory back ---- */
+
+/* No handle leads to the buffer. A long record is claimed meanwhile, so that the lock is not held for long. */
+static size_t pending(struct hd_buffer *b, hdi_point *points, size_t room)
+{
+    hdi_record_lock(b);
+    bool claimed = hdi_uses_is_long(&b->uses, 0, b->bytes);
+    if (claimed) {
+        b->uses.parts->claimed = true;
+        hdi_record_unlock(b);
+    }
+    size_t n = hdi_uses_pending(b->runtime, &b->uses, 0, b->bytes, true, points, room);
+    if (claimed) {
+        hdi_lock_take(hdi_order_lock(b->runtime, b->order));
+        b->uses.parts->claimed = false;
+    }
+    hdi_record_unlock(b);
+    return n;
+}
+
+size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **points)
+{
+    hd_runtime *rt = b->runtime;
+    size_t room = HDI_POINTS_ON_STACK;
+    *points = on_stack;
+    size_t n = pending(b, on_stack, room);
+    if (n > room) {
+        /* `n` counts a lane twice when it did not fit, so it is enough. No new uses come. */
+        room = n;
+        hdi_point *many = malloc(room * sizeof *many);
+        if (many) {
+            *points = many;
+            n = pending(b, many, room);
+        } else {
+            /* There is no memory for the list of unfinished uses: waits until there are none. */
+            while ((n = pending(b, on_stack, HDI_POINTS_ON_STACK)) > 0) {
+                hdi_wait_position(rt, on_stack[0].lane, on_stack[0].position, INT64_MAX);
+            }
+        }
+    }
+    return n;
+}
+
+void hdi_buffer_release_memory(struct hd_buffer *b)
+{
+    if (b->special & HDI_BUFFER_GUARDED) {
+        b->runtime->guarded->check(b);
+    }
+    hdi_point on_stack[HDI_POINTS_ON_STACK];
+    hdi_point *points;
+    size_t n = hdi_buffer_pending(b, on_stack, &points);
+    if (b->owner == HDI_OWNER_HOST) {
+        hdi_host_release(b, points, n);
+    } else if (hdi_buffer_of_now(b)) {
+        hdi_arena_free(b->runtime->devices[b->owner]->arena, b->block, points, n);
+    }
+    if (points != on_stack) {
+        free(points);
+    }
+    if (b->kind && b->kind->release) {
+        b->kind->release(b);
+    }
+    hdi_record_release(b);
+}
+
+bool hdi_buffers_relieve(void *context)
+{
+    hdi_device *device = context;
+    hd_runtime *rt = device->runtime;
+    if (hdi_thread_caches_cached(rt, device->index) > hdi_arena_mapped_bytes(device->arena) / RELIEVE_SHARE) {
+        hdi_counts_add(&device->memory->drains, 1);
+        hdi_thread_caches_drain(rt, device->index);
+        return true;
+    }
+    return hdi_thread_caches_drain_large(rt, device->index);
+}
+
+void hdi_buffers_release_items(void *context, int device, hdi_item *items)
+{
+    hd_runtime *rt = context;
+    (void)device;
+    while (items) {
+        hdi_item *next = items->next;
+        struct hd_buffer *b = buffer_of(items);
+        hdi_buffer_release_memory(b);
+        hdi_buffer_give(rt, b);
+        items = next;
+    }
+}
+
+/* Gives half of the buffer's magazine back to make room, then tries again. */
+static bool put_into_full(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    hdi_thread_cache *cache = hdi_thread_cache_own(rt);
+    if (!cache || b->special || b->item.class >= HDI_CLASS_LARGE) {
+        return false;
+    }
+    uint32_t lane = magazine_lane(b);
+    if (lane / HDI_LANES_MAX != (uint32_t)b->owner) {
+        return false;
+    }
+    hdi_thread_cache_enter(cache);
+    hdi_item *half = hdi_thread_cache_take_half(cache, lane, b->item.class);
+    hdi_thread_cache_leave(cache);
+    hdi_buffers_release_items(rt, b->owner, half);
+    return put_cached(b);
+}
+
+/* Ends a buffer whose handle this thread has made stale. */
+static void __attribute__((noinline)) end_buffer(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    if (put_into_full(b)) {
+        return;
+    }
+    flush_leaving(rt); /* what waits to leave the thread's cache keeps other blocks out of it */
+    if (b->owner != HDI_OWNER_HOST) {
+        count_free(rt, b);
+    }
+    if (hdi_hold_keeps(b)) {
+        return;
+    }
+    bool on_device = b->owner != HDI_OWNER_HOST;
+    hdi_device *device = on_device ? rt->devices[b->owner] : NULL;
+    hdi_buffer_release_memory(b);
+    hdi_buffer_give(rt, b);
+    if (on_device) {
+        hdi_maintenance_look(rt, device);
+    }
+}
+
+/* Waits for a thread that submits work on the buffer, and that found the handle good before. Such a thread has the order lock, and is waited
+ * for here. Or it takes the lock later, looks at the handle again (hdi_use.word), and refuses the work. */
+static inline void await_submitters(struct hd_buffer *b)
+{
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    if (__builtin_expect(hdi_lock_is_taken(order), 0)) {
+        hdi_lock_take(order);
+        hdi_lock_release(order);
+    }
+}
+
+/* hd_free of a handle that is not a live buffer's. */
+static hd_status __attribute__((noinline)) free_odd(struct hd_buffer *b, const hd_buffer *handle, const void *call_site)
+{
+    for (;;) {
+        uint64_t word = hdi_self_get(&b->self);
+        if ((word & ~HDI_SELF_LOST) != hdi_self_word(handle)) {
+            const struct hd_buffer *stale = hdi_buffer_from_stale_handle(handle);
+            const hdi_buffer_ops *guarded = stale ? stale->runtime->guarded : NULL;
+            hd_status status = guarded ? guarded->refuse_free(handle, call_site) : HD_OK;
+            return status ? status : hdi_handle_refused(handle, "buffer", "it was freed, or its runtime closed");
+        }
+        hdi_taken taken = HDI_TAKEN_STALE;
+        if (word & HDI_SELF_LOST) {
+            taken = hdi_buffer_take_lost_handle(b, handle);
+        } else if (hdi_self_change(&b->self, word, hdi_self_after(b, word))) {
+            taken = HDI_TAKEN;
+        }
+        if (taken == HDI_TAKEN) {
+            await_submitters(b);
+            end_buffer(b);
+            return HD_OK;
+        }
+        if (taken == HDI_TAKEN_NOT_NOW) {
+            /* the device is being restarted, and this buffer restored */
+            hdi_mutex_lock(&b->runtime->restarting);
+            hdi_mutex_unlock(&b->runtime->restarting);
+        }
+    }
+}
+
+/* `call`: the name of the public call, which is noted only where it may fail; NULL: none. */
+static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, const char *call, const void *call_site)
+{
+    uint64_t word = hdi_self_word(handle);
+    /* A load comes first, since a compare-and-swap writes even where it fails, and a bad handle may lead to read-only memory. Of two frees of
+     * one handle, in any two threads, one succeeds. */
+    if (__builtin_expect(hdi_self_get(&b->self) != word, 0) ||
+        __builtin_expect(!hdi_self_change(&b->self, word, hdi_self_after(b, word)), 0)) {
+        if (call) {
+            hdi_call_continue(call);
+        }
+        return free_odd(b, handle, call_site);
+    }
+    await_submitters(b);
+    if (__builtin_expect(!put_cached(b), 0)) {
+        end_buffer(b);
+    }
+    return HD_OK;
+}
+
+void hdi_free(hd_buffer *handle)
+{
+    if (handle) {
+        free_buffer(hdi_self_object(handle), handle, NULL, __builtin_return_address(0));
+    }
+}
+
+hd_status hd_free(hd_buffer *handle)
+{
+    struct hd_buffer *b = hdi_self_object(handle);
+    if (!b) {
+        return HD_OK;
+    }
+    HDI_INSIDE_BRIEFLY_UNNAMED(b->runtime);
+    return free_buffer(b, handle, "hd_free", __builtin_return_address(0));
+}

@@ -1,0 +1,239 @@
+/* buffer.h - the structure behind hd_buffer, and what the layers below need of it.
+ *
+ * Threads: any, unless a comment names one.
+ * Locks: where a field changes under a lock, its comment names the lock.
+ */
+#ifndef HDI_BUFFER_BUFFER_H
+#define HDI_BUFFER_BUFFER_H
+
+#include <heddle/buffer.h>
+#include <heddle/memory.h>
+#include "buffer/uses.h"
+#include "memory/blocks.h"
+#include "memory/thread_cache.h"
+#include "memory/host_pool.h"
+
+#define HDI_OWNER_HOST (-1)
+#define HDI_LOST UINT64_MAX
+/* In hd_buffer.locks, beside order locks: */
+#define HDI_KIND_BIT ((uint64_t)1 << 63) /* operations that use it are submitted by its kind (kind.h) */
+#define HDI_DIRECT_BIT                                                                                                 \
+    ((uint64_t)1 << 62) /* pinned memory of the program: `readable` and `writable` end with the next operation */
+#define HDI_ORDER_BITS (~(HDI_KIND_BIT | HDI_DIRECT_BIT))
+
+#define HDI_CHUNK_SHIFT_ONE 63 /* hd_buffer.chunk_shift: all of the buffer is one chunk */
+
+/* Why a buffer takes the careful ways (hd_buffer.special). */
+enum {
+    HDI_BUFFER_OF_KIND = 1, /* of a kind (kind.h): no plain device memory */
+    HDI_BUFFER_GUARDED = 2, /* with guard bytes (hd_runtime.guarded) */
+    HDI_BUFFER_HELD = 4,    /* in a hold (hold.c) */
+    HDI_BUFFER_OWN = 8      /* the library's own: in no list of what the program holds */
+};
+
+struct hd_buffer {
+    hdi_self self;
+    uint64_t locks;   /* bit mask of the order locks that using it takes, HDI_KIND_BIT, HDI_DIRECT_BIT */
+    uint64_t address; /* what kernels see */
+    uint64_t bytes;
+    /* Chunks that the program may read, or write, at `host` now (element.h). Pinned memory has one chunk, under the order lock.
+     * Chunks of unified buffers are under the mirror's lock. Other buffers have none. Looked at without a lock. */
+    _Atomic uint64_t readable, writable;
+    unsigned char *host; /* what the program sees; NULL for device memory */
+    uint8_t chunk_shift; /* a chunk is so many bytes, as a power of two */
+    hd_runtime *runtime;
+    /* Of the owner when the memory was taken; HDI_LOST once it is gone. Changes under the order lock, so that an operation which
+     * was checked before a loss is recognised when it is submitted (hdi_use). 0 for pinned memory. */
+    _Atomic uint64_t losses;
+    int32_t owner;           /* device, or HDI_OWNER_HOST */
+    uint8_t order;           /* number of the order lock, see hdi_order_lock */
+    _Atomic uint8_t special; /* HDI_BUFFER_*, 0 for most */
+    bool restoring;          /* under the list's lock: hd_free waits until the restart is over */
+    bool making;             /* under the list's lock, with memory_debug: taken, and there is no handle of it yet */
+    hdi_uses uses;           /* under the order lock */
+    hdi_item
+        item; /* while it is freed and cached: with its memory in a magazine. `class` is that of its memory always */
+    uint32_t maker;                    /* number of the thread that allocated it, see hdi_thread_cache */
+    uint64_t block;                    /* where its device memory begins: `address`, or in front of it by a guard */
+    hdi_host_block pinned;             /* of pinned memory */
+    const struct hdi_buffer_ops *kind; /* NULL: plain device memory. See kind.h */
+    void *of_kind;                     /* what the kind has beside the memory */
+    uint32_t holds;                    /* under the list's lock, like the next one */
+    bool handed;                       /* freed, and left to the holds: the end of the last one gives it back */
+    const void *call_site;
+    char label[HD_LABEL_BYTES];
+    struct hd_buffer *next;
+};
+_Static_assert(sizeof(struct hd_buffer) <= HDI_SELF_ALIGN, "a buffer's structure has one place");
+
+/* For HDI_INSIDE, before a check whether it is a buffer: only to be compared. */
+static inline const void *hdi_buffer_runtime(const hd_buffer *handle)
+{
+    const struct hd_buffer *b = (const struct hd_buffer *)hdi_self_object(handle);
+    return b ? b->runtime : NULL;
+}
+
+/* The buffer behind a live handle, NULL for any other value. */
+static inline struct hd_buffer *hdi_buffer_from_handle(const hd_buffer *handle)
+{
+    struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(handle);
+    return b && hdi_self_get(&b->self) == hdi_self_word(handle) ? b : NULL;
+}
+
+/* The same for a handle that is live, or whose content was lost with its device. */
+static inline struct hd_buffer *hdi_buffer_from_any_handle(const hd_buffer *handle)
+{
+    struct hd_buffer *b = (struct hd_buffer *)hdi_self_object(handle);
+    return b && (hdi_self_get(&b->self) & ~HDI_SELF_LOST) == hdi_self_word(handle) ? b : NULL;
+}
+
+/* Of a live or lost buffer. */
+static inline hd_buffer *hdi_buffer_handle(struct hd_buffer *b)
+{
+    return (hd_buffer *)hdi_self_make(b, hdi_self_generation(hdi_self_get(&b->self)));
+}
+
+/* Taken after the handle was found good: HDI_LOST means that it is not any more. */
+static inline uint64_t hdi_buffer_losses(const struct hd_buffer *b)
+{
+    /* pairs with the release stores in buffer.c: the address that belongs to it is seen, too */
+    return atomic_load_explicit(&b->losses, memory_order_acquire);
+}
+
+static inline hdi_lock *hdi_order_lock(hd_runtime *rt, unsigned number)
+{
+    return number < HDI_DEVICES_MAX ? &rt->devices[number]->order : &rt->host_order[number - HDI_DEVICES_MAX];
+}
+
+/* Takes the order lock of a buffer for its use record: waits also while another thread works on the record without the lock. The buffer
+ * must not be freed meanwhile: it is the library's own, in a hold, or no handle leads to it. */
+void hdi_record_lock(struct hd_buffer *b);
+
+/* The same for a buffer that `handle` led to a moment ago, and that another thread may have freed since. False, with the lock open: it is not
+ * that buffer any more. A buffer that was lost with its device still is. NULL: as hdi_record_lock. */
+bool hdi_record_lock_of(struct hd_buffer *b, const hd_buffer *handle);
+static inline void hdi_record_unlock(struct hd_buffer *b)
+{
+    hdi_lock_release(hdi_order_lock(b->runtime, b->order));
+}
+
+/* Drops all uses, of a buffer that no handle leads to. */
+void hdi_record_release(struct hd_buffer *b);
+
+/* ---- list.c: the structures ---- */
+
+/* hd_close: no handle fits any more. */
+void hdi_buffers_close(hd_runtime *rt);
+/* hd_open and hd_close. Release drops all live buffers; their memory goes with the arenas and the pool of pinned memory. */
+hd_status hdi_buffers_create(hd_runtime *rt);
+void hdi_buffers_release(hd_runtime *rt);
+
+/* A structure without a handle, for hdi_buffer_give or hdi_buffer_make_live; NULL: no host memory. */
+struct hd_buffer *hdi_buffer_take(hd_runtime *rt);
+void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b);
+
+/* Its handle is good from now on, or lost at once if its device is. */
+void hdi_buffer_make_live(struct hd_buffer *b);
+
+/* Calls `visit` for every structure that has memory for the program: live, lost or held. Under the list's lock, which is released now and then.
+ * A buffer that is freed and allocated anew meanwhile may be seen twice, or not at all. */
+void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context);
+
+/* Whether the memory was taken since the device was last lost: else it is gone, and its address may belong to another buffer. */
+bool hdi_buffer_of_now(const struct hd_buffer *b);
+
+/* A device was lost: its buffers are, too. Any thread. */
+void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
+
+/* ---- alloc.c: device memory ---- */
+
+/* Device memory for a buffer that is not live yet: address, size, owner, a fresh use record. The fallback before MEMORY included. The first has
+ * guards where the option memory_debug is on. Its errors are also those of hdi_submit then. */
+hd_status hdi_buffer_place(struct hd_buffer *b, hd_lane *lane, size_t bytes);
+hd_status hdi_buffer_place_plain(struct hd_buffer *b, hd_lane *lane, size_t bytes);
+
+/* Gives a buffer's memory back, with the points of the work that still uses it. No handle leads to it. */
+void hdi_buffer_release_memory(struct hd_buffer *b);
+
+/* hd_alloc_with and hd_free for callers inside a call on the runtime, and for threads of the library. */
+hd_status hdi_alloc_with(hd_lane *handle, size_t bytes, const hd_alloc_options *options, const void *call_site,
+                         hd_buffer **out);
+void hdi_free(hd_buffer *handle);
+
+/* For hdi_arena_config; `device` is an hdi_device. */
+bool hdi_buffers_relieve(void *device);
+/* For hdi_thread_caches_config. */
+void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
+
+/* Points of unfinished work that uses a buffer which no handle leads to: at `*points`, which is on_stack, or to be freed. */
+#define HDI_POINTS_ON_STACK 64
+size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **points);
+
+/* ---- fallback.c: what is tried before an allocation fails ---- */
+/* After hdi_arena_alloc has returned MEMORY; the same arguments. */
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
+                             hdi_points *inherited);
+
+/* ---- host.c: pinned host memory ---- */
+
+/* The pool of pinned memory, which goes when no buffer is left. */
+hd_status hdi_host_create(hd_runtime *rt);
+void hdi_host_destroy(hd_runtime *rt, bool driver_usable);
+
+/* A pinned buffer for the library's own use, which nothing uses any more. `wait`: at the limit this waits for memory that work still uses.
+ * Errors: as hd_alloc_host, and TIMEOUT. */
+/* The message of a wait for a pinned chunk that got none. */
+#define HDI_CHUNKS_IN_USE "all pinned chunks are in use (option transfer_timeout)"
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out);
+/* A buffer's pinned memory goes back to the pool; the points are of work that still uses it. */
+void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points);
+
+/* A device that is not lost, for work that any of them can do; the first one when all are lost. */
+hdi_device *hdi_any_device(hd_runtime *rt);
+
+/* Fails for a handle that leads to no live buffer: freed, lost with its device (DEVICE_LOST), or never one (HANDLE). */
+hd_status hdi_buffer_refused(const hd_buffer *handle);
+
+/* The structure that a value leads to which is no good handle. NULL: it leads to none. The value is any that hdi_buffer_from_handle accepts. */
+struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle);
+
+/* Whether the handle is not that buffer's any more. Then what was found wrong may have been another buffer's: the buffer may have been freed,
+ * and its structure used again. */
+bool hdi_buffer_is_gone(const struct hd_buffer *b, const hd_buffer *handle);
+
+/* Checks a handle and a range of it; `who` for the message. Errors: HANDLE, DEVICE_LOST, RANGE. */
+hd_status hdi_buffer_check(const hd_buffer *handle, size_t offset, size_t bytes, struct hd_buffer **out);
+
+/* Fails with ARGUMENT unless it is one of the three. */
+hd_status hdi_access_check(hd_access access);
+
+/* Beside HD_READ and HD_WRITE: the host is about to replace all of these bytes. So an earlier failed write of them does not matter any more. */
+#define HDI_ACCESS_REPLACES 4u
+
+/* Blocks until submitted writers of [low, high) are done, for HD_WRITE readers too; for HD_READ then returns whether the content is
+ * good. What is submitted from then on stays in the record, whatever the host does. `handle`: as for hdi_record_lock_of. Errors: TIMEOUT,
+ * FAILED, DEVICE_LOST, HANDLE (freed meanwhile). */
+hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, unsigned access,
+                            int64_t deadline);
+
+/* One of what is unfinished of its uses; position 0: nothing is. Takes the record's lock. */
+hdi_point hdi_buffer_awaited(struct hd_buffer *b);
+/* hdi_uses_state of a part of a buffer that must not be freed meanwhile. */
+unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
+
+/* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
+ * the owner's memory for it. */
+bool hdi_peer_access(hd_runtime *rt, int from, int owner);
+/* Which of two devices copies from one to the other, by using the other's memory. -1: neither. Then a copy through pinned memory
+ * is faster, or the only way, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
+int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
+/* The peer_tester: finds out about a pair of devices, and maps memory for it. */
+void hdi_peer_access_settle(hd_runtime *rt, int from, int owner);
+
+/* A device was lost: which devices reach each other is found out again. */
+void hdi_peer_access_forget(hd_runtime *rt, int device);
+
+/* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
+hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner);
+
+#endif

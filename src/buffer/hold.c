@@ -1,0 +1,273 @@
+/* hold.c - holds: memory that recordings and captured graphs use by its address, and memory that a call uses in several steps.
+ *
+ * Threads: any.
+ * Locks: the list's of buffers for a buffer's count of holds; a mutex for the holds. Order: holds, list.
+ * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.h).
+ * Always: a buffer's structure with holds is in no magazine and no free list. The list's lock decides which thread gives the memory back. It
+ * is that of hd_free where no hold is left. Else it is that of the last hold, once hd_free has handed the buffer over.
+ */
+#include "buffer/hold.h"
+
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/mutex.h"
+#include "buffer/counts.h"
+#include "buffer/list.h"
+#include "engine/engine.h"
+
+struct hd_hold {
+    hdi_handle_head head;
+    hd_runtime *runtime;
+    struct hd_hold *next, *next_free;
+    struct hd_buffer **buffers;
+    size_t count, room;
+};
+
+struct hdi_holds {
+    hdi_mutex lock;
+    struct hd_hold *all;
+    struct hd_hold *free_list;
+};
+
+hd_status hdi_holds_create(hd_runtime *rt)
+{
+    rt->holds = calloc(1, sizeof *rt->holds);
+    if (!rt->holds) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&rt->holds->lock, HDI_RANK_HOLDS);
+    return HD_OK;
+}
+
+void hdi_holds_release(hd_runtime *rt)
+{
+    struct hdi_holds *holds = rt->holds;
+    if (!holds) {
+        return;
+    }
+    for (struct hd_hold *h = holds->all, *next; h; h = next) {
+        next = h->next;
+        free(h->buffers);
+    }
+    hdi_mutex_destroy(&holds->lock);
+    free(holds);
+    rt->holds = NULL;
+}
+
+void hdi_holds_close(hd_runtime *rt)
+{
+    hdi_mutex_lock(&rt->holds->lock);
+    for (struct hd_hold *h = rt->holds->all; h; h = h->next) {
+        hdi_handle_close(&h->head);
+    }
+    hdi_mutex_unlock(&rt->holds->lock);
+}
+
+/* For HDI_INSIDE, before the check whether it is a hold: only to be compared. */
+static const void *hold_runtime(const hd_hold *handle)
+{
+    const struct hd_hold *h = hdi_handle_object(handle);
+    return h ? h->runtime : NULL;
+}
+
+static struct hd_hold *from_handle(const hd_hold *handle)
+{
+    struct hd_hold *h = hdi_handle_object(handle);
+    return h && hdi_handle_fits(handle, &h->head, HDI_HOLD_MAGIC) ? h : NULL;
+}
+
+static void set_live(struct hd_hold *h, uint16_t generation, int state)
+{
+    hdi_handle_set(&h->head, HDI_HOLD_MAGIC, generation, state);
+}
+
+hd_status hd_hold_create(hd_runtime *rt, hd_hold **out)
+{
+    HDI_INSIDE(rt);
+    if (!out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    struct hdi_holds *holds = rt->holds;
+    hdi_mutex_lock(&holds->lock);
+    struct hd_hold *h = holds->free_list;
+    if (h) {
+        holds->free_list = h->next_free;
+    } else {
+        h = hdi_stable_take(rt->stable, sizeof *h);
+        if (h) {
+            set_live(h, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+            h->runtime = rt; /* never changes: a thread with a handle of an earlier hold may read it */
+            h->next = holds->all;
+            holds->all = h;
+        }
+    }
+    if (h) {
+        h->count = 0;
+        set_live(h, hdi_handle_head_generation(&h->head), HDI_HANDLE_LIVE);
+        *out = hdi_handle_make(h, hdi_handle_head_generation(&h->head));
+    }
+    hdi_mutex_unlock(&holds->lock);
+    return h ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+}
+
+static bool is_word(const struct hd_buffer *b, uint64_t word, uint64_t aside)
+{
+    return word == 0 || (atomic_load_explicit(&b->self.word, memory_order_seq_cst) & ~aside) == word;
+}
+
+/* Adds one hold. The list's lock is held. False: the handle with that word is stale. `aside`: bits of the word that do not matter. */
+static bool begin(struct hd_buffer *b, uint64_t word, uint64_t aside)
+{
+    bool good = is_word(b, word, aside);
+    if (good && !(b->special & HDI_BUFFER_HELD)) {
+        /* Either hd_free, which changes the handle first, sees HELD and calls hdi_hold_keeps. Or this thread sees that the handle is stale. */
+        b->special |= HDI_BUFFER_HELD;
+        good = is_word(b, word, aside);
+    }
+    b->holds += good;
+    return good;
+}
+
+/* Makes room for one more buffer. The holds' lock is held. */
+static bool make_room(struct hd_hold *h)
+{
+    if (h->count < h->room) {
+        return true;
+    }
+    size_t room = h->room ? h->room * 2 : 16;
+    struct hd_buffer **buffers = realloc(h->buffers, room * sizeof(struct hd_buffer *));
+    if (buffers) {
+        h->buffers = buffers;
+        h->room = room;
+    }
+    return buffers != NULL;
+}
+
+static hd_status refuse_hold(const hd_hold *handle)
+{
+    return hdi_handle_refused(handle, "hold", "it was destroyed, or its runtime closed");
+}
+
+hd_status hd_hold_add(hd_hold *handle, hd_buffer *buffer)
+{
+    HDI_INSIDE(hold_runtime(handle));
+    struct hd_hold *h = from_handle(handle);
+    if (!h) {
+        return refuse_hold(handle);
+    }
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_buffer_check(buffer, 0, 0, &b);
+    if (status) {
+        return status;
+    }
+    if (b->runtime != h->runtime) {
+        return hdi_fail(HD_ERROR_HANDLE, "the buffer is of another runtime than the hold");
+    }
+    struct hdi_holds *holds = h->runtime->holds;
+    hdi_mutex_lock(&holds->lock);
+    if (!from_handle(handle)) {
+        hdi_mutex_unlock(&holds->lock);
+        return hdi_fail(HD_ERROR_HANDLE, "the hold was destroyed meanwhile");
+    }
+    bool again = h->count != 0 && h->buffers[h->count - 1] == b && hdi_buffer_from_handle(buffer) == b;
+    bool room = again || make_room(h);
+    bool stale = false;
+    if (room && !again) { /* repeated adds of one buffer, as for each launch of a recording, take no more room */
+        hdi_buffers_lock(h->runtime);
+        stale = !begin(b, hdi_self_word(buffer), 0);
+        if (!stale) {
+            h->buffers[h->count++] = b;
+        }
+        hdi_buffers_unlock(h->runtime);
+    }
+    hdi_mutex_unlock(&holds->lock);
+    if (stale) {
+        return hdi_buffer_refused(buffer);
+    }
+    return room ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+}
+
+/* Adds to the held bytes of the device. The list's lock is held. A buffer that was lost with its device is not counted (hdi_buffers_lose). */
+static void count_held(const struct hd_buffer *b, uint64_t more)
+{
+    if (b->owner != HDI_OWNER_HOST && hdi_buffer_losses(b) != HDI_LOST) {
+        hdi_counts_add(&b->runtime->devices[b->owner]->memory->held_bytes, more);
+    }
+}
+
+bool hdi_hold_keeps(struct hd_buffer *b)
+{
+    if (!(b->special & HDI_BUFFER_HELD)) {
+        return false;
+    }
+    hdi_buffers_lock(b->runtime);
+    bool keeps = b->holds != 0;
+    if (keeps) {
+        b->handed = true;
+        count_held(b, b->bytes);
+    }
+    hdi_buffers_unlock(b->runtime);
+    return keeps;
+}
+
+/* Removes one hold. True: the caller gives the memory back now. HDI_BUFFER_HELD stays, so that an hd_free under way on another thread calls
+ * hdi_hold_keeps in any case. */
+static bool let_go(struct hd_buffer *b)
+{
+    hdi_buffers_lock(b->runtime);
+    bool ours = --b->holds == 0 && b->handed;
+    if (ours) {
+        count_held(b, -b->bytes);
+        b->handed = false;
+    }
+    hdi_buffers_unlock(b->runtime);
+    return ours;
+}
+
+bool hdi_hold_begin(struct hd_buffer *b, uint64_t word)
+{
+    hdi_buffers_lock(b->runtime);
+    bool good = begin(b, word, HDI_SELF_LOST);
+    hdi_buffers_unlock(b->runtime);
+    return good;
+}
+
+void hdi_hold_end(struct hd_buffer *b)
+{
+    if (let_go(b)) {
+        hdi_buffer_release_memory(b);
+        hdi_buffer_give(b->runtime, b);
+    }
+}
+
+hd_status hd_hold_destroy(hd_hold *handle)
+{
+    HDI_INSIDE(hold_runtime(handle));
+    struct hd_hold *h = from_handle(handle);
+    if (!h) {
+        return handle ? refuse_hold(handle) : HD_OK;
+    }
+    struct hdi_holds *holds = h->runtime->holds;
+    hdi_mutex_lock(&holds->lock);
+    bool ours = from_handle(handle) != NULL;
+    if (ours) {
+        set_live(h, (uint16_t)(hdi_handle_generation(handle) + 1), HDI_HANDLE_DEAD);
+    }
+    hdi_mutex_unlock(&holds->lock);
+    if (!ours) {
+        return refuse_hold(handle);
+    }
+    for (size_t i = 0; i < h->count; i++) {
+        hdi_hold_end(h->buffers[i]);
+    }
+    hdi_mutex_lock(&holds->lock);
+    if (hdi_handle_head_generation(&h->head) != 0) { /* 0: all its handles have been given out once */
+        h->next_free = holds->free_list;
+        holds->free_list = h;
+    }
+    hdi_mutex_unlock(&holds->lock);
+    return HD_OK;
+}

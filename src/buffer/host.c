@@ -1,0 +1,271 @@
+/* host.c - pinned host memory: buffers over the pool of blocks.
+ *
+ * Threads: any.
+ * Locks: those of the pool; the order lock of a buffer, for its use record.
+ * Blocking: at the limit, for work that still uses freed memory, and for other threads to free some (memory_wait.h).
+ * Always: a block that work still uses goes to its next owner with the points of that work in the use record.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/amount.h"
+#include "base/error.h"
+#include "base/handover.h"
+#include "buffer/kind.h"
+#include "buffer/memory_wait.h"
+#include "buffer/shrinker.h"
+#include "engine/engine.h"
+
+hdi_device *hdi_any_device(hd_runtime *rt)
+{
+    for (int i = 0; i < rt->n_devices; i++) {
+        if (!hdi_device_lost(rt->devices[i])) {
+            return rt->devices[i];
+        }
+    }
+    return rt->devices[0];
+}
+
+/* ---- the pool ---- */
+
+/* Whether the work of a point does not use its memory any more. A device that was lost in this process may still run work that counts as done. */
+static bool is_finished(void *context, hdi_point point)
+{
+    hd_runtime *rt = context;
+    if (!hdi_point_done(rt, point)) {
+        return false;
+    }
+    if (rt->is_process || !hdi_device_lost(hdi_lane_owner(rt, point.lane))) {
+        return true;
+    }
+    hdi_failure failure;
+    return !(hdi_failure_find(rt, point.lane, point.position, &failure) && failure.lost);
+}
+
+static uint64_t lost_devices(void *context)
+{
+    hd_runtime *rt = context;
+    uint64_t lost = 0;
+    for (int i = 0; i < rt->n_devices; i++) {
+        lost |= (uint64_t)hdi_device_lost(rt->devices[i]) << i;
+    }
+    return lost;
+}
+
+static uint64_t limit_of(const hd_runtime *rt)
+{
+    const hdi_option_AMOUNT *limit = &rt->options.pinned_limit;
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    return limit->share != 0 ? (uint64_t)(limit->share * machine) : (uint64_t)limit->bytes;
+}
+
+hd_status hdi_host_create(hd_runtime *rt)
+{
+    const hdi_host_pool_config config = {
+        .pinned = rt->pinned,
+        .limit_bytes = limit_of(rt),
+        .finished = is_finished,
+        .lost = rt->is_process ? NULL : lost_devices, /* a worker has ended before its device counts as lost */
+        .context = rt,
+    };
+    return hdi_host_pool_create(&config, &rt->host_pool);
+}
+
+void hdi_host_destroy(hd_runtime *rt, bool driver_usable)
+{
+    hdi_host_pool_destroy(rt->host_pool, !driver_usable);
+    rt->host_pool = NULL;
+}
+
+/* What can make memory free for an allocation at the limit. */
+typedef struct prospect {
+    bool in_use;     /* work, or the library, uses memory that it gives back without the program */
+    bool live;       /* the program has buffers that it may free */
+    uint64_t number; /* changes when memory is not used any more, or is freed */
+} prospect;
+
+/* Gives up chunks that are not in use. `own`: for a transfer, which does not wait for the program. */
+static prospect look(hd_runtime *rt, bool own)
+{
+    hdi_shrink(rt);
+    bool in_use = hdi_shrinkers_in_use(rt);
+    hdi_host_pool_info info;
+    hdi_host_pool_get_info(rt->host_pool, &info);
+    return (prospect){.in_use = info.waiting_bytes || in_use,
+                      .live = info.live_count != 0 && !own,
+                      .number = info.waiting_bytes + info.own_bytes + info.frees};
+}
+
+/* Waits for memory in use, or for other threads to free some. Tries again whenever there is more. */
+static hd_status wait_for(hd_runtime *rt, size_t bytes, bool own, hdi_host_block *out, hdi_points *inherited,
+                          hdi_memory_wait *p)
+{
+    prospect seen = look(rt, own);
+    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what look has given up */
+    while (status == HD_ERROR_HOST_MEMORY && (seen.in_use || seen.live) && !hdi_memory_wait_over(p, !seen.in_use)) {
+        for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
+            hdi_engine_run_inline(rt->devices[i]);
+        }
+        hdi_memory_wait_sleep(p);
+        prospect now = look(rt, own);
+        if (now.number != seen.number) {
+            hdi_memory_wait_moved(p);
+            status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+        }
+        seen = now;
+    }
+    if (status == HD_ERROR_HOST_MEMORY && p->end == HDI_MEMORY_WAIT_ALONE) {
+        status =
+            hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited); /* what a thread has freed before it ended */
+    }
+    return status;
+}
+
+/* Takes a block. `wait`: waits at the limit; *p has the reason why that ended. */
+static hd_status take(hd_runtime *rt, size_t bytes, bool own, bool wait, hdi_host_block *out, hdi_points *inherited,
+                      hdi_memory_wait *p)
+{
+    hdi_attempt attempt; /* what a wait makes good is no failure */
+    hdi_attempt_begin(&attempt);
+    *p = hdi_memory_wait_begin(rt);
+    hd_status status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    if (status == HD_ERROR_HOST_MEMORY && hdi_shrink(rt)) {
+        status = hdi_host_pool_take(rt->host_pool, bytes, own, out, inherited);
+    }
+    if (status == HD_ERROR_HOST_MEMORY && wait && bytes <= limit_of(rt)) {
+        status = wait_for(rt, bytes, own, out, inherited, p);
+    }
+    return hdi_attempt_result(&attempt, status);
+}
+
+/* ---- buffers ---- */
+
+/* Makes a block the buffer's. False: no host memory. */
+static bool settle_in(struct hd_buffer *b, size_t bytes, const hdi_host_block *block, const hdi_points *inherited)
+{
+    hdi_uses_init(&b->uses, bytes);
+    for (size_t i = 0; i < inherited->count; i++) {
+        if (!hdi_uses_inherit(b->runtime, &b->uses, hdi_points_data(inherited)[i])) {
+            hdi_uses_release(&b->uses);
+            return false;
+        }
+    }
+    HDI_HANDOVER_BEGIN();
+    b->owner = HDI_OWNER_HOST;
+    b->address = block->device;
+    b->bytes = bytes;
+    b->host = block->host;
+    b->pinned = *block;
+    b->special = block->own ? HDI_BUFFER_OWN : 0;
+    b->locks = (uint64_t)1 << b->order | (block->own ? 0 : HDI_DIRECT_BIT);
+    HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_pinned_ops, NULL);
+    atomic_store_explicit(&b->losses, 0, memory_order_release);
+    return true;
+}
+
+/* Fails with the pool's failure, in the name of the call, with what can be done, and with the largest holders. */
+static hd_status fail_take(hd_runtime *rt, const hdi_memory_wait *p)
+{
+    if (p->end == HDI_MEMORY_WAIT_CLOSED) {
+        return hdi_closed_meanwhile();
+    }
+    hdi_device *device = hdi_any_device(rt);
+    int lost = rt->is_process ? HDI_GONE_CLOSED : hdi_device_lost_by(device);
+    hd_error error;
+    hdi_error_get(&error);
+    if (error.status == HD_ERROR_DEVICE_LOST && lost) {
+        return hdi_driver_failed(device, lost, "");
+    }
+    char text[sizeof error.message * 2], why[HDI_MEMORY_WAIT_TEXT];
+    bool full = error.status == HD_ERROR_HOST_MEMORY;
+    hdi_host_pool_info info;
+    hdi_host_pool_get_info(rt->host_pool, &info);
+    hdi_memory_wait_text(p, why);
+    int length = snprintf(text, sizeof text, "%s", error.message);
+    if (full && length > 0 && (size_t)length < sizeof error.message) {
+        length += snprintf(
+            text + length, sizeof text - (size_t)length, "%s%s; %sraise pinned_limit (%s)%s", why[0] ? "; " : "", why,
+            info.live_count ? "free buffers or " : "", HDI_BYTES(info.limit_bytes),
+            p->end == HDI_MEMORY_WAIT_STILL ? "; a consumer that takes longer needs a longer memory_timeout" : "");
+    }
+    if (full && length > 0 && (size_t)length < sizeof error.message) {
+        rt->on_full(rt, HD_DEVICE_HOST, text + length, sizeof error.message - (size_t)length);
+    }
+    memcpy(error.message, text, sizeof error.message);
+    error.message[sizeof error.message - 1] = 0;
+    return hdi_fail_error(&error);
+}
+
+/* Makes a buffer without a handle. */
+static hd_status make(hd_runtime *rt, size_t bytes, bool own, bool wait, struct hd_buffer **out)
+{
+    struct hd_buffer *b = hdi_buffer_take(rt);
+    if (!b) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a handle");
+    }
+    hdi_host_block block;
+    hdi_points inherited;
+    hdi_memory_wait waited;
+    hd_status status = take(rt, bytes, own, wait, &block, &inherited, &waited);
+    if (status) {
+        hdi_buffer_give(rt, b);
+        if (!own) {
+            hdi_host_pool_count_failure(rt->host_pool);
+        }
+        return fail_take(rt, &waited);
+    }
+    if (!settle_in(b, bytes, &block, &inherited)) {
+        hdi_host_pool_give(rt->host_pool, &block, hdi_points_data(&inherited), inherited.count);
+        hdi_buffer_give(rt, b);
+        status = hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for use records");
+    }
+    hdi_points_release(&inherited);
+    *out = b;
+    return status;
+}
+
+hd_status hdi_buffer_make_host(hd_runtime *rt, size_t bytes, bool wait, struct hd_buffer **out)
+{
+    struct hd_buffer *b = NULL;
+    hd_status status = make(rt, bytes, true, wait, &b);
+    if (status) {
+        return status;
+    }
+    status = hdi_buffer_settle(b, NULL, 0, bytes, HD_WRITE, hdi_option_deadline(rt->options.transfer_timeout));
+    if (status) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hdi_buffer_release_memory(b);
+        hdi_buffer_give(rt, b);
+        hdi_attempt_end(&attempt);
+        return status;
+    }
+    hdi_buffer_make_live(b);
+    *out = b;
+    return HD_OK;
+}
+
+hd_status hd_alloc_host(hd_runtime *rt, size_t bytes, hd_buffer **out)
+{
+    HDI_INSIDE(rt);
+    if (!out || bytes == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s", out ? "bytes is 0" : "out is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    struct hd_buffer *b = NULL;
+    hd_status status = make(rt, bytes, false, true, &b);
+    if (!status) {
+        b->call_site = __builtin_return_address(0);
+        hdi_buffer_make_live(b);
+        *out = hdi_buffer_handle(b);
+    }
+    return status;
+}
+
+void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_points)
+{
+    hdi_host_pool_give(b->runtime->host_pool, &b->pinned, points, n_points);
+}

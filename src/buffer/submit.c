@@ -1,0 +1,112 @@
+/* submit.c - the path that every operation takes: order, command, ring.
+ *
+ *   1. take the order locks that the operation needs
+ *   2. collect what has to be waited for: earlier uses of the same bytes in other lanes.
+ *      Uses that are done, or that this lane has waited for before, do not count.
+ *   3. write the waits and the command into the ring, note the uses, publish `head`
+ *
+ * A usual operation has nothing to wait for, which one look at its buffers' records shows. It takes the fast path (submit_fast.h).
+ * Every other operation takes the slow path (submit_slow.c).
+ *
+ * Threads: any.
+ * Locks: order locks by rising number. All are held until the operation is published, so two operations that share several buffers have one order
+ * for all of them.
+ * Blocking: only on the slow path.
+ * Always: nothing is changed before everything that can fail has succeeded.
+ */
+#include "buffer/submit_fast.h"
+
+#include "base/error.h"
+#include "buffer/kind.h"
+#include "engine/engine.h"
+
+/* The `hd_buffer.locks` of the operation's buffers together, with the order lock of the lane's device. */
+static inline uint64_t collect_locks(const hd_lane *lane, const hdi_use *uses, size_t n_uses)
+{
+    uint64_t locks = (uint64_t)1 << lane->device->index;
+    for (size_t i = 0; i < n_uses; i++) {
+        locks |= uses[i].buffer->locks;
+    }
+    return locks;
+}
+
+static inline __attribute__((always_inline)) hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                              const hdi_command *command, hdi_linked link,
+                                                              uint64_t locks, hd_ticket *out)
+{
+    hdi_device *device = lane->device;
+    if (__builtin_expect(command->slots > lane->mask / 2, 0)) {
+        return hdi_fail(HD_ERROR_LIMIT, "the arguments need %u slots of the lane's %u (option lane_slots)",
+                        command->slots, (unsigned)lane->mask + 1);
+    }
+    hdi_submit_lock(device, locks);
+    /* The slow path decides what a device that was given up still takes. */
+    if (__builtin_expect(hdi_device_given_up(device), 0) || link.after.position || link.ours ||
+        (link.same && (link.same->kernel || !hdi_lane_is_same(lane, link.same))) ||
+        __builtin_expect(!hdi_submit_alone(lane, uses, n_uses, command, false), 0)) {
+        return hdi_submit_slow(lane, uses, n_uses, command, link, locks, out);
+    }
+    hdi_submit_publish(lane, uses, n_uses, locks, out);
+    return HD_OK;
+}
+
+static hd_status __attribute__((noinline)) submit_by_kind(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                          const hdi_command *command, hdi_linked link, hd_ticket *out)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        const hdi_buffer_ops *kind = uses[i].buffer->kind;
+        if (kind && kind->submit) {
+            return kind->submit(lane, uses, n_uses, command, link, out);
+        }
+    }
+    /* That buffer was freed meanwhile, which the submission detects. Or the structure covers a buffer's memory (guard.c), and has no kind. */
+    return hdi_submit_as_is(lane, uses, n_uses, command, link, out);
+}
+
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out)
+{
+    uint64_t locks = collect_locks(lane, uses, n_uses);
+    const hdi_linked none = {.ours = 0};
+    if (__builtin_expect((locks & HDI_KIND_BIT) != 0, 0)) {
+        return submit_by_kind(lane, uses, n_uses, command, none, out);
+    }
+    return submit(lane, uses, n_uses, command, none, locks, out);
+}
+
+/* Waits for a submitted launch where the option launch_wait is on. No launch takes the fast path then. */
+static hd_status await_launch(hd_lane *lane, const hdi_command *command, hd_status status, hd_ticket ticket,
+                              hd_ticket *out)
+{
+    hd_runtime *rt = lane->device->runtime;
+    if (!status && rt->on_launched) {
+        status = rt->on_launched(lane, command, ticket.sequence);
+    }
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}
+
+hd_status hdi_launch_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                          const hdi_same *same, uint64_t locks, bool locked, hd_ticket *out)
+{
+    const hdi_linked link = {.same = same};
+    hd_ticket ticket = {NULL, 0};
+    hd_status status = locked ? hdi_submit_slow(lane, uses, n_uses, command, link, locks, &ticket)
+                              : hdi_submit_linked(lane, uses, n_uses, command, link, &ticket);
+    return await_launch(lane, command, status, ticket, out);
+}
+
+hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                            hdi_linked link, hd_ticket *out)
+{
+    uint64_t locks = collect_locks(lane, uses, n_uses);
+    return locks & HDI_KIND_BIT ? submit_by_kind(lane, uses, n_uses, command, link, out)
+                                : submit(lane, uses, n_uses, command, link, locks, out);
+}
+
+hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           hdi_linked link, hd_ticket *out)
+{
+    return submit(lane, uses, n_uses, command, link, collect_locks(lane, uses, n_uses), out);
+}

@@ -1,0 +1,53 @@
+/* submit.h - puts one operation into a lane, in order behind all earlier uses of the same bytes.
+ *
+ * Threads: any.
+ * Locks: the order locks of the lane's device and of the buffers' owners, by rising number, for some tens of nanoseconds.
+ * Blocking: while the lane is full, while another thread has claimed a record, and for the lane's log of failures.
+ * Always: the driver is not called, but by the engine with placement inline. The fast path never allocates.
+ */
+#ifndef HDI_BUFFER_SUBMIT_H
+#define HDI_BUFFER_SUBMIT_H
+
+#include "buffer/buffer.h"
+
+#define HDI_USES_OF_ONE 128 /* the most uses of one operation */
+
+typedef struct hdi_use {
+    struct hd_buffer *buffer;
+    uint64_t losses; /* hdi_buffer_losses when the handle was good and the address taken */
+    uint64_t
+        word; /* hdi_self_word of that handle, compared again under the order locks; 0: the library's use, and no thread frees the buffer */
+    uint64_t low, high; /* bytes of the buffer */
+    bool read, write;
+    bool whole; /* low and high are those of the whole buffer */
+} hdi_use;
+
+/* The words of the handles that an operation was made with, compared again under the order locks. */
+typedef struct hdi_same {
+    uint64_t lane;                 /* 0: a lane of the library, which no thread destroys */
+    const hdi_handle_head *kernel; /* NULL: no kernel that could be unloaded */
+    uint64_t kernel_word;
+} hdi_same;
+
+/* How an operation is linked with others that are one transfer to the program. */
+typedef struct hdi_linked {
+    hdi_point
+        after; /* it comes after that operation, and fails with it, as if it read its result; position 0: there is none */
+    unsigned
+        ours; /* bit per use: it reads there what a linked operation wrote, whose failure fails this operation, not its submission */
+    const hdi_same *same; /* NULL: no handles but those of buffers */
+} hdi_linked;
+
+/* `command` has `command->slots` slots. On success *out (may be NULL) is its ticket. On failure nothing was submitted.
+ * Errors: FAILED or DEVICE_LOST (a failed operation made a buffer's content, or its device was lost), LANE_FAILED, DEVICE_LOST, HANDLE (freed
+ * or destroyed meanwhile), HOST_MEMORY, LIMIT (a command longer than half the ring), TIMEOUT (option submit_timeout). */
+hd_status hdi_submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hd_ticket *out);
+
+hd_status hdi_submit_linked(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                            hdi_linked link, hd_ticket *out);
+
+/* The same without what a kind does beside it (hdi_buffer_ops.submit). */
+hd_status hdi_submit_as_is(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                           hdi_linked link, hd_ticket *out);
+
+#endif

@@ -1,0 +1,213 @@
+/* checkpoint.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
+ *
+ * Threads: any.
+ * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not while one is waited for.
+ * Blocking: hd_buffer_save waits for the save before it (option transfer_timeout).
+ * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
+ * damages nothing. A save begins only when the one before it is finished.
+ */
+#include "kinds/checkpoint.h"
+
+#include <stdlib.h>
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/handover.h"
+#include "base/mutex.h"
+#include "buffer/hold.h"
+#include "engine/engine.h"
+
+struct hdi_checkpoint {
+    hdi_mutex lock;
+    struct hd_buffer *copy[2];
+    hdi_point saved[2]; /* the last save into each; position 0: none */
+    bool good[2];       /* that save is known to have worked */
+    int newest;         /* where the last save went */
+};
+
+static struct hdi_checkpoint *checkpoint_of(const struct hd_buffer *b)
+{
+    return b->of_kind;
+}
+
+/* ---- the buffer ---- */
+
+static void destroy(struct hdi_checkpoint *checkpoint)
+{
+    hdi_mutex_destroy(&checkpoint->lock);
+    free(checkpoint);
+}
+
+static void release_all(struct hdi_checkpoint *checkpoint)
+{
+    for (int i = 0; i < 2; i++) {
+        if (checkpoint->copy[i]) {
+            hdi_free(hdi_buffer_handle(checkpoint->copy[i]));
+        }
+    }
+    destroy(checkpoint);
+}
+
+static hd_status create(struct hd_buffer *b)
+{
+    struct hdi_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    if (!checkpoint) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&checkpoint->lock, HDI_RANK_CHECKPOINT);
+    for (int i = 0; i < 2; i++) {
+        hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, &checkpoint->copy[i]);
+        if (status) {
+            hdi_attempt attempt;
+            hdi_attempt_begin(&attempt);
+            checkpoint->copy[i] = NULL;
+            release_all(checkpoint);
+            hdi_attempt_end(&attempt);
+            return status;
+        }
+    }
+    hdi_buffer_set_kind(b, &hdi_checkpoint_ops, checkpoint);
+    return HD_OK;
+}
+
+static void drop(struct hd_buffer *b)
+{
+    HDI_HANDOVER_BEGIN();
+    b->of_kind = NULL;
+    HDI_HANDOVER_END();
+}
+
+static void forget(struct hd_buffer *b)
+{
+    destroy(checkpoint_of(b));
+    drop(b);
+}
+
+static void release(struct hd_buffer *b)
+{
+    release_all(checkpoint_of(b));
+    drop(b);
+}
+
+/* ---- saves ---- */
+
+hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
+{
+    const struct hd_buffer *owned = to_device ? dst : src;
+    const hdi_device *device = owned->runtime->devices[owned->owner];
+    uint64_t bytes = owned->bytes;
+    const hdi_use uses[2] = {
+        {.buffer = src, .losses = hdi_buffer_losses(src), .high = bytes, .read = true, .whole = bytes == src->bytes},
+        {.buffer = dst, .losses = hdi_buffer_losses(dst), .high = bytes, .write = true, .whole = bytes == dst->bytes},
+    };
+    if (uses[to_device].losses == HDI_LOST) {
+        return hdi_loss_fail(owned->runtime, owned->owner, "a buffer's content was lost meanwhile");
+    }
+    hdi_command command = {.op = HDI_OP_COPY, .kind = to_device ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST, .slots = 1};
+    command.copy.src = src->address;
+    command.copy.dst = dst->address;
+    command.copy.bytes = bytes;
+    return hdi_submit(to_device ? device->lane_in : device->lane_out, uses, 2, &command, out);
+}
+
+static bool is_finished(hd_runtime *rt, hdi_point point)
+{
+    return point.position == 0 || hdi_point_done(rt, point);
+}
+
+/* Checks whether a finished save has worked. The lock is held. */
+static void settle(struct hdi_checkpoint *checkpoint, hd_runtime *rt, int i)
+{
+    hdi_failure failure;
+    hdi_point point = checkpoint->saved[i];
+    if (point.position && !checkpoint->good[i] && hdi_point_done(rt, point) &&
+        !hdi_failure_find(rt, point.lane, point.position, &failure)) {
+        checkpoint->good[i] = true;
+    }
+}
+
+/* The copy that the last save finished in time has written; NULL: there is none. No save may be submitted meanwhile. */
+static struct hd_buffer *content(struct hd_buffer *b)
+{
+    struct hdi_checkpoint *checkpoint = checkpoint_of(b);
+    hdi_mutex_lock(&checkpoint->lock);
+    int newest = checkpoint->newest;
+    settle(checkpoint, b->runtime, newest);
+    int chosen = checkpoint->good[newest] ? newest : 1 - newest;
+    struct hd_buffer *copy = checkpoint->good[chosen] ? checkpoint->copy[chosen] : NULL;
+    hdi_mutex_unlock(&checkpoint->lock);
+    return copy;
+}
+
+/* Submits a save. Else *wait is the save that has to finish first; position 0: there is none. */
+static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
+{
+    struct hdi_checkpoint *checkpoint = checkpoint_of(b);
+    hd_runtime *rt = b->runtime;
+    hd_status status = HD_OK;
+    hdi_mutex_lock(&checkpoint->lock);
+    int newest = checkpoint->newest;
+    *wait = is_finished(rt, checkpoint->saved[newest]) ? (hdi_point){0, 0} : checkpoint->saved[newest];
+    if (!wait->position) {
+        settle(checkpoint, rt, newest);
+        int target = checkpoint->good[newest] ? 1 - newest : newest;
+        hd_ticket ticket = {NULL, 0};
+        status = hdi_checkpoint_copy(checkpoint->copy[target], b, false, &ticket);
+        if (!status) {
+            checkpoint->good[target] = false;
+            checkpoint->saved[target] = hdi_ticket_point(ticket);
+            checkpoint->newest = target;
+            *out = ticket;
+        }
+    }
+    hdi_mutex_unlock(&checkpoint->lock);
+    return status;
+}
+
+/* Submits a save when the one before it is finished. */
+static hd_status save_in_turn(struct hd_buffer *b, hd_ticket *out)
+{
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
+    hdi_point wait;
+    hd_status status;
+    while (!(status = save(b, &wait, out)) && wait.position) {
+        if (!hdi_wait_position(b->runtime, wait.lane, wait.position, deadline)) {
+            return hdi_not_done(b->runtime, wait.lane, wait.position,
+                                "the save before this one is not finished (option transfer_timeout)");
+        }
+    }
+    return status;
+}
+
+const hdi_buffer_ops hdi_checkpoint_ops = {
+    .create = create,
+    .release = release,
+    .forget = forget,
+    .content = content,
+};
+
+hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
+{
+    HDI_INSIDE(hdi_buffer_runtime(handle));
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_buffer_check(handle, 0, 0, &b);
+    if (!status && b->kind != &hdi_checkpoint_ops) {
+        if (hdi_buffer_is_gone(b, handle)) {
+            return hdi_buffer_refused(handle);
+        }
+        status =
+            hdi_fail(HD_ERROR_ARGUMENT, "the buffer keeps no copy: allocate it by hd_alloc_with and HD_ALLOC_KEEP");
+    }
+    if (status) {
+        return status;
+    }
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle);
+    }
+    hd_ticket ticket = {NULL, 0};
+    status = save_in_turn(b, &ticket);
+    hdi_hold_end(b);
+    if (!status && out) {
+        *out = ticket;
+    }
+    return status;
+}

@@ -1,0 +1,343 @@
+/* guard.c - the work of the option memory_debug: guards, fresh and freed content, and the findings about them (findings.h).
+ *
+ * A guarded buffer's block begins HDI_GUARD_BYTES in front of its content, and ends as many behind it.
+ * At both ends of the buffer's life no other thread has it. Then a structure covers the whole block, and is used to write and read the block.
+ * So use records order that work like any other. It runs in the device's copy lanes.
+ *
+ * Threads: any.
+ * Locks: the order lock of the device, for a moment; none while a finding is reported.
+ * Blocking: see guard.h.
+ * Always: a finding is counted in its device's counters, too.
+ */
+#include "kinds/guard.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/amount.h"
+#include "base/error.h"
+#include "base/handover.h"
+#include "base/site.h"
+#include "buffer/counts.h"
+#include "kinds/findings.h"
+#include "buffer/list.h"
+#include "engine/engine.h"
+
+/* "'weights', 4 KiB on device 0, allocated by main+0x12" */
+typedef struct description {
+    char text[HD_LABEL_BYTES + HDI_SITE_BYTES + 80];
+} description;
+
+static description describe(const struct hd_buffer *b)
+{
+    description d;
+    const char *label = b->label;
+    char site[HDI_SITE_BYTES], where[32] = "pinned memory";
+    if (b->owner != HDI_OWNER_HOST) {
+        snprintf(where, sizeof where, "device %d", b->owner);
+    }
+    hdi_site_text(b->call_site, site);
+    snprintf(d.text, sizeof d.text, "%s%.*s%s%s %s %s, allocated by %s", label[0] ? "'" : "", HD_LABEL_BYTES - 1, label,
+             label[0] ? "', " : "", HDI_BYTES(b->bytes), b->owner == HDI_OWNER_HOST ? "of" : "on", where, site);
+    return d;
+}
+
+/* Notes the thread's last message as a finding about a buffer. `known`: *was has more than the owner. */
+static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *was, bool known, const void *found_at)
+{
+    hd_finding finding = {.kind = kind,
+                          .device = was->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : was->owner,
+                          .count = 1,
+                          .found_at = found_at};
+    if (known) {
+        finding.bytes = was->bytes;
+        finding.call_site = was->call_site;
+        memcpy(finding.label, was->label, strnlen(was->label, sizeof finding.label - 1));
+    }
+    hdi_findings_note(rt, &finding);
+}
+
+/* ---- stale handles ---- */
+
+typedef enum past {
+    PAST_UNKNOWN, /* never a handle of a buffer, or not stale */
+    PAST_REUSED,  /* another buffer has its structure now */
+    PAST_THERE    /* its structure still describes it */
+} past;
+
+/* What became of a handle. For PAST_THERE *was describes its buffer. For PAST_REUSED *was has only the owner of the buffer that took its place.
+ * `handle` may be any value that hdi_buffer_from_handle accepts. */
+static past look_back(const hd_buffer *handle, struct hd_buffer *was)
+{
+    struct hd_buffer *b = hdi_buffer_from_stale_handle(handle);
+    if (!b || !b->runtime->findings) {
+        return PAST_UNKNOWN;
+    }
+    /* A stale handle has an earlier generation. */
+    uint64_t word = hdi_self_get(&b->self);
+    uint32_t age =
+        (hdi_self_generation(word) - hdi_self_generation((uint64_t)(uintptr_t)handle)) % HDI_SELF_GENERATIONS;
+    if (age == 0 || age > HDI_SELF_GENERATIONS / 2) {
+        return PAST_UNKNOWN;
+    }
+    hdi_buffers_lock(b->runtime); /* structures are given out under it */
+    bool there = age == 1 && (word & HDI_SELF_DEAD) && hdi_self_get(&b->self) == word && !b->making && b->call_site;
+    was->owner = b->owner;
+    if (there) {
+        was->bytes = b->bytes;
+        was->call_site = b->call_site;
+        memcpy(was->label, b->label, sizeof was->label);
+    }
+    hdi_buffers_unlock(b->runtime);
+    return there ? PAST_THERE : PAST_REUSED;
+}
+
+static hd_runtime *runtime_of(const hd_buffer *handle)
+{
+    return ((struct hd_buffer *)hdi_self_object(handle))->runtime;
+}
+
+static hd_status refuse_free(const hd_buffer *handle, const void *call_site)
+{
+    struct hd_buffer was;
+    past found = look_back(handle, &was);
+    if (found == PAST_UNKNOWN) {
+        return HD_OK;
+    }
+    hd_runtime *rt = runtime_of(handle);
+    char site[HDI_SITE_BYTES];
+    hdi_site_text(call_site, site);
+    if (found == PAST_THERE) {
+        hdi_fail(HD_ERROR_HANDLE, "a buffer was freed twice, the second time by %s: %s", site, describe(&was).text);
+    } else {
+        hdi_fail(HD_ERROR_HANDLE,
+                 "a handle was freed twice, the second time by %s; what it was is not known "
+                 "any more, since another buffer was allocated meanwhile",
+                 site);
+    }
+    if (was.owner != HDI_OWNER_HOST) {
+        hdi_counts_add(&rt->devices[was.owner]->memory->double_frees, 1);
+    }
+    note(rt, HD_FINDING_DOUBLE_FREE, &was, found == PAST_THERE, call_site);
+    return HD_ERROR_HANDLE;
+}
+
+static hd_status refuse(const hd_buffer *handle)
+{
+    struct hd_buffer was;
+    past found = look_back(handle, &was);
+    if (found == PAST_UNKNOWN) {
+        return HD_OK;
+    }
+    hd_status status;
+    if (found == PAST_THERE) {
+        status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed: %s", describe(&was).text);
+    } else {
+        status = hdi_fail(HD_ERROR_HANDLE, "the buffer was freed, and another one was allocated since");
+    }
+    note(runtime_of(handle), HD_FINDING_USE_AFTER_FREE, &was, found == PAST_THERE, NULL);
+    return status;
+}
+
+/* ---- the block as a whole ---- */
+
+static uint64_t block_bytes(uint64_t bytes)
+{
+    return bytes + 2 * HDI_GUARD_BYTES;
+}
+
+/* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole words. The up to 3 bytes more are in the guard
+ * behind, or in the rest of the block. */
+static hd_status fill(struct hd_buffer *block, uint64_t offset, uint64_t bytes, uint32_t word, hd_ticket *out)
+{
+    hdi_use use = {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .write = true};
+    hdi_command command = {.op = HDI_OP_FILL, .slots = 1};
+    command.fill.dst = block->address + offset;
+    command.fill.words = (bytes + 3) / 4;
+    command.fill.pattern = word;
+    return hdi_submit(block->runtime->devices[block->owner]->lane_on, &use, 1, &command, out);
+}
+
+/* Reduces the record to the content, whose writer is the operation of the point. */
+static void set_uses(struct hd_buffer *b, hdi_point writer)
+{
+    hdi_record_lock(b);
+    hdi_uses_release(&b->uses);
+    hdi_uses_init(&b->uses, b->bytes);
+    b->uses.whole.writer = writer;
+    hdi_record_unlock(b);
+}
+
+/* The buffer gets the block's record. So all unfinished work with the block counts as use of the buffer from now on. */
+static void take_uses(struct hd_buffer *b, const struct hd_buffer *block)
+{
+    hdi_record_lock(b);
+    hdi_uses_release(&b->uses);
+    b->uses = block->uses;
+    hdi_record_unlock(b);
+}
+
+/* Fills the guards, and the content. */
+static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
+{
+    if (bytes > SIZE_MAX / 2) {
+        return hdi_buffer_place_plain(b, lane, bytes); /* its message: there is not so much memory */
+    }
+    hd_status status = hdi_buffer_place_plain(b, lane, block_bytes(bytes));
+    if (status) {
+        return status;
+    }
+    /* No other thread has the buffer yet: until the guards are written its structure is that of the whole block. */
+    hd_ticket ticket;
+    status = fill(b, 0, b->bytes, HDI_GUARD_WORD, &ticket);
+    status = status ? status : fill(b, HDI_GUARD_BYTES, bytes, HDI_FRESH_WORD, &ticket);
+    if (status) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        hdi_buffer_release_memory(b);
+        hdi_attempt_end(&attempt);
+        return status;
+    }
+    HDI_HANDOVER_BEGIN();
+    b->address = b->block + HDI_GUARD_BYTES;
+    b->bytes = bytes;
+    HDI_HANDOVER_END();
+    b->special |= HDI_BUFFER_GUARDED;
+    set_uses(b, hdi_ticket_point(ticket));
+    return HD_OK;
+}
+
+/* Makes the structure that covers a buffer's whole block, with a record of the unfinished work. The caller ends it with hdi_uses_release. False:
+ * no host memory. */
+static bool cover(struct hd_buffer *b, struct hd_buffer *block)
+{
+    hdi_point on_stack[HDI_POINTS_ON_STACK];
+    hdi_point *points;
+    size_t n = hdi_buffer_pending(b, on_stack, &points);
+    *block = (struct hd_buffer){
+        .runtime = b->runtime,
+        .locks = b->locks,
+        .owner = b->owner,
+        .order = b->order,
+        .address = b->block,
+        .block = b->block,
+        .bytes = block_bytes(b->bytes),
+    };
+    atomic_store_explicit(&block->losses, hdi_buffer_losses(b), memory_order_release);
+    hdi_uses_init(&block->uses, block->bytes);
+    bool covered = true;
+    for (size_t i = 0; i < n && covered; i++) {
+        covered = hdi_uses_inherit(b->runtime, &block->uses, points[i]);
+    }
+    if (points != on_stack) {
+        free(points);
+    }
+    if (!covered) {
+        hdi_uses_release(&block->uses);
+    }
+    return covered;
+}
+
+/* Copies one guard of a block into pinned memory. */
+static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_buffer *to, uint64_t at, hd_ticket *out)
+{
+    hdi_use uses[2] = {
+        {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .read = true},
+        {.buffer = to, .losses = hdi_buffer_losses(to), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
+    };
+    hdi_command command = {.op = HDI_OP_COPY, .kind = HDI_COPY_TO_HOST, .slots = 1};
+    command.copy.src = block->address + offset;
+    command.copy.dst = to->address + at;
+    command.copy.bytes = HDI_GUARD_BYTES;
+    return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, out);
+}
+
+/* Reads both guards as they are now, the front one first. False: they could not be read. */
+static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
+{
+    hd_runtime *rt = block->runtime;
+    struct hd_buffer *to = NULL;
+    hd_ticket ticket = {NULL, 0};
+    if (hdi_buffer_make_host(rt, 2 * HDI_GUARD_BYTES, true, &to)) {
+        return false;
+    }
+    hd_status status = copy_guard(block, 0, to, 0, &ticket);
+    status = status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, to, HDI_GUARD_BYTES, &ticket);
+    hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
+    bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
+                !hdi_position_status(rt, last.lane, last.position);
+    if (good) {
+        memcpy(out, to->host, 2 * HDI_GUARD_BYTES);
+    }
+    hdi_free(hdi_buffer_handle(to));
+    return good;
+}
+
+static unsigned char byte_of(uint32_t word, uint64_t index)
+{
+    unsigned char bytes[4];
+    memcpy(bytes, &word, 4);
+    return bytes[index % 4];
+}
+
+/* Reports which bytes of the guards changed, by their offsets in the buffer. */
+static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
+{
+    uint64_t words_end = (b->bytes + 3) / 4 * 4; /* the content was filled up to here */
+    uint64_t changed = 0;
+    int64_t first = 0, last = 0;
+    for (uint64_t i = 0; i < 2 * HDI_GUARD_BYTES; i++) {
+        bool front = i < HDI_GUARD_BYTES;
+        uint64_t behind = b->bytes + i - HDI_GUARD_BYTES;
+        uint32_t word = !front && behind < words_end ? HDI_FRESH_WORD : HDI_GUARD_WORD;
+        if (guards[i] != byte_of(word, front ? i : behind)) {
+            last = front ? (int64_t)i - HDI_GUARD_BYTES : (int64_t)behind;
+            first = changed++ ? first : last;
+        }
+    }
+    if (changed == 0) {
+        return;
+    }
+    hd_runtime *rt = b->runtime;
+    hdi_fail(HD_ERROR_ACCESS,
+             "bytes outside a buffer were overwritten, %" PRIu64 " from offset %" PRId64 " to %" PRId64 ": %s", changed,
+             first, last, describe(b).text);
+    hdi_counts_add(&rt->devices[b->owner]->memory->overruns, 1);
+    note(rt, HD_FINDING_OVERRUN, b, true, NULL);
+}
+
+/* Notes what has changed in the guards once the work that uses the buffer has ended. Fills everything with HDI_FREED_WORD, behind all work. Does
+ * nothing where the device is lost. */
+static void check(struct hd_buffer *b)
+{
+    hd_runtime *rt = b->runtime;
+    struct hd_buffer block;
+    if (hdi_device_lost(rt->devices[b->owner]) || !hdi_buffer_of_now(b)) {
+        return;
+    }
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+    bool settled = hdi_buffer_settle(b, NULL, 0, b->bytes, HD_WRITE, deadline) == HD_OK;
+    if (!cover(b, &block)) {
+        hdi_attempt_end(&attempt);
+        return;
+    }
+    unsigned char guards[2 * HDI_GUARD_BYTES];
+    bool read = settled && read_guards(&block, deadline, guards);
+    hd_ticket ticket;
+    if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, &ticket)) {
+        set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
+        hdi_record_release(&block);
+    } else {
+        take_uses(b, &block);
+    }
+    hdi_attempt_end(&attempt);
+    if (read) {
+        compare_guards(b, guards);
+    }
+}
+
+const hdi_buffer_ops hdi_guard_ops = {.place = place, .check = check, .refuse = refuse, .refuse_free = refuse_free};

@@ -1,0 +1,434 @@
+/* unified.c - buffers that the CPU and the GPU both use. Purpose, threads and locks: see unified.h. */
+#include "kinds/unified.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include "base/amount.h"
+#include "base/error.h"
+#include "base/handover.h"
+#include "base/mutex.h"
+#include "buffer/hold.h"
+#include "engine/engine.h"
+
+#define CHUNK_SHIFT_LEAST 16
+#define CHUNKS_MOST 64
+
+struct hdi_mirror {
+    hdi_mutex lock; /* for all that follows; `pinned` is constant */
+    struct hd_buffer *pinned;
+    uint64_t host_newer, device_newer; /* the chunks that are newer on one side; none is in both */
+    uint64_t pushed; /* of host_newer: a copy to the device was submitted, and they are alike unless it fails */
+    uint64_t pulled; /* of device_newer: the same for a copy to the host */
+    uint32_t maps;   /* mappings that have begun and not ended */
+    bool writing;    /* some mappings are for writing; set until all have ended */
+};
+
+static struct hdi_mirror *mirror_of(const struct hd_buffer *b)
+{
+    return b->of_kind;
+}
+
+/* ---- chunks ---- */
+
+static uint64_t bits(unsigned first, unsigned last)
+{
+    return (UINT64_MAX >> (63 - last)) & (UINT64_MAX << first);
+}
+
+/* The chunks of which [low, high), which is not empty, has bytes. */
+static uint64_t chunks_of(const struct hd_buffer *b, uint64_t low, uint64_t high)
+{
+    return bits((unsigned)(low >> b->chunk_shift), (unsigned)((high - 1) >> b->chunk_shift));
+}
+
+/* The chunks of which it has all bytes. */
+static uint64_t whole_chunks(const struct hd_buffer *b, uint64_t low, uint64_t high)
+{
+    uint64_t first = (low + ((uint64_t)1 << b->chunk_shift) - 1) >> b->chunk_shift;
+    uint64_t end = high == b->bytes ? ((high - 1) >> b->chunk_shift) + 1 : high >> b->chunk_shift;
+    return first < end ? bits((unsigned)first, (unsigned)(end - 1)) : 0;
+}
+
+/* The bytes of the first run of neighbours among `chunks`, which is not 0. Returns the chunks of the run. */
+static uint64_t first_run(const struct hd_buffer *b, uint64_t chunks, uint64_t *low, uint64_t *high)
+{
+    unsigned first = (unsigned)__builtin_ctzll(chunks);
+    uint64_t behind = ~(chunks >> first); /* the lowest bits that are 0 are the run */
+    unsigned count = behind == 0 ? 64 : (unsigned)__builtin_ctzll(behind);
+    *low = (uint64_t)first << b->chunk_shift;
+    uint64_t end = (uint64_t)(first + count) << b->chunk_shift;
+    *high = end < b->bytes ? end : b->bytes;
+    return bits(first, first + count - 1);
+}
+
+/* The chunks among `chunks` with bytes whose last writer has failed. *settled: of the others, those without an unfinished writer. */
+static uint64_t failed_of(const struct hd_buffer *b, struct hd_buffer *record, uint64_t chunks, uint64_t *settled)
+{
+    uint64_t failed = 0;
+    *settled = 0;
+    for (uint64_t left = chunks; left != 0; left &= left - 1) {
+        uint64_t low, high, one = left & -left;
+        first_run(b, one, &low, &high);
+        unsigned state = hdi_buffer_state(record, low, high);
+        failed |= state & HDI_USES_FAILED ? one : 0;
+        *settled |= state & (HDI_USES_FAILED | HDI_USES_WRITTEN) ? 0 : one;
+    }
+    return failed;
+}
+
+static void end_access(struct hd_buffer *b, uint64_t chunks, bool reading_too)
+{
+    atomic_fetch_and_explicit(&b->writable, ~chunks, memory_order_relaxed);
+    if (reading_too) {
+        atomic_fetch_and_explicit(&b->readable, ~chunks, memory_order_relaxed);
+    }
+}
+
+/* ---- copies: the mirror's lock held ---- */
+
+/* Copies the run [low, high) from one side to the other. `losses`: those of the buffer when its handle was checked. */
+static hd_status copy_run(struct hd_buffer *b, bool to_device, hd_lane *lane, uint64_t losses, uint64_t low,
+                          uint64_t high)
+{
+    struct hd_buffer *pinned = mirror_of(b)->pinned;
+    const hdi_use uses[2] = {
+        {.buffer = b, .losses = losses, .low = low, .high = high, .read = !to_device, .write = to_device},
+        {.buffer = pinned, .low = low, .high = high, .read = to_device, .write = !to_device},
+    };
+    hdi_command command = {.op = HDI_OP_COPY, .kind = to_device ? HDI_COPY_TO_DEVICE : HDI_COPY_TO_HOST, .slots = 1};
+    command.copy.src = (to_device ? pinned->address : b->address) + low;
+    command.copy.dst = (to_device ? b->address : pinned->address) + low;
+    command.copy.bytes = high - low;
+    return hdi_submit_as_is(lane, uses, 2, &command, (hdi_linked){.ours = 0}, NULL);
+}
+
+/* Submits copies of `chunks`, which are newer on the host. Leaves out those with a copy that is under way, or that has not failed. */
+static hd_status push(struct hd_buffer *b, hd_lane *lane, uint64_t losses, uint64_t chunks)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    uint64_t settled, before = chunks & m->pushed;
+    m->pushed &= ~failed_of(b, b, before, &settled);
+    m->pushed &= ~settled;
+    m->host_newer &= ~settled;
+    chunks &= m->host_newer & ~m->pushed;
+    /* In the lane of the operation the order costs nothing. A copy lane of the owner is used where another device's lane would have to write
+     * here. */
+    hd_lane *in = lane->device->index == b->owner ? lane : b->runtime->devices[b->owner]->lane_in;
+    hd_status status = HD_OK;
+    while (chunks != 0 && !status) {
+        uint64_t low, high, run = first_run(b, chunks, &low, &high);
+        status = copy_run(b, true, in, losses, low, high);
+        if (!status) {
+            m->pushed |= run;
+            end_access(b, run, false);
+        }
+        chunks &= ~run;
+    }
+    return status;
+}
+
+/* Submits copies of `chunks`, which are newer on the device. Leaves out those with a copy that is under way or done. */
+static hd_status pull(struct hd_buffer *b, uint64_t chunks)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    chunks &= ~m->pulled;
+    hd_lane *lane = b->runtime->devices[b->owner]->lane_out;
+    uint64_t losses = hdi_buffer_losses(b);
+    if (chunks != 0 && losses == HDI_LOST) {
+        return hdi_loss_fail(b->runtime, b->owner, "the buffer's content was lost (hd_free it)");
+    }
+    hd_status status = HD_OK;
+    while (chunks != 0 && !status) {
+        uint64_t low, high, run = first_run(b, chunks, &low, &high);
+        status = copy_run(b, false, lane, losses, low, high);
+        m->pulled |= status ? 0 : run;
+        chunks &= ~run;
+    }
+    return status;
+}
+
+/* ---- operations ---- */
+
+/* The mirrors of an operation's uses; NULL where a use has none. Their buffers are held meanwhile (hold.h). */
+typedef struct mirrors {
+    struct hdi_mirror *of[HDI_USES_OF_ONE];
+} mirrors;
+
+static void let_mirrors_go(const mirrors *all, const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        if (all->of[i]) {
+            hdi_hold_end(uses[i].buffer);
+        }
+    }
+}
+
+/* Holds the buffers, so that a buffer that is freed from now on keeps its mirror. */
+static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        struct hd_buffer *b = uses[i].buffer;
+        all->of[i] = NULL;
+        if (b->kind != &hdi_unified_ops) {
+            continue; /* submitting detects it if another buffer takes over the structure */
+        }
+        if (!hdi_hold_begin(b, uses[i].word)) {
+            let_mirrors_go(all, uses, i);
+            return hdi_fail(HD_ERROR_HANDLE, "a buffer was freed meanwhile");
+        }
+        all->of[i] = mirror_of(b);
+    }
+    return HD_OK;
+}
+
+/* The mirror with the lowest address above `after`. NULL: there is none. */
+static struct hdi_mirror *next_mirror(const mirrors *all, size_t n_uses, const struct hdi_mirror *after)
+{
+    struct hdi_mirror *next = NULL;
+    for (size_t i = 0; i < n_uses; i++) {
+        struct hdi_mirror *m = all->of[i];
+        if ((uintptr_t)m > (uintptr_t)after && (!next || (uintptr_t)m < (uintptr_t)next)) {
+            next = m;
+        }
+    }
+    return next;
+}
+
+static hd_status check_maps(const hdi_use *use)
+{
+    const struct hdi_mirror *m = mirror_of(use->buffer);
+    if (m->maps && (m->writing || use->write)) {
+        return hdi_fail(HD_ERROR_ACCESS, "a unified buffer of %s is mapped for %s: hd_unmap first",
+                        HDI_BYTES(use->buffer->bytes), m->writing ? "writing" : "reading");
+    }
+    return HD_OK;
+}
+
+/* Submits copies of the bytes that an operation needs on the device, and that are newer on the host. */
+static hd_status push_for(hd_lane *lane, const hdi_use *use)
+{
+    struct hd_buffer *b = use->buffer;
+    uint64_t chunks = chunks_of(b, use->low, use->high);
+    if (!use->read) { /* a chunk that is written in part becomes newer there, so its other bytes have to be there */
+        chunks &= ~whole_chunks(b, use->low, use->high);
+    }
+    chunks &= mirror_of(b)->host_newer;
+    return chunks != 0 ? push(b, lane, use->losses, chunks) : HD_OK;
+}
+
+static void note_written(const hdi_use *use)
+{
+    struct hd_buffer *b = use->buffer;
+    struct hdi_mirror *m = mirror_of(b);
+    uint64_t chunks = chunks_of(b, use->low, use->high);
+    m->device_newer |= chunks;
+    m->pulled &= ~chunks;
+    m->host_newer &= ~chunks;
+    m->pushed &= ~chunks;
+    end_access(b, chunks, true);
+}
+
+/* For operations that use such buffers, beside others. On failure copies may have been submitted, which change nothing. Errors: also ACCESS
+ * (mapped), and those of the copies. */
+static hd_status submit(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command, hdi_linked link,
+                        hd_ticket *out)
+{
+    mirrors all;
+    hd_status status = hold_mirrors(&all, uses, n_uses);
+    if (status) {
+        return status;
+    }
+    for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
+        hdi_mutex_lock(&m->lock);
+    }
+    for (size_t i = 0; i < n_uses && !status; i++) {
+        status = all.of[i] ? check_maps(&uses[i]) : HD_OK;
+    }
+    for (size_t i = 0; i < n_uses && !status; i++) {
+        status = all.of[i] ? push_for(lane, &uses[i]) : HD_OK;
+    }
+    if (!status) {
+        status = hdi_submit_as_is(lane, uses, n_uses, command, link, out);
+    }
+    for (size_t i = 0; i < n_uses && !status; i++) {
+        if (all.of[i] && uses[i].write) {
+            note_written(&uses[i]);
+        }
+    }
+    for (struct hdi_mirror *m = NULL; (m = next_mirror(&all, n_uses, m)) != NULL;) {
+        hdi_mutex_unlock(&m->lock);
+    }
+    let_mirrors_go(&all, uses, n_uses);
+    return status;
+}
+
+/* ---- the host ---- */
+
+/* Takes the mirror's lock. It may be held by a submission that waits for room in its lane. */
+static hd_status lock_until(struct hdi_mirror *m, int64_t deadline)
+{
+    if (hdi_mutex_try(&m->lock)) {
+        return HD_OK;
+    }
+    return hdi_mutex_lock_until(&m->lock, deadline)
+               ? HD_OK
+               : hdi_fail(HD_ERROR_TIMEOUT, "an operation of another thread that uses the buffer waits for room "
+                                            "in its lane (option transfer_timeout)");
+}
+
+/* If the chunks, bytes [low, high), are good on the host, notes what the host may do with them. The lock is held. */
+static bool note_here(struct hd_buffer *b, uint64_t chunks, uint64_t low, uint64_t high, bool write)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    unsigned busy = HDI_USES_WRITTEN | HDI_USES_FAILED | (write ? HDI_USES_READ : 0);
+    if ((chunks & m->device_newer & ~m->pulled) || (hdi_buffer_state(m->pinned, low, high) & busy)) {
+        return false; /* another operation came first */
+    }
+    m->device_newer &= ~chunks;
+    m->pulled &= ~chunks;
+    /* pairs with the acquire loads of hd_element: it sees what the copies wrote */
+    atomic_fetch_or_explicit(&b->readable, chunks, memory_order_release);
+    if (write) {
+        m->host_newer |= chunks;
+        m->pushed &= ~chunks;
+        atomic_fetch_or_explicit(&b->writable, chunks, memory_order_release);
+    }
+    return true;
+}
+
+/* Errors: ACCESS, FAILED, DEVICE_LOST, TIMEOUT, and those of hdi_submit. The buffer is in a hold. */
+static hd_status bring_held(struct hd_buffer *b, uint64_t low, uint64_t high, hd_access access, int64_t deadline)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    uint64_t chunks = chunks_of(b, low, high);
+    bool write = (access & HD_WRITE) != 0;
+    uint64_t from = low >> b->chunk_shift << b->chunk_shift;
+    uint64_t to = (((high - 1) >> b->chunk_shift) + 1) << b->chunk_shift;
+    to = to < b->bytes ? to : b->bytes;
+    for (;;) {
+        hd_status status = lock_until(m, deadline);
+        if (status) {
+            return status;
+        }
+        status = pull(b, chunks & m->device_newer);
+        bool here = !status && note_here(b, chunks, from, to, write);
+        hdi_mutex_unlock(&m->lock);
+        if (status || here) {
+            return status;
+        }
+        /* Also where only writing is requested: the rest of a chunk has to be good. */
+        status = hdi_buffer_settle(m->pinned, NULL, from, to, HD_READ | (unsigned)access, deadline);
+        if (status) {
+            if (status != HD_ERROR_TIMEOUT) { /* the next request tries again */
+                uint64_t settled;
+                hdi_mutex_lock(&m->lock);
+                m->pulled &= ~failed_of(b, m->pinned, chunks & m->pulled, &settled);
+                hdi_mutex_unlock(&m->lock);
+            }
+            return status;
+        }
+    }
+}
+
+static hd_status bring(struct hd_buffer *b, const hd_buffer *handle, uint64_t low, uint64_t high, hd_access access,
+                       int64_t deadline)
+{
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle);
+    }
+    hd_status status = bring_held(b, low, high, access, deadline);
+    hdi_hold_end(b);
+    return status;
+}
+
+/* Brings all bytes. */
+static hd_status map(struct hd_buffer *b, hd_access access, int64_t deadline)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    hd_status status = lock_until(m, deadline);
+    if (status) {
+        return status;
+    }
+    /* Set before the copies, so that no operation comes in between. */
+    m->writing |= (access & HD_WRITE) != 0;
+    m->maps++;
+    hdi_mutex_unlock(&m->lock);
+    status = bring_held(b, 0, b->bytes, access, deadline);
+    if (status) {
+        hdi_mutex_lock(&m->lock);
+        m->maps--;
+        m->writing &= m->maps != 0; /* while another mapping exists, it may be for writing */
+        hdi_mutex_unlock(&m->lock);
+    }
+    return status;
+}
+
+static void unmap(struct hd_buffer *b)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    hdi_mutex_lock(&m->lock);
+    m->maps -= m->maps != 0;
+    m->writing &= m->maps != 0;
+    hdi_mutex_unlock(&m->lock);
+}
+
+/* ---- the buffer ---- */
+
+static hd_status create(struct hd_buffer *b)
+{
+    struct hdi_mirror *m = calloc(1, sizeof *m);
+    if (!m) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hd_status status = hdi_buffer_make_host(b->runtime, b->bytes, true, &m->pinned);
+    if (status) {
+        free(m);
+        return status;
+    }
+    hdi_mutex_init(&m->lock, HDI_RANK_MIRROR);
+    unsigned shift = CHUNK_SHIFT_LEAST;
+    while ((b->bytes - 1) >> shift >= CHUNKS_MOST) {
+        shift++;
+    }
+    HDI_HANDOVER_BEGIN();
+    b->chunk_shift = (uint8_t)shift;
+    b->host = m->pinned->host;
+    HDI_HANDOVER_END();
+    hdi_buffer_set_kind(b, &hdi_unified_ops, m);
+    return HD_OK;
+}
+
+static void forget(struct hd_buffer *b)
+{
+    struct hdi_mirror *m = mirror_of(b);
+    hdi_mutex_destroy(&m->lock);
+    free(m);
+    HDI_HANDOVER_BEGIN();
+    b->of_kind = NULL;
+    HDI_HANDOVER_END();
+}
+
+static void release(struct hd_buffer *b)
+{
+    struct hd_buffer *pinned = mirror_of(b)->pinned;
+    forget(b);
+    hdi_free(hdi_buffer_handle(pinned));
+}
+
+const hdi_buffer_ops hdi_unified_ops = {
+    .unified = true,
+    .create = create,
+    .release = release,
+    .forget = forget,
+    .submit = submit,
+    .map = map,
+    .unmap = unmap,
+    .bring = bring,
+};
+
+hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
+{
+    HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
+    return hdi_alloc_of_kind(handle, bytes, &hdi_unified_ops, NULL, __builtin_return_address(0), out);
+}

@@ -1,0 +1,151 @@
+/* report.h - figures about a runtime's memory as plain data, and ways to print them.
+ *
+ * hd_memory_report and the report at hd_close print them. The page that other processes read (page.h) holds the structure hdi_report itself.
+ *
+ * Threads: any. Locks: see hdi_report_collect; nothing here is called under a lock of the memory or data layer.
+ */
+#ifndef HDI_STATS_REPORT_H
+#define HDI_STATS_REPORT_H
+
+#include <heddle/memory.h>
+#include <stdio.h>
+#include "base/amount.h"
+#include "base/json.h"
+#include "base/site.h"
+#include "kinds/findings.h"
+#include "engine/runtime.h"
+
+#define HDI_REPORT_HOLDERS 16
+#define HDI_REPORT_LANES 16
+
+/* The figures of hd_memory_stats, in the order of the structure. */
+#define HDI_STATS_MAP(X)                                                                                               \
+    X(limit_bytes)                                                                                                     \
+    X(reserved_bytes)                                                                                                  \
+    X(reserved_peak_bytes)                                                                                             \
+    X(live_bytes)                                                                                                      \
+    X(live_count)                                                                                                      \
+    X(taken_bytes)                                                                                                     \
+    X(taken_peak_bytes)                                                                                                \
+    X(cached_bytes)                                                                                                    \
+    X(waiting_bytes)                                                                                                   \
+    X(held_bytes)                                                                                                      \
+    X(allocations)                                                                                                     \
+    X(frees)                                                                                                           \
+    X(failures)                                                                                                        \
+    X(from_magazine)                                                                                                   \
+    X(from_same_lane)                                                                                                  \
+    X(from_finished)                                                                                                   \
+    X(from_waited)                                                                                                     \
+    X(from_fresh)                                                                                                      \
+    X(frees_elsewhere)                                                                                                 \
+    X(driver_calls)                                                                                                    \
+    X(mapped_bytes)                                                                                                    \
+    X(moved_bytes)                                                                                                     \
+    X(returned_bytes)                                                                                                  \
+    X(ahead_bytes)                                                                                                     \
+    X(drains)                                                                                                          \
+    X(waits)                                                                                                           \
+    X(wait_ns)                                                                                                         \
+    X(early_reclaims)                                                                                                  \
+    X(early_reclaim_ns)                                                                                                \
+    X(limit_reclaims)                                                                                                  \
+    X(limit_reclaim_ns)                                                                                                \
+    X(longest_pause_ns)                                                                                                \
+    X(double_frees)                                                                                                    \
+    X(overruns)
+
+/* Buffers with the same label, or, without one, from the same call site. */
+typedef struct hdi_report_holder {
+    char label[HD_LABEL_BYTES]; /* "": by call site */
+    char site[HDI_SITE_BYTES];  /* "symbol+0x12", "module+0x12" or an address; with a label that of one of them */
+    uint64_t bytes, count;
+} hdi_report_holder;
+
+typedef struct hdi_report_device {
+    int32_t device; /* HD_DEVICE_HOST: pinned memory */
+    uint32_t lost;
+    char name[128];
+    hd_memory_stats stats;
+    uint32_t n_lanes, n_holders; /* in the arrays: the largest */
+    hd_lane_memory lanes[HDI_REPORT_LANES];
+    hdi_report_holder holders[HDI_REPORT_HOLDERS];
+    uint64_t other_lanes, other_lanes_bytes;
+    uint64_t other_holders, others_bytes, others_count; /* groups, and the buffers in them */
+} hdi_report_device;
+
+typedef struct hdi_report {
+    int64_t pid;
+    int64_t time; /* seconds since 1970 */
+    char version[32], driver[16], placement[16];
+    char program[64];
+    uint32_t n_devices; /* entries, pinned memory last */
+    uint32_t debug;     /* whether the option memory_debug is on */
+    uint32_t n_findings, reserved;
+    uint64_t findings; /* in all */
+    hdi_report_device devices[HDI_DEVICES_MAX + 1];
+    hdi_finding finding[HDI_REPORT_FINDINGS];
+} hdi_report;
+
+/* ---- holders.c: what holds memory ---- */
+
+typedef struct hdi_holder {
+    int32_t device;
+    char label[HD_LABEL_BYTES];
+    const void *site;
+    uint64_t bytes, count;
+} hdi_holder;
+
+typedef enum hdi_holders_of {
+    HDI_HOLDERS, /* memory that is there: by label, or by call site where there is none */
+    HDI_LEAKS    /* what the program has not freed: by label and call site */
+} hdi_holders_of;
+
+/* Groups of buffers, of each device (rising) the largest first. *out is to be freed; NULL where there are none. Other threads' allocations
+ * wait while the list of buffers is walked. Errors: HOST_MEMORY. */
+hd_status hdi_holders_collect(hd_runtime *rt, hdi_holders_of what, hdi_holder **out, size_t *n);
+
+/* hd_open and hd_close; the second ignores what was not created. Errors: HOST_MEMORY. */
+hd_status hdi_holders_create(hd_runtime *rt);
+void hdi_holders_release(hd_runtime *rt);
+
+/* "; holders: 'weights' 3.2 GiB in 12, main+0x1f 1 GiB in 3, 2 others 12 KiB in 40" for a message.
+ * It has the largest five of a device (HD_DEVICE_HOST: pinned memory). "" where host memory is short.
+ * Of very many buffers the list may be older, since it takes a look at all of them. Then the text gives its age ("; holders 3 ms ago: "). Leaves the thread's message alone. */
+void hdi_report_holders(hd_runtime *rt, int device, char *out, size_t room);
+
+/* ---- report.c: figures ---- */
+
+/* Statistics, names, findings, and, `with_holders`, the largest holders and lanes; without them what stands there stays. Every byte of a
+ * string behind its end is zero. Errors: HOST_MEMORY (the holders are missing, everything else is there). */
+hd_status hdi_report_collect(hd_runtime *rt, bool with_holders, hdi_report *r);
+
+/* ---- report_text.c, report_json.c ---- */
+
+/* "2026-01-31T12:00:00Z" */
+const char *hdi_date_text(int64_t seconds, char out[HDI_AMOUNT_BYTES]);
+
+typedef struct hdi_leaks {
+    const hdi_holder *list;
+    size_t n;
+} hdi_leaks;
+
+/* `leaks` may be NULL: then the report has no part about them. */
+void hdi_report_print(FILE *out, const hdi_report *report, const hdi_leaks *leaks);
+/* One object. */
+void hdi_report_put(hdi_json *j, const hdi_report *report, const hdi_leaks *leaks);
+
+/* Either of them as text with a zero behind it, to be freed. Errors: HOST_MEMORY. */
+hd_status hdi_report_write(const hdi_report *report, const hdi_leaks *leaks, hd_report_format format, char **text,
+                           size_t *length);
+
+/* Such a text goes to a caller, as hd_memory_report promises. */
+void hdi_report_hand_out(const char *text, size_t length, char *out, size_t room, size_t *needed);
+
+/* ---- close.c ---- */
+
+/* For hd_close, when work has ended and nothing is torn down yet. Writes the report where the option `stats` directs it, with leaks if memory_debug is
+ * on. *message, the thread's last failure before hd_close, is replaced where there are leaks, or the report could not be written. */
+void hdi_report_at_close(hd_runtime *rt, hd_error *message);
+
+#endif

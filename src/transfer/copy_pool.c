@@ -1,0 +1,426 @@
+/* copy_pool.c - the workers, their groups, and the jobs that they work on.
+ *
+ * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
+ * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first. Then it chooses again, which divides the workers
+ * among the jobs.
+ * A worker stays at one of the NUMA nodes near devices, in a group that has its share of all workers.
+ * An idle worker waits until the doorbell of its group changes.
+ *
+ * Threads, locks, blocking: see copy_pool.h.
+ * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
+ * worker that has counted itself out of a job does not touch the job any more.
+ */
+#include "transfer/copy_pool.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include "base/cpus.h"
+#include "base/error.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "base/wait.h"
+
+#define NODE_ANY (-1)
+#define NODE_UNREAD (-2)
+#define CPUS_LEAST 4
+
+typedef struct job {
+    hdi_turn (*turn)(void *context, bool caller);
+    void *context;
+    size_t most;
+    int node;
+    _Atomic size_t workers; /* that work on it now; the job's own thread reads it without the mutex */
+    _Atomic bool away; /* no workers are wanted until the job's thread clears it, which reads it without the mutex */
+    bool over;
+    struct job *next;
+} job;
+
+typedef struct group {
+    int node;
+    size_t workers, asleep;
+    _Atomic uint32_t doorbell;
+} group;
+
+typedef struct worker {
+    struct hdi_copy_pool *pool;
+    pthread_t thread;
+    group *group;
+} worker;
+
+struct hdi_copy_pool {
+    hdi_mutex lock;
+    pthread_cond_t left; /* signalled when the last worker leaves a job */
+    job *jobs;           /* newest first */
+    group groups[HDI_DEVICES_MAX];
+    size_t n_groups; /* 0: not determined yet */
+    size_t started;
+    bool stop;
+    bool own_known;
+    hdi_cpus own; /* processors that the process may use: those of the thread that opened the runtime */
+    int64_t spin_ns;
+    _Atomic size_t limit; /* of workers, plus 1; 0: not determined yet */
+    _Atomic int nodes[HDI_DEVICES_MAX];
+    worker workers[HDI_COPY_POOL_MOST];
+};
+
+hd_status hdi_copy_pool_create(hd_runtime *rt)
+{
+    struct hdi_copy_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&pool->lock, HDI_RANK_COPY_POOL);
+    pthread_cond_init(&pool->left, NULL);
+    pool->own_known = hdi_cpus_own(&pool->own);
+    pool->spin_ns = rt->spin_ns;
+    for (int i = 0; i < HDI_DEVICES_MAX; i++) {
+        atomic_store_explicit(&pool->nodes[i], NODE_UNREAD, memory_order_relaxed);
+    }
+    rt->copy_pool = pool;
+    return HD_OK;
+}
+
+void hdi_copy_pool_release(hd_runtime *rt)
+{
+    struct hdi_copy_pool *pool = rt->copy_pool;
+    if (!pool) {
+        return;
+    }
+    hdi_mutex_lock(&pool->lock);
+    pool->stop = true;
+    for (size_t i = 0; i < pool->n_groups; i++) {
+        atomic_fetch_add_explicit(&pool->groups[i].doorbell, 1, memory_order_relaxed);
+    }
+    hdi_mutex_unlock(&pool->lock);
+    for (size_t i = 0; i < pool->n_groups; i++) {
+        hdi_futex_wake(&pool->groups[i].doorbell, INT32_MAX);
+    }
+    for (size_t i = 0; i < pool->started; i++) {
+        pthread_join(pool->workers[i].thread, NULL);
+    }
+    pthread_cond_destroy(&pool->left);
+    hdi_mutex_destroy(&pool->lock);
+    free(pool);
+    rt->copy_pool = NULL;
+}
+
+/* ---- how many, and where: relaxed, since all threads find the same ---- */
+
+static int node_of(const hd_runtime *rt, int device)
+{
+    if (device < 0) {
+        return NODE_ANY;
+    }
+    _Atomic int *known = &rt->copy_pool->nodes[device];
+    int node = atomic_load_explicit(known, memory_order_relaxed);
+    if (node == NODE_UNREAD) {
+        node = hdi_numa_node(rt->devices[device]->facts.bus_id);
+        node = node < 0 ? NODE_ANY : node;
+        atomic_store_explicit(known, node, memory_order_relaxed);
+    }
+    return node;
+}
+
+static size_t nodes_with_devices(const hd_runtime *rt)
+{
+    size_t count = 0;
+    for (int i = 0; i < rt->n_devices; i++) {
+        bool seen = false;
+        for (int j = 0; j < i; j++) {
+            seen |= node_of(rt, j) == node_of(rt, i);
+        }
+        count += !seen;
+    }
+    return count;
+}
+
+/* The most workers of the whole pool. */
+static size_t limit_of(const hd_runtime *rt)
+{
+    size_t known = atomic_load_explicit(&rt->copy_pool->limit, memory_order_relaxed);
+    if (known == 0) {
+        /* The engines and the program need some processors, too. With few processors there is nothing to divide. */
+        size_t share = hdi_cpu_count() >= CPUS_LEAST ? (size_t)hdi_cpu_count() * 5 / 8 : 0;
+        size_t usual = HDI_COPY_POOL_USUAL * nodes_with_devices(rt);
+        size_t most = rt->options.copy_threads >= 0 ? (size_t)rt->options.copy_threads : share < usual ? share : usual;
+        most = rt->is_inline ? 0 : most; /* no thread may be started */
+        known = 1 + (most < HDI_COPY_POOL_MOST ? most : HDI_COPY_POOL_MOST);
+        atomic_store_explicit(&rt->copy_pool->limit, known, memory_order_relaxed);
+    }
+    return known - 1;
+}
+
+size_t hdi_copy_pool_count(const hd_runtime *rt)
+{
+    size_t limit = limit_of(rt);
+    return rt->options.copy_threads >= 0 || limit < HDI_COPY_POOL_USUAL ? limit : HDI_COPY_POOL_USUAL;
+}
+
+size_t hdi_copy_pool_next_group(const size_t *workers, size_t groups, size_t wanted, size_t limit)
+{
+    if (wanted < groups && workers[wanted] < (limit + groups - 1) / groups) {
+        return wanted;
+    }
+    size_t fewest = 0;
+    for (size_t i = 1; i < groups; i++) {
+        fewest = workers[i] < workers[fewest] ? i : fewest;
+    }
+    return fewest;
+}
+
+/* ---- workers; the mutex is held unless stated otherwise ---- */
+
+/* The job with the lowest value gets the next worker. A job near another node counts as twice as crowded. */
+static size_t crowd(const job *j, int node)
+{
+    size_t workers = atomic_load_explicit(&j->workers, memory_order_relaxed);
+    return j->node == node || j->node == NODE_ANY ? 2 * workers : 4 * workers + 1;
+}
+
+static job *pick(const struct hdi_copy_pool *pool, int node)
+{
+    job *best = NULL;
+    for (job *j = pool->jobs; j; j = j->next) {
+        bool wanted = !j->over && !atomic_load_explicit(&j->away, memory_order_relaxed) &&
+                      atomic_load_explicit(&j->workers, memory_order_relaxed) < j->most;
+        if (wanted && (!best || crowd(j, node) < crowd(best, node))) {
+            best = j;
+        }
+    }
+    return best;
+}
+
+static void take_turn(struct hdi_copy_pool *pool, job *j)
+{
+    atomic_fetch_add_explicit(&j->workers, 1, memory_order_relaxed);
+    hdi_mutex_unlock(&pool->lock);
+    hdi_turn turn = j->turn(j->context, false);
+    hdi_mutex_lock(&pool->lock);
+    j->over |= turn == HDI_TURN_OVER;
+    if (turn == HDI_TURN_WAITS) {
+        atomic_store_explicit(&j->away, true, memory_order_relaxed);
+    }
+    /* pairs with the acquire load of the job's thread: the turn is finished before the job's thread returns */
+    if (atomic_fetch_sub_explicit(&j->workers, 1, memory_order_release) == 1) {
+        pthread_cond_broadcast(&pool->left);
+    }
+}
+
+/* Keeps the worker near its group's node, as far as the process may run there. Without the mutex. */
+static void settle(const worker *w)
+{
+    hdi_cpus near, both;
+    if (w->pool->own_known && hdi_numa_cpus(w->group->node, &near) && hdi_cpus_common(&near, &w->pool->own, &both)) {
+        hdi_cpus_stay(&both);
+    } else if (w->pool->own_known) {
+        hdi_cpus_stay(&w->pool->own); /* else it would stay where the thread that started it is pinned */
+    }
+    /* The memory is the program's. The program's handlers for accesses to its own pages have to work on this thread, too. */
+    sigset_t memory;
+    sigemptyset(&memory);
+    sigaddset(&memory, SIGSEGV);
+    sigaddset(&memory, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &memory, NULL);
+}
+
+static void *run_worker(void *argument)
+{
+    const worker *w = argument;
+    struct hdi_copy_pool *pool = w->pool;
+    group *at = w->group;
+    settle(w);
+    hdi_mutex_lock(&pool->lock);
+    while (!pool->stop) {
+        job *j = pick(pool, at->node);
+        if (j) {
+            take_turn(pool, j);
+            continue;
+        }
+        uint32_t doorbell = atomic_load_explicit(&at->doorbell, memory_order_relaxed);
+        at->asleep++;
+        hdi_mutex_unlock(&pool->lock);
+        hdi_futex_wait(&at->doorbell, doorbell, INT64_MAX);
+        hdi_mutex_lock(&pool->lock);
+        at->asleep--;
+    }
+    hdi_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+/* The number of the group near the job. n_groups: there is none, or all are near. */
+static size_t group_of(const struct hdi_copy_pool *pool, const job *j)
+{
+    size_t i = 0;
+    while (i < pool->n_groups && pool->groups[i].node != j->node) {
+        i++;
+    }
+    return i;
+}
+
+static void find_groups(hd_runtime *rt)
+{
+    struct hdi_copy_pool *pool = rt->copy_pool;
+    for (int i = 0; i < rt->n_devices; i++) {
+        const job near = {.node = node_of(rt, i)};
+        if (group_of(pool, &near) == pool->n_groups) {
+            pool->groups[pool->n_groups++].node = near.node;
+        }
+    }
+}
+
+/* Starts workers until the job can have as many as it wants, or the pool's limit is reached. They start near the job while its group has less
+ * than its share. */
+static void start_workers(hd_runtime *rt, const job *j)
+{
+    struct hdi_copy_pool *pool = rt->copy_pool;
+    if (pool->n_groups == 0) {
+        find_groups(rt);
+    }
+    size_t near = group_of(pool, j), idle = 0, workers[HDI_DEVICES_MAX];
+    for (size_t i = 0; i < pool->n_groups; i++) {
+        idle += near == i || near == pool->n_groups ? pool->groups[i].asleep : 0;
+        workers[i] = pool->groups[i].workers;
+    }
+    for (; idle < j->most && pool->started < limit_of(rt); idle++) {
+        size_t next = hdi_copy_pool_next_group(workers, pool->n_groups, near, limit_of(rt));
+        worker *w = &pool->workers[pool->started];
+        *w = (worker){.pool = pool, .group = &pool->groups[next]};
+        if (hdi_thread_start(&w->thread, run_worker, w)) {
+            break; /* the next transfer tries again */
+        }
+        pool->started++;
+        workers[next] = ++pool->groups[next].workers;
+    }
+}
+
+/* How many sleepers of each group to wake, which happens without the mutex. */
+typedef struct call {
+    int count[HDI_DEVICES_MAX];
+} call;
+
+/* Wakes as many sleepers as the job can have, those near it first. A worker that is about to sleep sees that the doorbell has changed. */
+static void ring(struct hdi_copy_pool *pool, const job *j, call *c)
+{
+    size_t near = group_of(pool, j), left = j->most;
+    for (size_t k = 0; k < pool->n_groups; k++) {
+        size_t i = (near + k) % pool->n_groups;
+        size_t n = left < pool->groups[i].asleep ? left : pool->groups[i].asleep;
+        c->count[i] = (int)n;
+        left -= n;
+        if (n) {
+            atomic_fetch_add_explicit(&pool->groups[i].doorbell, 1, memory_order_relaxed);
+        }
+    }
+}
+
+static void wake(struct hdi_copy_pool *pool, const call *c, size_t n_groups)
+{
+    for (size_t i = 0; i < n_groups; i++) {
+        if (c->count[i]) {
+            hdi_futex_wake(&pool->groups[i].doorbell, c->count[i]);
+        }
+    }
+}
+
+/* ---- the job's own thread ---- */
+
+static void begin(hd_runtime *rt, job *j)
+{
+    struct hdi_copy_pool *pool = rt->copy_pool;
+    call c;
+    hdi_mutex_lock(&pool->lock);
+    j->next = pool->jobs;
+    pool->jobs = j;
+    size_t n_groups = pool->n_groups; /* without the groups that start_workers makes, which have no sleepers yet */
+    ring(pool, j, &c);
+    start_workers(rt, j);
+    hdi_mutex_unlock(&pool->lock);
+    wake(pool, &c, n_groups);
+}
+
+static void call_back(struct hdi_copy_pool *pool, job *j)
+{
+    call c;
+    hdi_mutex_lock(&pool->lock);
+    atomic_store_explicit(&j->away, false, memory_order_relaxed);
+    size_t n_groups = pool->n_groups;
+    ring(pool, j, &c);
+    hdi_mutex_unlock(&pool->lock);
+    wake(pool, &c, n_groups);
+}
+
+static size_t workers_at(const job *j)
+{
+    return atomic_load_explicit(&j->workers, memory_order_acquire);
+}
+
+/* Unlinks the job, so that no worker joins it any more. Waits for the workers that are still at it. */
+static void end(struct hdi_copy_pool *pool, job *j)
+{
+    hdi_mutex_lock(&pool->lock);
+    job **link = &pool->jobs;
+    while (*link != j) {
+        link = &(*link)->next;
+    }
+    *link = j->next;
+    hdi_mutex_unlock(&pool->lock);
+    int64_t spin_end = workers_at(j) ? hdi_clock_ns() + pool->spin_ns : 0;
+    while (workers_at(j) && hdi_clock_ns() < spin_end) {
+        hdi_spin_turn();
+    }
+    if (workers_at(j)) {
+        hdi_mutex_lock(&pool->lock);
+        while (workers_at(j)) {
+            hdi_mutex_wait(&pool->lock, &pool->left);
+        }
+        hdi_mutex_unlock(&pool->lock);
+    }
+}
+
+void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*turn)(void *context, bool caller),
+                         void *context)
+{
+    size_t count = hdi_copy_pool_count(rt);
+    most = most < count ? most : count;
+    if (most == 0) {
+        while (turn(context, true) != HDI_TURN_OVER) {
+        }
+        return;
+    }
+    job j = {.turn = turn, .context = context, .most = most, .node = node_of(rt, device)};
+    begin(rt, &j);
+    for (hdi_turn t; (t = turn(context, true)) != HDI_TURN_OVER;) {
+        if (t == HDI_TURN_DID && atomic_load_explicit(&j.away, memory_order_relaxed)) {
+            call_back(rt->copy_pool, &j);
+        }
+    }
+    end(rt->copy_pool, &j);
+}
+
+typedef struct items {
+    void (*work)(void *context, size_t item);
+    void *context;
+    _Atomic size_t next;
+    size_t count;
+} items;
+
+static hdi_turn next_item(void *context, bool caller)
+{
+    items *all = context;
+    (void)caller;
+    size_t item = atomic_fetch_add_explicit(&all->next, 1, memory_order_relaxed);
+    if (item >= all->count) {
+        return HDI_TURN_OVER;
+    }
+    all->work(all->context, item);
+    return HDI_TURN_DID;
+}
+
+void hdi_copy_pool_run(hd_runtime *rt, int device, size_t count, void (*work)(void *context, size_t item),
+                       void *context)
+{
+    items all = {.work = work, .context = context, .count = count};
+    if (count) {
+        hdi_copy_pool_share(rt, device, count - 1, next_item, &all);
+    }
+}

@@ -1,0 +1,497 @@
+/* staging.c - pools of staging buffers. See staging.h for threads, locks and guarantees.
+ *
+ * How much: a pool has at most `most` chunks. The pools of devices together have at most a quarter of what the option pinned_limit allows,
+ * apart from the first chunk of each.
+ */
+#include "transfer/staging.h"
+
+#include <stdlib.h>
+#include "base/error.h"
+#include "base/wait.h"
+#include "transfer/copy_lanes.h"
+#include "transfer/copy_pool.h"
+#include "buffer/shrinker.h"
+#include "engine/engine.h"
+
+#define SMALL_MOST 32
+#define LARGE_PER_THREAD 2 /* one being filled, one under way */
+#define LARGE_MORE 4
+#define LEAST ((size_t)4096)
+#define SHARE 4 /* of the pinned memory that the program may hold */
+#define AGAIN_NS ((int64_t)1000000000)
+#define WORD_TIMEOUT_NS ((int64_t)500000)
+
+enum { TO_DEVICE = 1, LARGE = 2, OF_DEVICE = 4 }; /* a device's pools */
+enum { PAIR_SMALL, PAIR_MEDIUM, PAIR_LARGE, OF_PAIR };
+enum { PAIRS = HDI_DEVICES_MAX * HDI_DEVICES_MAX };
+
+struct hdi_stagings {
+    _Atomic(hdi_staging *) of_device[HDI_DEVICES_MAX * OF_DEVICE]; /* NULL: never used */
+    _Atomic(hdi_staging *) of_pair[PAIRS * OF_PAIR];
+    _Atomic uint64_t bytes;  /* of all chunks of devices */
+    _Atomic uint32_t filled; /* so many chunks have their memory */
+    hdi_shrinker shrinker;
+};
+
+/* Calls `each` for every pool that was used. */
+static void visit(const hd_runtime *rt, void (*each)(hdi_staging *pool, void *context), void *context)
+{
+    struct hdi_stagings *all = rt->stagings;
+    for (int i = 0; i < HDI_DEVICES_MAX * OF_DEVICE + PAIRS * OF_PAIR; i++) {
+        int pair = i - HDI_DEVICES_MAX * OF_DEVICE;
+        hdi_staging *pool =
+            atomic_load_explicit(pair < 0 ? &all->of_device[i] : &all->of_pair[pair], memory_order_acquire);
+        if (pool) {
+            each(pool, context);
+        }
+    }
+}
+
+static void free_pool(hdi_staging *pool, void *context)
+{
+    (void)context;
+    free(pool);
+}
+
+void hdi_staging_release(hd_runtime *rt)
+{
+    if (rt->stagings) {
+        visit(rt, free_pool, NULL);
+        free(rt->stagings);
+        rt->stagings = NULL;
+    }
+}
+
+/* ---- pools ---- */
+
+static uint64_t pinned_limit(hd_runtime *rt)
+{
+    hdi_host_pool_info info;
+    hdi_host_pool_get_info(rt->host_pool, &info);
+    return info.limit_bytes;
+}
+
+/* The largest power of two up to `most`, and no more than `limit`. */
+static size_t power_of_two(size_t most, uint64_t limit)
+{
+    while (most > LEAST && most > limit) {
+        most /= 2;
+    }
+    return most;
+}
+
+/* Puts a pool into its slot unless another thread has done so. `like`: bytes, most, and what else sets it apart. NULL: no memory. */
+static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, const hdi_staging *like)
+{
+    hdi_staging *made = calloc(1, sizeof *made), *before = NULL;
+    if (!made) {
+        hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+        return NULL;
+    }
+    made->runtime = rt;
+    made->bytes = like->bytes;
+    made->most = like->most;
+    made->shares = like->shares;
+    made->waits = like->waits;
+    atomic_init(&made->lane, atomic_load_explicit(&like->lane, memory_order_relaxed));
+    hdi_lock_init(&made->lock, HDI_RANKED(HDI_RANK_STAGING, 0));
+    for (uint32_t i = made->most; i-- > 0;) {
+        made->places[i].next = made->unmade;
+        made->unmade = &made->places[i];
+    }
+    /* pairs with the acquire loads of hdi_staging_of and hdi_staging_between */
+    if (!atomic_compare_exchange_strong_explicit(slot, &before, made, memory_order_acq_rel, memory_order_acquire)) {
+        free(made);
+        made = before;
+    }
+    return made;
+}
+
+static hdi_staging *make_of_device(hdi_device *device, bool to_device, bool large, _Atomic(hdi_staging *) *slot)
+{
+    hd_runtime *rt = device->runtime;
+    uint64_t limit = pinned_limit(rt);
+    hdi_staging like = {.shares = true, .waits = true};
+    if (large) {
+        size_t most = LARGE_PER_THREAD * (hdi_copy_pool_count(rt) + 1) + LARGE_MORE;
+        like.bytes = power_of_two(HDI_STAGING_LARGE, limit / 16);
+        like.most = most < HDI_STAGING_MOST ? (uint32_t)most : HDI_STAGING_MOST;
+    } else {
+        like.bytes = power_of_two(HDI_STAGING_SMALL, limit / 32);
+        like.most = SMALL_MOST;
+        atomic_init(&like.lane, to_device ? device->lane_in : device->lane_out);
+    }
+    return make_pool(rt, slot, &like);
+}
+
+/* Large chunks have a lane of their own, which is made with the first large transfer. */
+static void choose_lane(hdi_staging *pool, hdi_device *device, bool to_device)
+{
+    hd_lane *none = NULL, *lane = hdi_program_lane(device, to_device ? HDI_WAY_IN : HDI_WAY_OUT);
+    atomic_compare_exchange_strong_explicit(&pool->lane, &none, lane, memory_order_release, memory_order_relaxed);
+}
+
+hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large)
+{
+    _Atomic(hdi_staging *) *slot =
+        &device->runtime->stagings
+             ->of_device[device->index * OF_DEVICE + (to_device ? TO_DEVICE : 0) + (large ? LARGE : 0)];
+    hdi_staging *pool = atomic_load_explicit(slot, memory_order_acquire);
+    if (__builtin_expect(!pool, 0)) {
+        pool = make_of_device(device, to_device, large, slot);
+    }
+    if (__builtin_expect(pool && !hdi_staging_lane(pool), 0)) {
+        choose_lane(pool, device, to_device);
+    }
+    return pool;
+}
+
+hdi_staging *hdi_staging_between(hd_runtime *rt, int src, int dst, uint64_t chunk)
+{
+    static const uint32_t most[OF_PAIR] = {HDI_STAGED_SMALL_CHUNKS, HDI_STAGED_MEDIUM_CHUNKS, HDI_STAGED_LARGE_CHUNKS};
+    int size = chunk == HDI_STAGED_SMALL ? PAIR_SMALL : chunk == HDI_STAGED_MEDIUM ? PAIR_MEDIUM : PAIR_LARGE;
+    _Atomic(hdi_staging *) *slot = &rt->stagings->of_pair[(src * HDI_DEVICES_MAX + dst) * OF_PAIR + size];
+    hdi_staging *pool = atomic_load_explicit(slot, memory_order_acquire);
+    if (pool) {
+        return pool;
+    }
+    /* Instead of waiting for memory for a large chunk the caller tries smaller ones. */
+    const hdi_staging like = {.bytes = chunk, .most = most[size], .waits = size != PAIR_LARGE};
+    return make_pool(rt, slot, &like);
+}
+
+/* ---- the queue; the lock is held ---- */
+
+static void push(hdi_staging *pool, hdi_chunk *chunk)
+{
+    pool->queue[(pool->first + pool->count++) % HDI_STAGING_MOST] = chunk;
+}
+
+static void push_front(hdi_staging *pool, hdi_chunk *chunk)
+{
+    pool->first = (pool->first + HDI_STAGING_MOST - 1) % HDI_STAGING_MOST;
+    pool->queue[pool->first] = chunk;
+    pool->count++;
+}
+
+static hdi_chunk *pop_any(hdi_staging *pool)
+{
+    hdi_chunk *chunk = pool->count ? pool->queue[pool->first] : NULL;
+    pool->first = chunk ? (pool->first + 1) % HDI_STAGING_MOST : pool->first;
+    pool->count -= chunk != NULL;
+    return chunk;
+}
+
+/* The first chunk, if nothing uses it any more. *busy_until: else what has to be waited for; nothing where the queue is empty. */
+static hdi_chunk *pop(hdi_staging *pool, hdi_awaited *busy_until)
+{
+    *busy_until = (hdi_awaited){.flagged = 0};
+    const hdi_chunk *chunk = pool->count ? pool->queue[pool->first] : NULL;
+    if (chunk && chunk->last.position && !hdi_point_done(pool->runtime, chunk->last)) {
+        for (uint32_t i = 0; i < pool->count; i++) {
+            const hdi_chunk *next = pool->queue[(pool->first + i) % HDI_STAGING_MOST];
+            hdi_awaited_add(busy_until, next->last, next->signalled);
+        }
+        return NULL;
+    }
+    return pop_any(pool);
+}
+
+bool hdi_awaited_wait(const hdi_awaited *a, hd_runtime *rt, int64_t deadline)
+{
+    int64_t soon = a->flagged > a->last.position ? hdi_clock_ns() + WORD_TIMEOUT_NS : 0;
+    if (soon && hdi_wait_position(rt, a->last.lane, a->flagged, soon < deadline ? soon : deadline)) {
+        return true;
+    }
+    return hdi_wait_position(rt, a->last.lane, a->last.position, deadline);
+}
+
+/* ---- memory ---- */
+
+static void count_bytes(const hdi_staging *pool, bool more)
+{
+    if (pool->shares) {
+        uint64_t bytes = more ? pool->bytes : -(uint64_t)pool->bytes;
+        atomic_fetch_add_explicit(&pool->runtime->stagings->bytes, bytes, memory_order_relaxed);
+    }
+}
+
+/* A waiting thread may find something now. */
+static void wake_one(hdi_staging *pool)
+{
+    atomic_fetch_add_explicit(&pool->given, 1, memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&pool->waiting, memory_order_seq_cst) != 0, 0)) {
+        hdi_futex_wake(&pool->given, 1);
+    }
+}
+
+/* Gives back the place of a chunk that has no memory any more, or got none. */
+static void give_place(hdi_staging *pool, hdi_chunk *chunk)
+{
+    if (chunk->buffer) {
+        atomic_fetch_sub_explicit(&pool->runtime->stagings->filled, 1, memory_order_relaxed);
+    }
+    hdi_lock_take(&pool->lock);
+    chunk->buffer = NULL;
+    chunk->last = (hdi_point){0, 0};
+    chunk->next = pool->unmade;
+    pool->unmade = chunk;
+    pool->made--;
+    hdi_lock_release(&pool->lock);
+    count_bytes(pool, false);
+    wake_one(pool);
+}
+
+static bool may_grow(hdi_staging *pool)
+{
+    const struct hdi_stagings *all = pool->runtime->stagings;
+    int64_t again = atomic_load_explicit(&pool->again, memory_order_relaxed);
+    return (!again || hdi_clock_ns() >= again) &&
+           (!pool->shares || atomic_load_explicit(&all->bytes, memory_order_relaxed) + pool->bytes <=
+                                 pinned_limit(pool->runtime) / SHARE);
+}
+
+/* A place for one more, if there may be one. *only: the pool has no chunk yet. */
+static hdi_chunk *take_place(hdi_staging *pool, bool *only)
+{
+    bool more = may_grow(pool);
+    hdi_lock_take(&pool->lock);
+    hdi_chunk *chunk = pool->unmade;
+    *only = pool->made == 0;
+    if (chunk && (*only || more)) {
+        pool->unmade = chunk->next;
+        pool->made++;
+    } else {
+        chunk = NULL;
+    }
+    hdi_lock_release(&pool->lock);
+    if (chunk) {
+        count_bytes(pool, true);
+    }
+    return chunk;
+}
+
+/* A device that was lost in this process may not have stopped writing there: the memory is left alone until hd_close. A worker process has
+ * ended before its device counts as lost. */
+static bool is_spoilt(const hdi_staging *pool, const hdi_chunk *chunk)
+{
+    hdi_failure failure;
+    return chunk->last.position && !pool->runtime->is_process &&
+           hdi_failure_find(pool->runtime, chunk->last.lane, chunk->last.position, &failure) && failure.lost;
+}
+
+/* A chunk that is there and free. */
+static hdi_chunk *take_idle(hdi_staging *pool, hdi_awaited *busy_until)
+{
+    for (;;) {
+        hdi_lock_take(&pool->lock);
+        hdi_chunk *chunk = pop(pool, busy_until);
+        hdi_lock_release(&pool->lock);
+        if (!chunk || __builtin_expect(!is_spoilt(pool, chunk), 1)) {
+            return chunk;
+        }
+        give_place(pool, chunk);
+    }
+}
+
+static hdi_chunk *take_in_use(hdi_staging *pool)
+{
+    hdi_lock_take(&pool->lock);
+    hdi_chunk *chunk = pop_any(pool);
+    hdi_lock_release(&pool->lock);
+    return chunk;
+}
+
+/* Memory for a chunk that has none. */
+static hd_status fill_place(hdi_staging *pool, hdi_chunk *chunk, bool only)
+{
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    struct hd_buffer *buffer = NULL;
+    hd_status status = hdi_buffer_make_host(pool->runtime, pool->bytes, only && pool->waits, &buffer);
+    if (status) {
+        atomic_store_explicit(&pool->again, hdi_clock_ns() + AGAIN_NS, memory_order_relaxed);
+        give_place(pool, chunk);
+    } else {
+        hdi_lock_take(&pool->lock);
+        chunk->buffer = buffer;
+        hdi_lock_release(&pool->lock);
+        atomic_fetch_add_explicit(&pool->runtime->stagings->filled, 1, memory_order_relaxed);
+    }
+    hdi_attempt_result(&attempt, only ? status : HD_OK); /* else there are others */
+    return status;
+}
+
+/* ---- shrinking ---- */
+
+static void shrink_pool(hdi_staging *pool, void *context)
+{
+    bool *any = context;
+    hdi_awaited busy_until;
+    for (hdi_chunk *chunk; (chunk = take_idle(pool, &busy_until));) {
+        hdi_free(hdi_buffer_handle(chunk->buffer)); /* with the points of what its record still names */
+        give_place(pool, chunk);
+        *any = true;
+    }
+}
+
+static bool shrink(hd_runtime *rt)
+{
+    bool any = false;
+    visit(rt, shrink_pool, &any);
+    return any;
+}
+
+static bool in_use(const hd_runtime *rt)
+{
+    return atomic_load_explicit(&rt->stagings->filled, memory_order_relaxed) != 0;
+}
+
+hd_status hdi_staging_create(hd_runtime *rt)
+{
+    struct hdi_stagings *all = calloc(1, sizeof *all);
+    if (!all) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    all->shrinker = (hdi_shrinker){.shrink = shrink, .in_use = in_use};
+    rt->stagings = all;
+    hdi_shrinker_register(rt, &all->shrinker);
+    return HD_OK;
+}
+
+/* ---- taking and giving ---- */
+
+/* Until a chunk may be there. False: the deadline passed. `given`: as it was before the pool was looked at. */
+static bool wait_for_one(hdi_staging *pool, const hdi_awaited *busy_until, uint32_t given, int64_t deadline)
+{
+    if (busy_until->last.position) {
+        return hdi_awaited_wait(busy_until, pool->runtime, deadline);
+    }
+    return hdi_futex_wait(&pool->given, given, deadline);
+}
+
+static hd_status take_slow(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
+{
+    uint32_t waits = wish >= HDI_STAGING_WAIT;
+    /* Sequentially consistent with the giver's move of `given` and its look at `waiting` behind it. */
+    atomic_fetch_add_explicit(&pool->waiting, waits, memory_order_seq_cst);
+    hd_status status = HD_OK;
+    hdi_chunk *chunk;
+    for (bool in_time = true;;) {
+        hdi_awaited busy_until;
+        uint32_t given = atomic_load_explicit(&pool->given, memory_order_seq_cst);
+        chunk = take_idle(pool, &busy_until);
+        if (chunk) {
+            break;
+        }
+        bool only = false;
+        chunk = take_place(pool, &only);
+        if (chunk) {
+            status = fill_place(pool, chunk, only);
+            if (!status) {
+                break;
+            }
+            chunk = NULL;
+            if (only) {
+                break;
+            }
+            status = HD_OK; /* one of the others comes back */
+            continue;
+        }
+        if (wish == HDI_STAGING_IN_USE && (chunk = take_in_use(pool))) {
+            break;
+        }
+        if (!waits || !in_time || hdi_is_closing(pool->runtime)) {
+            break;
+        }
+        if (wish == HDI_STAGING_IN_USE) {
+            busy_until = (hdi_awaited){.flagged = 0}; /* that one was taken meanwhile */
+        }
+        in_time = wait_for_one(pool, &busy_until, given, deadline);
+    }
+    atomic_fetch_sub_explicit(&pool->waiting, waits, memory_order_seq_cst);
+    if (waits && !chunk) {
+        wake_one(pool); /* this thread may have been woken in place of another one */
+    }
+    *out = chunk;
+    return status;
+}
+
+hd_status hdi_staging_take(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
+{
+    hdi_awaited busy_until;
+    *out = take_idle(pool, &busy_until);
+    return *out || wish == HDI_STAGING_IDLE ? HD_OK : take_slow(pool, wish, deadline, out);
+}
+
+hd_status hdi_staging_not_given(hdi_staging *pool)
+{
+    hd_lane *lane = hdi_staging_lane(pool);
+    hdi_lock_take(&pool->lock);
+    hdi_point use = pool->count ? pool->queue[pool->first]->last : (hdi_point){0, 0};
+    struct hd_buffer *buffers[HDI_STAGING_MOST];
+    for (uint32_t i = 0; i < pool->most; i++) {
+        buffers[i] = pool->places[i].buffer;
+    }
+    hdi_lock_release(&pool->lock);
+    /* Buffer records are never freed. One that was given to another owner meanwhile names another use, which does no harm. */
+    for (uint32_t i = 0; !use.position && i < pool->most; i++) {
+        use = buffers[i] ? hdi_buffer_awaited(buffers[i]) : use;
+    }
+    if (!use.position && lane) {
+        /* Threads have all of them, and wait for something of this lane, since the chunks are used in no other. */
+        use = (hdi_point){lane->global, atomic_load_explicit(&lane->submitted, memory_order_acquire)};
+    }
+    return hdi_not_done(pool->runtime, use.lane, use.position,
+                        "all pinned chunks are in use (option transfer_timeout)");
+}
+
+hd_status hdi_staging_await(hdi_staging *pool, hdi_staging_wish wish, int64_t deadline, hdi_chunk **out)
+{
+    hd_status status = hdi_staging_take(pool, wish, deadline, out);
+    return status || *out ? status : hdi_staging_not_given(pool);
+}
+
+hd_status hdi_staging_choose(hdi_device *device, bool to_device, hdi_staging **out)
+{
+    hdi_chunk *chunk = NULL;
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    *out = hdi_staging_of(device, to_device, true);
+    hd_status status = *out ? hdi_staging_take(*out, HDI_STAGING_NOW, 0, &chunk) : HD_ERROR_HOST_MEMORY;
+    if (chunk) {
+        hdi_staging_give(*out, chunk, (hdi_point){0, 0}, false);
+    }
+    if (*out && status == HD_ERROR_HOST_MEMORY) {
+        *out = hdi_staging_of(device, to_device, false);
+        status = *out ? HD_OK : status;
+    }
+    return hdi_attempt_result(&attempt, status);
+}
+
+void hdi_staging_give(hdi_staging *pool, hdi_chunk *chunk, hdi_point last, bool signalled)
+{
+    hdi_lock_take(&pool->lock);
+    chunk->last = last;
+    chunk->signalled = signalled;
+    if (last.position) {
+        push(pool, chunk);
+    } else {
+        push_front(pool, chunk);
+    }
+    hdi_lock_release(&pool->lock);
+    wake_one(pool);
+}
+
+static void wake_pool(hdi_staging *pool, void *context)
+{
+    (void)context;
+    /* A thread that has looked at `closing` has looked at `given` before. */
+    atomic_fetch_add_explicit(&pool->given, 1, memory_order_seq_cst);
+    hdi_futex_wake(&pool->given, INT32_MAX);
+}
+
+void hdi_staging_wake(hd_runtime *rt)
+{
+    visit(rt, wake_pool, NULL);
+}
