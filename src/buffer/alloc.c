@@ -618,6 +618,9 @@ static inline hd_status free_buffer(struct hd_buffer *b, hd_buffer *handle, cons
     }
     await_submitters(b);
     if (__builtin_expect(!put_cached(b), 0)) {
+        if (call) {
+            hdi_call_continue(call); /* for what memory_debug finds */
+        }
         end_buffer(b);
     }
     return HD_OK;

@@ -118,6 +118,7 @@ static void an_overrun_is_told(void **state)
     is(&t.findings[0], HD_FINDING_OVERRUN, device, 400, "too short");
     CONF_EQUAL(t.findings[0].count, 1);
     CONF_TRUE(t.findings[0].found_at == NULL && t.same_message);
+    CONF_TRUE(strncmp(t.findings[0].message, "hd_free: ", 9) == 0);
     CONF_TRUE(strstr(t.findings[0].message, "12 from offset 400 to 411") != NULL);
     CONF_TRUE(strstr(t.findings[0].message, "'too short'") != NULL);
     CONF_EQUAL(stats_of(t.runtime, device).overruns, 1);
