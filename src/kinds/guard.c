@@ -24,6 +24,7 @@
 #include "kinds/findings.h"
 #include "buffer/list.h"
 #include "engine/engine.h"
+#include "transfer/staging.h"
 
 /* "'weights', 4 KiB on device 0, allocated by main+0x12" */
 typedef struct description {
@@ -258,11 +259,13 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
 static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char *out)
 {
     hd_runtime *rt = block->runtime;
-    struct hd_buffer *to = NULL;
+    hdi_chunk *chunk;
     hd_ticket ticket = {NULL, 0};
-    if (hdi_buffer_make_host(rt, 2 * HDI_GUARD_BYTES, true, &to)) {
+    hdi_staging *pool = hdi_staging_of(rt->devices[block->owner], false, false);
+    if (!pool || hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk)) {
         return false;
     }
+    struct hd_buffer *to = chunk->buffer;
     hd_status status = copy_guard(block, 0, to, 0, &ticket);
     status = status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, to, HDI_GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
@@ -271,7 +274,7 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     if (good) {
         memcpy(out, to->host, 2 * HDI_GUARD_BYTES);
     }
-    hdi_free(hdi_buffer_handle(to));
+    hdi_staging_give(pool, chunk, last, false);
     return good;
 }
 

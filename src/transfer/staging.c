@@ -28,22 +28,20 @@ enum { PAIRS = HDI_DEVICES_MAX * HDI_DEVICES_MAX };
 struct hdi_stagings {
     _Atomic(hdi_staging *) of_device[HDI_DEVICES_MAX * OF_DEVICE]; /* NULL: never used */
     _Atomic(hdi_staging *) of_pair[PAIRS * OF_PAIR];
-    _Atomic uint64_t bytes;  /* of all chunks of devices */
-    _Atomic uint32_t filled; /* so many chunks have their memory */
+    _Atomic(hdi_staging *) pools; /* all that were used; the newest first */
+    _Atomic uint64_t bytes;       /* of all chunks of devices */
+    _Atomic uint32_t filled;      /* so many chunks have their memory */
     hdi_shrinker shrinker;
 };
 
 /* Calls `each` for every pool that was used. */
 static void visit(const hd_runtime *rt, void (*each)(hdi_staging *pool, void *context), void *context)
 {
-    struct hdi_stagings *all = rt->stagings;
-    for (int i = 0; i < HDI_DEVICES_MAX * OF_DEVICE + PAIRS * OF_PAIR; i++) {
-        int pair = i - HDI_DEVICES_MAX * OF_DEVICE;
-        hdi_staging *pool =
-            atomic_load_explicit(pair < 0 ? &all->of_device[i] : &all->of_pair[pair], memory_order_acquire);
-        if (pool) {
-            each(pool, context);
-        }
+    /* pairs with the release of make_pool */
+    hdi_staging *next, *pool = atomic_load_explicit(&rt->stagings->pools, memory_order_acquire);
+    for (; pool; pool = next) {
+        next = pool->next;
+        each(pool, context);
     }
 }
 
@@ -99,12 +97,16 @@ static hdi_staging *make_pool(hd_runtime *rt, _Atomic(hdi_staging *) *slot, cons
         made->places[i].next = made->unmade;
         made->unmade = &made->places[i];
     }
-    /* pairs with the acquire loads of hdi_staging_of and hdi_staging_between */
-    if (!atomic_compare_exchange_strong_explicit(slot, &before, made, memory_order_acq_rel, memory_order_acquire)) {
-        free(made);
-        made = before;
+    /* In the list before any thread can wait for its chunks. A pool that comes second stays there, unused. */
+    _Atomic(hdi_staging *) *pools = &rt->stagings->pools;
+    made->next = atomic_load_explicit(pools, memory_order_relaxed);
+    while (
+        !atomic_compare_exchange_weak_explicit(pools, &made->next, made, memory_order_release, memory_order_relaxed)) {
     }
-    return made;
+    /* pairs with the acquire loads of hdi_staging_of and hdi_staging_between */
+    bool first =
+        atomic_compare_exchange_strong_explicit(slot, &before, made, memory_order_acq_rel, memory_order_acquire);
+    return first ? made : before;
 }
 
 static hdi_staging *make_of_device(hdi_device *device, bool to_device, bool large, _Atomic(hdi_staging *) *slot)

@@ -34,10 +34,11 @@ typedef struct hdi_staging {
     hd_runtime *runtime;
     _Atomic(hd_lane *)
         lane; /* of a device: the one lane that uses the chunks, constant as soon as hdi_staging_of has returned the pool */
-    size_t bytes;  /* of each chunk */
-    uint32_t most; /* chunks */
-    bool shares;   /* all chunks but the first come out of the pools' share of pinned memory */
-    bool waits;    /* at the limit of pinned memory the first chunk waits for some */
+    size_t bytes;             /* of each chunk */
+    uint32_t most;            /* chunks */
+    bool shares;              /* all chunks but the first come out of the pools' share of pinned memory */
+    bool waits;               /* at the limit of pinned memory the first chunk waits for some */
+    struct hdi_staging *next; /* of all pools of the runtime */
     /* ---- under the lock ---- */
     hdi_lock lock;
     uint32_t made;         /* or being made */
