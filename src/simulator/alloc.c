@@ -33,16 +33,6 @@ static void block_release(hdi_host_mapping *m)
     hdi_host_discard(&m->garbage);
 }
 
-void hdi_host_allocated_release(hdi_host_context *context)
-{
-    for (size_t i = hdi_host_mappings.count; i-- > 0;) {
-        hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
-        if (m->context == context) {
-            block_release(m);
-        }
-    }
-}
-
 /* Makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
  * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
 static hdcu_result block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
@@ -288,13 +278,25 @@ void hdi_host_pool_settle(const hdi_host_context *context)
     }
 }
 
-void hdi_host_pool_release(const hdi_host_context *context)
+/* Empties the pool and resets its settings. No stream of the context is left. */
+static void pool_release(const hdi_host_context *context)
 {
     pool *p = &pools[context->device];
     while (p->segments) {
         remove_segment(p, p->segments);
     }
     memset(p, 0, sizeof *p);
+}
+
+void hdi_host_allocated_release(hdi_host_context *context)
+{
+    pool_release(context);
+    for (size_t i = hdi_host_mappings.count; i-- > 0;) {
+        hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
+        if (m->context == context) {
+            block_release(m);
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------------- memory of the pools -- */

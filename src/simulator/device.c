@@ -321,9 +321,7 @@ static void take_down(hdi_host_context *context)
     __atomic_store_n(&device->cancel, 1, __ATOMIC_RELAXED);
     hdi_host_streams_drop(context, context->error);
     hdi_host_streams_end(context);
-    hdi_host_events_release(context);
     hdi_host_modules_release(context);
-    hdi_host_pool_release(context);
     hdi_host_allocated_release(context);
     hdi_host.contexts--;
     hdi_host_virtual_release(context->device, hdi_host.contexts == 0);

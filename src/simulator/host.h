@@ -212,9 +212,7 @@ void hdi_host_slot_passed(hdi_host_slot *slot);
 /* For calls in which the program has waited for work of the context: gives back what the pool holds beyond its
  * threshold. */
 void hdi_host_pool_settle(const hdi_host_context *context);
-/* Empties the pool and resets its settings. No stream of the context is left. */
-void hdi_host_pool_release(const hdi_host_context *context);
-/* Releases all other memory that a context leaves at its end. */
+/* Releases all memory that a context leaves at its end. No stream of it is left. */
 void hdi_host_allocated_release(hdi_host_context *context);
 
 /* ------------------------------------------------------------------------------------------------ module.c: modules -- */
@@ -359,9 +357,8 @@ hdcu_result hdi_host_context_drain(hdi_host_context *context);
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
 /* Drops what is queued in all streams of the context. Dropped points end with `error`. */
 void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
-/* Ends all streams and joins their threads. The lock is released meanwhile. */
+/* Ends all streams, joins their threads, and releases the events. The lock is released meanwhile. */
 void hdi_host_streams_end(hdi_host_context *context);
-void hdi_host_events_release(hdi_host_context *context);
 /* Delays the next item or node by a random time, so that its order against work of other streams changes. The lock is
  * released meanwhile. */
 void hdi_host_perturb(uint64_t random);

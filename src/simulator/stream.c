@@ -466,6 +466,33 @@ static void streams_reap(hdi_host_context *context)
     hdi_host_lock();
 }
 
+typedef struct event {
+    uint64_t handle;
+    hdi_host_context *context;
+    unsigned flags;
+    hdi_host_point *point; /* NULL: never recorded outside a capture */
+    hdi_host_captured captured;
+} event;
+
+static void free_event(event *e)
+{
+    hdi_host_handle_drop(e->handle);
+    hdi_host_point_release(e->point);
+    hdi_host_captured_clear(&e->captured);
+    free(e);
+}
+
+static void events_release(hdi_host_context *context)
+{
+    uint32_t position = 0;
+    event *e;
+    while ((e = hdi_host_handle_next(HDI_HOST_EVENT, &position))) {
+        if (e->context == context) {
+            free_event(e);
+        }
+    }
+}
+
 void hdi_host_streams_end(hdi_host_context *context)
 {
     hdi_host_stream *next;
@@ -485,6 +512,7 @@ void hdi_host_streams_end(hdi_host_context *context)
         }
         hdi_host_wait(&stream_finished);
     }
+    events_release(context);
 }
 
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream)
@@ -608,33 +636,6 @@ static hdcu_result cuStreamSynchronize(hdcu_stream stream)
 }
 
 /* -------------------------------------------------------------------------------------------------------- events -- */
-
-typedef struct event {
-    uint64_t handle;
-    hdi_host_context *context;
-    unsigned flags;
-    hdi_host_point *point; /* NULL: never recorded outside a capture */
-    hdi_host_captured captured;
-} event;
-
-static void free_event(event *e)
-{
-    hdi_host_handle_drop(e->handle);
-    hdi_host_point_release(e->point);
-    hdi_host_captured_clear(&e->captured);
-    free(e);
-}
-
-void hdi_host_events_release(hdi_host_context *context)
-{
-    uint32_t position = 0;
-    event *e;
-    while ((e = hdi_host_handle_next(HDI_HOST_EVENT, &position))) {
-        if (e->context == context) {
-            free_event(e);
-        }
-    }
-}
 
 static event *find_event(hdcu_event handle)
 {
