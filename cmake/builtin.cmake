@@ -10,8 +10,6 @@ file(MAKE_DIRECTORY ${builtin_build})
 # The packer is made from the library's own sources, so it must not need the library.
 add_executable(heddle_pack
     ${PROJECT_SOURCE_DIR}/cmake/pack.c
-    ${PROJECT_SOURCE_DIR}/src/kernel/build.c
-    ${PROJECT_SOURCE_DIR}/src/kernel/elf.c
     ${PROJECT_SOURCE_DIR}/src/kernel/file.c
     ${PROJECT_SOURCE_DIR}/src/kernel/ptx.c
     ${PROJECT_SOURCE_DIR}/src/base/amount.c

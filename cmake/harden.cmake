@@ -30,7 +30,8 @@ target_compile_options(heddle_hardened INTERFACE ${hardening_flags})
 target_link_options(heddle_hardened INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 
 # On the way of a launch, a copy, an allocation and a look at a ticket the check of the stack would be up to 9 % of the instructions. What
-# these files keep on the stack has places for as many as there are lanes or parameters at most, by numbers that were checked before.
+# these files keep on the stack has places for as many as there are lanes or parameters at most, by numbers that were checked before,
+# and text that snprintf cuts off.
 if(HEDDLE_HAS_fstack_protector_strong)
     set_source_files_properties(src/buffer/alloc.c src/transfer/copy.c src/buffer/dependencies.c src/buffer/parts.c src/buffer/submit.c src/buffer/submit_slow.c src/buffer/uses.c
         src/engine/failures.c src/engine/lane.c src/engine/ticket.c

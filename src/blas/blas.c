@@ -15,15 +15,6 @@
 #include <string.h>
 #include "driver/faults.h"
 
-#define WORKSPACE_BYTES ((uint64_t)4 << 20)
-#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* cuBLAS's own default from compute capability 9.0 on */
-
-/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is made; the next name is
- * then tried. */
-static const char *const cublas_names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
-static const char *const host_names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
-                                         "libblis.so.4",     "libblas.so.3",   NULL};
-
 void hdi_blas_say(char *why, const char *format, ...)
 {
     size_t room = sizeof((hdi_blas_facts *)0)->why, used = strlen(why);
@@ -74,27 +65,22 @@ hdcu_result hdi_blas_fault(const hdi_driver *driver, int which)
     return hdi_faults_library(driver, which == HDI_BLAS_OPEN ? HDI_FAULT_BLAS_OPEN : HDI_FAULT_BLAS_PRODUCT);
 }
 
-static uint64_t cublas_workspace(int compute_major)
-{
-    return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
-}
-
-/* What each kind of libraries is. Without `open`, there is none. */
-static const hdi_blas_source sources[HDI_BLAS_KINDS] = {
-    [HDI_BLAS_CUBLAS] = {.names = cublas_names, .open = hdi_blas_open_cublas, .workspace = cublas_workspace},
-    [HDI_BLAS_HOST] = {.names = host_names, .open = hdi_blas_open_host},
+/* By kind. NULL: there is no library. */
+static const hdi_blas_source *const sources[HDI_BLAS_KINDS] = {
+    [HDI_BLAS_CUBLAS] = &hdi_blas_cublas,
+    [HDI_BLAS_HOST] = &hdi_blas_host,
 };
 
 uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major)
 {
-    const hdi_blas_source *source = &sources[provider->blas];
-    return source->workspace ? source->workspace(compute_major) : 0;
+    const hdi_blas_source *source = sources[provider->blas];
+    return source && source->workspace ? source->workspace(compute_major) : 0;
 }
 
 static hdcu_result open_some(const hdi_blas_config *config, hdi_blas **out, char *why, const char **call)
 {
-    const hdi_blas_source *source = &sources[config->driver->provider->blas];
-    if (source->open == NULL) {
+    const hdi_blas_source *source = sources[config->driver->provider->blas];
+    if (source == NULL) {
         hdi_blas_say(why, "driver=%s has no library for matrix products", config->driver->provider->name);
         return HDCU_SUCCESS;
     }

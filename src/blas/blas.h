@@ -12,8 +12,34 @@
 #define HDI_BLAS_BLAS_H
 
 #include <stdarg.h>
-#include "blas/product.h"
+#include <heddle/tensor.h>
 #include "driver/driver.h"
+
+/* One call for matrix products, as a BLAS library has it. Plain data, which stands in a lane's command ring and is sent
+ * between processes.
+ * For each i below `count`: C_i = alpha op(A_i) op(B_i) + beta C_i. C_i has m rows and n columns, op(A_i) is m x k, and
+ * op(B_i) is k x n. Matrices are stored by columns: element (row, column) of C_i lies at `c + (i * step_c + row + column *
+ * pitch_c) * size`. op() transposes where transpose_a or transpose_b is set. */
+typedef struct hdi_product {
+    uint32_t first; /* the first word of its command (engine/command.h) */
+    uint8_t type;   /* hd_type: f16, bf16, f32, f64, c64, c128 */
+    uint8_t transpose_a, transpose_b;
+    uint8_t unused;
+    uint64_t a, b, c;
+    uint64_t m, n, k;                   /* none is 0 */
+    uint64_t pitch_a, pitch_b, pitch_c; /* elements from one stored column to the next, at least a column's length */
+    int64_t step_a, step_b, step_c;     /* elements from one matrix to the next; those of a and b may be 0 */
+    uint64_t count;
+    double alpha, beta;
+} hdi_product;
+
+_Static_assert(sizeof(hdi_product) == 128, "two slots of a ring");
+
+/* Bytes of an element of `type`, which is one of the types above. */
+static inline uint64_t hdi_product_size(unsigned type)
+{
+    return type == HD_TYPE_C128 ? 16 : type == HD_TYPE_C64 || type == HD_TYPE_F64 ? 8 : type == HD_TYPE_F32 ? 4 : 2;
+}
 
 /* What a library can do. Plain data: it is sent between processes. */
 typedef struct hdi_blas_facts {
@@ -70,7 +96,7 @@ uint64_t hdi_blas_workspace(const hdi_provider *provider, int compute_major);
 /* What there is of one kind of libraries (hdi_provider.blas). */
 typedef struct hdi_blas_source {
     const char *const *names; /* libraries, in the order in which blas=auto tries them; NULL ends the list */
-    /* Opens the library of that name, as hdi_blas_open does. */
+    /* Opens the library of that name, as hdi_blas_open does. Without a library, *out is unchanged and `why` has the reason. */
     hdcu_result (*open)(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why, const char **call);
     uint64_t (*workspace)(int compute_major); /* for hdi_blas_workspace; NULL: no device memory */
 } hdi_blas_source;
@@ -87,11 +113,7 @@ bool hdi_blas_entry(void *library, const char *name, void *function);
 enum { HDI_BLAS_OPEN, HDI_BLAS_PRODUCT };
 hdcu_result hdi_blas_fault(const hdi_driver *driver, int which);
 
-/* In cublas.c and host.c: hdi_blas_open for the library `name`. Without a library, *out is unchanged and `why`
- * has the reason. */
-hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
-                                 const char **call);
-hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
-                               const char **call);
+/* In cublas.c and host.c: their kinds of libraries. */
+extern const hdi_blas_source hdi_blas_cublas, hdi_blas_host;
 
 #endif

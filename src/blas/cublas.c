@@ -16,6 +16,9 @@
 
 #define BIT(type) ((uint32_t)1 << (type))
 
+#define WORKSPACE_BYTES ((uint64_t)4 << 20)
+#define WORKSPACE_BYTES_HOPPER ((uint64_t)32 << 20) /* cuBLAS's own default from compute capability 9.0 on */
+
 typedef struct cublas {
     hdi_blas blas; /* first */
     hdcu_stream stream;
@@ -25,7 +28,8 @@ typedef struct cublas {
 #undef MEMBER
 } cublas;
 
-const char *hdi_cublas_status_name(hdcublas_status status)
+/* "CUBLAS_STATUS_ALLOC_FAILED"; static. */
+static const char *status_name(hdcublas_status status)
 {
     switch (status) {
 #define STATUS_CASE(name, value)                                                                                       \
@@ -249,8 +253,8 @@ static void describe(cublas *c, int version)
     snprintf(f->name, sizeof f->name, "cublas %d.%d", version / 10000, version / 100 % 100);
 }
 
-hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
-                                 const char **call)
+static hdcu_result open_cublas(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                               const char **call)
 {
     void *library = load(name, why);
     if (library == NULL) {
@@ -284,6 +288,17 @@ hdcu_result hdi_blas_open_cublas(const hdi_blas_config *config, const char *name
     if (r == HDCU_ERROR_OUT_OF_MEMORY || hdi_driver_code_is_fatal(r)) {
         return r;
     }
-    hdi_blas_say(why, "%s: %s: %s", name, *call, hdi_cublas_status_name(status));
+    hdi_blas_say(why, "%s: %s: %s", name, *call, status_name(status));
     return HDCU_SUCCESS;
 }
+
+static uint64_t workspace(int compute_major)
+{
+    return compute_major >= 9 ? WORKSPACE_BYTES_HOPPER : WORKSPACE_BYTES;
+}
+
+/* In the order of the attempts. A cuBLAS that is too new for the driver fails when its handle is made; the next name is
+ * then tried. */
+static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
+
+const hdi_blas_source hdi_blas_cublas = {.names = names, .open = open_cublas, .workspace = workspace};

@@ -63,7 +63,4 @@ enum {
     X(cublasGemmStridedBatchedEx_64, 0, (hdcublas_handle handle, int op_a, int op_b, int64_t m, int64_t n, int64_t k, const void *alpha, const void *a, int type_a, int64_t lda, long long step_a, const void *b, int type_b, int64_t ldb, long long step_b, const void *beta, void *c, int type_c, int64_t ldc, long long step_c, int64_t count, int compute, int algorithm), (handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, step_a, b, type_b, ldb, step_b, beta, c, type_c, ldc, step_c, count, compute, algorithm))
 /* clang-format on */
 
-/* "CUBLAS_STATUS_ALLOC_FAILED"; static. */
-const char *hdi_cublas_status_name(hdcublas_status status);
-
 #endif

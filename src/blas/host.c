@@ -233,8 +233,8 @@ static const struct hdi_host_blas *find_library(const char *name, char *why, hdc
     return NULL;
 }
 
-hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
-                               const char **call)
+static hdcu_result open_host(const hdi_blas_config *config, const char *name, hdi_blas **out, char *why,
+                             const char **call)
 {
     hdcu_result r = HDCU_SUCCESS;
     *call = "calloc";
@@ -268,3 +268,9 @@ hdcu_result hdi_blas_open_host(const hdi_blas_config *config, const char *name, 
     *out = &h->blas;
     return HDCU_SUCCESS;
 }
+
+/* In the order of the attempts. */
+static const char *const names[] = {"libopenblas.so.0", "libmkl_rt.so.2", "libmkl_rt.so.1",
+                                    "libblis.so.4",     "libblas.so.3",   NULL};
+
+const hdi_blas_source hdi_blas_host = {.names = names, .open = open_host};

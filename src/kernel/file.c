@@ -1,4 +1,4 @@
-/* file.c - reads and writes kernel files (file.h has the layout).
+/* file.c - reads, writes and builds kernel files, whose layout file.h has, and reads the ELF files that go into them.
  *
  * Threads: any; no state.
  * Locks: none.
@@ -6,16 +6,186 @@
  * Always:
  * - a byte is read only after a check that it is inside the image
  * - sizes are compared by subtraction, so nothing overflows
+ * - hdi_kernel_file_parse accepts every file that hd_kernel_file_build returns
  */
 #include "kernel/file.h"
 
+#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <heddle/kernel.h>
+#include <heddle/kernel_file.h>
 #include <heddle/module.h>
 #include "base/amount.h"
 #include "base/error.h"
-#include "kernel/elf.h"
+#include "base/presence.h"
+#include "base/sized.h"
+#include "kernel/ptx.h"
+
+/* ---- ELF ---- */
+
+#define SECTION_NAME "hd_kernels"
+
+static bool inside(uint64_t offset, uint64_t size, size_t bytes)
+{
+    return offset <= bytes && size <= bytes - offset;
+}
+
+static hd_status read_header(const void *image, size_t bytes, Elf64_Ehdr *out)
+{
+    if (bytes < sizeof *out || memcmp(image, ELFMAG, SELFMAG) != 0) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: not an ELF file");
+    }
+    memcpy(out, image, sizeof *out);
+    if (out->e_ident[EI_CLASS] != ELFCLASS64 || out->e_ident[EI_DATA] != ELFDATA2LSB) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: not a 64-bit little-endian ELF file");
+    }
+    if (out->e_phnum != 0 && (out->e_phentsize != sizeof(Elf64_Phdr) ||
+                              !inside(out->e_phoff, (uint64_t)out->e_phnum * sizeof(Elf64_Phdr), bytes))) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF program headers are damaged or cut off");
+    }
+    if (out->e_shnum != 0 && (out->e_shentsize != sizeof(Elf64_Shdr) ||
+                              !inside(out->e_shoff, (uint64_t)out->e_shnum * sizeof(Elf64_Shdr), bytes))) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section headers are damaged or cut off");
+    }
+    return HD_OK;
+}
+
+hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine)
+{
+    Elf64_Ehdr header;
+    hd_status status = read_header(image, bytes, &header);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (header.e_type != ET_DYN || header.e_phnum == 0) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: not an ELF shared object (link it with -shared)");
+    }
+    for (unsigned i = 0; i < header.e_phnum; i++) {
+        Elf64_Phdr p;
+        memcpy(&p, (const char *)image + header.e_phoff + i * sizeof p, sizeof p);
+        if ((p.p_type == PT_LOAD || p.p_type == PT_DYNAMIC || p.p_type == PT_TLS) &&
+            (!inside(p.p_offset, p.p_filesz, bytes) || p.p_filesz > p.p_memsz)) {
+            return hdi_fail(HD_ERROR_IMAGE, "CPU code: an ELF segment is damaged or cut off");
+        }
+    }
+    *machine = header.e_machine;
+    return HD_OK;
+}
+
+/* The section's bytes; *section stays NULL where there is none. */
+static hd_status find_section(const char *image, size_t bytes, const char **section, size_t *section_bytes)
+{
+    Elf64_Ehdr header;
+    hd_status status = read_header(image, bytes, &header);
+    if (status != HD_OK) {
+        return status;
+    }
+    if (header.e_shnum == 0 || header.e_shstrndx >= header.e_shnum) {
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "CPU code: it has no section names, so the kernels' descriptions cannot be read");
+    }
+    Elf64_Shdr names, s;
+    memcpy(&names, image + header.e_shoff + header.e_shstrndx * sizeof names, sizeof names);
+    if (!inside(names.sh_offset, names.sh_size, bytes)) {
+        return hdi_fail(HD_ERROR_IMAGE, "CPU code: the ELF section names are damaged or cut off");
+    }
+    for (unsigned i = 0; i < header.e_shnum; i++) {
+        memcpy(&s, image + header.e_shoff + i * sizeof s, sizeof s);
+        if (s.sh_type != SHT_PROGBITS || s.sh_name >= names.sh_size ||
+            names.sh_size - s.sh_name < sizeof SECTION_NAME ||
+            memcmp(image + names.sh_offset + s.sh_name, SECTION_NAME, sizeof SECTION_NAME) != 0) {
+            continue;
+        }
+        if (!inside(s.sh_offset, s.sh_size, bytes)) {
+            return hdi_fail(HD_ERROR_IMAGE, "CPU code: the section " SECTION_NAME " is damaged or cut off");
+        }
+        *section = image + s.sh_offset;
+        *section_bytes = s.sh_size;
+        return HD_OK;
+    }
+    return HD_OK;
+}
+
+/* The next record at or after *at, skipping padding; false at the end. */
+static bool next_record(const char *section, size_t bytes, size_t *at, hd_cpu_kernel *out)
+{
+    for (; *at <= bytes && bytes - *at >= sizeof *out; *at += 8) {
+        memcpy(out, section + *at, sizeof *out);
+        if (out->magic == HD_CPU_KERNEL_MAGIC) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static hd_status check_record(const hd_cpu_kernel *k, const char *record, size_t bytes)
+{
+    /* the parameters follow the structure, with an unused one at the end */
+    if (memchr(k->name, 0, sizeof k->name) == NULL || k->name[0] == 0 || k->n_params > HDI_KERNEL_PARAMS_MAX ||
+        k->record_bytes > bytes || k->record_bytes < sizeof *k + (k->n_params + (size_t)1) * sizeof(hd_cpu_param) ||
+        k->record_bytes % 8 != 0 || k->argument_bytes > HDI_KERNEL_ARGUMENT_BYTES_MAX) {
+        return hdi_fail(HD_ERROR_IMAGE,
+                        "CPU code: a kernel's description is damaged, or made with another heddle/kernel.h");
+    }
+    for (uint32_t i = 0; i < k->n_params; i++) {
+        const char *name = record + sizeof *k + i * sizeof(hd_cpu_param);
+        if (memchr(name, 0, sizeof((hd_cpu_param *)0)->name) == NULL) {
+            return hdi_fail(HD_ERROR_IMAGE, "CPU code: kernel %s: the name of parameter %u is damaged", k->name, i);
+        }
+    }
+    return HD_OK;
+}
+
+hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out)
+{
+    const char *section = NULL;
+    size_t section_bytes = 0, n_kernels = 0, n_params = 0, at = 0;
+    hd_status status = find_section(image, bytes, &section, &section_bytes);
+    if (status != HD_OK) {
+        return status;
+    }
+    hd_cpu_kernel k;
+    for (; next_record(section, section_bytes, &at, &k); at += k.record_bytes) {
+        status = check_record(&k, section + at, section_bytes - at);
+        if (status != HD_OK) {
+            return status;
+        }
+        n_kernels++;
+        n_params += k.n_params;
+    }
+    if (n_kernels == 0) {
+        return hdi_fail(HD_ERROR_IMAGE, "there is no kernel: none was defined with HD_KERNEL of heddle/kernel.h");
+    }
+    if (n_kernels > HDI_KERNEL_FILE_KERNELS_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT, "%zu kernels; at most %d", n_kernels, HDI_KERNEL_FILE_KERNELS_MAX);
+    }
+    hdi_kernel_entry *kernels = calloc(1, n_kernels * sizeof *kernels + n_params * sizeof(hdi_kernel_param));
+    if (kernels == NULL) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the descriptions of %zu kernels", n_kernels);
+    }
+    hdi_kernel_param *params = (hdi_kernel_param *)(kernels + n_kernels);
+    at = 0;
+    for (size_t i = 0; next_record(section, section_bytes, &at, &k); at += k.record_bytes, i++) {
+        const char *record = section + at;
+        kernels[i].name = record + offsetof(hd_cpu_kernel, name);
+        kernels[i].params = params;
+        kernels[i].n_params = k.n_params;
+        kernels[i].argument_bytes = k.argument_bytes;
+        kernels[i].max_threads = k.max_threads;
+        for (uint32_t j = 0; j < k.n_params; j++) {
+            const char *from = record + sizeof k + j * sizeof(hd_cpu_param);
+            hd_cpu_param p;
+            memcpy(&p, from, sizeof p);
+            *params++ = (hdi_kernel_param){from + offsetof(hd_cpu_param, name), p.kind, p.access, p.offset, p.size};
+        }
+    }
+    out->kernels = kernels;
+    out->n_kernels = (uint32_t)n_kernels;
+    return HD_OK;
+}
+
+/* ---- kernel files ---- */
 
 #define VERSION 1u
 #define HEADER_BYTES 32u
@@ -288,7 +458,8 @@ const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file)
     return NULL;
 }
 
-const char *hdi_machine_name(uint32_t machine)
+/* The name of an ELF e_machine, such as "x86-64", for messages. */
+static const char *machine_name(uint32_t machine)
 {
     switch (machine) {
     case HDI_ELF_X86_64:
@@ -402,4 +573,154 @@ hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t 
     *out = image;
     *out_bytes = bytes;
     return HD_OK;
+}
+
+/* ---- building ---- */
+
+/* The CPU code contains a description of its kernels. Checks that it is equal to the one that goes into the file. */
+static hd_status check_same_kernels(const hdi_kernel_file *file, const hdi_kernel_cpu *cpu)
+{
+    hdi_kernel_file other;
+    memset(&other, 0, sizeof other);
+    hd_status status = hdi_elf_describe(cpu->image, cpu->bytes, &other);
+    if (status != HD_OK) {
+        return status;
+    }
+    bool equal = other.n_kernels == file->n_kernels;
+    for (uint32_t i = 0; equal && i < file->n_kernels; i++) {
+        const hdi_kernel_entry *a = &file->kernels[i], *b = hdi_kernel_file_find(&other, a->name);
+        equal = b != NULL && a->n_params == b->n_params && a->argument_bytes == b->argument_bytes &&
+                a->max_threads == b->max_threads;
+        for (uint32_t j = 0; equal && j < a->n_params; j++) {
+            const hdi_kernel_param *p = &a->params[j], *q = &b->params[j];
+            equal = strcmp(p->name, q->name) == 0 && p->kind == q->kind && p->access == q->access &&
+                    p->offset == q->offset && p->size == q->size;
+        }
+    }
+    hdi_kernel_file_release(&other);
+    return equal ? HD_OK
+                 : hdi_fail(HD_ERROR_IMAGE,
+                            "the CPU code for %s is not made from the source that the description is from",
+                            machine_name(cpu->machine));
+}
+
+/* Checks that the PTX has every described kernel, with the same parameters. Copies static_shared_bytes from the PTX,
+ * since the source does not contain it. */
+static hd_status check_ptx(hdi_kernel_file *file)
+{
+    hdi_ptx ptx;
+    hd_status status = hdi_ptx_scan(file->ptx, file->ptx_bytes, &ptx);
+    if (status != HD_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; status == HD_OK && i < file->n_kernels; i++) {
+        hdi_kernel_entry *k = &file->kernels[i];
+        const hdi_ptx_entry *e = hdi_ptx_find(&ptx, k->name);
+        if (e == NULL) {
+            status = hdi_fail(HD_ERROR_IMAGE, "the PTX has no kernel %s", k->name);
+        } else if (e->n_params != k->n_params) {
+            status = hdi_fail(HD_ERROR_IMAGE, "kernel %s has %u parameters in the source, %u in the PTX", k->name,
+                              k->n_params, e->n_params);
+        } else {
+            k->static_shared_bytes = e->static_shared_bytes;
+            for (uint32_t j = 0; status == HD_OK && j < k->n_params; j++) {
+                if (e->params[j].offset != k->params[j].offset || e->params[j].size != k->params[j].size) {
+                    status =
+                        hdi_fail(HD_ERROR_IMAGE,
+                                 "kernel %s: parameter %s is %u bytes at offset %u in the source, %u at %u in the PTX",
+                                 k->name, k->params[j].name, k->params[j].size, k->params[j].offset, e->params[j].size,
+                                 e->params[j].offset);
+                }
+            }
+        }
+    }
+    hdi_ptx_release(&ptx);
+    return status;
+}
+
+static hd_status build_file(const hd_kernel_file_parts *parts, hdi_kernel_file *file, void **out, size_t *out_bytes)
+{
+    for (size_t i = 0; i < parts->n_cpu; i++) {
+        hdi_kernel_cpu *cpu = &file->cpu[i];
+        cpu->image = parts->cpu[i];
+        cpu->bytes = parts->cpu_bytes[i];
+        hd_status status = hdi_elf_check_shared(cpu->image, cpu->bytes, &cpu->machine);
+        if (status != HD_OK) {
+            return status;
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (file->cpu[j].machine == cpu->machine) {
+                return hdi_fail(HD_ERROR_ARGUMENT, "two CPU images are for %s", machine_name(cpu->machine));
+            }
+        }
+        file->n_cpu++;
+    }
+    bool own = parts->description != NULL;
+    hd_status status = hdi_elf_describe(own ? parts->description : parts->cpu[0],
+                                        own ? parts->description_bytes : parts->cpu_bytes[0], file);
+    for (size_t i = own ? 0 : 1; status == HD_OK && i < parts->n_cpu; i++) {
+        status = check_same_kernels(file, &file->cpu[i]);
+    }
+    if (status == HD_OK && file->ptx != NULL) {
+        status = check_ptx(file);
+    }
+    void *image = NULL;
+    size_t bytes = 0;
+    if (status == HD_OK) {
+        status = hdi_kernel_file_write(file, &image, &bytes);
+    }
+    if (status == HD_OK) {
+        hdi_kernel_file made;
+        status = hdi_kernel_file_parse(image, bytes, &made);
+        if (status == HD_OK) {
+            hdi_kernel_file_release(&made);
+            *out = image;
+            *out_bytes = bytes;
+        } else {
+            free(image);
+        }
+    }
+    return status;
+}
+
+hd_status hd_kernel_file_build(const hd_kernel_file_parts *parts, void **out, size_t *out_bytes)
+{
+    HDI_CALL();
+    if (parts == NULL || out == NULL || out_bytes == NULL) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", parts == NULL ? "parts" : out == NULL ? "out" : "out_bytes");
+    }
+    hd_kernel_file_parts room;
+    parts = HDI_SIZED_IN(hd_kernel_file_parts, parts, &room);
+    if (parts == NULL) {
+        return HD_ERROR_ARGUMENT;
+    }
+    if (parts->n_cpu > HDI_KERNEL_FILE_CPUS_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT, "code for %zu machines; at most %d", parts->n_cpu, HDI_KERNEL_FILE_CPUS_MAX);
+    }
+    if ((parts->ptx == NULL && parts->n_cpu == 0) || (parts->description == NULL && parts->n_cpu == 0) ||
+        (parts->n_cpu != 0 && (parts->cpu == NULL || parts->cpu_bytes == NULL))) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "it needs PTX or CPU code, and CPU code or a description");
+    }
+    hdi_kernel_file file;
+    memset(&file, 0, sizeof file);
+    char *ptx = NULL;
+    if (parts->ptx != NULL) {
+        const char *zero = memchr(parts->ptx, 0, parts->ptx_bytes);
+        size_t n = zero != NULL ? (size_t)(zero - parts->ptx) : parts->ptx_bytes;
+        if (!hdi_ptx_detect(parts->ptx, n)) {
+            return hdi_fail(HD_ERROR_IMAGE, "the PTX does not begin with .version");
+        }
+        ptx = malloc(n + 1);
+        if (ptx == NULL) {
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for %s of PTX", HDI_BYTES(n + 1));
+        }
+        memcpy(ptx, parts->ptx, n);
+        ptx[n] = 0;
+        file.ptx = ptx;
+        file.ptx_bytes = n + 1;
+    }
+    hd_status status = build_file(parts, &file, out, out_bytes);
+    hdi_kernel_file_release(&file);
+    free(ptx);
+    return status;
 }

@@ -12,6 +12,9 @@
  *       kernel     name[128], u32 parameters, u32 argument bytes, u32 static shared bytes, u32 max threads
  *       parameter  name[64], u32 kind, u32 access, u32 offset, u32 size
  *
+ * CPU code is ELF. Only 64-bit little-endian files are read, and they may be damaged. The descriptions of their kernels are
+ * in the section "hd_kernels", where heddle/kernel.h puts them.
+ *
  * Threads: any; no state.
  * Locks: none.
  * Blocking: none.
@@ -79,12 +82,33 @@ const hdi_kernel_entry *hdi_kernel_file_find(const hdi_kernel_file *file, const 
 /* The code for the machine that this library was compiled for. NULL: there is none. */
 const hdi_kernel_cpu *hdi_kernel_file_native(const hdi_kernel_file *file);
 
-/* The name of an ELF e_machine, such as "x86-64", for messages. */
-const char *hdi_machine_name(uint32_t machine);
-
 /* Writes an image from its parts. Does not check that the parts match. `file` comes from parse, or the caller filled it
  * in. The caller frees *out.
  * Errors: LIMIT, HOST_MEMORY. */
 hd_status hdi_kernel_file_write(const hdi_kernel_file *file, void **out, size_t *out_bytes);
+
+/* ---- ELF ---- */
+
+enum { HDI_ELF_PPC64 = 21, HDI_ELF_X86_64 = 62, HDI_ELF_AARCH64 = 183, HDI_ELF_RISCV = 243 };
+
+#if defined(__x86_64__)
+#define HDI_ELF_NATIVE HDI_ELF_X86_64
+#elif defined(__aarch64__)
+#define HDI_ELF_NATIVE HDI_ELF_AARCH64
+#elif defined(__riscv) && __riscv_xlen == 64
+#define HDI_ELF_NATIVE HDI_ELF_RISCV
+#elif defined(__powerpc64__)
+#define HDI_ELF_NATIVE HDI_ELF_PPC64
+#else
+#define HDI_ELF_NATIVE 0 /* no kernel file has code for it */
+#endif
+
+/* Checks that this is a whole ELF shared object, headers and loaded parts inside `bytes`; *machine is its e_machine.
+ * Errors: IMAGE. */
+hd_status hdi_elf_check_shared(const void *image, size_t bytes, uint32_t *machine);
+
+/* The kernels that an object file or shared object describes; `out` gets kernels and n_kernels (release with
+ * hdi_kernel_file_release), names are views into the image. Errors: IMAGE, LIMIT, HOST_MEMORY. */
+hd_status hdi_elf_describe(const void *image, size_t bytes, hdi_kernel_file *out);
 
 #endif

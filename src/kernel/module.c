@@ -1,21 +1,554 @@
-/* module.c - loads images, and unloads modules when no submitted work uses them any more. loading.c gets code to
- * devices.
+/* module.c - modules and their kernels: loads images, gets code to devices, finds kernels by name, and unloads modules.
+ *
+ * hd_module_load loads on one device, to check the image. hd_kernel_get looks the kernel up on one device. Every other
+ * device gets both at the first launch there, on the launching thread. With the option modules=all every device gets
+ * them at once. A restarted device gets all that it had.
+ *
+ * Parameters: hd_launch reads a kernel's parameters without a lock. It checks the kernel's handle again when it holds the
+ * order lock. Until then the parameters may have become another kernel's. So this memory passes from kernel to kernel, by
+ * room, and serves nothing else before hd_close.
  *
  * Threads: any.
  * Locks, in this order:
  * - `restarting`: a device's restart sees either all of a load or unload, or nothing of it
  * - `cold`: held while a kernel is looked up
- * - `loading`: see loading.c
- * - the registry's mutex: protects its lists; held across requests only while a device is restarted
- * Blocking: while the driver loads or unloads code.
+ * - `loading` of a device: protects the numbers of modules and the facts of kernels on that device. It is held while the
+ *   driver is called.
+ * - the registry's mutex: protects its lists. It is held across requests only while a device is restarted.
+ * - `params_lock`: protects the lists of parameters. No other lock is taken while it is held.
+ * Blocking: while the driver loads or unloads code, is asked about kernels, or waits for work on the device.
  * Always:
  * - A structure is used again only after every device has unloaded the module and all submitted launches are done.
  * - Handles carry a generation, so stale ones are refused.
+ * - A kernel's facts on a device are complete when its max_threads there is not 0, since that is stored last.
+ * - A kernel that was handed out is known on a device, unless all devices are lost.
+ * - A kernel's number is its place in the runtime's table.
+ * - The room of a piece of parameters never changes.
+ * - Each parameter in a piece lies inside an argument block, field by field. So a mixture of two kernels' parameters is
+ *   wrong, but leads nowhere outside.
+ * - A launch that read such a mixture is refused, since its kernel's handle is stale.
  */
-#include "kernel/module_internal.h"
+#include "kernel/module.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
+#include "base/mutex.h"
+#include "engine/engine.h"
+
+#define PARAMS_CLASSES 13 /* room for 1, 2, 4, ... parameters, up to one for each byte of an argument block */
+_Static_assert(1 << (PARAMS_CLASSES - 1) >= HDI_ARGUMENT_BYTES_MAX, "room for all parameters");
+
+/* The structure of a kernel, aligned so that a handle can have its address. */
+typedef struct kernel_place {
+    _Alignas(HDI_SELF_ALIGN) struct hd_kernel kernel;
+} kernel_place;
+
+struct hdi_modules {
+    hdi_mutex lock;
+    hdi_mutex loading[HDI_DEVICES_MAX]; /* one per device */
+    struct hd_module *loaded;
+    struct hd_module *unloaded; /* still used by submitted work */
+    struct hd_module *free_modules;
+    struct hd_kernel *free_kernels;
+    kernel_place *blocks[HDI_KERNEL_CHUNKS]; /* all structures, in blocks of HDI_KERNEL_CHUNK */
+    hdi_lock params_lock;
+    hdi_params *free_params[PARAMS_CLASSES]; /* by class */
+    hdi_params *all_params;
+    struct hd_module *builtin[HDI_BUILTINS]; /* NULL: not requested so far */
+};
+
+/* For HDI_INSIDE, before the handle is checked. The result may be stale and is only to be compared. */
+static const void *module_runtime(const hd_module *handle)
+{
+    const struct hd_module *m = hdi_handle_object(handle);
+    return m ? m->runtime : NULL;
+}
+
+static struct hd_module *module_from_handle(const hd_module *handle)
+{
+    struct hd_module *m = hdi_handle_object(handle);
+    return m && hdi_handle_fits(handle, &m->head, HDI_MODULE_MAGIC) ? m : NULL;
+}
+
+/* The caller holds the registry's lock, or no other thread can reach the structure. */
+static void set_live(hdi_handle_head *head, uint32_t magic, int live)
+{
+    hdi_handle_set(head, magic, hdi_handle_head_generation(head), live);
+}
+
+/* Whether every device gets code before its first use there. */
+static bool modules_everywhere(const hd_runtime *rt)
+{
+    return rt->options.modules == HDI_MODULES_ALL;
+}
+
+static hd_status refuse_module(const hd_module *handle)
+{
+    return hdi_handle_refused(handle, "module", "it was unloaded, or its runtime closed");
+}
+
+/* ---- memory for parameters ---- */
+
+static unsigned class_of(uint32_t n)
+{
+    unsigned class = 0;
+    while ((uint32_t)1 << class < n) {
+        class ++;
+    }
+    return class;
+}
+
+/* Takes a piece for n parameters. n is at most HDI_ARGUMENT_BYTES_MAX, since each parameter has a byte. */
+static hdi_params *take_params(struct hdi_modules *reg, uint32_t n)
+{
+    unsigned class = class_of(n);
+    hdi_lock_take(&reg->params_lock);
+    hdi_params *p = reg->free_params[class];
+    if (p) {
+        reg->free_params[class] = p->next;
+    } else {
+        p = calloc(1, sizeof *p + (sizeof p->of[0] << class));
+        if (p) {
+            p->class = (uint8_t) class;
+            p->made = reg->all_params;
+            reg->all_params = p;
+        }
+    }
+    hdi_lock_release(&reg->params_lock);
+    return p;
+}
+
+static uint32_t usual_of(const hdi_param *p)
+{
+    if (p->kind == HD_ARG_BUFFER) {
+        return p->access ? HDI_PARAM_BUFFER : HDI_PARAM_ODD;
+    }
+    if (p->kind == HD_ARG_NONE || p->kind == HD_ARG_BYTES || p->access) {
+        return HDI_PARAM_ODD;
+    }
+    return p->size == 4 ? HDI_PARAM_4 : p->size == 8 ? HDI_PARAM_8 : HDI_PARAM_ODD;
+}
+
+/* Frees a kernel's parameters for other kernels. The kernel's handles are stale, or it gets other parameters. */
+static void params_give(struct hd_kernel *k)
+{
+    struct hdi_modules *reg = k->runtime->modules;
+    if (k->has_params) {
+        k->has_params = false;
+        hdi_params *p = atomic_load_explicit(&k->params, memory_order_relaxed);
+        hdi_lock_take(&reg->params_lock);
+        p->next = reg->free_params[p->class];
+        reg->free_params[p->class] = p;
+        hdi_lock_release(&reg->params_lock);
+    }
+}
+
+/* Sets the parameters that hd_launch uses. The kernel is not handed out yet, or was not described so far. The
+ * caller holds `cold`.
+ * Errors: LIMIT, HOST_MEMORY. */
+static hd_status params_set(struct hd_kernel *k, const hdi_signature *signature)
+{
+    if (signature->argument_bytes > HDI_ARGUMENT_BYTES_MAX) {
+        return hdi_fail(HD_ERROR_LIMIT, "kernel '%s' takes %u bytes of arguments, at most %d are supported", k->name,
+                        signature->argument_bytes, HDI_ARGUMENT_BYTES_MAX);
+    }
+    hdi_params *p = take_params(k->runtime->modules, signature->n_params);
+    if (!p) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the parameters");
+    }
+    p->n = signature->n_params;
+    p->argument_bytes = signature->argument_bytes;
+    p->described = signature->described;
+    if (signature->n_params) {
+        memcpy(p->of, signature->params, signature->n_params * sizeof p->of[0]);
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        p->of[i].usual = usual_of(&p->of[i]);
+    }
+    params_give(k); /* the former ones, of a kernel that was not described */
+    k->has_params = true;
+    /* pairs with the acquire load in hdi_kernel_params: the parameters are complete */
+    atomic_store_explicit(&k->params, p, memory_order_release);
+    return HD_OK;
+}
+
+/* hd_close: frees the memory of all parameters. */
+static void params_release(struct hdi_modules *reg)
+{
+    while (reg->all_params) {
+        hdi_params *p = reg->all_params;
+        reg->all_params = p->made;
+        free(p);
+    }
+}
+
+/* ---- code on devices ---- */
+
+/* Loads a module on a device. The caller holds the device's `loading`, or no other thread can reach the module. Errors:
+ * as hd_module_load. */
+static hd_status module_load_on(struct hd_module *m, hdi_device *device)
+{
+    char log[HDI_CODE_LOG_BYTES] = "";
+    hdi_answer answer = device->port->calls->load(device->port, &m->code, &m->loaded[device->index], log);
+    if (hdi_answered(answer)) {
+        return HD_OK;
+    }
+    m->loaded[device->index] = 0;
+    log[sizeof log - 1] = 0;
+    switch (answer.code) {
+    case HDCU_ERROR_INVALID_IMAGE:
+    case HDCU_ERROR_NO_BINARY_FOR_GPU:
+    case HDCU_ERROR_INVALID_PTX:
+    case HDCU_ERROR_INVALID_SOURCE:
+    case HDCU_ERROR_INVALID_VALUE:
+    case HDCU_ERROR_JIT_COMPILER_NOT_FOUND:
+    case HDCU_ERROR_UNSUPPORTED_PTX_VERSION: /* newer than the driver accepts */
+        return hdi_fail_driver(HD_ERROR_IMAGE, answer.code, answer.call, device->index,
+                               "device %d cannot load the image: %s%s%.300s", device->index,
+                               hdi_driver_code_name(answer.code), log[0] ? ": " : "", log);
+    default:
+        return hdi_answer_failed(device, answer);
+    }
+}
+
+static hd_status driver_said_no(struct hd_module *m, hdi_device *device, hdi_answer answer, const char *name)
+{
+    if (answer.code == HDCU_ERROR_NOT_FOUND) {
+        char names[256] = "";
+        hdi_image_kernel_names(&m->image, names, sizeof names);
+        return hdi_fail_driver(HD_ERROR_NOT_FOUND, answer.code, answer.call, device->index,
+                               "the module has no kernel '%.100s'%s%s", name, names[0] ? "; it has " : "", names);
+    }
+    return hdi_answer_failed(device, answer);
+}
+
+/* Looks a kernel up on a device that has its module. Asks the driver for the signature if the image does not describe
+ * it. */
+static hd_status look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device, hdi_signature *signature)
+{
+    int d = device->index;
+    hdi_kernel_facts *facts = malloc(sizeof *facts);
+    if (!facts) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hd_status status = HD_OK;
+    hdi_answer answer = device->port->calls->kernel(device->port, m->loaded[d], k->name, k->number, facts);
+    if (!hdi_answered(answer)) {
+        status = driver_said_no(m, device, answer, k->name);
+    } else if (!signature->described) {
+        status = hdi_image_describe_by_driver(facts, k->name, signature);
+    }
+    if (!status) {
+        uint32_t most = device->limits.threads_per_block;
+        atomic_store_explicit(&k->static_shared[d], facts->static_shared, memory_order_relaxed);
+        uint64_t usual = device->limits.shared_default;
+        uint32_t dynamic = usual > facts->static_shared ? (uint32_t)(usual - facts->static_shared) : 0;
+        atomic_store_explicit(&k->dynamic_shared[d], dynamic, memory_order_release);
+        /* Stored last. Pairs with the acquire loads in launch.c: after them the other facts are complete. */
+        atomic_store_explicit(&k->max_threads[d], facts->max_threads < most ? facts->max_threads : most,
+                              memory_order_release);
+    }
+    free(facts);
+    return status;
+}
+
+/* `loading` of the device is held by the caller. */
+static hd_status load_and_look_up(struct hd_module *m, struct hd_kernel *k, hdi_device *device,
+                                  hdi_signature *signature)
+{
+    hd_status status = m->loaded[device->index] ? HD_OK : module_load_on(m, device);
+    return status ? status : look_up(m, k, device, signature);
+}
+
+/* Looks a kernel up on a device, where it is possible. `load`: also where the module is not loaded so far.
+ * True: the kernel's facts are known there. False with *status unchanged or OK: the device is lost, or has not got the
+ * module. False with another *status: an error. */
+static bool try_on(struct hd_module *m, struct hd_kernel *k, hdi_device *device, bool load, hdi_signature *signature,
+                   hd_status *status)
+{
+    hd_runtime *rt = m->runtime;
+    bool known = false;
+    hdi_mutex_lock(&rt->modules->loading[device->index]);
+    if (!hdi_device_lost(device) && (load || m->loaded[device->index])) {
+        *status = load_and_look_up(m, k, device, signature);
+        known = *status == HD_OK;
+        if (*status == HD_ERROR_DEVICE_LOST && rt->is_process) {
+            *status = HD_OK; /* a launch after the restart looks it up */
+        }
+    }
+    hdi_mutex_unlock(&rt->modules->loading[device->index]);
+    return known;
+}
+
+/* Looks up a kernel that no other thread can reach: on one device, or on all with the option modules=all. Gets the
+ * signature from the driver if the image does not describe it. Skips lost devices.
+ * Errors: as hd_kernel_get. */
+static hd_status kernel_find(struct hd_module *m, struct hd_kernel *k, hdi_signature *signature)
+{
+    hd_runtime *rt = m->runtime;
+    bool all = modules_everywhere(rt), known = false;
+    hd_status status = HD_OK;
+    for (int i = 0; i < rt->n_devices; i++) {
+        atomic_store_explicit(&k->max_threads[i], 0, memory_order_relaxed); /* not a former kernel's */
+    }
+    /* First on devices that have the module, then on those that can load it. */
+    for (int load = 0; load < 2 && !known && !status; load++) {
+        for (int i = 0; i < rt->n_devices && !status && (all || !known); i++) {
+            known |= try_on(m, k, rt->devices[i], load, signature, &status);
+        }
+    }
+    return status;
+}
+
+hd_status hdi_kernel_prepare(struct hd_kernel *k, uint64_t word, hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    HDI_INSIDE_STILL(rt); /* it may wait for work that runs there, and hd_close waits for it */
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    hdi_mutex *loading = &rt->modules->loading[device->index];
+    hd_status status = HD_OK;
+    hdi_mutex_lock(loading); /* hd_module_unload waits for this lock */
+    bool there = word == 0 || atomic_load_explicit(&k->head.word, memory_order_acquire) == word;
+    if (!there) {
+        status = hdi_kernel_refused();
+    } else if (hdi_device_lost(device)) {
+        status = hdi_driver_failed(device, HDI_GONE_CLOSED, ""); /* a restart looks up kernels again */
+    } else if (atomic_load_explicit(&k->max_threads[device->index], memory_order_relaxed) == 0) {
+        hdi_signature signature = {.described = true}; /* so that the driver is not asked for it again */
+        status = load_and_look_up(k->module, k, device, &signature);
+    }
+    hdi_mutex_unlock(loading);
+    return status;
+}
+
+/* ---- a device that comes back ---- */
+
+/* Gives a restarted device the code of a module that it had. Also looks up kernels whose parameters no device could
+ * report so far. */
+static hd_status restart_module(struct hd_module *m, hdi_device *device)
+{
+    int d = device->index;
+    bool was_loaded = m->loaded[d] != 0;
+    m->loaded[d] = 0;
+    hd_status status = was_loaded ? module_load_on(m, device) : HD_OK;
+    for (struct hd_kernel *k = m->kernels; k && !status; k = k->next) {
+        hdi_signature signature = {.described = hdi_kernel_params(k)->described};
+        bool was = signature.described;
+        if (was && atomic_load_explicit(&k->max_threads[d], memory_order_relaxed) == 0) {
+            continue;
+        }
+        status = load_and_look_up(m, k, device, &signature);
+        if (!status && !was && signature.described) {
+            status = params_set(k, &signature);
+        }
+        free(signature.params);
+    }
+    return status;
+}
+
+hd_status hdi_modules_restart(hd_runtime *rt, hdi_device *device)
+{
+    struct hdi_modules *reg = rt->modules;
+    hd_status status = HD_OK;
+    /* `cold` keeps kernels from being looked up. `lock` keeps modules from being unloaded. Both are for rare calls, so
+     * holding them for long does no harm. */
+    hdi_mutex_lock(&rt->cold);
+    hdi_mutex_lock(&reg->loading[device->index]);
+    hdi_mutex_lock(&reg->lock);
+    for (struct hd_module *m = reg->unloaded; m; m = m->next) {
+        m->loaded[device->index] = 0; /* none of its kernels runs there any more */
+    }
+    for (struct hd_module *m = reg->loaded; m && !status; m = m->next) {
+        status = restart_module(m, device);
+    }
+    hdi_mutex_unlock(&reg->lock);
+    hdi_mutex_unlock(&reg->loading[device->index]);
+    hdi_mutex_unlock(&rt->cold);
+    return status;
+}
+
+/* ---- kernels by name ---- */
+
+const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t number)
+{
+    const kernel_place *places = rt->modules->blocks[number / HDI_KERNEL_CHUNK];
+    return &places[number % HDI_KERNEL_CHUNK].kernel;
+}
+
+/* Makes another block of kernel structures, with their entries for the engines. The caller holds the registry's lock.
+ * False: no memory, or the table is full. */
+static bool add_kernels(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    uint32_t chunk = rt->n_kernels / HDI_KERNEL_CHUNK;
+    if (chunk == HDI_KERNEL_CHUNKS) {
+        return false;
+    }
+    hdi_kernel_code *entries = calloc(HDI_KERNEL_CHUNK, sizeof *entries);
+    kernel_place *places = hdi_stable_take(rt->stable, HDI_KERNEL_CHUNK * sizeof *places);
+    if (!entries || !places) {
+        free(entries);
+        return false;
+    }
+    for (int i = HDI_KERNEL_CHUNK - 1; i >= 0; i--) {
+        struct hd_kernel *k = &places[i].kernel;
+        hdi_handle_set(&k->head, HDI_KERNEL_MAGIC, HDI_HANDLE_FIRST, HDI_HANDLE_DEAD);
+        k->number = chunk * HDI_KERNEL_CHUNK + (uint32_t)i;
+        k->runtime = rt;
+        k->next = reg->free_kernels;
+        reg->free_kernels = k;
+    }
+    reg->blocks[chunk] = places;
+    rt->n_kernels += HDI_KERNEL_CHUNK;
+    /* pairs with the acquire load in hdi_kernel_at: the entries are zeroed before they are reachable */
+    atomic_store_explicit(&rt->kernels[chunk], entries, memory_order_release);
+    return true;
+}
+
+static struct hd_kernel *take_kernel(hd_runtime *rt)
+{
+    struct hdi_modules *reg = rt->modules;
+    hdi_mutex_lock(&reg->lock);
+    struct hd_kernel *k = NULL;
+    if (reg->free_kernels || add_kernels(rt)) {
+        k = reg->free_kernels;
+        reg->free_kernels = k->next;
+        k->next = NULL;
+    }
+    hdi_mutex_unlock(&reg->lock);
+    return k;
+}
+
+/* Releases what a kernel owns and puts its structure into the free list. No thread uses the kernel any more. */
+static void kernel_give(hd_runtime *rt, struct hd_kernel *k)
+{
+    params_give(k);
+    k->module = NULL;
+    set_live(&k->head, HDI_KERNEL_MAGIC, 0);
+    if (hdi_handle_head_generation(&k->head) == 0) {
+        return; /* all generations are used up, so the structure is not used again */
+    }
+    hdi_mutex_lock(&rt->modules->lock);
+    k->next = rt->modules->free_kernels;
+    rt->modules->free_kernels = k;
+    hdi_mutex_unlock(&rt->modules->lock);
+}
+
+/* Fills in the description, facts and parameters of a kernel whose structure was just taken. */
+static hd_status fill_in(struct hd_module *m, struct hd_kernel *k, const char *name, hdi_signature *signature)
+{
+    hd_status status = hdi_image_describe(&m->image, name, signature);
+    status = status ? status : kernel_find(m, k, signature);
+    return status ? status : params_set(k, signature);
+}
+
+static hd_status make_kernel(struct hd_module *m, const char *name, struct hd_kernel **out)
+{
+    hd_runtime *rt = m->runtime;
+    struct hd_kernel *k = take_kernel(rt);
+    if (!k) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory, or more than %d kernels",
+                        HDI_KERNEL_CHUNKS * HDI_KERNEL_CHUNK);
+    }
+    k->module = m;
+    snprintf(k->name, sizeof k->name, "%s", name);
+    hdi_kernel_set_name(rt, k->number, name);
+    hdi_signature signature = {0};
+    hd_status status = fill_in(m, k, name, &signature);
+    free(signature.params);
+    if (status) {
+        kernel_give(rt, k);
+        return status;
+    }
+    *out = k;
+    return HD_OK;
+}
+
+hd_status hd_kernel_get(hd_module *handle, const char *name, hd_kernel **out)
+{
+    HDI_INSIDE(module_runtime(handle));
+    if (!name || !out) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is null", name ? "out" : "name");
+    }
+    struct hd_module *m = module_from_handle(handle);
+    if (!m) {
+        return refuse_module(handle);
+    }
+    hd_runtime *rt = m->runtime;
+    if (strlen(name) >= HDI_KERNEL_NAME_BYTES) {
+        return hdi_fail(HD_ERROR_NOT_FOUND, "no kernel has a name of more than %d characters here",
+                        HDI_KERNEL_NAME_BYTES - 1);
+    }
+    hd_status status = HD_OK;
+    hdi_mutex_lock(&rt->restarting);
+    hdi_mutex_lock(&rt->cold);
+    struct hd_kernel *k = NULL;
+    if (module_from_handle(handle)) { /* hd_module_unload holds `restarting` as well */
+        for (k = m->kernels; k && strcmp(k->name, name) != 0;) {
+            k = k->next;
+        }
+    } else {
+        status = refuse_module(handle);
+    }
+    if (!k && !status) {
+        status = make_kernel(m, name, &k);
+        if (!status) {
+            hdi_mutex_lock(&rt->modules->lock);
+            set_live(&k->head, HDI_KERNEL_MAGIC, 1);
+            k->next = m->kernels;
+            m->kernels = k;
+            hdi_mutex_unlock(&rt->modules->lock);
+        }
+    }
+    if (!status) {
+        *out = hdi_handle_make(k, hdi_handle_head_generation(&k->head));
+    }
+    hdi_mutex_unlock(&rt->cold);
+    hdi_mutex_unlock(&rt->restarting);
+    return status;
+}
+
+hd_status hdi_kernel_refused(void)
+{
+    return hdi_fail(HD_ERROR_HANDLE, "not a kernel of this runtime, or its module was unloaded");
+}
+
+/* The caller holds `cold` and has checked the kernel's handle. */
+static hd_status allow_shared(struct hd_kernel *kernel, hdi_device *device, size_t bytes)
+{
+    int d = device->index;
+    uint32_t own = atomic_load_explicit(&kernel->static_shared[d], memory_order_relaxed);
+    size_t most = device->limits.shared_max - own;
+    if (own > device->limits.shared_max || bytes > most) {
+        return hdi_fail(HD_ERROR_LIMIT,
+                        "kernel '%s' with %zu bytes of dynamic and %u of static shared memory: device %d has %zu",
+                        kernel->name, bytes, own, d, device->limits.shared_max);
+    }
+    if (bytes > atomic_load_explicit(&kernel->dynamic_shared[d], memory_order_acquire)) {
+        hdi_answer answer = device->port->calls->kernel_shared(device->port, kernel->number, (uint32_t)most);
+        if (!hdi_answered(answer)) {
+            return hdi_answer_failed(device, answer);
+        }
+        atomic_store_explicit(&kernel->dynamic_shared[d], (uint32_t)most, memory_order_release);
+    }
+    return HD_OK;
+}
+
+hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes)
+{
+    hd_runtime *rt = device->runtime;
+    hdi_mutex_lock(&rt->cold); /* hd_module_unload waits for this lock */
+    bool there = word == 0 || atomic_load_explicit(&kernel->head.word, memory_order_acquire) == word;
+    hd_status status = there ? allow_shared(kernel, device, bytes) : hdi_kernel_refused();
+    hdi_mutex_unlock(&rt->cold);
+    return status;
+}
+
+/* ---- the structures of modules ---- */
 
 hd_status hdi_modules_create(hd_runtime *rt)
 {
@@ -30,8 +563,6 @@ hd_status hdi_modules_create(hd_runtime *rt)
     }
     return HD_OK;
 }
-
-/* ---- structures ---- */
 
 static void end_handles(hdi_handle_head *head, uint32_t magic)
 {
@@ -72,14 +603,14 @@ static void give_module(struct hd_module *m, bool driver_usable)
     while (m->kernels) {
         struct hd_kernel *k = m->kernels;
         m->kernels = k->next;
-        hdi_kernel_give(rt, k);
+        kernel_give(rt, k);
     }
     hdi_image_release(&m->image);
     hdi_shm_release(&m->file);
     free(m->points);
     m->points = NULL;
     m->n_points = 0;
-    hdi_set_live(&m->head, HDI_MODULE_MAGIC, 0);
+    set_live(&m->head, HDI_MODULE_MAGIC, 0);
     if (hdi_handle_head_generation(&m->head) == 0) {
         return; /* all generations are used up, so the structure is not used again */
     }
@@ -149,7 +680,7 @@ void hdi_modules_release(hd_runtime *rt, bool driver_usable)
             give_module(m, driver_usable);
         }
     }
-    hdi_params_release(reg);
+    params_release(reg);
     for (int i = 0; i < HDI_DEVICES_MAX; i++) {
         hdi_mutex_destroy(&reg->loading[i]);
     }
@@ -179,7 +710,7 @@ static hd_status open_image(struct hd_module *m, const void *image, size_t bytes
     return status;
 }
 
-static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd_module **out)
+static hd_status load_image(hd_runtime *rt, const void *image, size_t bytes, struct hd_module **out)
 {
     reap(rt);
     struct hd_module *m = take_module(rt);
@@ -189,8 +720,8 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
     hd_status status = open_image(m, image, bytes);
     int alive = 0;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || hdi_modules_everywhere(rt))) {
-            status = hdi_module_load_on(m, rt->devices[i]);
+        if (!hdi_device_lost(rt->devices[i]) && (alive == 0 || modules_everywhere(rt))) {
+            status = module_load_on(m, rt->devices[i]);
             if (status == HD_ERROR_DEVICE_LOST && rt->is_process) {
                 status = HD_OK; /* lost just now: the other devices go on */
             } else {
@@ -209,7 +740,7 @@ static hd_status load(hd_runtime *rt, const void *image, size_t bytes, struct hd
         return status;
     }
     hdi_mutex_lock(&rt->modules->lock);
-    hdi_set_live(&m->head, HDI_MODULE_MAGIC, 1);
+    set_live(&m->head, HDI_MODULE_MAGIC, 1);
     m->next = rt->modules->loaded;
     rt->modules->loaded = m;
     hdi_mutex_unlock(&rt->modules->lock);
@@ -228,7 +759,7 @@ hd_status hd_module_load(hd_runtime *rt, const void *image, size_t bytes, hd_mod
     }
     struct hd_module *m;
     hdi_mutex_lock(&rt->restarting);
-    hd_status status = load(rt, image, bytes, &m);
+    hd_status status = load_image(rt, image, bytes, &m);
     hdi_mutex_unlock(&rt->restarting);
     if (!status) {
         *out = hdi_handle_make(m, hdi_handle_head_generation(&m->head));
@@ -258,7 +789,7 @@ hd_status hdi_builtin_get(hd_runtime *rt, hdi_builtin which, hd_module **out)
     hdi_mutex_lock(&rt->cold);
     struct hd_module **place = &rt->modules->builtin[which];
     if (!*place) {
-        status = load(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
+        status = load_image(rt, images[which].at, (size_t)(images[which].end - images[which].at), place);
         if (!status) {
             (*place)->is_builtin = true;
         }
@@ -319,7 +850,7 @@ static bool note_users(struct hd_module *m)
     return m->points != NULL;
 }
 
-static void unload(struct hd_module *m)
+static void unload_module(struct hd_module *m)
 {
     hd_runtime *rt = m->runtime;
     struct hdi_modules *reg = rt->modules;
@@ -362,23 +893,18 @@ static void unload(struct hd_module *m)
     hdi_mutex_unlock(&reg->lock);
 }
 
-static hd_status refuse_module(const hd_module *handle)
-{
-    return hdi_handle_refused(handle, "module", "it was unloaded, or its runtime closed");
-}
-
 hd_status hd_module_unload(hd_module *handle)
 {
-    HDI_INSIDE(hdi_module_runtime(handle));
-    struct hd_module *m = hdi_module_from_handle(handle);
+    HDI_INSIDE(module_runtime(handle));
+    struct hd_module *m = module_from_handle(handle);
     if (!m) {
         return handle ? refuse_module(handle) : HD_OK;
     }
     hd_runtime *rt = m->runtime;
-    hdi_mutex_lock(&rt->restarting);                     /* a restart changes the module's numbers */
-    bool there = hdi_module_from_handle(handle) != NULL; /* else it may be another module by now */
+    hdi_mutex_lock(&rt->restarting);                 /* a restart changes the module's numbers */
+    bool there = module_from_handle(handle) != NULL; /* else it may be another module by now */
     if (there) {
-        unload(m);
+        unload_module(m);
     }
     hdi_mutex_unlock(&rt->restarting);
     return there ? HD_OK : refuse_module(handle);

@@ -2,7 +2,7 @@
  * folders.
  *
  * Threads: any.
- * Locks: see module.c and loading.c.
+ * Locks: see module.c.
  * Blocking: calls that load code or look kernels up block while the driver works.
  * Always: structures of modules and kernels stay until hd_close, so a stale handle can be checked at any time.
  */
@@ -17,7 +17,7 @@
 /* A kernel's parameters. hd_launch reads them before it checks the kernel's handle again. By then they may be another
  * kernel's.
  * So this memory serves only parameters until hd_close. A read of it finds at most as many parameters as it has room
- * for, all inside an argument block (params.c). */
+ * for, all inside an argument block (module.c). */
 typedef struct hdi_params {
     uint32_t n;
     uint32_t argument_bytes;
@@ -82,7 +82,7 @@ static inline struct hd_kernel *hdi_kernel_of_builtin(const hd_kernel *handle)
 
 static inline const hdi_params *hdi_kernel_params(const struct hd_kernel *kernel)
 {
-    /* pairs with the release store in params.c: the parameters are complete */
+    /* pairs with the release store in module.c: the parameters are complete */
     return atomic_load_explicit(&kernel->params, memory_order_acquire);
 }
 
@@ -98,6 +98,9 @@ hd_status hdi_kernel_prepare(struct hd_kernel *kernel, uint64_t word, hdi_device
  * Errors: LIMIT, DRIVER, DEVICE_LOST, HANDLE (unloaded meanwhile). */
 hd_status hdi_kernel_allow_shared(struct hd_kernel *kernel, uint64_t word, hdi_device *device, size_t bytes);
 
+/* The kernel with this number, which was looked up at some time. After an unload it may be another one. */
+const struct hd_kernel *hdi_kernel_numbered(const hd_runtime *rt, uint32_t number);
+
 /* Fails with "not a kernel of this runtime, or its module was unloaded". */
 hd_status hdi_kernel_refused(void);
 
@@ -109,7 +112,7 @@ hd_status hdi_kernel_refused(void);
 hd_status hdi_launch_linked(hd_lane *lane, struct hd_kernel *kernel, uint32_t grid, uint32_t block, size_t shared_bytes,
                             const void *arguments, const hdi_use *uses, size_t n_uses, hdi_linked link, hd_ticket *out);
 
-/* launch_wait.c: hd_runtime.on_launched with the option launch_wait. Waits until the launch has ended.
+/* hd_runtime.on_launched with the option launch_wait. Waits until the launch has ended.
  * Returns the launch's status. The message names grid and arguments. */
 hd_status hdi_launch_await(hd_lane *lane, const hdi_command *command, uint64_t position);
 

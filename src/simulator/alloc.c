@@ -1,22 +1,30 @@
-/* alloc.c - plain device memory (cuMemAlloc) and pinned host memory (cuMemHostAlloc, cuMemHostRegister).
+/* alloc.c - memory that the driver places: cuMemAlloc, pinned host memory, and each device's default pool.
  *
+ * Blocks of fresh pages are all that is made here. A pool has segments: 2 MiB cut into slots of one size, or one large
+ * slot. The stream that freed a slot may reuse it at once. Other streams may reuse it once that stream has passed the free.
+ * Memory beyond the threshold is given back when the program waits for a stream, an event or a context.
  * Threads: any. Locks: the host lock.
- * Blocking: freeing waits for the work of the context, and of all contexts for pinned memory. The driver does so too:
+ * Blocking: freeing waits for the work of the context, and of all contexts for pinned memory. The driver does too. So
  * queued work never uses memory that is gone.
+ * cuMemAllocAsync waits for the work of the context where memory is short and frees are queued.
  * Always: device memory is charged to its device in whole pages. Every block that is made here has an inaccessible page
- * behind it.
+ * behind it. A slot that is free is in its class's list. A segment goes only when all its slots are free and passed, or
+ * with the context. The counters are the sums over segments and live slots.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "simulator/host.h"
+
+/* -------------------------------------------------------------------------------------------------------- blocks -- */
 
 static size_t page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-void hdi_host_block_release(hdi_host_mapping *m)
+static void block_release(hdi_host_mapping *m)
 {
     if (m->device >= 0) {
         hdi_host.devices[m->device].used -= m->span.bytes;
@@ -25,18 +33,10 @@ void hdi_host_block_release(hdi_host_mapping *m)
     hdi_host_discard(&m->garbage);
 }
 
-void hdi_host_allocated_release(hdi_host_context *context)
-{
-    for (size_t i = hdi_host_mappings.count; i-- > 0;) {
-        hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
-        if (m->context == context) {
-            hdi_host_block_release(m);
-        }
-    }
-}
-
-hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
-                                hdi_host_mapping **out)
+/* Makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
+ * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
+static hdcu_result block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
+                              hdi_host_mapping **out)
 {
     size_t page = page_bytes();
     bool of_device = kind == HDI_HOST_ALLOCATED || kind == HDI_HOST_POOLED;
@@ -76,6 +76,422 @@ hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind 
     return HDCU_SUCCESS;
 }
 
+enum {
+    UNIT = 512,        /* slots are multiples of this */
+    SMALL = 256 << 10, /* larger slots have a segment each */
+    CLASSES = 320      /* eight per doubling of the size: up to far more than a device has */
+};
+
+struct hdi_host_slot {
+    hdi_host_segment *segment;
+    hdi_host_slot *next; /* in its class's list, when free */
+    uint64_t stream;     /* the stream that freed it last */
+    unsigned pending;    /* frees of it that are queued in streams */
+    bool live;
+};
+
+struct hdi_host_segment {
+    hdi_host_mapping *memory;
+    hdi_host_segment *next, *previous;
+    unsigned class, count, live, pending;
+    bool going;
+    hdi_host_slot slots[];
+};
+
+typedef struct pool {
+    hdi_host_segment *segments;
+    hdi_host_slot *free[CLASSES];
+    uint64_t threshold, reserved, reserved_high, used, used_high;
+    unsigned pending;
+} pool;
+
+static pool pools[HDI_HOST_DEVICES_MAX];
+
+/* A pool's handle is HANDLE_BASE plus its device's number. */
+#define HANDLE_BASE ((uintptr_t)0x706f6f6c << 8)
+
+static pool *pool_of_handle(hdcu_mempool handle)
+{
+    uintptr_t number = (uintptr_t)handle - HANDLE_BASE;
+    return number < (uintptr_t)hdi_host.device_count ? &pools[number] : NULL;
+}
+
+static pool *pool_of(const hdi_host_segment *segment)
+{
+    return &pools[segment->memory->device];
+}
+
+/* ---------------------------------------------------------------------------------------------- the pools' slots -- */
+
+static unsigned class_of(size_t bytes)
+{
+    size_t last = (bytes - 1) / UNIT;
+    if (last < 8) {
+        return (unsigned)last;
+    }
+    unsigned row = 63u - (unsigned)__builtin_clzll(last);
+    return (row - 2) * 8 + (unsigned)(last >> (row - 3) & 7);
+}
+
+static size_t class_bytes(unsigned class)
+{
+    size_t units = class < 8 ? class + 1 : (size_t)(8 + class % 8 + 1) << (class / 8 - 1);
+    return units * UNIT;
+}
+
+static uintptr_t address_of(const hdi_host_slot *slot)
+{
+    const hdi_host_segment *s = slot->segment;
+    return s->memory->span.start + (size_t)(slot - s->slots) * class_bytes(s->class);
+}
+
+/* The live slot that begins at this address, or NULL. */
+static hdi_host_slot *live_slot_at(uintptr_t address)
+{
+    const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
+    if (!m || m->kind != HDI_HOST_POOLED) {
+        return NULL;
+    }
+    hdi_host_segment *s = m->segment;
+    size_t at = address - m->span.start, bytes = class_bytes(s->class);
+    if (at % bytes != 0 || at / bytes >= s->count) {
+        return NULL;
+    }
+    hdi_host_slot *slot = &s->slots[at / bytes];
+    return slot->live ? slot : NULL;
+}
+
+/* Takes a free slot that work of this stream may use from now on. NULL: there is none. */
+static hdi_host_slot *take(pool *p, unsigned class, uint64_t stream)
+{
+    for (hdi_host_slot **link = &p->free[class]; *link; link = &(*link)->next) {
+        hdi_host_slot *slot = *link;
+        if (slot->pending == 0 || slot->stream == stream) {
+            *link = slot->next;
+            slot->live = true;
+            slot->segment->live++;
+            p->used += class_bytes(class);
+            p->used_high = p->used > p->used_high ? p->used : p->used_high;
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+static void give(hdi_host_slot *slot, uint64_t stream)
+{
+    hdi_host_segment *s = slot->segment;
+    pool *p = pool_of(s);
+    slot->live = false;
+    slot->stream = stream;
+    slot->next = p->free[s->class];
+    p->free[s->class] = slot;
+    s->live--;
+    p->used -= class_bytes(s->class);
+}
+
+void hdi_host_slot_passed(hdi_host_slot *slot)
+{
+    slot->pending--;
+    slot->segment->pending--;
+    pool_of(slot->segment)->pending--;
+}
+
+/* ------------------------------------------------------------------------------------------- the pools' segments -- */
+
+static hdcu_result add_segment(pool *p, hdi_host_context *context, unsigned class)
+{
+    size_t bytes = class_bytes(class);
+    unsigned count = bytes > SMALL ? 1 : (unsigned)(HDI_HOST_GRANULE / bytes);
+    hdi_host_segment *s = calloc(1, sizeof *s + count * sizeof s->slots[0]);
+    if (!s) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    hdcu_result r = block_make(context, HDI_HOST_POOLED, count == 1 ? bytes : HDI_HOST_GRANULE, &s->memory);
+    if (r != HDCU_SUCCESS) {
+        free(s);
+        return r;
+    }
+    s->memory->segment = s;
+    s->class = class;
+    s->count = count;
+    for (unsigned i = count; i-- > 0;) {
+        s->slots[i] = (hdi_host_slot){.segment = s, .next = p->free[class]};
+        p->free[class] = &s->slots[i];
+    }
+    s->next = p->segments;
+    if (s->next) {
+        s->next->previous = s;
+    }
+    p->segments = s;
+    p->reserved += s->memory->span.bytes;
+    p->reserved_high = p->reserved > p->reserved_high ? p->reserved : p->reserved_high;
+    return HDCU_SUCCESS;
+}
+
+static void remove_segment(pool *p, hdi_host_segment *s)
+{
+    *(s->previous ? &s->previous->next : &p->segments) = s->next;
+    if (s->next) {
+        s->next->previous = s->previous;
+    }
+    p->reserved -= s->memory->span.bytes;
+    block_release(s->memory);
+    free(s);
+}
+
+/* Gives unused segments back until at most `keep` bytes are reserved. */
+static void trim(pool *p, uint64_t keep)
+{
+    uint64_t reserved = p->reserved;
+    bool classes[CLASSES] = {false};
+    for (hdi_host_segment *s = p->segments; s && reserved > keep; s = s->next) {
+        s->going = s->live == 0 && s->pending == 0;
+        if (s->going) {
+            reserved -= s->memory->span.bytes;
+            classes[s->class] = true;
+        }
+    }
+    for (unsigned c = 0; c < CLASSES; c++) {
+        for (hdi_host_slot **link = &p->free[c]; classes[c] && *link;) {
+            if ((*link)->segment->going) {
+                *link = (*link)->next;
+            } else {
+                link = &(*link)->next;
+            }
+        }
+    }
+    hdi_host_segment *next;
+    for (hdi_host_segment *s = p->segments; s; s = next) {
+        next = s->next;
+        if (s->going) {
+            remove_segment(p, s);
+        }
+    }
+}
+
+void hdi_host_pool_settle(const hdi_host_context *context)
+{
+    pool *p = &pools[context->device];
+    if (p->reserved > p->threshold) {
+        trim(p, p->threshold);
+    }
+}
+
+/* Empties the pool and resets its settings. No stream of the context is left. */
+static void pool_release(const hdi_host_context *context)
+{
+    pool *p = &pools[context->device];
+    while (p->segments) {
+        remove_segment(p, p->segments);
+    }
+    memset(p, 0, sizeof *p);
+}
+
+void hdi_host_allocated_release(hdi_host_context *context)
+{
+    pool_release(context);
+    for (size_t i = hdi_host_mappings.count; i-- > 0;) {
+        hdi_host_mapping *m = (hdi_host_mapping *)(void *)hdi_host_mappings.spans[i];
+        if (m->context == context) {
+            block_release(m);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- memory of the pools -- */
+
+/* Takes a slot from the lists, or from a new segment. Idle segments are given back before the pool exceeds its peak,
+ * since a GPU would map their memory elsewhere. They are also given back when memory runs out. */
+static hdcu_result allocate(hdi_host_stream *stream, size_t bytes, hdi_host_slot **out)
+{
+    hdi_host_context *context = stream->context;
+    pool *p = &pools[context->device];
+    unsigned class = class_of(bytes);
+    *out = take(p, class, stream->handle);
+    if (*out) {
+        return HDCU_SUCCESS;
+    }
+    uint64_t more = class_bytes(class);
+    if (more > SMALL && p->reserved + more > p->reserved_high) { /* idle memory goes first */
+        trim(p, p->reserved_high > more ? p->reserved_high - more : 0);
+    }
+    hdcu_result r = add_segment(p, context, class);
+    if (r == HDCU_ERROR_OUT_OF_MEMORY && p->reserved > 0) {
+        trim(p, 0);
+        r = add_segment(p, context, class);
+    }
+    *out = r == HDCU_SUCCESS ? take(p, class, stream->handle) : NULL;
+    return r;
+}
+
+/* Takes the host lock and finds the stream. Fails while the stream captures: allocations do not become nodes of graphs
+ * here. */
+static hdcu_result find_stream(hdcu_stream handle, hdi_host_stream **stream)
+{
+    hdcu_result r = hdi_host_enter_stream(handle, stream);
+    if (r == HDCU_SUCCESS && (*stream)->capture) {
+        hdi_host_capture_invalidate((*stream)->capture);
+        r = HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return r;
+}
+
+static hdcu_result cuMemAllocAsync(hdcu_deviceptr *pointer, size_t bytes, hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream = NULL;
+    hdi_host_slot *slot = NULL;
+    hdcu_result r = find_stream(stream_handle, &stream);
+    if (r == HDCU_SUCCESS && (!pointer || bytes == 0)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS) {
+        r = bytes > hdi_host.memory ? HDCU_ERROR_OUT_OF_MEMORY : allocate(stream, bytes, &slot);
+    }
+    if (r == HDCU_ERROR_OUT_OF_MEMORY && pointer && bytes <= hdi_host.memory &&
+        pools[stream->context->device].pending > 0) {
+        /* Other streams have not passed their frees. A GPU's stream would wait for them. Here the program waits. */
+        r = hdi_host_context_drain(stream->context);
+        if (r == HDCU_SUCCESS) {
+            r = hdi_host_stream_find(stream_handle, &stream); /* the lock was released meanwhile */
+        }
+        if (r == HDCU_SUCCESS) {
+            r = allocate(stream, bytes, &slot);
+        }
+    }
+    if (r == HDCU_SUCCESS) {
+        *pointer = address_of(slot);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuMemFreeAsync(hdcu_deviceptr pointer, hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = find_stream(stream_handle, &stream);
+    hdi_host_slot *slot = r == HDCU_SUCCESS ? live_slot_at(pointer) : NULL;
+    if (r == HDCU_SUCCESS && (!slot || slot->segment->memory->device != stream->context->device)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_op op = {.kind = HDI_HOST_OP_FREE, .u.slot = slot};
+        slot->pending++;
+        slot->segment->pending++;
+        pool_of(slot->segment)->pending++;
+        r = hdi_host_submit(stream, &op);
+    }
+    if (r == HDCU_SUCCESS) {
+        give(slot, stream->handle);
+    }
+    return hdi_host_leave(r);
+}
+
+/* Whether live memory of cuMemAllocAsync begins at `address`. */
+static bool pool_has(uintptr_t address)
+{
+    return live_slot_at(address) != NULL;
+}
+
+/* Frees such memory, once the work of its context is done. */
+static hdcu_result mempool_free(uintptr_t address)
+{
+    hdi_host_context_drain(live_slot_at(address)->segment->memory->context);
+    hdi_host_slot *slot = live_slot_at(address); /* the lock was released meanwhile */
+    if (!slot) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    give(slot, 0);
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result cuDeviceGetDefaultMemPool(hdcu_mempool *out, hdcu_device device)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !out) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS && !hdi_host_device_valid(device)) {
+        r = HDCU_ERROR_INVALID_DEVICE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *out = (hdcu_mempool)(HANDLE_BASE + (uintptr_t)device);
+    }
+    return hdi_host_leave(r);
+}
+
+/* Takes the host lock and finds the pool. */
+static hdcu_result find_pool(hdcu_mempool handle, const void *value, pool **out)
+{
+    hdcu_result r = hdi_host_enter();
+    *out = r == HDCU_SUCCESS ? pool_of_handle(handle) : NULL;
+    return r == HDCU_SUCCESS && (!*out || !value) ? HDCU_ERROR_INVALID_VALUE : r;
+}
+
+static uint64_t *attribute_of(pool *p, int attribute)
+{
+    switch (attribute) {
+    case HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return &p->threshold;
+    case HDCU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return &p->reserved;
+    case HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return &p->reserved_high;
+    case HDCU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &p->used;
+    case HDCU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &p->used_high;
+    default:
+        return NULL;
+    }
+}
+
+static hdcu_result cuMemPoolGetAttribute(hdcu_mempool handle, int attribute, void *value)
+{
+    pool *p;
+    hdcu_result r = find_pool(handle, value, &p);
+    const uint64_t *found = r == HDCU_SUCCESS ? attribute_of(p, attribute) : NULL;
+    if (found) {
+        memcpy(value, found, sizeof *found);
+    }
+    return hdi_host_leave(r != HDCU_SUCCESS || found ? r : HDCU_ERROR_INVALID_VALUE);
+}
+
+/* Sets the threshold, or resets a peak to the current value. The value for a peak must be 0, as for the driver. */
+static hdcu_result cuMemPoolSetAttribute(hdcu_mempool handle, int attribute, void *value)
+{
+    pool *p;
+    uint64_t wanted = 0;
+    hdcu_result r = find_pool(handle, value, &p);
+    if (r == HDCU_SUCCESS) {
+        memcpy(&wanted, value, sizeof wanted);
+        if (attribute == HDCU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+            p->threshold = wanted;
+        } else if (attribute == HDCU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && wanted == 0) {
+            p->reserved_high = p->reserved;
+        } else if (attribute == HDCU_MEMPOOL_ATTR_USED_MEM_HIGH && wanted == 0) {
+            p->used_high = p->used;
+        } else {
+            r = HDCU_ERROR_INVALID_VALUE;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuMemPoolTrimTo(hdcu_mempool handle, size_t keep_bytes)
+{
+    pool *p;
+    hdcu_result r = find_pool(handle, &keep_bytes, &p);
+    if (r == HDCU_SUCCESS) {
+        trim(p, keep_bytes);
+    }
+    return hdi_host_leave(r);
+}
+
+/* --------------------------------------------------------------------------------------- plain and pinned memory -- */
+
 static hdi_host_mapping *block_at(uintptr_t address, hdi_host_memory_kind kind)
 {
     hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
@@ -96,8 +512,8 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
         return hdi_host_leave(r);
     }
     hdi_host_mapping *m = block_at(address, kind);
-    if (!m && kind == HDI_HOST_ALLOCATED && hdi_host_pool_has(address)) {
-        return hdi_host_leave(hdi_host_mempool_free(address));
+    if (!m && kind == HDI_HOST_ALLOCATED && pool_has(address)) {
+        return hdi_host_leave(mempool_free(address));
     }
     if (m) {
         /* Every device may use pinned memory. A fault during the wait does not prevent the release. */
@@ -114,12 +530,12 @@ static hdcu_result free_block(uintptr_t address, hdi_host_memory_kind kind, hdcu
         }
     }
     if (m) {
-        hdi_host_block_release(m);
+        block_release(m);
     }
     return hdi_host_leave(m ? HDCU_SUCCESS : if_unknown);
 }
 
-hdcu_result hdi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+static hdcu_result cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     hdi_host_context *context;
     hdcu_result r = hdi_host_enter_context(&context);
@@ -133,7 +549,7 @@ hdcu_result hdi_host_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
+static hdcu_result cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
 {
     hdi_host_context *context;
     hdi_host_mapping *m;
@@ -145,7 +561,7 @@ hdcu_result hdi_host_cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = hdi_host_block_make(context, HDI_HOST_ALLOCATED, bytes, &m);
+        r = block_make(context, HDI_HOST_ALLOCATED, bytes, &m);
     }
     if (r == HDCU_SUCCESS) {
         *pointer = m->span.start;
@@ -153,12 +569,12 @@ hdcu_result hdi_host_cuMemAlloc(hdcu_deviceptr *pointer, size_t bytes)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuMemFree(hdcu_deviceptr pointer)
+static hdcu_result cuMemFree(hdcu_deviceptr pointer)
 {
     return free_block(pointer, HDI_HOST_ALLOCATED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
-hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
+static hdcu_result cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
 {
     hdi_host_context *context;
     hdi_host_mapping *m;
@@ -170,7 +586,7 @@ hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags
         r = hdi_host_capture_forbids();
     }
     if (r == HDCU_SUCCESS) {
-        r = hdi_host_block_make(context, HDI_HOST_PINNED, bytes, &m);
+        r = block_make(context, HDI_HOST_PINNED, bytes, &m);
     }
     if (r == HDCU_SUCCESS) {
         *pointer = (void *)m->span.start;
@@ -178,12 +594,12 @@ hdcu_result hdi_host_cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuMemFreeHost(void *pointer)
+static hdcu_result cuMemFreeHost(void *pointer)
 {
     return free_block((uintptr_t)pointer, HDI_HOST_PINNED, HDCU_SUCCESS, HDCU_ERROR_INVALID_VALUE);
 }
 
-hdcu_result hdi_host_cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
+static hdcu_result cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)
 {
     uintptr_t address = (uintptr_t)pointer;
     hdi_host_context *context;
@@ -217,13 +633,13 @@ hdcu_result hdi_host_cuMemHostRegister(void *pointer, size_t bytes, unsigned fla
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuMemHostUnregister(void *pointer)
+static hdcu_result cuMemHostUnregister(void *pointer)
 {
     return free_block((uintptr_t)pointer, HDI_HOST_REGISTERED, HDCU_ERROR_INVALID_VALUE,
                       HDCU_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
-hdcu_result hdi_host_cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, void *pointer, unsigned flags)
+static hdcu_result cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, void *pointer, unsigned flags)
 {
     hdi_host_context *context;
     hdcu_result r = hdi_host_enter_context(&context);
@@ -237,3 +653,22 @@ hdcu_result hdi_host_cuMemHostGetDevicePointer(hdcu_deviceptr *device_pointer, v
     }
     return hdi_host_leave(r);
 }
+
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
+
+const hdi_driver hdi_host_alloc_entries = {
+    .cuMemAllocAsync = cuMemAllocAsync,
+    .cuMemFreeAsync = cuMemFreeAsync,
+    .cuDeviceGetDefaultMemPool = cuDeviceGetDefaultMemPool,
+    .cuMemPoolGetAttribute = cuMemPoolGetAttribute,
+    .cuMemPoolSetAttribute = cuMemPoolSetAttribute,
+    .cuMemPoolTrimTo = cuMemPoolTrimTo,
+    .cuMemGetInfo = cuMemGetInfo,
+    .cuMemAlloc = cuMemAlloc,
+    .cuMemFree = cuMemFree,
+    .cuMemHostAlloc = cuMemHostAlloc,
+    .cuMemFreeHost = cuMemFreeHost,
+    .cuMemHostRegister = cuMemHostRegister,
+    .cuMemHostUnregister = cuMemHostUnregister,
+    .cuMemHostGetDevicePointer = cuMemHostGetDevicePointer,
+};

@@ -3,7 +3,7 @@
  * Threads: any, each with contexts of its own. Locks: none.
  * Always: a context that is not running has on its stack, at stack_pointer, exactly the frame that the switch pops.
  */
-#include "simulator/cpu_context.h"
+#include "simulator/cpu_fiber.h"
 
 #include <signal.h>
 #include <stdint.h>

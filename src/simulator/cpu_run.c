@@ -1,17 +1,25 @@
-/* cpu_run.c - the pool of workers that run the blocks of all launches on the CPU.
+/* cpu_run.c - runs the blocks of all launches on the CPU: the pool of workers, and the threads of each block.
  *
  * There is one worker less than there are processors. A launch is put on a list from which workers take launches. The
  * thread that called hdi_cpu_run works on its own launch too, so a launch makes progress whatever the workers do. An atomic
  * counter hands out blocks in small runs. A worker with nothing to do sleeps.
+ * A fiber takes a thread of a block, runs it to its end and takes the next. So without barriers one fiber runs the whole
+ * block as a plain loop. A thread that reaches a barrier parks its fiber, and another fiber goes on with the threads that
+ * have not started. When all that still run have arrived, they continue one after another.
+ * Control passes from fiber to fiber directly. It comes back to the worker's own stack when the block is done, when more
+ * fibers are needed, and on a fault.
  * Threads: workers are made on first use, detached, and stay as long as the process. They block all signals but those that
  * code raises itself. The pool keeps the code that it runs from being unloaded. A child made by fork starts with a pool of
- * its own.
+ * its own. A core (what one worker needs to run blocks) is used by one thread at a time. The code between hdi_fiber_enter
+ * and the kernel's entry runs on fibers.
  * Locks: `lock` guards the lists, the unused cores and the numbers of helpers; no kernel runs under it.
- * Blocking: hdi_cpu_run returns after the last helper has left its launch.
- * Always: a job is touched by its caller, and by workers that are counted in its `helpers`.
+ * Blocking: hdi_cpu_run returns after the last helper has left its launch. hdi_fibers_reserve may wait for fibers.
+ * Always: a job is touched by its caller, and by workers that are counted in its `helpers`. Every fiber in use is running,
+ * in `arrived`, or in `ready` from ready_next on.
  */
 #include "simulator/cpu_run.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,11 +28,346 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "simulator/cpu_block.h"
+#include "simulator/cpu_fiber.h"
 
 #define SPARE_CORES 16 /* kept for later callers */
 #define TURN_BLOCKS 32 /* after so many a worker checks whether another launch needs help */
 #define ARGUMENT_BYTES 4096
+
+typedef struct cpu_core {
+    hdi_fiber_set set;     /* first: a fiber's set is its core */
+    struct cpu_core *next; /* for the owner's list of spare ones */
+    struct cpu_core *all_next, *all_previous;
+    void *shared; /* dynamic shared memory */
+    size_t shared_bytes;
+    void *storage; /* of HD_SHARED variables */
+    size_t storage_bytes, storage_align;
+    /* the block at hand */
+    const hdi_cpu_launch *launch;
+    const void *arguments;
+    hd_kernel_thread model; /* what all threads of the block have in common */
+    uint32_t n_threads;
+    uint32_t started; /* threads that have begun: taken in this order, as `multiplier` and `offset` change it */
+    uint32_t x, y, z; /* the next thread, where the order is not perturbed */
+    uint32_t multiplier, offset;
+    uint64_t random;
+    hdi_fiber **arrived, **ready; /* waiting at this barrier; passed the one before and to be continued */
+    uint32_t n_arrived, n_ready, ready_next, list_capacity;
+    bool wants_fibers;
+    void (*guarded)(void *);
+    void *guarded_data;
+} cpu_core;
+
+/* ------------------------------------------------------------------------------------------------ random numbers -- */
+
+uint64_t hdi_random(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* A multiplier below 2^32 that has no divisor in common with n > 0, so that i -> (i * multiplier + offset) % n visits
+ * everything. */
+static uint32_t random_multiplier(uint64_t *state, uint64_t n)
+{
+    for (;;) {
+        uint64_t candidate = hdi_random(state) >> 33 | 1;
+        uint64_t a = candidate, b = n;
+        while (b != 0) {
+            uint64_t r = a % b;
+            a = b;
+            b = r;
+        }
+        if (a == 1) {
+            return (uint32_t)candidate;
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- blocks -- */
+
+/* False: out of memory. */
+static bool core_init(cpu_core *core)
+{
+    memset(core, 0, sizeof *core);
+    return hdi_fibers_init(&core->set);
+}
+
+/* False: out of memory. */
+static void core_destroy(cpu_core *core)
+{
+    hdi_fibers_destroy(&core->set);
+    free(core->shared);
+    free(core->storage);
+    free(core->arrived);
+    free(core->ready);
+}
+
+static bool reserve_lists(cpu_core *core, uint32_t count)
+{
+    if (count <= core->list_capacity) {
+        return true;
+    }
+    /* Without memory both lists stay as they are, since a block that needs no more fibers than there are uses them again. */
+    void *arrived = malloc(count * sizeof *core->arrived), *ready = malloc(count * sizeof *core->ready);
+    if (arrived == NULL || ready == NULL) {
+        free(arrived);
+        free(ready);
+        return false;
+    }
+    free(core->arrived);
+    free(core->ready);
+    core->arrived = arrived;
+    core->ready = ready;
+    core->list_capacity = count;
+    return true;
+}
+
+static bool reserve_shared(cpu_core *core, size_t bytes)
+{
+    if (bytes <= core->shared_bytes) {
+        return true;
+    }
+    free(core->shared);
+    core->shared_bytes = (bytes + 4095) & ~(size_t)4095;
+    core->shared = aligned_alloc(64, core->shared_bytes);
+    if (core->shared == NULL) {
+        core->shared_bytes = 0;
+        return false;
+    }
+    return true;
+}
+
+static _Thread_local void *own_storage;
+
+void *hdi_cpu_shared(void)
+{
+    return own_storage;
+}
+
+static bool reserve_storage(cpu_core *core, const hdi_cpu_storage *s)
+{
+    if (s->bytes <= core->storage_bytes && s->align <= core->storage_align) {
+        return true;
+    }
+    size_t align = s->align > 64 ? s->align : 64, bytes = (s->bytes + align - 1) & ~(align - 1);
+    free(core->storage);
+    core->storage = bytes >= s->bytes ? aligned_alloc(align, bytes) : NULL;
+    core->storage_bytes = core->storage != NULL ? bytes : 0;
+    core->storage_align = core->storage != NULL ? align : 0;
+    return core->storage != NULL;
+}
+
+/* Makes the system allocate this thread's storage. False: out of memory.
+ * The system would end the process without memory, so a trial allocation comes first. Another thread may take that
+ * memory, but hardly ever does. */
+static bool make_system_storage(const hdi_cpu_storage *s)
+{
+    extern void *__tls_get_addr(size_t index[2]);
+    enum { TABLE_BYTES = 64 * 1024 }; /* the system's own table of all modules */
+    void *storage = NULL;
+    if (dlinfo(s->by_system, RTLD_DI_TLS_DATA, &storage) == 0 && storage != NULL) {
+        return true;
+    }
+    size_t index[2] = {0, 0};
+    void *room = malloc(s->bytes + s->align + TABLE_BYTES);
+    free(room);
+    return room != NULL && dlinfo(s->by_system, RTLD_DI_TLS_MODID, &index[0]) == 0 && __tls_get_addr(index) != NULL;
+}
+
+/* Before blocks of this launch, on the thread that will run them. False: out of memory. */
+static bool core_join(cpu_core *core, const hdi_cpu_launch *launch)
+{
+    const hdi_cpu_storage *s = launch->storage;
+    if (s == NULL || s->bytes == 0) {
+        return true;
+    }
+    if (s->by_system != NULL) {
+        return make_system_storage(s);
+    }
+    if (!reserve_storage(core, s)) {
+        return false;
+    }
+    if (s->image_bytes > 0) {
+        memcpy(core->storage, s->image, s->image_bytes);
+    }
+    own_storage = core->storage;
+    return true;
+}
+
+/* Gives the fiber the next thread that has not started. */
+HDI_FIBER_CODE static void take_thread(cpu_core *core, hdi_fiber *fiber)
+{
+    hd_kernel_thread *self = &fiber->self;
+    uint32_t number = core->started++;
+    if (core->multiplier != 0) {
+        uint32_t n = (uint32_t)(((uint64_t)number * core->multiplier + core->offset) % core->n_threads);
+        self->thread.x = n % self->block_dim.x;
+        self->thread.y = n / self->block_dim.x % self->block_dim.y;
+        self->thread.z = n / self->block_dim.x / self->block_dim.y;
+        return;
+    }
+    self->thread.x = core->x, self->thread.y = core->y, self->thread.z = core->z;
+    if (++core->x == self->block_dim.x) {
+        core->x = 0;
+        if (++core->y == self->block_dim.y) {
+            core->y = 0;
+            core->z++;
+        }
+    }
+}
+
+static void run_threads(void *fiber);
+
+/* Chooses what continues when the running fiber cannot: a new fiber, one that waits, or the worker when the block is
+ * done. */
+HDI_FIBER_CODE static hdi_fiber *pick(cpu_core *core)
+{
+    if (core->started < core->n_threads) {
+        return hdi_fiber_start(&core->set, run_threads);
+    }
+    if (core->ready_next == core->n_ready) {
+        if (core->n_arrived == 0) {
+            return &core->set.main;
+        }
+        hdi_fiber **list = core->ready;
+        core->ready = core->arrived;
+        core->n_ready = core->n_arrived;
+        core->ready_next = 0;
+        core->arrived = list;
+        core->n_arrived = 0;
+        if (core->launch->schedule != 0) {
+            for (uint32_t i = core->n_ready - 1; i > 0; i--) {
+                uint32_t j = (uint32_t)(hdi_random(&core->random) % (i + 1));
+                hdi_fiber *f = core->ready[i];
+                core->ready[i] = core->ready[j];
+                core->ready[j] = f;
+            }
+        }
+    }
+    return core->ready[core->ready_next++];
+}
+
+/* hd_barrier calls this. */
+HDI_FIBER_CODE static void barrier(hd_kernel_thread *self)
+{
+    hdi_fiber *fiber = (hdi_fiber *)self; /* `self` is its first member */
+    cpu_core *core = (cpu_core *)fiber->set;
+    if (core->started == core->n_threads && core->n_arrived == 0 && core->ready_next == core->n_ready) {
+        return; /* the only thread that still runs */
+    }
+    if (core->set.used == 1 && core->set.owned <= core->n_threads - core->started) {
+        core->wants_fibers = true;
+        hdi_fiber_switch(fiber, &core->set.main);
+    }
+    core->arrived[core->n_arrived++] = fiber;
+    hdi_fiber *next = pick(core);
+    if (next != fiber) {
+        hdi_fiber_switch(fiber, next);
+    }
+}
+
+/* A fiber of a block: runs threads until all have started. */
+HDI_FIBER_CODE static void run_threads(void *argument)
+{
+    hdi_fiber *fiber = argument;
+    cpu_core *core = (cpu_core *)fiber->set;
+    hdi_fiber_begin(fiber);
+    void (*entry)(hd_kernel_thread *, const void *) = core->launch->kernel->entry;
+    const void *arguments = core->arguments;
+    fiber->self = core->model;
+    while (core->started < core->n_threads) {
+        take_thread(core, fiber);
+        entry(&fiber->self, arguments);
+    }
+    hdi_fiber_leave(fiber, pick(core));
+}
+
+static hdcu_result fault_result(cpu_core *core, uintptr_t *fault_address)
+{
+    switch (core->set.frame.signal) {
+    case SIGILL:
+        return HDCU_ERROR_ILLEGAL_INSTRUCTION;
+    case SIGFPE:
+        return HDCU_ERROR_LAUNCH_FAILED;
+    default:
+        if (fault_address != NULL) {
+            *fault_address = core->set.frame.address;
+        }
+        return HDCU_ERROR_ILLEGAL_ADDRESS;
+    }
+}
+
+/* Runs block (x, y, z). As hdi_cpu_run. `arguments` is aligned to 16 bytes. */
+static hdcu_result core_block(cpu_core *core, const hdi_cpu_launch *launch, const void *arguments, uint32_t x,
+                              uint32_t y, uint32_t z, uintptr_t *fault_address)
+{
+    if (!reserve_shared(core, launch->dynamic_shared_bytes) || !reserve_lists(core, 1)) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    core->launch = launch;
+    core->arguments = arguments;
+    core->model.block.x = x, core->model.block.y = y, core->model.block.z = z;
+    core->model.block_dim.x = launch->block[0];
+    core->model.block_dim.y = launch->block[1];
+    core->model.block_dim.z = launch->block[2];
+    core->model.grid_dim.x = launch->grid[0];
+    core->model.grid_dim.y = launch->grid[1];
+    core->model.grid_dim.z = launch->grid[2];
+    core->model.dynamic_shared = core->shared;
+    core->model.barrier = barrier;
+    core->n_threads = launch->block[0] * launch->block[1] * launch->block[2];
+    core->started = 0;
+    core->x = core->y = core->z = 0;
+    core->multiplier = core->offset = 0;
+    core->n_arrived = core->n_ready = core->ready_next = 0;
+    core->wants_fibers = false;
+    core->set.used = 0;
+    if (launch->schedule != 0) {
+        core->random = launch->schedule ^ ((uint64_t)z << 42 ^ (uint64_t)y << 21 ^ x);
+        core->multiplier = random_multiplier(&core->random, core->n_threads);
+        core->offset = (uint32_t)(hdi_random(&core->random) % core->n_threads);
+    }
+    hdi_fiber *fiber = hdi_fiber_start(&core->set, run_threads);
+    for (;;) {
+        hdi_fiber_enter(&core->set, fiber);
+        if (core->set.frame.signal != 0) {
+            return fault_result(core, fault_address);
+        }
+        if (!core->wants_fibers) {
+            return HDCU_SUCCESS;
+        }
+        core->wants_fibers = false;
+        uint32_t count = core->n_threads - core->started + 1;
+        if (!reserve_lists(core, count) || !hdi_fibers_reserve(&core->set, count)) {
+            hdi_fibers_abandon(&core->set);
+            return HDCU_ERROR_OUT_OF_MEMORY;
+        }
+    }
+}
+
+HDI_FIBER_CODE static void run_guarded(void *argument)
+{
+    hdi_fiber *fiber = argument;
+    cpu_core *core = (cpu_core *)fiber->set;
+    hdi_fiber_begin(fiber);
+    core->guarded(core->guarded_data);
+    hdi_fiber_leave(fiber, &core->set.main);
+}
+
+/* Calls copy(data) on a fiber, as hdi_cpu_guarded. */
+static hdcu_result core_guarded(cpu_core *core, void (*copy)(void *), void *data, uintptr_t *fault_address)
+{
+    core->guarded = copy;
+    core->guarded_data = data;
+    core->set.used = 0;
+    hdi_fiber_enter(&core->set, hdi_fiber_start(&core->set, run_guarded));
+    return core->set.frame.signal == 0 ? HDCU_SUCCESS : fault_result(core, fault_address);
+}
+
+/* ------------------------------------------------------------------------------------------------------ launches -- */
 
 typedef struct job {
     struct job *next, *previous; /* the list; under lock */
@@ -45,8 +388,8 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* a job's last helper ha
 static job *jobs;                                      /* circular, NULL when empty */
 static uint32_t n_idle;
 static bool started;
-static hdi_core *all_cores; /* so that a forked child, and a leak checker, still find them */
-static hdi_core *spare;
+static cpu_core *all_cores; /* so that a forked child, and a leak checker, still find them */
+static cpu_core *spare;
 static uint32_t n_spare;
 static _Atomic uint32_t n_jobs;    /* changed under lock; read without it as a hint */
 static _Atomic uint32_t n_workers; /* 0 until started; changed under lock, read without it as a hint */
@@ -90,15 +433,15 @@ static bool is_cancelled(const hdi_cpu_launch *launch)
     return launch->cancel != NULL && __atomic_load_n(launch->cancel, __ATOMIC_RELAXED) != 0;
 }
 
-static hdcu_result run_block(hdi_core *core, job *j, uint64_t number, uintptr_t *address)
+static hdcu_result run_block(cpu_core *core, job *j, uint64_t number, uintptr_t *address)
 {
     const hdi_cpu_launch *launch = j->launch;
     if (j->multiplier != 0) {
         number = (number * j->multiplier + j->offset) % j->n_blocks;
     }
     uint64_t row = number / launch->grid[0];
-    return hdi_core_block(core, launch, j->arguments, (uint32_t)(number % launch->grid[0]),
-                          (uint32_t)(row % launch->grid[1]), (uint32_t)(row / launch->grid[1]), address);
+    return core_block(core, launch, j->arguments, (uint32_t)(number % launch->grid[0]),
+                      (uint32_t)(row % launch->grid[1]), (uint32_t)(row / launch->grid[1]), address);
 }
 
 static void fail(job *j, hdcu_result result, uintptr_t address)
@@ -111,10 +454,10 @@ static void fail(job *j, hdcu_result result, uintptr_t address)
 }
 
 /* Runs blocks of the job until none are left, or at least most_blocks are done. */
-static void work_on(hdi_core *core, job *j, uint64_t most_blocks)
+static void work_on(cpu_core *core, job *j, uint64_t most_blocks)
 {
     uint64_t done = 0;
-    if (!hdi_core_join(core, j->launch)) {
+    if (!core_join(core, j->launch)) {
         fail(j, HDCU_ERROR_OUT_OF_MEMORY, 0);
     }
     while (has_work(j) && done < most_blocks) {
@@ -151,13 +494,13 @@ static job *find_job(void)
 }
 
 /* Under lock. */
-static hdi_core *new_core(void)
+static cpu_core *new_core(void)
 {
-    hdi_core *core = malloc(sizeof *core);
+    cpu_core *core = malloc(sizeof *core);
     if (core == NULL) {
         return NULL;
     }
-    if (!hdi_core_init(core)) {
+    if (!core_init(core)) {
         free(core);
         return NULL;
     }
@@ -170,7 +513,7 @@ static hdi_core *new_core(void)
 }
 
 /* Under lock. */
-static void delete_core(hdi_core *core)
+static void delete_core(cpu_core *core)
 {
     if (core->all_next != NULL) {
         core->all_next->all_previous = core->all_previous;
@@ -180,13 +523,13 @@ static void delete_core(hdi_core *core)
     } else {
         all_cores = core->all_next;
     }
-    hdi_core_destroy(core);
+    core_destroy(core);
     free(core);
 }
 
 static void *worker_main(void *argument)
 {
-    hdi_core *core = argument;
+    cpu_core *core = argument;
     if (!hdi_fault_prepare_thread()) { /* without it a fault would end the process */
         hdi_mutex_lock(&lock);
         atomic_fetch_sub_explicit(&n_workers, 1, memory_order_relaxed);
@@ -253,7 +596,7 @@ static void start_workers(void)
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     for (int i = hdi_cpu_count() - 1; i > 0; i--) {
-        hdi_core *core = new_core();
+        cpu_core *core = new_core();
         pthread_t thread;
         if (core == NULL || hdi_thread_create(&thread, &attributes, worker_main, core) != 0) {
             if (core != NULL) {
@@ -268,7 +611,7 @@ static void start_workers(void)
 }
 
 /* A core for the calling thread. Starts the pool where it is not running. NULL: out of memory. */
-static hdi_core *take_core(void)
+static cpu_core *take_core(void)
 {
     static bool forks_handled; /* under lock */
     hdi_keep_loaded();         /* workers and signal handlers outlive every use */
@@ -284,7 +627,7 @@ static hdi_core *take_core(void)
         }
         start_workers();
     }
-    hdi_core *core = spare;
+    cpu_core *core = spare;
     if (core != NULL) {
         spare = core->next;
         n_spare--;
@@ -295,7 +638,7 @@ static hdi_core *take_core(void)
     return core;
 }
 
-static void put_core(hdi_core *core)
+static void put_core(cpu_core *core)
 {
     hdi_fibers_yield(&core->set, true);
     hdi_mutex_lock(&lock);
@@ -332,10 +675,10 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
     j.n_blocks = blocks;
     if (launch->schedule != 0) {
         uint64_t random = launch->schedule;
-        j.multiplier = blocks <= UINT32_MAX ? hdi_random_multiplier(&random, blocks) : 1;
+        j.multiplier = blocks <= UINT32_MAX ? random_multiplier(&random, blocks) : 1;
         j.offset = hdi_random(&random) % blocks;
     }
-    hdi_core *core = take_core();
+    cpu_core *core = take_core();
     if (core == NULL) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
@@ -370,11 +713,11 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address)
 
 hdcu_result hdi_cpu_guarded(void (*copy)(void *), void *data, uintptr_t *fault_address)
 {
-    hdi_core *core = take_core();
+    cpu_core *core = take_core();
     if (core == NULL) {
         return HDCU_ERROR_OUT_OF_MEMORY;
     }
-    hdcu_result result = hdi_core_guarded(core, copy, data, fault_address);
+    hdcu_result result = core_guarded(core, copy, data, fault_address);
     put_core(core);
     return result;
 }

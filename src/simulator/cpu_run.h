@@ -7,7 +7,7 @@
  * loop.
  * Threads: hdi_cpu_run is called on a stream's own thread. It unblocks the four signals below in that thread and gives it
  * an alternate signal stack, until the thread ends.
- * Locks: those of cpu_run.c, cpu_fiber.c and cpu_fault.c; none is held while a kernel runs. Blocking: hdi_cpu_run returns
+ * Locks: those of cpu_run.c and cpu_fiber.c; none is held while a kernel runs. Blocking: hdi_cpu_run returns
  * when the whole grid has run.
  * Faults: SIGSEGV, SIGBUS, SIGFPE and SIGILL raised inside kernel code end the launch with the code that a GPU would give.
  * The same signals raised elsewhere go to the handler that was there before. An overflow of a thread's stack (64 KiB) is
@@ -59,6 +59,9 @@ hdcu_result hdi_cpu_run(const hdi_cpu_launch *launch, uintptr_t *fault_address);
 /* Calls copy(data), a memcpy or memset of the host provider, on the calling thread with the same fault handling.
  * Errors: ILLEGAL_ADDRESS (it touched unmapped memory), OUT_OF_MEMORY. */
 hdcu_result hdi_cpu_guarded(void (*copy)(void *), void *data, uintptr_t *fault_address);
+
+/* The next number of a simple generator; *state may be anything. */
+uint64_t hdi_random(uint64_t *state);
 
 /* The limit of a launch's dynamic shared memory: at first, and the most that cuFuncSetAttribute may set. */
 #define HDI_CPU_SHARED_BYTES_DEFAULT (48 * 1024)

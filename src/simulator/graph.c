@@ -1,9 +1,13 @@
-/* graph.c - graphs made by capture or node by node, changes of executable graphs, and their launches.
+/* graph.c - recorded work: captures of streams, graphs made of them or node by node, and launches of graphs.
  *
- * Threads: entry points run on any thread, hdi_host_graph_run on stream threads. Locks: the host lock, which is released
- * while a node does its work.
+ * Work submitted to a capturing stream becomes nodes of a graph.
+ * Threads: entry points run on any thread, hdi_host_graph_run on stream threads. Locks: entry points take the host lock,
+ * and all else runs under it. It is released while a node does its work.
  * Blocking: a launch waits while its stream is full.
- * Always: a graph does not change while executable graphs or queued launches refer to it. It lives until its handle, its
+ * Always: a capture begins in one stream and spreads to streams that wait for an event recorded in it. It ends in the
+ * stream it began in, when every node leads there. A misuse makes it invalid; it then ends without a graph. A stream's
+ * tails are the nodes that its next node waits for.
+ * A graph does not change while executable graphs or queued launches refer to it. It lives until its handle, its
  * executable graphs and its queued launches are all gone. An executable graph whose nodes are set gets a copy of its own.
  * It gets another copy while launches of that one are queued, so those run unchanged. Launches of one executable graph run
  * one after the other.
@@ -11,6 +15,421 @@
 #include <stdlib.h>
 #include <string.h>
 #include "simulator/host.h"
+
+typedef struct graph_node {
+    hdi_host_op op;
+    uint64_t context;
+    int device;
+    size_t *before; /* nodes that this one waits for; all have smaller numbers */
+    size_t before_count;
+    uint64_t handle; /* of a node that was added on its own; 0 in captured graphs and in copies */
+} graph_node;
+
+/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A graph to which more
+ * than its handle refers does not change, apart from its handle. */
+struct hdi_host_graph {
+    uint64_t handle; /* 0: destroyed, still being captured, or an executable's own */
+    unsigned references;
+    graph_node *nodes;
+    size_t count, capacity;
+};
+
+struct hdi_host_capture {
+    hdi_host_capture *next; /* all captures that have begun and not ended */
+    uint64_t id;
+    hdi_host_stream *origin;
+    int mode;
+    pthread_t thread;
+    bool invalid;
+    hdi_host_graph *graph;
+};
+
+/* ------------------------------------------------------------------------------------------------------ captures -- */
+
+static hdi_host_capture *live_captures;
+static uint64_t captures_begun;
+
+void hdi_host_captured_clear(hdi_host_captured *captured)
+{
+    free(captured->nodes);
+    *captured = (hdi_host_captured){0};
+}
+
+void hdi_host_capture_invalidate(hdi_host_capture *capture)
+{
+    capture->invalid = true;
+}
+
+static hdi_host_capture *capture_of(uint64_t id)
+{
+    hdi_host_capture *c = live_captures;
+    while (c && c->id != id) {
+        c = c->next;
+    }
+    return c;
+}
+
+static void leave_capture(hdi_host_stream *s)
+{
+    s->capture = NULL;
+    free(s->tails);
+    s->tails = NULL;
+    s->tail_count = 0;
+}
+
+/* Ends the capture: all its streams leave it. The graph stays only where another reference to it was taken. */
+static void end_capture(hdi_host_capture *c)
+{
+    for (int i = 0; i < HDI_HOST_DEVICES_MAX; i++) {
+        hdi_host_context *context = hdi_host.devices[i].context;
+        for (hdi_host_stream *s = context ? context->streams : NULL; s; s = s->next) {
+            if (s->capture == c) {
+                leave_capture(s);
+            }
+        }
+    }
+    hdi_host_capture **link = &live_captures;
+    while (*link != c) {
+        link = &(*link)->next;
+    }
+    *link = c->next;
+    hdi_host_graph_release(c->graph);
+    free(c);
+}
+
+void hdi_host_capture_abandon(hdi_host_stream *stream)
+{
+    hdi_host_capture *c = stream->capture;
+    if (!c) {
+        return;
+    }
+    if (c->origin == stream) {
+        end_capture(c);
+    } else {
+        c->invalid = true;
+        leave_capture(stream);
+    }
+}
+
+/* A copy of a list of nodes. NULL: the list is empty, or there is no memory for the copy (*failed). */
+static size_t *copy_list(const size_t *list, size_t count, bool *failed)
+{
+    size_t *copy = count ? malloc(count * sizeof *copy) : NULL;
+    if (count && copy) {
+        memcpy(copy, list, count * sizeof *copy);
+    }
+    *failed = count && !copy;
+    return copy;
+}
+
+hdcu_result hdi_host_capture_add(hdi_host_stream *stream, hdi_host_op *op)
+{
+    hdi_host_capture *c = stream->capture;
+    hdi_host_graph *g = c->graph;
+    if (c->invalid) {
+        hdi_host_op_release(op, HDCU_ERROR_STREAM_CAPTURE_INVALIDATED);
+        return HDCU_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    size_t *tail = malloc(sizeof *tail);
+    if (tail && g->count == g->capacity) {
+        size_t capacity = g->capacity ? g->capacity * 2 : 16;
+        graph_node *grown = realloc(g->nodes, capacity * sizeof *grown);
+        if (grown) {
+            g->nodes = grown;
+            g->capacity = capacity;
+        }
+    }
+    if (!tail || g->count == g->capacity) {
+        free(tail);
+        c->invalid = true;
+        hdi_host_op_release(op, HDCU_ERROR_OUT_OF_MEMORY);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    *tail = g->count;
+    g->nodes[g->count++] = (graph_node){.op = *op,
+                                        .context = stream->context->handle,
+                                        .device = stream->context->device,
+                                        .before = stream->tails,
+                                        .before_count = stream->tail_count};
+    stream->tails = tail;
+    stream->tail_count = 1;
+    return HDCU_SUCCESS;
+}
+
+hdcu_result hdi_host_capture_record(hdi_host_stream *stream, hdi_host_captured *captured)
+{
+    bool failed;
+    if (stream->capture->invalid) {
+        return HDCU_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    size_t *nodes = copy_list(stream->tails, stream->tail_count, &failed);
+    if (failed) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    hdi_host_captured_clear(captured);
+    *captured = (hdi_host_captured){stream->capture->id, nodes, stream->tail_count};
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result join_capture(hdi_host_stream *stream, const hdi_host_captured *captured)
+{
+    size_t count = stream->tail_count;
+    size_t *tails = malloc((count + captured->count + 1) * sizeof *tails);
+    if (!tails) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    if (count) {
+        memcpy(tails, stream->tails, count * sizeof *tails);
+    }
+    for (size_t i = 0; i < captured->count; i++) {
+        size_t seen = 0;
+        while (seen < count && tails[seen] != captured->nodes[i]) {
+            seen++;
+        }
+        if (seen == count) {
+            tails[count++] = captured->nodes[i];
+        }
+    }
+    free(stream->tails);
+    stream->tails = tails;
+    stream->tail_count = count;
+    return HDCU_SUCCESS;
+}
+
+hdcu_result hdi_host_capture_wait(hdi_host_stream *stream, const hdi_host_captured *captured)
+{
+    hdi_host_capture *c = capture_of(captured->capture);
+    if (!c) {
+        if (stream->capture) {
+            stream->capture->invalid = true;
+            return HDCU_ERROR_STREAM_CAPTURE_ISOLATION;
+        }
+        return HDCU_ERROR_CAPTURED_EVENT;
+    }
+    if (stream->capture && stream->capture != c) {
+        stream->capture->invalid = c->invalid = true;
+        return HDCU_ERROR_STREAM_CAPTURE_MERGE;
+    }
+    if (c->invalid) {
+        return HDCU_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    if (stream == stream->context->null_stream) {
+        c->invalid = true;
+        return HDCU_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    hdcu_result r = join_capture(stream, captured);
+    if (r == HDCU_SUCCESS) {
+        stream->capture = c;
+    }
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------ what captures forbid -- */
+
+/* What the driver (580.159) refuses during a capture, which also spoils the capture:
+ * - allocating and freeing memory, and pinning memory by the older calls
+ * - queries of events and streams
+ * - unloading modules
+ * It permits mapping memory, loading modules, making streams and submitting work.
+ *
+ * The mode of the calling thread decides which captures bind it. Captures of the thread's own bind it unless they are
+ * relaxed.
+ * - GLOBAL: its own, and every capture that was begun in this mode.
+ * - THREAD_LOCAL: only its own.
+ * - RELAXED: none. */
+static _Thread_local int thread_mode; /* HDCU_STREAM_CAPTURE_MODE_*; GLOBAL (0) at first */
+
+static bool minds(const hdi_host_capture *c)
+{
+    bool own = pthread_equal(c->thread, pthread_self());
+    return thread_mode != HDCU_STREAM_CAPTURE_MODE_RELAXED &&
+           ((own && c->mode != HDCU_STREAM_CAPTURE_MODE_RELAXED) ||
+            (thread_mode == HDCU_STREAM_CAPTURE_MODE_GLOBAL && c->mode == HDCU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+hdcu_result hdi_host_capture_forbids(void)
+{
+    hdcu_result r = HDCU_SUCCESS;
+    for (hdi_host_capture *c = live_captures; c; c = c->next) {
+        if (minds(c)) {
+            c->invalid = true;
+            r = HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return r;
+}
+
+/* Invalidates every capture in the context's streams, or in its blocking streams. Returns `code` where there was one. */
+static hdcu_result forbid_in(hdi_host_context *context, bool blocking_only, hdcu_result code)
+{
+    hdcu_result r = HDCU_SUCCESS;
+    for (hdi_host_stream *s = live_captures ? context->streams : NULL; s; s = s->next) {
+        if (s->capture && !(blocking_only && s->non_blocking)) {
+            s->capture->invalid = true;
+            r = code;
+        }
+    }
+    return r;
+}
+
+hdcu_result hdi_host_capture_forbids_drain(hdi_host_context *context)
+{
+    hdcu_result r = forbid_in(context, false, HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
+}
+
+hdcu_result hdi_host_capture_forbids_null(hdi_host_context *context)
+{
+    return forbid_in(context, true, HDCU_ERROR_STREAM_CAPTURE_IMPLICIT);
+}
+
+/* ----------------------------------------------------------------------------------------------- captures: calls -- */
+
+static hdcu_result begin_capture(hdi_host_stream *stream, int mode)
+{
+    if (stream == stream->context->null_stream) {
+        return HDCU_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (stream->capture) {
+        return HDCU_ERROR_ILLEGAL_STATE;
+    }
+    hdi_host_capture *c = calloc(1, sizeof *c);
+    hdi_host_graph *g = calloc(1, sizeof *g);
+    if (!c || !g) {
+        free(c);
+        free(g);
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    g->references = 1;
+    c->id = ++captures_begun;
+    c->origin = stream;
+    c->mode = mode;
+    c->thread = pthread_self();
+    c->graph = g;
+    c->next = live_captures;
+    live_captures = c;
+    stream->capture = c;
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result cuStreamBeginCapture(hdcu_stream handle, int mode)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && (mode < HDCU_STREAM_CAPTURE_MODE_GLOBAL || mode > HDCU_STREAM_CAPTURE_MODE_RELAXED)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_find(handle, &stream);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = begin_capture(stream, mode);
+    }
+    return hdi_host_leave(r);
+}
+
+/* SUCCESS when every node of the graph is one of `tails` or comes before one of them.
+ * Errors: STREAM_CAPTURE_UNJOINED, OUT_OF_MEMORY. */
+static hdcu_result check_joined(const hdi_host_graph *g, const size_t *tails, size_t tail_count)
+{
+    bool *leads = calloc(g->count + 1, sizeof *leads);
+    if (!leads) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t i = 0; i < tail_count; i++) {
+        leads[tails[i]] = true;
+    }
+    hdcu_result r = HDCU_SUCCESS;
+    for (size_t n = g->count; n-- > 0 && r == HDCU_SUCCESS;) {
+        if (!leads[n]) {
+            r = HDCU_ERROR_STREAM_CAPTURE_UNJOINED;
+        }
+        for (size_t i = 0; i < g->nodes[n].before_count; i++) {
+            leads[g->nodes[n].before[i]] = true;
+        }
+    }
+    free(leads);
+    return r;
+}
+
+static hdcu_result finish_capture(hdi_host_stream *stream, hdcu_graph *out)
+{
+    hdi_host_capture *c = stream->capture;
+    if (!c) {
+        return HDCU_ERROR_ILLEGAL_STATE;
+    }
+    if (c->mode != HDCU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(c->thread, pthread_self())) {
+        return HDCU_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    if (c->origin != stream) {
+        c->invalid = true;
+        return HDCU_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
+    *out = NULL;
+    hdcu_result r =
+        c->invalid ? HDCU_ERROR_STREAM_CAPTURE_INVALIDATED : check_joined(c->graph, stream->tails, stream->tail_count);
+    if (r == HDCU_SUCCESS) {
+        c->graph->handle = hdi_host_handle_make(HDI_HOST_GRAPH, c->graph);
+        r = c->graph->handle ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    if (r == HDCU_SUCCESS) {
+        c->graph->references++;
+        *out = (hdcu_graph)(uintptr_t)c->graph->handle;
+    }
+    end_capture(c);
+    return r;
+}
+
+static hdcu_result cuStreamEndCapture(hdcu_stream handle, hdcu_graph *graph)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !graph) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_find(handle, &stream);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = finish_capture(stream, graph);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS &&
+        (!mode || *mode < HDCU_STREAM_CAPTURE_MODE_GLOBAL || *mode > HDCU_STREAM_CAPTURE_MODE_RELAXED)) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        int before = thread_mode;
+        thread_mode = *mode;
+        *mode = before;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuStreamIsCapturing(hdcu_stream handle, int *status)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !status) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_find(handle, &stream);
+    }
+    if (r == HDCU_SUCCESS) {
+        *status = !stream->capture           ? HDCU_STREAM_CAPTURE_STATUS_NONE
+                  : stream->capture->invalid ? HDCU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                             : HDCU_STREAM_CAPTURE_STATUS_ACTIVE;
+    }
+    return hdi_host_leave(r);
+}
+
+/* -------------------------------------------------------------------------------------------------------- graphs -- */
 
 typedef struct executable {
     uint64_t handle;
@@ -63,11 +482,11 @@ void hdi_host_graphs_release(void)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------------- running -- */
+/* ------------------------------------------------------------------------------------------------ running graphs -- */
 
 /* Runs a node. Does nothing in a context that has faulted or is being taken down, nor in a child that a host function
  * forked. */
-static void run_node(uint64_t random, const hdi_host_node *node)
+static void run_node(uint64_t random, const graph_node *node)
 {
     if (hdi_driver_was_forked()) {
         return;
@@ -82,7 +501,7 @@ static void run_node(uint64_t random, const hdi_host_node *node)
     }
 }
 
-static bool is_ready(const hdi_host_node *node, const bool *done)
+static bool is_ready(const graph_node *node, const bool *done)
 {
     for (size_t i = 0; i < node->before_count; i++) {
         if (!done[node->before[i]]) {
@@ -97,11 +516,11 @@ static bool is_ready(const hdi_host_node *node, const bool *done)
 static void run_in_random_order(uint64_t random, const hdi_host_graph *graph, bool *done)
 {
     for (size_t left = graph->count; left > 0; left--) {
-        size_t n = hdi_host_random(&random) % graph->count;
+        size_t n = hdi_random(&random) % graph->count;
         while (done[n] || !is_ready(&graph->nodes[n], done)) {
             n = (n + 1) % graph->count;
         }
-        run_node(hdi_host_random(&random) | 1, &graph->nodes[n]);
+        run_node(hdi_random(&random) | 1, &graph->nodes[n]);
         done[n] = true;
     }
 }
@@ -119,10 +538,10 @@ void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph)
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- changing -- */
+/* ----------------------------------------------------------------------------------------------- changing graphs -- */
 
 /* False: out of memory; *to is to be released all the same. */
-static bool copy_node(hdi_host_node *to, const hdi_host_node *from)
+static bool copy_node(graph_node *to, const graph_node *from)
 {
     *to = *from;
     to->handle = 0;
@@ -150,7 +569,7 @@ static bool copy_node(hdi_host_node *to, const hdi_host_node *from)
 static hdi_host_graph *copy_graph(const hdi_host_graph *graph)
 {
     hdi_host_graph *copy = calloc(1, sizeof *copy);
-    hdi_host_node *nodes = calloc(graph->count + 1, sizeof *nodes);
+    graph_node *nodes = calloc(graph->count + 1, sizeof *nodes);
     bool copied = copy && nodes;
     if (!copied) {
         free(copy);
@@ -179,11 +598,11 @@ static size_t find_node(const hdi_host_graph *graph, hdcu_graphnode node)
     return n;
 }
 
-static hdcu_result add_node(hdi_host_graph *g, hdi_host_node *node, hdcu_graphnode *out)
+static hdcu_result add_node(hdi_host_graph *g, graph_node *node, hdcu_graphnode *out)
 {
     if (g->count == g->capacity) {
         size_t capacity = g->capacity ? g->capacity * 2 : 16;
-        hdi_host_node *grown = realloc(g->nodes, capacity * sizeof *grown);
+        graph_node *grown = realloc(g->nodes, capacity * sizeof *grown);
         if (!grown) {
             return HDCU_ERROR_OUT_OF_MEMORY;
         }
@@ -200,7 +619,7 @@ static hdcu_result add_node(hdi_host_graph *g, hdi_host_node *node, hdcu_graphno
 }
 
 /* Finds the nodes that `node` is to wait for. After a failure node->before is to be freed. */
-static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *before, size_t count, hdi_host_node *node)
+static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *before, size_t count, graph_node *node)
 {
     node->before = count ? malloc(count * sizeof *node->before) : NULL;
     if (count && !node->before) {
@@ -218,7 +637,7 @@ static hdcu_result find_before(const hdi_host_graph *g, const hdcu_graphnode *be
 
 static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_params *params)
 {
-    const hdi_host_node *node = &e->graph->nodes[n];
+    const graph_node *node = &e->graph->nodes[n];
     const hdi_host_context *context = hdi_host_handle_find(HDI_HOST_CONTEXT, node->context);
     hdi_host_op op;
     if (!context || node->op.kind != HDI_HOST_OP_KERNEL) {
@@ -242,9 +661,9 @@ static hdcu_result set_node(executable *e, size_t n, const hdcu_kernel_node_para
     return HDCU_SUCCESS;
 }
 
-/* ----------------------------------------------------------------------------------------------------- entry points -- */
+/* ------------------------------------------------------------------------------------------------- graphs: calls -- */
 
-hdcu_result hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags)
+static hdcu_result cuGraphCreate(hdcu_graph *graph, unsigned flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && (!graph || flags != 0)) {
@@ -265,8 +684,8 @@ hdcu_result hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuGraphAddKernelNode(hdcu_graphnode *out, hdcu_graph graph, const hdcu_graphnode *before,
-                                          size_t count, const hdcu_kernel_node_params *params)
+static hdcu_result cuGraphAddKernelNode(hdcu_graphnode *out, hdcu_graph graph, const hdcu_graphnode *before,
+                                        size_t count, const hdcu_kernel_node_params *params)
 {
     hdi_host_context *context;
     hdcu_result r = hdi_host_enter_context(&context);
@@ -277,7 +696,7 @@ hdcu_result hdi_host_cuGraphAddKernelNode(hdcu_graphnode *out, hdcu_graph graph,
     if (!out || !g || !params || (count && !before) || g->references > 1) {
         return hdi_host_leave(HDCU_ERROR_INVALID_VALUE);
     }
-    hdi_host_node node = {.context = context->handle, .device = context->device};
+    graph_node node = {.context = context->handle, .device = context->device};
     r = hdi_host_kernel_op(params, context, &node.op);
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
@@ -293,8 +712,8 @@ hdcu_result hdi_host_cuGraphAddKernelNode(hdcu_graphnode *out, hdcu_graph graph,
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
-                                                    const hdcu_kernel_node_params *params)
+static hdcu_result cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
+                                                  const hdcu_kernel_node_params *params)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -305,7 +724,7 @@ hdcu_result hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_gr
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags)
+static hdcu_result cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && (!exec || flags > 15)) {
@@ -342,7 +761,7 @@ static hdcu_result check_contexts(const hdi_host_graph *g)
     return HDCU_SUCCESS;
 }
 
-static hdcu_result launch(executable *e, hdi_host_stream *stream)
+static hdcu_result launch_graph(executable *e, hdi_host_stream *stream)
 {
     hdi_host_op work = {.kind = HDI_HOST_OP_GRAPH, .u.graph = e->graph};
     e->graph->references++;
@@ -377,7 +796,7 @@ static hdcu_result launch(executable *e, hdi_host_stream *stream)
     return HDCU_SUCCESS;
 }
 
-hdcu_result hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream_handle)
+static hdcu_result cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream_handle)
 {
     hdi_host_stream *stream;
     hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
@@ -385,13 +804,13 @@ hdcu_result hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream_handl
         executable *e = hdi_host_handle_find(HDI_HOST_GRAPHEXEC, (uintptr_t)exec);
         r = e ? check_contexts(e->graph) : HDCU_ERROR_INVALID_VALUE;
         if (r == HDCU_SUCCESS) {
-            r = launch(e, stream);
+            r = launch_graph(e, stream);
         }
     }
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuGraphExecDestroy(hdcu_graphexec exec)
+static hdcu_result cuGraphExecDestroy(hdcu_graphexec exec)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -405,7 +824,7 @@ hdcu_result hdi_host_cuGraphExecDestroy(hdcu_graphexec exec)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuGraphDestroy(hdcu_graph graph)
+static hdcu_result cuGraphDestroy(hdcu_graph graph)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -418,3 +837,19 @@ hdcu_result hdi_host_cuGraphDestroy(hdcu_graph graph)
     }
     return hdi_host_leave(r);
 }
+
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
+
+const hdi_driver hdi_host_graph_entries = {
+    .cuStreamBeginCapture = cuStreamBeginCapture,
+    .cuStreamEndCapture = cuStreamEndCapture,
+    .cuThreadExchangeStreamCaptureMode = cuThreadExchangeStreamCaptureMode,
+    .cuStreamIsCapturing = cuStreamIsCapturing,
+    .cuGraphCreate = cuGraphCreate,
+    .cuGraphAddKernelNode = cuGraphAddKernelNode,
+    .cuGraphExecKernelNodeSetParams = cuGraphExecKernelNodeSetParams,
+    .cuGraphInstantiateWithFlags = cuGraphInstantiateWithFlags,
+    .cuGraphLaunch = cuGraphLaunch,
+    .cuGraphExecDestroy = cuGraphExecDestroy,
+    .cuGraphDestroy = cuGraphDestroy,
+};

@@ -34,10 +34,11 @@
 
 typedef struct hdi_host_context hdi_host_context;
 typedef struct hdi_host_stream hdi_host_stream;
+typedef struct hdi_host_item hdi_host_item;
 typedef struct hdi_host_capture hdi_host_capture;
 typedef struct hdi_host_graph hdi_host_graph;
 
-/* ------------------------------------------------------------------------------------------------- state.c: process -- */
+/* ------------------------------------------------------------------------------------------ state.c: the process -- */
 
 /* Resources whose release takes system calls, which are made after the host lock is released. Embedded in the object
  * that owns them; `self` is that object, freed last. */
@@ -64,7 +65,7 @@ typedef struct hdi_host_state {
     int device_count;
     uint64_t memory;                                             /* bytes of each device */
     int peers;                                                   /* HDI_HOST_PEERS_* of the option */
-    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_corrupt, by writer and owner */
+    uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]; /* hdi_host_corrupt_parse, by writer and owner */
     uint64_t schedule;
     int contexts; /* live primary contexts */
     uint64_t streams_made;
@@ -89,15 +90,9 @@ hdcu_result hdi_host_enter_context(hdi_host_context **context);
 void hdi_host_wait(pthread_cond_t *condition);
 /* Has the resources released, and their owner freed, once the lock is released. */
 void hdi_host_discard(hdi_host_garbage *garbage);
-/* Whether the option host_peers lets `device` access memory of `peer`. */
-bool hdi_host_peer_possible(int device, int peer);
-/* Whether `device` may access memory of `owner`: it does already, or may access that of one more device. */
-bool hdi_host_peer_fits(int device, int owner);
 bool hdi_host_device_valid(hdcu_device device);
 /* Marks that the calling thread runs a host function. Entry points refuse meanwhile. Thread-local. */
 void hdi_host_set_in_function(bool inside);
-
-/* ----------------------------------------------------------------------------------------------- handles.c: handles -- */
 
 typedef enum hdi_host_kind {
     HDI_HOST_CONTEXT = 1,
@@ -120,7 +115,7 @@ void hdi_host_handle_drop(uint64_t handle);
  * more. */
 void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position);
 
-/* -------------------------------------------------------------------------------------- context.c: primary contexts -- */
+/* ------------------------------------------------------------------------------------ device.c: primary contexts -- */
 
 struct hdi_host_context {
     uint64_t handle;
@@ -140,7 +135,7 @@ hdcu_result hdi_host_context_current(hdi_host_context **context);
  * ignored. */
 void hdi_host_context_fault(uint64_t handle, hdcu_result code);
 
-/* --------------------------------------------------------------------------------------- ranges.c: access to memory -- */
+/* ------------------------------------------------------------------------------- memory.c: memory and its access -- */
 
 typedef enum hdi_host_memory_kind {
     HDI_HOST_VIRTUAL,   /* cuMemMap */
@@ -169,11 +164,6 @@ typedef struct hdi_host_mapping {
     hdi_host_context *context; /* the memory goes with this context; NULL for VIRTUAL */
     hdi_host_segment *segment; /* of POOLED */
 } hdi_host_mapping;
-
-typedef struct hdi_host_reservation {
-    hdi_host_span span;
-    hdi_host_garbage garbage;
-} hdi_host_reservation;
 
 /* Spans that do not overlap, sorted by address. */
 typedef struct hdi_host_set {
@@ -210,32 +200,20 @@ int hdi_host_owner_of(uintptr_t address);
 /* The descriptor of the memory file of all physical memory that has no file of its own; -1 before its first use. */
 int hdi_host_memory_file(void);
 
-/* memory.c, alloc.c: release all memory that a context leaves at its end. `all`: no context is left, so imports and
- * reservations go too. */
+/* Releases all that a context leaves at its end. `all`: no context is left, so imports and reservations go too. */
 void hdi_host_virtual_release(int device, bool all);
-void hdi_host_allocated_release(hdi_host_context *context);
 
-/* alloc.c: makes a block of fresh pages and charges it to its device. Its size is rounded up to whole pages.
- * Errors: INVALID_VALUE (no bytes), OUT_OF_MEMORY. */
-hdcu_result hdi_host_block_make(hdi_host_context *context, hdi_host_memory_kind kind, size_t bytes,
-                                hdi_host_mapping **out);
-void hdi_host_block_release(hdi_host_mapping *block);
-
-/* ------------------------------------------------------------------------------------ pool.c: stream-ordered memory -- */
+/* ------------------------------------------------------------------------ alloc.c: memory that the driver places -- */
 
 typedef struct hdi_host_slot hdi_host_slot;
 
 /* A stream has passed, or dropped, a cuMemFreeAsync of the slot. */
 void hdi_host_slot_passed(hdi_host_slot *slot);
-/* Whether live memory of cuMemAllocAsync begins at `address`. */
-bool hdi_host_pool_has(uintptr_t address);
-/* Frees such memory, once the work of its context is done. */
-hdcu_result hdi_host_mempool_free(uintptr_t address);
 /* For calls in which the program has waited for work of the context: gives back what the pool holds beyond its
  * threshold. */
 void hdi_host_pool_settle(const hdi_host_context *context);
-/* Empties the pool and resets its settings. No stream of the context is left. */
-void hdi_host_pool_release(const hdi_host_context *context);
+/* Releases all memory that a context leaves at its end. No stream of it is left. */
+void hdi_host_allocated_release(hdi_host_context *context);
 
 /* ------------------------------------------------------------------------------------------------ module.c: modules -- */
 
@@ -262,7 +240,7 @@ typedef struct hdi_host_module {
 void hdi_host_module_release(hdi_host_module *module);
 void hdi_host_modules_release(hdi_host_context *context);
 
-/* --------------------------------------------------------------------------------- stream.c: streams and operations -- */
+/* ---------------------------------------------------------------------- stream.c: points, operations and streams -- */
 
 /* A moment in one stream or several. It has come when every operation that records it has run, or was dropped. */
 typedef struct hdi_host_point {
@@ -271,6 +249,9 @@ typedef struct hdi_host_point {
     int64_t time_ns;
     pthread_cond_t changed;
 } hdi_host_point;
+
+hdi_host_point *hdi_host_point_make(void); /* one reference; NULL: no memory */
+void hdi_host_point_release(hdi_host_point *point);
 
 typedef enum hdi_host_op_kind {
     HDI_HOST_OP_COPY,
@@ -334,11 +315,6 @@ struct hdi_host_op {
     _Alignas(16) unsigned char data_inline[HDI_HOST_OP_INLINE_BYTES];
 };
 
-typedef struct hdi_host_item {
-    struct hdi_host_item *next;
-    hdi_host_op op;
-} hdi_host_item;
-
 struct hdi_host_stream {
     uint64_t handle;
     hdi_host_stream *next; /* in its context's list */
@@ -381,91 +357,27 @@ hdcu_result hdi_host_context_drain(hdi_host_context *context);
 hdcu_result hdi_host_stream_make(hdi_host_context *context, bool non_blocking, hdi_host_stream **out);
 /* Drops what is queued in all streams of the context. Dropped points end with `error`. */
 void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error);
-/* Ends all streams and joins their threads. The lock is released meanwhile. */
+/* Ends all streams, joins their threads, and releases the events. The lock is released meanwhile. */
 void hdi_host_streams_end(hdi_host_context *context);
-/* Joins the threads of streams that were destroyed and have finished. The lock is released meanwhile. */
-void hdi_host_streams_reap(hdi_host_context *context);
+/* Delays the next item or node by a random time, so that its order against work of other streams changes. The lock is
+ * released meanwhile. */
+void hdi_host_perturb(uint64_t random);
 
-/* launch.c: makes an operation of a kernel launch in the context. After a failure nothing is to be released.
+/* --------------------------------------------------------------------------------------------------- run.c: work -- */
+
+/* Makes an operation of a kernel launch in the context. After a failure nothing is to be released.
  * Errors: INVALID_HANDLE, INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, OUT_OF_MEMORY. */
 hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op);
 
-/* run.c: performs one operation on the calling thread. The lock is held at the call and on return, and released
+/* Performs one operation on the calling thread. The lock is held at the call and on return, and released
  * meanwhile. The context takes a fault. */
 void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hdi_host_op *op);
-/* The next number of a simple generator; *state may be anything. */
-uint64_t hdi_host_random(uint64_t *state);
-/* stream.c: delays the next item or node by a random time, so that its order against work of other streams changes. The
- * lock is released meanwhile. */
-void hdi_host_perturb(uint64_t random);
 
-/* ---------------------------------------------------------------------------- corrupt.c: peers that fail on purpose -- */
-
-/* What happens to the writes of one device to the memory of another. */
-typedef enum hdi_host_corrupt {
-    HDI_HOST_CORRUPT_NONE,
-    HDI_HOST_CORRUPT_LOST,    /* they are lost */
-    HDI_HOST_CORRUPT_COPIES,  /* only those of copies are lost */
-    HDI_HOST_CORRUPT_STORES,  /* only those of kernels are lost */
-    HDI_HOST_CORRUPT_ATOMICS, /* only those of kernels to buffers that they also read are lost */
-    HDI_HOST_CORRUPT_HANG,    /* they never end */
-    HDI_HOST_CORRUPT_FAULT,   /* the writing device faults */
-    HDI_HOST_CORRUPT_CRASH,   /* the process that runs the writing device is killed */
-    HDI_HOST_CORRUPT_SLOW     /* copies take long */
-} hdi_host_corrupt;
-
-/* The option host_corrupt as a table. Errors: OPTION. */
+/* The option host_corrupt as a table. 0: nothing happens. Errors: OPTION. */
 hd_status hdi_host_corrupt_parse(const char *text, int devices,
                                  uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX]);
-/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile. *lost: the operation is
- * not to be done.
- * Returns SUCCESS, or the fault of the device. */
-hdcu_result hdi_host_corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost);
 
-/* A copy of memory that a kernel of `device` is not to change; NULL: none. It is made before the kernel runs.
- * hdi_host_snapshot_restore writes it back after the kernel, and frees it. */
-typedef struct hdi_host_snapshot hdi_host_snapshot;
-hdcu_result hdi_host_corrupt_kernel(int device, const struct hd_cpu_kernel *kernel, const char *arguments,
-                                    hdi_host_snapshot **out);
-void hdi_host_snapshot_restore(hdi_host_snapshot *snapshot);
-
-/* ------------------------------------------------------------------------------------------ event.c: points, events -- */
-
-hdi_host_point *hdi_host_point_make(void); /* one reference; NULL: no memory */
-void hdi_host_point_release(hdi_host_point *point);
-void hdi_host_point_record(hdi_host_point *point, hdcu_result error);
-hdcu_result hdi_host_point_wait(hdi_host_point *point); /* waits on the calling thread */
-void hdi_host_events_release(hdi_host_context *context);
-
-/* -------------------------------------------------------------------------------- capture.c, graph.c: recorded work -- */
-
-typedef struct hdi_host_node {
-    hdi_host_op op;
-    uint64_t context;
-    int device;
-    size_t *before; /* nodes that this one waits for; all have smaller numbers */
-    size_t before_count;
-    uint64_t handle; /* of a node that was added on its own; 0 in captured graphs and in copies */
-} hdi_host_node;
-
-/* Nodes in the order of capture or addition, in which each follows the nodes that it waits for. A graph to which more
- * than its handle refers does not change, apart from its handle. */
-struct hdi_host_graph {
-    uint64_t handle; /* 0: destroyed, still being captured, or an executable's own */
-    unsigned references;
-    hdi_host_node *nodes;
-    size_t count, capacity;
-};
-
-struct hdi_host_capture {
-    hdi_host_capture *next; /* all captures that have begun and not ended */
-    uint64_t id;
-    hdi_host_stream *origin;
-    int mode;
-    pthread_t thread;
-    bool invalid;
-    hdi_host_graph *graph;
-};
+/* ---------------------------------------------------------------------------------------- graph.c: recorded work -- */
 
 /* What an event refers to that was recorded during a capture. */
 typedef struct hdi_host_captured {
@@ -492,10 +404,10 @@ void hdi_host_graph_release(hdi_host_graph *graph);
 void hdi_host_graphs_release(void);
 void hdi_host_graph_run(uint64_t random, const hdi_host_graph *graph);
 
-/* ---------------------------------------------------------------------------- the entry points, gathered by table.c -- */
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
 
-#define HDI_HOST_DECLARE(name, version, need, parameters, arguments) hdcu_result hdi_host_##name parameters;
-HDI_DRIVER_ENTRIES(HDI_HOST_DECLARE)
-#undef HDI_HOST_DECLARE
+/* Each file's own; all others are NULL in it. state.c makes the provider's table of them. */
+extern const hdi_driver hdi_host_device_entries, hdi_host_memory_entries, hdi_host_alloc_entries,
+    hdi_host_stream_entries, hdi_host_graph_entries, hdi_host_module_entries, hdi_host_run_entries;
 
 #endif

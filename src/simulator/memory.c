@@ -1,9 +1,14 @@
-/* memory.c - virtual memory management: reserved addresses, physical memory, mappings and their access.
+/* memory.c - virtual memory management: address ranges, physical memory, mappings, and which devices may access them.
  *
- * Threads: any. Locks: the host lock. Blocking: none.
- * Always: physical memory is pages of a memory file. It is charged to its device from creation until its handles are
- * released and nothing maps it. A reservation is inaccessible to the processor too, except where some device has access. So
- * a stray kernel or copy faults as it would on a GPU.
+ * Threads: any. Locks: entry points take the host lock, and all else runs under it. Blocking: none.
+ * Always: spans of one set do not overlap and are sorted, so a look-up is a binary search. Every mapping made by cuMemMap
+ * lies inside one reservation. Physical memory is pages of a memory file. It is charged to its device from creation until
+ * its handles are released and nothing maps it. A reservation is inaccessible to the processor too, except where some
+ * device has access. So a stray kernel or copy faults as it would on a GPU.
+ *
+ * Peers: a context's peer bits name only devices that the setting host_peers allows. They open memory of cuMemAlloc;
+ * mappings of cuMemMap have access tables of their own. A device has access to the memory of HDI_HOST_PEERS_MAX others at
+ * most, by both together.
  *
  * Files: memory that may be exported has a file of its own, whose name has the device's number. All else lies in one common
  * file, so that many small pieces do not need many descriptors. Its offsets are never used twice: freed pages are given
@@ -25,6 +30,244 @@
 #include <unistd.h>
 #include "base/quiet.h"
 #include "simulator/host.h"
+
+/* --------------------------------------------------------------------------------------- ranges and their access -- */
+
+typedef struct reservation {
+    hdi_host_span span;
+    hdi_host_garbage garbage;
+} reservation;
+
+hdi_host_set hdi_host_mappings, hdi_host_reservations;
+
+size_t hdi_host_set_seek(const hdi_host_set *set, uintptr_t address)
+{
+    size_t low = 0, high = set->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const hdi_host_span *s = set->spans[middle];
+        if (s->start + s->bytes <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+void *hdi_host_set_find(const hdi_host_set *set, uintptr_t address)
+{
+    size_t i = hdi_host_set_seek(set, address);
+    return i < set->count && set->spans[i]->start <= address ? set->spans[i] : NULL;
+}
+
+bool hdi_host_set_overlaps(const hdi_host_set *set, uintptr_t address, size_t bytes)
+{
+    size_t i = hdi_host_set_seek(set, address);
+    return i < set->count && set->spans[i]->start < address + bytes;
+}
+
+bool hdi_host_set_insert(hdi_host_set *set, hdi_host_span *span)
+{
+    if (set->count == set->capacity) {
+        size_t capacity = set->capacity ? set->capacity * 2 : 64;
+        hdi_host_span **grown = realloc(set->spans, capacity * sizeof *grown);
+        if (!grown) {
+            return false;
+        }
+        set->spans = grown;
+        set->capacity = capacity;
+    }
+    size_t i = hdi_host_set_seek(set, span->start);
+    memmove(&set->spans[i + 1], &set->spans[i], (set->count - i) * sizeof *set->spans);
+    set->spans[i] = span;
+    set->count++;
+    return true;
+}
+
+void hdi_host_set_remove(hdi_host_set *set, hdi_host_span *span)
+{
+    size_t i = hdi_host_set_seek(set, span->start);
+    if (i < set->count && set->spans[i] == span) {
+        set->count--;
+        memmove(&set->spans[i], &set->spans[i + 1], (set->count - i) * sizeof *set->spans);
+    }
+}
+
+/* The devices that may access the mapping, as bits. Of the peers of memory from cuMemAlloc, only `device` is considered. */
+static uint64_t access_of(const hdi_host_mapping *m, int device)
+{
+    if (m->kind == HDI_HOST_VIRTUAL) {
+        return m->access;
+    }
+    if (m->kind == HDI_HOST_ALLOCATED) {
+        uint64_t owner = (uint64_t)1 << m->device;
+        const hdi_host_context *c = device >= 0 ? hdi_host.devices[device].context : NULL;
+        return c && (c->peers & owner) ? owner | (uint64_t)1 << device : owner;
+    }
+    if (m->kind == HDI_HOST_POOLED) {
+        return (uint64_t)1 << m->device;
+    }
+    return UINT64_MAX;
+}
+
+bool hdi_host_may_access(const hdi_host_mapping *m, int device)
+{
+    return (access_of(m, device) >> device & 1) != 0;
+}
+
+int hdi_host_owner_of(uintptr_t address)
+{
+    const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, address);
+    return m ? m->device : -1;
+}
+
+hdi_host_reach hdi_host_reach_of(int device, uintptr_t address, size_t bytes)
+{
+    size_t i = hdi_host_set_seek(&hdi_host_mappings, address);
+    if (i == hdi_host_mappings.count || hdi_host_mappings.spans[i]->start > address) {
+        return hdi_host_set_find(&hdi_host_reservations, address) ? HDI_HOST_UNMAPPED : HDI_HOST_UNKNOWN;
+    }
+    hdi_host_reach reach = HDI_HOST_REACHABLE;
+    uintptr_t at = address;
+    if (bytes > UINTPTR_MAX - address) {
+        return HDI_HOST_UNMAPPED;
+    }
+    do {
+        if (i == hdi_host_mappings.count || hdi_host_mappings.spans[i]->start > at) {
+            return HDI_HOST_UNMAPPED;
+        }
+        const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)hdi_host_mappings.spans[i++];
+        uint64_t access = access_of(m, device);
+        if (access == 0) {
+            return HDI_HOST_UNMAPPED;
+        }
+        if (device >= 0 && !(access >> device & 1)) {
+            reach = HDI_HOST_UNREACHABLE;
+        }
+        at = m->span.start + m->span.bytes;
+    } while (at < address + bytes);
+    return reach;
+}
+
+/* --------------------------------------------------------------------------------------------------------- peers -- */
+
+/* Whether the option host_peers lets `device` access memory of `peer`. */
+static bool peer_possible(int device, int peer)
+{
+    int n = hdi_host.device_count;
+    if (device == peer || hdi_host.peers == HDI_HOST_PEERS_NONE) {
+        return false;
+    }
+    return hdi_host.peers == HDI_HOST_PEERS_ALL || (device + 1) % n == peer || (peer + 1) % n == device;
+}
+
+static hdcu_result cuDeviceCanAccessPeer(int *can_access, hdcu_device device, hdcu_device peer)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !can_access) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS && (!hdi_host_device_valid(device) || !hdi_host_device_valid(peer))) {
+        r = HDCU_ERROR_INVALID_DEVICE;
+    }
+    if (r == HDCU_SUCCESS) {
+        *can_access = peer_possible(device, peer);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuDeviceGetP2PAttribute(int *value, int attribute, hdcu_device source, hdcu_device destination)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !value) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS &&
+        (!hdi_host_device_valid(source) || !hdi_host_device_valid(destination) || source == destination)) {
+        r = HDCU_ERROR_INVALID_DEVICE;
+    }
+    if (r == HDCU_SUCCESS) {
+        switch (attribute) {
+        case HDCU_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+            *value = 0;
+            break;
+        case HDCU_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+        case HDCU_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+            *value = peer_possible(source, destination);
+            break;
+        default:
+            r = HDCU_ERROR_INVALID_VALUE;
+            break;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+/* Whether `device` may access memory of `owner`: it does already, or may access that of one more device. */
+static bool peer_fits(int device, int owner)
+{
+    if (hdi_host.device_count <= HDI_HOST_PEERS_MAX + 1) {
+        return true;
+    }
+    const hdi_host_context *context = hdi_host.devices[device].context;
+    uint64_t owners = context ? context->peers : 0;
+    for (size_t i = 0; i < hdi_host_mappings.count; i++) {
+        const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)hdi_host_mappings.spans[i];
+        if (m->kind == HDI_HOST_VIRTUAL && m->device != device && hdi_host_may_access(m, device)) {
+            owners |= (uint64_t)1 << m->device;
+        }
+    }
+    return (owners >> owner & 1) || __builtin_popcountll(owners) < HDI_HOST_PEERS_MAX;
+}
+
+static hdcu_result cuCtxEnablePeerAccess(hdcu_context peer, unsigned flags)
+{
+    hdi_host_context *context, *other;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_context_find(peer, &other);
+    }
+    if (r == HDCU_SUCCESS && flags != 0) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS && other == context) {
+        r = HDCU_ERROR_INVALID_DEVICE;
+    }
+    if (r == HDCU_SUCCESS && !peer_possible(context->device, other->device)) {
+        r = HDCU_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    if (r == HDCU_SUCCESS && !peer_fits(context->device, other->device)) {
+        r = HDCU_ERROR_TOO_MANY_PEERS;
+    }
+    if (r == HDCU_SUCCESS) {
+        uint64_t bit = (uint64_t)1 << other->device;
+        if (context->peers & bit) {
+            r = HDCU_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+        }
+        context->peers |= bit;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuCtxDisablePeerAccess(hdcu_context peer)
+{
+    hdi_host_context *context, *other;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_context_find(peer, &other);
+    }
+    if (r == HDCU_SUCCESS) {
+        uint64_t bit = (uint64_t)1 << other->device;
+        if (!(context->peers & bit)) {
+            r = HDCU_ERROR_PEER_ACCESS_NOT_ENABLED;
+        }
+        context->peers &= ~bit;
+    }
+    return hdi_host_leave(r);
+}
+
+/* ----------------------------------------------------------------------------------- the life of physical memory -- */
 
 #define OWN_FILE_NAME "heddle-host-memory:"
 
@@ -109,8 +352,7 @@ void hdi_host_virtual_release(int device, bool all)
         }
     }
     while (all && hdi_host_reservations.count > 0) {
-        hdi_host_reservation *r =
-            (hdi_host_reservation *)(void *)hdi_host_reservations.spans[hdi_host_reservations.count - 1];
+        reservation *r = (reservation *)(void *)hdi_host_reservations.spans[hdi_host_reservations.count - 1];
         hdi_host_set_remove(&hdi_host_reservations, &r->span);
         hdi_host_discard(&r->garbage);
     }
@@ -121,7 +363,7 @@ void hdi_host_virtual_release(int device, bool all)
 /* Reserves inaccessible addresses for `bytes`, with a gap behind them, so that an access past the end faults. False: out
  * of memory.
  * They are at `wanted` where that is aligned and all of it is free in this process, else anywhere. */
-static bool take_addresses(hdi_host_reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
+static bool take_addresses(reservation *v, uintptr_t wanted, size_t bytes, size_t alignment)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     size_t total = bytes + HDI_HOST_GRANULE;
@@ -151,8 +393,8 @@ static bool take_addresses(hdi_host_reservation *v, uintptr_t wanted, size_t byt
     return true;
 }
 
-hdcu_result hdi_host_cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, size_t alignment,
-                                         hdcu_deviceptr address, unsigned long long flags)
+static hdcu_result cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, size_t alignment, hdcu_deviceptr address,
+                                       unsigned long long flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r != HDCU_SUCCESS) {
@@ -165,7 +407,7 @@ hdcu_result hdi_host_cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, 
         alignment = HDI_HOST_GRANULE;
     }
     bool fits = bytes <= SIZE_MAX - HDI_HOST_GRANULE - alignment;
-    hdi_host_reservation *v = fits ? calloc(1, sizeof *v) : NULL;
+    reservation *v = fits ? calloc(1, sizeof *v) : NULL;
     if (!v || !take_addresses(v, address, bytes, alignment)) {
         free(v);
         return hdi_host_leave(HDCU_ERROR_OUT_OF_MEMORY);
@@ -178,11 +420,11 @@ hdcu_result hdi_host_cuMemAddressReserve(hdcu_deviceptr *pointer, size_t bytes, 
     return hdi_host_leave(HDCU_SUCCESS);
 }
 
-hdcu_result hdi_host_cuMemAddressFree(hdcu_deviceptr pointer, size_t bytes)
+static hdcu_result cuMemAddressFree(hdcu_deviceptr pointer, size_t bytes)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
-        hdi_host_reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
+        reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
         if (!v || v->span.start != pointer || v->span.bytes != bytes ||
             hdi_host_set_overlaps(&hdi_host_mappings, pointer, bytes)) {
             r = HDCU_ERROR_INVALID_VALUE;
@@ -206,7 +448,7 @@ static hdcu_result check_prop(const hdcu_mem_prop *prop)
     return hdi_host_device_valid(prop->location.id) ? HDCU_SUCCESS : HDCU_ERROR_INVALID_DEVICE;
 }
 
-hdcu_result hdi_host_cuMemGetAllocationGranularity(size_t *granularity, const hdcu_mem_prop *prop, int option)
+static hdcu_result cuMemGetAllocationGranularity(size_t *granularity, const hdcu_mem_prop *prop, int option)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -274,8 +516,8 @@ static bool common_part(hdi_host_physical *p)
     return true;
 }
 
-hdcu_result hdi_host_cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdcu_mem_prop *prop,
-                                 unsigned long long flags)
+static hdcu_result cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdcu_mem_prop *prop,
+                               unsigned long long flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -314,7 +556,7 @@ hdcu_result hdi_host_cuMemCreate(hdcu_memhandle *handle, size_t bytes, const hdc
     return hdi_host_leave(HDCU_SUCCESS);
 }
 
-hdcu_result hdi_host_cuMemRelease(hdcu_memhandle handle)
+static hdcu_result cuMemRelease(hdcu_memhandle handle)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -328,8 +570,8 @@ hdcu_result hdi_host_cuMemRelease(hdcu_memhandle handle)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuMemExportToShareableHandle(void *shareable, hdcu_memhandle handle, int handle_type,
-                                                  unsigned long long flags)
+static hdcu_result cuMemExportToShareableHandle(void *shareable, hdcu_memhandle handle, int handle_type,
+                                                unsigned long long flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -439,7 +681,7 @@ static hdcu_result import(int descriptor, hdcu_memhandle *handle)
     return HDCU_SUCCESS;
 }
 
-hdcu_result hdi_host_cuMemImportFromShareableHandle(hdcu_memhandle *handle, void *shareable, int handle_type)
+static hdcu_result cuMemImportFromShareableHandle(hdcu_memhandle *handle, void *shareable, int handle_type)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS && (!handle || handle_type != HDCU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
@@ -453,15 +695,15 @@ hdcu_result hdi_host_cuMemImportFromShareableHandle(hdcu_memhandle *handle, void
 
 /* --------------------------------------------------------------------------------------------------------- mappings -- */
 
-hdcu_result hdi_host_cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu_memhandle handle,
-                              unsigned long long flags)
+static hdcu_result cuMemMap(hdcu_deviceptr pointer, size_t bytes, size_t offset, hdcu_memhandle handle,
+                            unsigned long long flags)
 {
     hdcu_result r = hdi_host_enter();
     if (r != HDCU_SUCCESS) {
         return hdi_host_leave(r);
     }
     hdi_host_physical *p = hdi_host_handle_find(HDI_HOST_PHYSICAL, handle);
-    hdi_host_reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
+    reservation *v = hdi_host_set_find(&hdi_host_reservations, pointer);
     /* the driver accepts no offset but 0 */
     if (!p || !v || bytes == 0 || bytes % HDI_HOST_GRANULE != 0 || pointer % HDI_HOST_GRANULE != 0 || offset != 0 ||
         bytes > p->bytes || flags != 0 || bytes > v->span.start + v->span.bytes - pointer ||
@@ -511,7 +753,7 @@ static bool whole_mappings(uintptr_t address, size_t bytes, size_t *first)
     return at == address + bytes;
 }
 
-hdcu_result hdi_host_cuMemUnmap(hdcu_deviceptr pointer, size_t bytes)
+static hdcu_result cuMemUnmap(hdcu_deviceptr pointer, size_t bytes)
 {
     size_t first;
     hdcu_result r = hdi_host_enter();
@@ -539,10 +781,10 @@ static hdcu_result check_access(size_t first, uintptr_t end, const hdcu_mem_acce
     for (size_t i = first; i < hdi_host_mappings.count && mapping_at(i)->span.start < end; i++) {
         int owner = mapping_at(i)->device;
         if (desc->flags != HDCU_MEM_ACCESS_NONE && owner != device) {
-            if (!hdi_host_peer_possible(device, owner)) {
+            if (!peer_possible(device, owner)) {
                 return HDCU_ERROR_INVALID_DEVICE;
             }
-            if (!hdi_host_peer_fits(device, owner)) {
+            if (!peer_fits(device, owner)) {
                 return HDCU_ERROR_TOO_MANY_PEERS;
             }
         }
@@ -565,8 +807,7 @@ static hdcu_result set_access(hdi_host_mapping *m, const hdcu_mem_access_desc *d
     return HDCU_SUCCESS;
 }
 
-hdcu_result hdi_host_cuMemSetAccess(hdcu_deviceptr pointer, size_t bytes, const hdcu_mem_access_desc *desc,
-                                    size_t count)
+static hdcu_result cuMemSetAccess(hdcu_deviceptr pointer, size_t bytes, const hdcu_mem_access_desc *desc, size_t count)
 {
     size_t first = 0;
     hdcu_result r = hdi_host_enter();
@@ -583,8 +824,7 @@ hdcu_result hdi_host_cuMemSetAccess(hdcu_deviceptr pointer, size_t bytes, const 
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuMemGetAccess(unsigned long long *flags, const hdcu_mem_location *location,
-                                    hdcu_deviceptr pointer)
+static hdcu_result cuMemGetAccess(unsigned long long *flags, const hdcu_mem_location *location, hdcu_deviceptr pointer)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -600,3 +840,23 @@ hdcu_result hdi_host_cuMemGetAccess(unsigned long long *flags, const hdcu_mem_lo
     }
     return hdi_host_leave(r);
 }
+
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
+
+const hdi_driver hdi_host_memory_entries = {
+    .cuDeviceCanAccessPeer = cuDeviceCanAccessPeer,
+    .cuDeviceGetP2PAttribute = cuDeviceGetP2PAttribute,
+    .cuCtxEnablePeerAccess = cuCtxEnablePeerAccess,
+    .cuCtxDisablePeerAccess = cuCtxDisablePeerAccess,
+    .cuMemAddressReserve = cuMemAddressReserve,
+    .cuMemAddressFree = cuMemAddressFree,
+    .cuMemGetAllocationGranularity = cuMemGetAllocationGranularity,
+    .cuMemCreate = cuMemCreate,
+    .cuMemRelease = cuMemRelease,
+    .cuMemExportToShareableHandle = cuMemExportToShareableHandle,
+    .cuMemImportFromShareableHandle = cuMemImportFromShareableHandle,
+    .cuMemMap = cuMemMap,
+    .cuMemUnmap = cuMemUnmap,
+    .cuMemSetAccess = cuMemSetAccess,
+    .cuMemGetAccess = cuMemGetAccess,
+};

@@ -283,8 +283,8 @@ static hdcu_result give_handles(hdi_host_module *m)
     return good ? HDCU_SUCCESS : HDCU_ERROR_OUT_OF_MEMORY;
 }
 
-hdcu_result hdi_host_cuModuleLoadDataEx(hdcu_module *module, const void *image, unsigned count, int *options,
-                                        void **values)
+static hdcu_result cuModuleLoadDataEx(hdcu_module *module, const void *image, unsigned count, int *options,
+                                      void **values)
 {
     hdi_host_context *context;
     hdcu_result r = hdi_host_enter_context(&context);
@@ -321,7 +321,7 @@ hdcu_result hdi_host_cuModuleLoadDataEx(hdcu_module *module, const void *image, 
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuModuleUnload(hdcu_module module)
+static hdcu_result cuModuleUnload(hdcu_module module)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -350,7 +350,7 @@ static hdcu_result enter_module(hdcu_module handle, const void *output, hdi_host
     return r;
 }
 
-hdcu_result hdi_host_cuModuleGetFunction(hdcu_function *function, hdcu_module module, const char *name)
+static hdcu_result cuModuleGetFunction(hdcu_function *function, hdcu_module module, const char *name)
 {
     hdi_host_module *m;
     hdcu_result r = enter_module(module, function, &m);
@@ -370,7 +370,7 @@ hdcu_result hdi_host_cuModuleGetFunction(hdcu_function *function, hdcu_module mo
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuModuleGetFunctionCount(unsigned *count, hdcu_module module)
+static hdcu_result cuModuleGetFunctionCount(unsigned *count, hdcu_module module)
 {
     hdi_host_module *m;
     hdcu_result r = enter_module(module, count, &m);
@@ -380,7 +380,7 @@ hdcu_result hdi_host_cuModuleGetFunctionCount(unsigned *count, hdcu_module modul
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuModuleEnumerateFunctions(hdcu_function *functions, unsigned count, hdcu_module module)
+static hdcu_result cuModuleEnumerateFunctions(hdcu_function *functions, unsigned count, hdcu_module module)
 {
     hdi_host_module *m;
     hdcu_result r = enter_module(module, functions, &m);
@@ -400,7 +400,7 @@ static hdcu_result enter_function(hdcu_function handle, hdi_host_function **f)
     return r;
 }
 
-hdcu_result hdi_host_cuFuncGetName(const char **name, hdcu_function function)
+static hdcu_result cuFuncGetName(const char **name, hdcu_function function)
 {
     hdi_host_function *f;
     hdcu_result r = enter_function(function, &f);
@@ -413,7 +413,7 @@ hdcu_result hdi_host_cuFuncGetName(const char **name, hdcu_function function)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuFuncGetAttribute(int *value, int attribute, hdcu_function function)
+static hdcu_result cuFuncGetAttribute(int *value, int attribute, hdcu_function function)
 {
     hdi_host_function *f;
     hdcu_result r = enter_function(function, &f);
@@ -439,7 +439,7 @@ hdcu_result hdi_host_cuFuncGetAttribute(int *value, int attribute, hdcu_function
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuFuncSetAttribute(hdcu_function function, int attribute, int value)
+static hdcu_result cuFuncSetAttribute(hdcu_function function, int attribute, int value)
 {
     hdi_host_function *f;
     hdcu_result r = enter_function(function, &f);
@@ -453,7 +453,7 @@ hdcu_result hdi_host_cuFuncSetAttribute(hdcu_function function, int attribute, i
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuFuncGetParamInfo(hdcu_function function, size_t index, size_t *offset, size_t *size)
+static hdcu_result cuFuncGetParamInfo(hdcu_function function, size_t index, size_t *offset, size_t *size)
 {
     hdi_host_function *f;
     hdcu_result r = enter_function(function, &f);
@@ -468,3 +468,17 @@ hdcu_result hdi_host_cuFuncGetParamInfo(hdcu_function function, size_t index, si
     }
     return hdi_host_leave(r);
 }
+
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
+
+const hdi_driver hdi_host_module_entries = {
+    .cuModuleLoadDataEx = cuModuleLoadDataEx,
+    .cuModuleUnload = cuModuleUnload,
+    .cuModuleGetFunction = cuModuleGetFunction,
+    .cuModuleGetFunctionCount = cuModuleGetFunctionCount,
+    .cuModuleEnumerateFunctions = cuModuleEnumerateFunctions,
+    .cuFuncGetName = cuFuncGetName,
+    .cuFuncGetAttribute = cuFuncGetAttribute,
+    .cuFuncSetAttribute = cuFuncSetAttribute,
+    .cuFuncGetParamInfo = cuFuncGetParamInfo,
+};

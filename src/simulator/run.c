@@ -1,16 +1,255 @@
-/* run.c - does the work of one operation: copies, fills, kernels, host functions, products, graphs.
+/* run.c - work: the entry points that submit copies, fills and launches, and what the operations do.
  *
- * Threads: stream threads. Locks: the host lock is held at the call, and released for the work itself. Blocking: as long as
- * the work takes.
- * Always: our memory is looked up again when the work starts. Copies, fills and kernels touch memory under the fault guard,
- * so freed or unmapped memory is a device fault and not a crash.
+ * Threads: entry points run on any thread, hdi_host_run on stream threads. Locks: the host lock, which hdi_host_run
+ * releases for the work itself. The option host_corrupt is parsed without it.
+ * Blocking: hdi_host_run as long as the work takes. Calls that use hdi_host_enter_work wait while their stream is full.
+ * Pageable copies are as with the driver. A source of up to 64 KiB is read before the call returns. Others return when
+ * they are done.
+ * Always: pointers are looked up at the call and again when the work starts. Copies, fills and kernels touch memory under
+ * the fault guard, so freed or unmapped memory is a device fault and not a crash. With several rows, all bytes between the
+ * first and the last one are looked up. Copies reach memory of every device, as the driver's do, which stages where there
+ * is no peer access. Fills reach what their device may access. Argument values are copied during the call, and a queued
+ * launch keeps its module loaded.
+ *
+ * Peers that fail on purpose (the option host_corrupt): the test of peer access must detect them. Only a device's writes to
+ * another device's memory are affected. Stores of kernels are undone afterwards, from a copy of all memory of the other
+ * device that the writer may access. So other writes to that memory at the same time may be undone, too.
  */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <heddle/kernel.h>
 #include <heddle/module.h>
+#include "base/error.h"
+#include "base/wait.h"
 #include "simulator/cpu_run.h"
 #include "simulator/host.h"
+
+/* What happens to the writes of one device to the memory of another. */
+typedef enum corruption {
+    CORRUPT_NONE,
+    CORRUPT_LOST,    /* they are lost */
+    CORRUPT_COPIES,  /* only those of copies are lost */
+    CORRUPT_STORES,  /* only those of kernels are lost */
+    CORRUPT_ATOMICS, /* only those of kernels to buffers that they also read are lost */
+    CORRUPT_HANG,    /* they never end */
+    CORRUPT_FAULT,   /* the writing device faults */
+    CORRUPT_CRASH,   /* the process that runs the writing device is killed */
+    CORRUPT_SLOW     /* copies take long */
+} corruption;
+
+#define SLOW_BYTES_PER_S 2000000.0 /* far slower than a busy machine */
+
+/* --------------------------------------------------------------------------------------- the option host_corrupt -- */
+
+static const char *const kinds[] = {
+    [CORRUPT_LOST] = "lost", [CORRUPT_COPIES] = "copies", [CORRUPT_STORES] = "stores", [CORRUPT_ATOMICS] = "atomics",
+    [CORRUPT_HANG] = "hang", [CORRUPT_FAULT] = "fault",   [CORRUPT_CRASH] = "crash",   [CORRUPT_SLOW] = "slow",
+};
+
+static hd_status parse_failed(const char *at)
+{
+    return hdi_fail(HD_ERROR_OPTION,
+                    "option host_corrupt: expected pairs such as 0>1 or 0>1:KIND at \"%.40s\", where KIND is "
+                    "lost, copies, stores, atomics, hang, fault, crash or slow",
+                    at);
+}
+
+/* Reads a device's number at *at, and moves *at past it. -1: there is none. */
+static int parse_device(const char **at)
+{
+    char *end;
+    if (!isdigit((unsigned char)**at)) {
+        return -1;
+    }
+    long number = strtol(*at, &end, 10);
+    *at = end;
+    return number < HDI_HOST_DEVICES_MAX ? (int)number : HDI_HOST_DEVICES_MAX;
+}
+
+static corruption parse_kind(const char **at)
+{
+    for (unsigned i = 1; i < sizeof kinds / sizeof kinds[0]; i++) {
+        size_t length = strlen(kinds[i]);
+        if (strncmp(*at, kinds[i], length) == 0 && !isalpha((unsigned char)(*at)[length])) {
+            *at += length;
+            return (corruption)i;
+        }
+    }
+    return CORRUPT_NONE;
+}
+
+static bool is_separator(char c)
+{
+    return c == ' ' || c == ',' || c == ';' || c == '\t';
+}
+
+hd_status hdi_host_corrupt_parse(const char *text, int devices, uint8_t out[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX])
+{
+    memset(out, 0, (size_t)HDI_HOST_DEVICES_MAX * HDI_HOST_DEVICES_MAX);
+    for (const char *p = text;;) {
+        while (is_separator(*p)) {
+            p++;
+        }
+        if (!*p) {
+            return HD_OK;
+        }
+        const char *start = p;
+        int writer = parse_device(&p);
+        if (writer < 0 || *p != '>') {
+            return parse_failed(start);
+        }
+        p++;
+        int owner = parse_device(&p);
+        corruption kind = CORRUPT_LOST;
+        if (*p == ':') {
+            p++;
+            kind = parse_kind(&p);
+        }
+        if (owner < 0 || kind == CORRUPT_NONE || (*p && !is_separator(*p))) {
+            return parse_failed(start);
+        }
+        if (writer >= devices || owner >= devices || writer == owner) {
+            return hdi_fail(HD_ERROR_OPTION, "option host_corrupt: \"%.40s\" must name two of the %d host devices",
+                            start, devices);
+        }
+        out[writer][owner] = (uint8_t)kind;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- writes that fail -- */
+
+/* How writes of `device` to this address fail. Copies to memory that it may not access are staged, and arrive. */
+static corruption corruption_of(int device, uintptr_t address)
+{
+    int owner = hdi_host_owner_of(address);
+    bool direct = owner >= 0 && owner != device && hdi_host_reach_of(device, address, 1) == HDI_HOST_REACHABLE;
+    return direct ? hdi_host.corrupt[device][owner] : CORRUPT_NONE;
+}
+
+/* Waits until the context faults or ends. */
+static void hang(int device)
+{
+    const volatile int *cancel = &hdi_host.devices[device].cancel;
+    hdi_host_unlock();
+    while (!__atomic_load_n(cancel, __ATOMIC_RELAXED)) {
+        hdi_sleep_for(1000000);
+    }
+    hdi_host_lock();
+}
+
+/* The kinds that are the same for copies and kernels. Returns the fault. */
+static hdcu_result misbehave(int device, corruption kind)
+{
+    if (kind == CORRUPT_HANG) {
+        hang(device);
+    } else if (kind == CORRUPT_CRASH) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        abort();
+    }
+    return kind == CORRUPT_HANG || kind == CORRUPT_FAULT ? HDCU_ERROR_ILLEGAL_ADDRESS : HDCU_SUCCESS;
+}
+
+/* Called before a copy or a fill by `device` to memory at `dst`. The lock is released meanwhile. *lost: the operation is
+ * not to be done.
+ * Returns SUCCESS, or the fault of the device. */
+static hdcu_result corrupt_copy(int device, uintptr_t dst, size_t bytes, bool *lost)
+{
+    corruption kind = corruption_of(device, dst);
+    *lost = kind == CORRUPT_LOST || kind == CORRUPT_COPIES;
+    if (kind == CORRUPT_SLOW) {
+        hdi_host_unlock();
+        hdi_sleep_for((int64_t)((double)bytes * 1e9 / SLOW_BYTES_PER_S));
+        hdi_host_lock();
+    }
+    return misbehave(device, kind);
+}
+
+/* ------------------------------------------------------------------------------------- kernels whose writes fail -- */
+
+typedef struct piece {
+    uintptr_t start;
+    size_t bytes;
+    void *content;
+} piece;
+
+/* A copy of memory that a kernel of `device` is not to change; NULL: none. It is made before the kernel runs.
+ * snapshot_restore writes it back after the kernel, and frees it. */
+typedef struct snapshot {
+    int owner;
+    size_t count;
+    piece pieces[];
+} snapshot;
+
+static void snapshot_free(snapshot *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        free(s->pieces[i].content);
+    }
+    free(s);
+}
+
+/* Copies all memory of `owner` that `device` may access. NULL: out of memory. */
+static snapshot *snapshot_take(int device, int owner)
+{
+    snapshot *s = calloc(1, sizeof *s + hdi_host_mappings.count * sizeof s->pieces[0]);
+    for (size_t i = 0; s && i < hdi_host_mappings.count; i++) {
+        const hdi_host_mapping *m = (const hdi_host_mapping *)(const void *)hdi_host_mappings.spans[i];
+        if (m->device != owner || !hdi_host_may_access(m, device)) {
+            continue;
+        }
+        piece p = {m->span.start, m->span.bytes, malloc(m->span.bytes)};
+        if (!p.content) {
+            snapshot_free(s);
+            return NULL;
+        }
+        memcpy(p.content, (const void *)p.start, p.bytes);
+        s->owner = owner;
+        s->pieces[s->count++] = p;
+    }
+    return s;
+}
+
+static void snapshot_restore(snapshot *s)
+{
+    if (!s) {
+        return;
+    }
+    for (size_t i = 0; i < s->count; i++) {
+        const piece *p = &s->pieces[i];
+        const hdi_host_mapping *m = hdi_host_set_find(&hdi_host_mappings, p->start);
+        if (m && m->span.start == p->start && m->span.bytes == p->bytes && m->device == s->owner) {
+            memcpy((void *)p->start, p->content, p->bytes);
+        }
+    }
+    snapshot_free(s);
+}
+
+static hdcu_result corrupt_kernel(int device, const hd_cpu_kernel *kernel, const char *arguments, snapshot **out)
+{
+    for (uint32_t i = 0; i < kernel->n_params; i++) {
+        const hd_cpu_param *p = &kernel->params[i];
+        uint64_t address = 0;
+        if (p->kind != HD_ARG_BUFFER || p->size != sizeof address || !(p->access & HD_WRITE)) {
+            continue;
+        }
+        memcpy(&address, arguments + p->offset, sizeof address);
+        corruption kind = corruption_of(device, (uintptr_t)address);
+        hdcu_result r = misbehave(device, kind);
+        if (r != HDCU_SUCCESS) {
+            return r;
+        }
+        bool updates = (p->access & HD_READ_WRITE) == HD_READ_WRITE;
+        if (kind == CORRUPT_LOST || kind == CORRUPT_STORES || (kind == CORRUPT_ATOMICS && updates)) {
+            *out = snapshot_take(device, hdi_host_owner_of((uintptr_t)address));
+            return *out ? HDCU_SUCCESS : HDCU_ERROR_LAUNCH_FAILED;
+        }
+    }
+    return HDCU_SUCCESS;
+}
+
+/* ---------------------------------------------------------------------------------------- the work of operations -- */
 
 static void copy_bytes(void *data)
 {
@@ -39,7 +278,7 @@ static void fill_bytes(void *data)
     }
 }
 
-static bool reaches(int device, uintptr_t address, size_t bytes)
+static bool is_reachable(int device, uintptr_t address, size_t bytes)
 {
     return hdi_host_reach_of(device, address, bytes) == HDI_HOST_REACHABLE;
 }
@@ -52,25 +291,27 @@ static hdcu_result guarded(void (*work)(void *), const hdi_host_op *op)
     return r;
 }
 
-static hdcu_result copy(int device, const hdi_host_op *op)
+static hdcu_result run_copy(int device, const hdi_host_op *op)
 {
     size_t more = op->u.copy.rows - 1;
-    if ((op->u.copy.dst_is_known && !reaches(-1, op->u.copy.dst, more * op->u.copy.dst_pitch + op->u.copy.bytes)) ||
-        (op->u.copy.src_is_known && !reaches(-1, op->u.copy.src, more * op->u.copy.src_pitch + op->u.copy.bytes))) {
+    if ((op->u.copy.dst_is_known &&
+         !is_reachable(-1, op->u.copy.dst, more * op->u.copy.dst_pitch + op->u.copy.bytes)) ||
+        (op->u.copy.src_is_known &&
+         !is_reachable(-1, op->u.copy.src, more * op->u.copy.src_pitch + op->u.copy.bytes))) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     bool lost = false;
-    hdcu_result r = hdi_host_corrupt_copy(device, op->u.copy.dst, op->u.copy.bytes, &lost);
+    hdcu_result r = corrupt_copy(device, op->u.copy.dst, op->u.copy.bytes, &lost);
     return r != HDCU_SUCCESS || lost ? r : guarded(copy_bytes, op);
 }
 
-static hdcu_result fill(int device, const hdi_host_op *op)
+static hdcu_result run_fill(int device, const hdi_host_op *op)
 {
-    if (!reaches(device, op->u.fill.dst, op->u.fill.bytes)) {
+    if (!is_reachable(device, op->u.fill.dst, op->u.fill.bytes)) {
         return HDCU_ERROR_ILLEGAL_ADDRESS;
     }
     bool lost = false;
-    hdcu_result r = hdi_host_corrupt_copy(device, op->u.fill.dst, op->u.fill.bytes, &lost);
+    hdcu_result r = corrupt_copy(device, op->u.fill.dst, op->u.fill.bytes, &lost);
     return r != HDCU_SUCCESS || lost ? r : guarded(fill_bytes, op);
 }
 
@@ -90,7 +331,7 @@ static bool arguments_are_reachable(int device, const hd_cpu_kernel *kernel, con
     return yes;
 }
 
-static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
+static hdcu_result run_kernel(int device, uint64_t random, const hdi_host_op *op)
 {
     const void *arguments = hdi_host_op_data_of(op);
     if (!arguments_are_reachable(device, op->u.kernel.kernel, arguments)) {
@@ -104,20 +345,20 @@ static hdcu_result kernel(int device, uint64_t random, const hdi_host_op *op)
                              .cancel = &hdi_host.devices[device].cancel};
     memcpy(launch.grid, op->u.kernel.grid, sizeof launch.grid);
     memcpy(launch.block, op->u.kernel.block, sizeof launch.block);
-    hdi_host_snapshot *snapshot = NULL;
-    hdcu_result r = hdi_host_corrupt_kernel(device, op->u.kernel.kernel, arguments, &snapshot);
+    snapshot *kept = NULL;
+    hdcu_result r = corrupt_kernel(device, op->u.kernel.kernel, arguments, &kept);
     if (r != HDCU_SUCCESS) {
         return r;
     }
     hdi_host_unlock();
     r = hdi_cpu_run(&launch, NULL);
     hdi_host_lock();
-    hdi_host_snapshot_restore(snapshot);
+    snapshot_restore(kept);
     /* a lack of host memory comes too late for a refusal: the launch is lost, so the code must be a sticky one */
     return r == HDCU_SUCCESS || hdi_driver_code_is_fatal(r) ? r : HDCU_ERROR_LAUNCH_FAILED;
 }
 
-static void call(const hdi_host_op *op)
+static void run_call(const hdi_host_op *op)
 {
     hdi_host_unlock();
     hdi_host_set_in_function(true);
@@ -131,16 +372,16 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
     hdcu_result r = HDCU_SUCCESS;
     switch (op->kind) {
     case HDI_HOST_OP_COPY:
-        r = copy(device, op);
+        r = run_copy(device, op);
         break;
     case HDI_HOST_OP_FILL:
-        r = fill(device, op);
+        r = run_fill(device, op);
         break;
     case HDI_HOST_OP_KERNEL:
-        r = kernel(device, random, op);
+        r = run_kernel(device, random, op);
         break;
     case HDI_HOST_OP_CALL:
-        call(op);
+        run_call(op);
         break;
     case HDI_HOST_OP_PRODUCT:
         r = op->u.product.run(device, op);
@@ -157,3 +398,365 @@ void hdi_host_run(uint64_t context_handle, int device, uint64_t random, const hd
         hdi_host_context_fault(context_handle, r);
     }
 }
+
+/* ---------------------------------------------------------------------------------------------- copies and fills -- */
+
+#define PAGEABLE_SNAPSHOT_BYTES ((size_t)64 << 10)
+
+typedef enum side {
+    SIDE_DEVICE, /* must be our memory */
+    SIDE_ANY     /* pageable memory, too */
+} side;
+
+static hdcu_result look_up(uintptr_t address, size_t bytes, side kind, bool *known)
+{
+    hdi_host_reach reach = address == 0 ? HDI_HOST_UNMAPPED : hdi_host_reach_of(-1, address, bytes);
+    *known = reach == HDI_HOST_REACHABLE;
+    return *known || (kind == SIDE_ANY && reach == HDI_HOST_UNKNOWN) ? HDCU_SUCCESS : HDCU_ERROR_INVALID_VALUE;
+}
+
+static hdcu_result look_up_and_submit(hdi_host_stream *stream, hdi_host_op *op, side dst_side, side src_side, bool wait)
+{
+    size_t bytes = op->u.copy.bytes, rows = op->u.copy.rows;
+    hdcu_result r =
+        look_up(op->u.copy.dst, (rows - 1) * op->u.copy.dst_pitch + bytes, dst_side, &op->u.copy.dst_is_known);
+    if (r == HDCU_SUCCESS) {
+        r = look_up(op->u.copy.src, (rows - 1) * op->u.copy.src_pitch + bytes, src_side, &op->u.copy.src_is_known);
+    }
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    if (!stream->capture && (!op->u.copy.dst_is_known || !op->u.copy.src_is_known)) {
+        void *data;
+        if (op->u.copy.dst_is_known && rows == 1 && bytes <= PAGEABLE_SNAPSHOT_BYTES &&
+            (data = hdi_host_op_data(op, bytes))) {
+            memcpy(data, (const void *)op->u.copy.src, bytes);
+            op->u.copy.src_is_data = true;
+        } else {
+            wait = true;
+        }
+    }
+    r = hdi_host_submit(stream, op);
+    return r == HDCU_SUCCESS && wait ? hdi_host_stream_drain(stream) : r;
+}
+
+static hdcu_result submit_copy(hdi_host_stream *stream, uintptr_t dst, side dst_side, uintptr_t src, side src_side,
+                               size_t bytes, bool wait)
+{
+    if (bytes == 0) {
+        return HDCU_SUCCESS;
+    }
+    hdi_host_op op = {.kind = HDI_HOST_OP_COPY};
+    op.u.copy.dst = dst;
+    op.u.copy.src = src;
+    op.u.copy.bytes = bytes;
+    op.u.copy.rows = 1;
+    return look_up_and_submit(stream, &op, dst_side, src_side, wait);
+}
+
+/* One side of a copy of rows: the address of the first row, and which memory is allowed there. False: the type is not
+ * supported. */
+static bool side_of(int type, const void *host, hdcu_deviceptr device, size_t x, size_t y, size_t pitch, uintptr_t *at,
+                    side *kind)
+{
+    *at = (type == HDCU_MEMORYTYPE_HOST ? (uintptr_t)host : device) + y * pitch + x;
+    *kind = type == HDCU_MEMORYTYPE_DEVICE ? SIDE_DEVICE : SIDE_ANY;
+    return type == HDCU_MEMORYTYPE_HOST || type == HDCU_MEMORYTYPE_DEVICE || type == HDCU_MEMORYTYPE_UNIFIED;
+}
+
+static bool pitch_fits(size_t pitch, size_t x, size_t row_bytes)
+{
+    return pitch <= HDI_HOST_PITCH_MAX && x <= pitch && row_bytes <= pitch - x;
+}
+
+static hdcu_result submit_rows(hdi_host_stream *stream, const hdcu_memcpy2d *c)
+{
+    if (c->row_bytes == 0 || c->rows == 0) {
+        return HDCU_SUCCESS;
+    }
+    side dst_side, src_side;
+    hdi_host_op op = {.kind = HDI_HOST_OP_COPY};
+    if (!side_of(c->dst_type, c->dst_host, c->dst_device, c->dst_x_bytes, c->dst_y, c->dst_pitch, &op.u.copy.dst,
+                 &dst_side) ||
+        !side_of(c->src_type, c->src_host, c->src_device, c->src_x_bytes, c->src_y, c->src_pitch, &op.u.copy.src,
+                 &src_side) ||
+        !pitch_fits(c->dst_pitch, c->dst_x_bytes, c->row_bytes) ||
+        !pitch_fits(c->src_pitch, c->src_x_bytes, c->row_bytes) || c->rows > (size_t)PTRDIFF_MAX / HDI_HOST_PITCH_MAX) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    op.u.copy.bytes = c->row_bytes;
+    op.u.copy.rows = c->rows;
+    op.u.copy.dst_pitch = c->dst_pitch;
+    op.u.copy.src_pitch = c->src_pitch;
+    return look_up_and_submit(stream, &op, dst_side, src_side, false);
+}
+
+static hdcu_result copy_async(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr src, side src_side, size_t bytes,
+                              hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
+    if (r == HDCU_SUCCESS) {
+        r = submit_copy(stream, dst, dst_side, src, src_side, bytes, false);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result copy_now(hdcu_deviceptr dst, side dst_side, hdcu_deviceptr src, side src_side, size_t bytes)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids_null(context);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_capture_forbids();
+    }
+    if (r == HDCU_SUCCESS) {
+        r = submit_copy(context->null_stream, dst, dst_side, src, src_side, bytes, true);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuMemcpyHtoD(hdcu_deviceptr dst, const void *src, size_t bytes)
+{
+    return copy_now(dst, SIDE_DEVICE, (uintptr_t)src, SIDE_ANY, bytes);
+}
+
+static hdcu_result cuMemcpyDtoH(void *dst, hdcu_deviceptr src, size_t bytes)
+{
+    return copy_now((uintptr_t)dst, SIDE_ANY, src, SIDE_DEVICE, bytes);
+}
+
+static hdcu_result cuMemcpyAsync(hdcu_deviceptr dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream)
+{
+    return copy_async(dst, SIDE_ANY, src, SIDE_ANY, bytes, stream);
+}
+
+static hdcu_result cuMemcpyHtoDAsync(hdcu_deviceptr dst, const void *src, size_t bytes, hdcu_stream stream)
+{
+    return copy_async(dst, SIDE_DEVICE, (uintptr_t)src, SIDE_ANY, bytes, stream);
+}
+
+static hdcu_result cuMemcpyDtoHAsync(void *dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream)
+{
+    return copy_async((uintptr_t)dst, SIDE_ANY, src, SIDE_DEVICE, bytes, stream);
+}
+
+static hdcu_result cuMemcpyDtoDAsync(hdcu_deviceptr dst, hdcu_deviceptr src, size_t bytes, hdcu_stream stream)
+{
+    return copy_async(dst, SIDE_DEVICE, src, SIDE_DEVICE, bytes, stream);
+}
+
+static hdcu_result cuMemcpyPeerAsync(hdcu_deviceptr dst, hdcu_context dst_context, hdcu_deviceptr src,
+                                     hdcu_context src_context, size_t bytes, hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream;
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_context_find(dst_context, &context);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_context_find(src_context, &context);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_find(stream_handle, &stream);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = submit_copy(stream, dst, SIDE_DEVICE, src, SIDE_DEVICE, bytes, false);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuMemcpy2DAsync(const hdcu_memcpy2d *rows, hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
+    if (r == HDCU_SUCCESS) {
+        r = rows ? submit_rows(stream, rows) : HDCU_ERROR_INVALID_VALUE;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result fill_async(hdcu_deviceptr dst, uint32_t value, unsigned width, size_t count,
+                              hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
+    if (r != HDCU_SUCCESS || count == 0) {
+        return hdi_host_leave(r);
+    }
+    if (dst == 0 || dst % width != 0 || count > SIZE_MAX / width ||
+        hdi_host_reach_of(stream->context->device, dst, count * width) != HDI_HOST_REACHABLE) {
+        return hdi_host_leave(HDCU_ERROR_INVALID_VALUE);
+    }
+    hdi_host_op op = {.kind = HDI_HOST_OP_FILL};
+    op.u.fill.dst = dst;
+    op.u.fill.value = value;
+    op.u.fill.width = width;
+    op.u.fill.bytes = count * width;
+    return hdi_host_leave(hdi_host_submit(stream, &op));
+}
+
+static hdcu_result cuMemsetD8Async(hdcu_deviceptr dst, unsigned char value, size_t count, hdcu_stream stream)
+{
+    return fill_async(dst, value, 1, count, stream);
+}
+
+static hdcu_result cuStreamWriteValue32(hdcu_stream stream, hdcu_deviceptr address, unsigned value, unsigned flags)
+{
+    return flags == HDCU_STREAM_WRITE_VALUE_DEFAULT ? fill_async(address, value, 4, 1, stream)
+                                                    : HDCU_ERROR_INVALID_VALUE;
+}
+
+static hdcu_result cuMemsetD32Async(hdcu_deviceptr dst, unsigned value, size_t count, hdcu_stream stream)
+{
+    return fill_async(dst, value, 4, count, stream);
+}
+
+/* ------------------------------------------------------------------------------------------------------ launches -- */
+
+static hdcu_result check_shape(const hdi_host_function *f, const uint32_t grid[3], const uint32_t block[3],
+                               unsigned shared_bytes)
+{
+    static const uint32_t grid_max[3] = {2147483647, 65535, 65535}, block_max[3] = {1024, 1024, 64};
+    for (int d = 0; d < 3; d++) {
+        if (grid[d] == 0 || grid[d] > grid_max[d] || block[d] == 0 || block[d] > block_max[d]) {
+            return HDCU_ERROR_INVALID_VALUE;
+        }
+    }
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    if (threads > 1024 || shared_bytes > (unsigned)f->dynamic_shared_max) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    return f->kernel->max_threads > 0 && threads > f->kernel->max_threads ? HDCU_ERROR_LAUNCH_OUT_OF_RESOURCES
+                                                                          : HDCU_SUCCESS;
+}
+
+static hdcu_result from_extra(char *block, size_t block_bytes, void **extra)
+{
+    const void *buffer = NULL;
+    size_t bytes = 0;
+    for (; *extra != HDCU_LAUNCH_PARAM_END; extra += 2) {
+        if (*extra == HDCU_LAUNCH_PARAM_BUFFER_POINTER) {
+            buffer = extra[1];
+        } else if (*extra == HDCU_LAUNCH_PARAM_BUFFER_SIZE && extra[1]) {
+            bytes = *(const size_t *)extra[1];
+        } else {
+            return HDCU_ERROR_INVALID_VALUE;
+        }
+    }
+    if ((!buffer && block_bytes > 0) || bytes < block_bytes) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    if (block_bytes > 0) {
+        memcpy(block, buffer, block_bytes);
+    }
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result copy_arguments(hdi_host_op *op, const hd_cpu_kernel *kernel, void **parameters, void **extra)
+{
+    if ((parameters && extra) || (!parameters && !extra && kernel->n_params > 0)) {
+        return HDCU_ERROR_INVALID_VALUE;
+    }
+    size_t bytes = kernel->argument_bytes;
+    char *block = hdi_host_op_data(op, bytes ? bytes : 1);
+    if (!block) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    memset(block, 0, bytes);
+    if (extra) {
+        return from_extra(block, bytes, extra);
+    }
+    for (uint32_t i = 0; i < kernel->n_params; i++) {
+        if (!parameters[i]) {
+            return HDCU_ERROR_INVALID_VALUE;
+        }
+        memcpy(block + kernel->params[i].offset, parameters[i], kernel->params[i].size);
+    }
+    return HDCU_SUCCESS;
+}
+
+hdcu_result hdi_host_kernel_op(const hdcu_kernel_node_params *p, const hdi_host_context *context, hdi_host_op *op)
+{
+    hdi_host_function *f = hdi_host_handle_find(HDI_HOST_FUNCTION, (uintptr_t)p->function);
+    if (!f || f->module->context != context) {
+        return HDCU_ERROR_INVALID_HANDLE;
+    }
+    uint32_t grid[3] = {p->grid_x, p->grid_y, p->grid_z}, block[3] = {p->block_x, p->block_y, p->block_z};
+    hdcu_result r = check_shape(f, grid, block, p->shared_bytes);
+    if (r != HDCU_SUCCESS) {
+        return r;
+    }
+    *op = (hdi_host_op){.kind = HDI_HOST_OP_KERNEL};
+    memcpy(op->u.kernel.grid, grid, sizeof grid);
+    memcpy(op->u.kernel.block, block, sizeof block);
+    op->u.kernel.module = f->module;
+    op->u.kernel.kernel = f->kernel;
+    op->u.kernel.dynamic_shared_bytes = p->shared_bytes;
+    f->module->references++;
+    r = copy_arguments(op, f->kernel, p->parameters, p->extra);
+    if (r != HDCU_SUCCESS) {
+        hdi_host_op_release(op, r);
+    }
+    return r;
+}
+
+static hdcu_result cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                  unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                  hdcu_stream stream_handle, void **parameters, void **extra)
+{
+    hdi_host_stream *stream;
+    hdi_host_op op;
+    const hdcu_kernel_node_params p = {
+        .function = function,
+        .grid_x = grid_x,
+        .grid_y = grid_y,
+        .grid_z = grid_z,
+        .block_x = block_x,
+        .block_y = block_y,
+        .block_z = block_z,
+        .shared_bytes = shared_bytes,
+        .parameters = parameters,
+        .extra = extra,
+    };
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_kernel_op(&p, stream->context, &op);
+    }
+    return hdi_host_leave(r == HDCU_SUCCESS ? hdi_host_submit(stream, &op) : r);
+}
+
+static hdcu_result cuLaunchHostFunc(hdcu_stream stream_handle, hdcu_host_fn function, void *user_data)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_work(stream_handle, &stream);
+    if (r == HDCU_SUCCESS && !function) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        hdi_host_op op = {.kind = HDI_HOST_OP_CALL, .u.call = {function, user_data}};
+        r = hdi_host_submit(stream, &op);
+    }
+    return hdi_host_leave(r);
+}
+
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
+
+const hdi_driver hdi_host_run_entries = {
+    .cuMemcpyHtoD = cuMemcpyHtoD,
+    .cuMemcpyDtoH = cuMemcpyDtoH,
+    .cuMemcpyAsync = cuMemcpyAsync,
+    .cuMemcpyHtoDAsync = cuMemcpyHtoDAsync,
+    .cuMemcpyDtoHAsync = cuMemcpyDtoHAsync,
+    .cuMemcpyDtoDAsync = cuMemcpyDtoDAsync,
+    .cuMemcpyPeerAsync = cuMemcpyPeerAsync,
+    .cuMemcpy2DAsync = cuMemcpy2DAsync,
+    .cuMemsetD8Async = cuMemsetD8Async,
+    .cuStreamWriteValue32 = cuStreamWriteValue32,
+    .cuMemsetD32Async = cuMemsetD32Async,
+    .cuLaunchKernel = cuLaunchKernel,
+    .cuLaunchHostFunc = cuLaunchHostFunc,
+};

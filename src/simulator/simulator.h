@@ -9,7 +9,7 @@
 
 #include "driver/driver.h"
 
-extern const hdi_provider hdi_provider_host; /* table.c */
+extern const hdi_provider hdi_provider_host; /* state.c */
 
 /* The unwrapped table. It is process-wide, made once and never closed. Does not fail. */
 hd_status hdi_driver_host(const hdi_driver **out);

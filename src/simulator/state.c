@@ -1,9 +1,12 @@
-/* state.c - the host provider's process-wide state: settings, the host lock, releases after it, cuInit.
+/* state.c - the host provider's process-wide state: settings, the host lock, releases after it, handles, and the table.
  *
  * Threads: any. Locks: the host lock, which is defined here. Blocking: none.
  * Always: settings change only while no primary context is live. So everything made under one configuration ends under it.
  * A process that was forked from one with the driver started never touches the lock. A thread that it does not have may
  * hold it. There, locking and unlocking do nothing, and entry points end before they read any state.
+ * A handle is generation << 32 | slot << 8 | kind. A slot's generation grows when its object goes. So a stale handle is not
+ * found again until 2^32 objects have used the slot. No handle is a small number, since 0, 1 and 2 are streams of the
+ * driver's own.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,6 +18,10 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "simulator/host.h"
+
+enum { VERSION = 13000 }; /* cuDriverGetVersion */
+
+/* ----------------------------------------------------------------------------------------- settings and the lock -- */
 
 hdi_host_state hdi_host = {.device_count = 4, .memory = (uint64_t)1 << 30};
 
@@ -105,15 +112,6 @@ bool hdi_host_device_valid(hdcu_device device)
     return device >= 0 && device < hdi_host.device_count;
 }
 
-bool hdi_host_peer_possible(int device, int peer)
-{
-    int n = hdi_host.device_count;
-    if (device == peer || hdi_host.peers == HDI_HOST_PEERS_NONE) {
-        return false;
-    }
-    return hdi_host.peers == HDI_HOST_PEERS_ALL || (device + 1) % n == peer || (peer + 1) % n == device;
-}
-
 hd_status hdi_host_configure(const hdi_options *options)
 {
     uint8_t corrupt[HDI_HOST_DEVICES_MAX][HDI_HOST_DEVICES_MAX];
@@ -149,7 +147,7 @@ hd_status hdi_host_configure(const hdi_options *options)
     return HD_OK;
 }
 
-hdcu_result hdi_host_cuInit(unsigned flags)
+static hdcu_result cuInit(unsigned flags)
 {
     if (hdi_driver_was_forked()) {
         return HDCU_ERROR_NOT_INITIALIZED;
@@ -163,13 +161,136 @@ hdcu_result hdi_host_cuInit(unsigned flags)
     return HDCU_SUCCESS;
 }
 
-hdcu_result hdi_host_cuDriverGetVersion(int *version)
+static hdcu_result cuDriverGetVersion(int *version)
 {
     if (!version) {
         return HDCU_ERROR_INVALID_VALUE;
     }
-    const hdi_driver *table;
-    hdi_driver_host(&table);
-    *version = table->version;
+    *version = VERSION;
     return HDCU_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------- handles -- */
+
+typedef struct slot {
+    void *object; /* NULL: free */
+    uint32_t generation;
+    uint32_t next_free; /* index + 1; 0: none */
+    hdi_host_kind kind;
+} slot;
+
+enum { SLOTS_MAX = 1 << 24 };
+
+static slot *slots;
+static uint32_t slot_count, slot_capacity, first_free;
+
+uint64_t hdi_host_handle_make(hdi_host_kind kind, void *object)
+{
+    uint32_t i;
+    if (first_free != 0) {
+        i = first_free - 1;
+        first_free = slots[i].next_free;
+    } else {
+        if (slot_count == slot_capacity) {
+            uint32_t capacity = slot_capacity ? slot_capacity * 2 : 64;
+            slot *grown = capacity > SLOTS_MAX ? NULL : realloc(slots, capacity * sizeof *slots);
+            if (!grown) {
+                return 0;
+            }
+            slots = grown;
+            slot_capacity = capacity;
+        }
+        i = slot_count++;
+        slots[i].generation = 1;
+    }
+    slots[i].object = object;
+    slots[i].kind = kind;
+    slots[i].next_free = 0;
+    return (uint64_t)slots[i].generation << 32 | (uint64_t)i << 8 | (uint64_t)kind;
+}
+
+static slot *slot_of(uint64_t handle)
+{
+    uint32_t i = (uint32_t)handle >> 8;
+    if (i >= slot_count || !slots[i].object || slots[i].generation != handle >> 32 ||
+        slots[i].kind != (handle & 0xff)) {
+        return NULL;
+    }
+    return &slots[i];
+}
+
+void *hdi_host_handle_find(hdi_host_kind kind, uint64_t handle)
+{
+    slot *s = slot_of(handle);
+    return s && s->kind == kind ? s->object : NULL;
+}
+
+void hdi_host_handle_drop(uint64_t handle)
+{
+    slot *s = slot_of(handle);
+    if (s) {
+        s->object = NULL;
+        s->generation++;
+        if (s->generation == 0) {
+            s->generation = 1;
+        }
+        s->next_free = first_free;
+        first_free = (uint32_t)(s - slots) + 1;
+    }
+}
+
+void *hdi_host_handle_next(hdi_host_kind kind, uint32_t *position)
+{
+    while (*position < slot_count) {
+        slot *s = &slots[(*position)++];
+        if (s->object && s->kind == kind) {
+            return s->object;
+        }
+    }
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------------------- the table -- */
+
+static const hdi_driver state_entries = {
+    .cuInit = cuInit,
+    .cuDriverGetVersion = cuDriverGetVersion,
+};
+
+const hdi_provider hdi_provider_host = {
+    .name = "host",
+    .is_host = true,
+    .code = HDI_CODE_CPU,
+    .chains_eager = true,                        /* on the CPU chains cost and save nothing */
+    .peer_test_bytes = ((uint64_t)2 << 20) + 64, /* more makes no difference to a processor's copies */
+    .peer_slow_margin =
+        8.0, /* one thread copies: what else the processor has to do slows it down more than two that take turns */
+    .blas = HDI_BLAS_HOST,
+    .open = hdi_driver_host,
+};
+
+static const hdi_driver *const parts[] = {
+    &state_entries,           &hdi_host_device_entries, &hdi_host_memory_entries, &hdi_host_alloc_entries,
+    &hdi_host_stream_entries, &hdi_host_graph_entries,  &hdi_host_module_entries, &hdi_host_run_entries,
+};
+
+static hdi_driver table;
+static pthread_once_t table_once = PTHREAD_ONCE_INIT;
+
+static void fill_table(void)
+{
+    table.provider = &hdi_provider_host;
+    table.version = VERSION;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+#define TAKE_ENTRY(name, since, need, parameters, arguments) table.name = parts[i]->name ? parts[i]->name : table.name;
+        HDI_DRIVER_ENTRIES(TAKE_ENTRY)
+#undef TAKE_ENTRY
+    }
+}
+
+hd_status hdi_driver_host(const hdi_driver **out)
+{
+    pthread_once(&table_once, fill_table);
+    *out = &table;
+    return HD_OK;
 }

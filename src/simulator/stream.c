@@ -1,17 +1,25 @@
-/* stream.c - streams: in-order queues of operations, each with a thread of its own.
+/* stream.c - streams and events: in-order queues of operations, each with a thread of its own, and moments in them.
  *
  * Threads: entry points run on any thread, and stream_main on each stream's own thread. That thread starts with the
  * stream's first work and sleeps while there is none.
  * Locks: the host lock; operations run without it.
- * Blocking: hdi_host_enter_work waits for room; draining, synchronizing and ending streams wait for work.
+ * Blocking: hdi_host_enter_work waits for room. Draining, synchronizing and ending streams wait for work, as do point_wait
+ * and cuEventSynchronize.
  * Always: items of a stream finish in order, one at a time. A stream's structure lives until its thread has been joined. A
- * queued point is recorded or dropped; none is lost.
+ * queued point is recorded or dropped; none is lost. An event refers to the point of its most recent record, and a wait
+ * takes that point at the call. Recording again makes a new point, so earlier waits keep their moment.
  */
 #include <signal.h>
 #include <stdlib.h>
+#include "base/clock.h"
 #include "base/thread.h"
 #include "base/wait.h"
 #include "simulator/host.h"
+
+struct hdi_host_item {
+    hdi_host_item *next;
+    hdi_host_op op;
+};
 
 static pthread_cond_t stream_finished = PTHREAD_COND_INITIALIZER;
 
@@ -21,6 +29,49 @@ enum { QUEUE_MOST = 1021 };
 
 static pthread_cond_t queue_has_room = PTHREAD_COND_INITIALIZER;
 static unsigned queue_waiters;
+
+/* -------------------------------------------------------------------------------------------------------- points -- */
+
+hdi_host_point *hdi_host_point_make(void)
+{
+    hdi_host_point *point = calloc(1, sizeof *point);
+    if (point) {
+        point->references = 1;
+        pthread_cond_init(&point->changed, NULL);
+    }
+    return point;
+}
+
+void hdi_host_point_release(hdi_host_point *point)
+{
+    if (point && --point->references == 0) {
+        pthread_cond_destroy(&point->changed);
+        free(point);
+    }
+}
+
+static void point_record(hdi_host_point *point, hdcu_result error)
+{
+    if (point->error == HDCU_SUCCESS) {
+        point->error = error;
+    }
+    if (--point->pending == 0) {
+        point->time_ns = hdi_clock_ns();
+        pthread_cond_broadcast(&point->changed);
+    }
+}
+
+/* waits on the calling thread */
+static hdcu_result point_wait(hdi_host_point *point)
+{
+    point->references++;
+    while (point->pending > 0) {
+        hdi_host_wait(&point->changed);
+    }
+    hdcu_result r = point->error;
+    hdi_host_point_release(point);
+    return r;
+}
 
 /* ------------------------------------------------------------------------------------------------------- operations -- */
 
@@ -46,7 +97,7 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
         hdi_host_module_release(op->u.kernel.module);
         break;
     case HDI_HOST_OP_RECORD:
-        hdi_host_point_record(op->u.point, error);
+        point_record(op->u.point, error);
         hdi_host_point_release(op->u.point);
         break;
     case HDI_HOST_OP_WAIT:
@@ -69,14 +120,6 @@ void hdi_host_op_release(hdi_host_op *op, hdcu_result error)
 }
 
 /* ------------------------------------------------------------------------------------------------------- the thread -- */
-
-uint64_t hdi_host_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 void hdi_host_perturb(uint64_t random)
 {
@@ -158,7 +201,7 @@ static void run_item(hdi_host_stream *s, hdi_host_item *item)
 {
     uint64_t random = 0;
     if (hdi_host.schedule) {
-        random = hdi_host_random(&s->random) | 1;
+        random = hdi_random(&s->random) | 1;
         hdi_host_perturb(random >> 1);
     }
     if (item->op.kind == HDI_HOST_OP_WAIT) {
@@ -205,7 +248,7 @@ static void *stream_main(void *argument)
     return NULL;
 }
 
-static hdcu_result start(hdi_host_stream *s)
+static hdcu_result start_thread(hdi_host_stream *s)
 {
     sigset_t blocked, before;
     sigfillset(&blocked);
@@ -229,7 +272,7 @@ static hdcu_result start(hdi_host_stream *s)
 
 static hdcu_result push(hdi_host_stream *s, hdi_host_op *op)
 {
-    hdcu_result r = s->started ? HDCU_SUCCESS : start(s);
+    hdcu_result r = s->started ? HDCU_SUCCESS : start_thread(s);
     hdi_host_item *item = r == HDCU_SUCCESS ? take_item() : NULL;
     if (!item) {
         hdi_host_op_release(op, HDCU_ERROR_OUT_OF_MEMORY);
@@ -323,7 +366,7 @@ hdcu_result hdi_host_stream_drain(hdi_host_stream *stream)
     hdi_host_point *point = hdi_host_point_make();
     hdcu_result r = point ? push_record(stream, point) : HDCU_ERROR_OUT_OF_MEMORY;
     if (r == HDCU_SUCCESS) {
-        r = hdi_host_point_wait(point);
+        r = point_wait(point);
     }
     hdi_host_point_release(point);
     return r;
@@ -342,7 +385,7 @@ hdcu_result hdi_host_context_drain(hdi_host_context *context)
         }
     }
     if (r == HDCU_SUCCESS) {
-        r = hdi_host_point_wait(point);
+        r = point_wait(point);
     }
     hdi_host_point_release(point);
     return r;
@@ -405,7 +448,8 @@ void hdi_host_streams_drop(hdi_host_context *context, hdcu_result error)
     }
 }
 
-void hdi_host_streams_reap(hdi_host_context *context)
+/* Joins the threads of streams that were destroyed and have finished. The lock is released meanwhile. */
+static void streams_reap(hdi_host_context *context)
 {
     hdi_host_stream *list = context->finished;
     context->finished = NULL;
@@ -422,6 +466,33 @@ void hdi_host_streams_reap(hdi_host_context *context)
     hdi_host_lock();
 }
 
+typedef struct event {
+    uint64_t handle;
+    hdi_host_context *context;
+    unsigned flags;
+    hdi_host_point *point; /* NULL: never recorded outside a capture */
+    hdi_host_captured captured;
+} event;
+
+static void free_event(event *e)
+{
+    hdi_host_handle_drop(e->handle);
+    hdi_host_point_release(e->point);
+    hdi_host_captured_clear(&e->captured);
+    free(e);
+}
+
+static void events_release(hdi_host_context *context)
+{
+    uint32_t position = 0;
+    event *e;
+    while ((e = hdi_host_handle_next(HDI_HOST_EVENT, &position))) {
+        if (e->context == context) {
+            free_event(e);
+        }
+    }
+}
+
 void hdi_host_streams_end(hdi_host_context *context)
 {
     hdi_host_stream *next;
@@ -432,7 +503,7 @@ void hdi_host_streams_end(hdi_host_context *context)
         }
     }
     for (;;) {
-        hdi_host_streams_reap(context);
+        streams_reap(context);
         if (context->finished) {
             continue;
         }
@@ -441,6 +512,7 @@ void hdi_host_streams_end(hdi_host_context *context)
         }
         hdi_host_wait(&stream_finished);
     }
+    events_release(context);
 }
 
 hdcu_result hdi_host_stream_find(hdcu_stream handle, hdi_host_stream **stream)
@@ -480,9 +552,9 @@ hdcu_result hdi_host_enter_work(hdcu_stream handle, hdi_host_stream **stream)
     return r;
 }
 
-/* ----------------------------------------------------------------------------------------------------- entry points -- */
+/* ------------------------------------------------------------------------------------------------ streams: calls -- */
 
-hdcu_result hdi_host_cuStreamCreate(hdcu_stream *stream, unsigned flags)
+static hdcu_result cuStreamCreate(hdcu_stream *stream, unsigned flags)
 {
     hdi_host_context *context;
     hdi_host_stream *s;
@@ -495,12 +567,12 @@ hdcu_result hdi_host_cuStreamCreate(hdcu_stream *stream, unsigned flags)
     }
     if (r == HDCU_SUCCESS) {
         *stream = (hdcu_stream)(uintptr_t)s->handle;
-        hdi_host_streams_reap(context);
+        streams_reap(context);
     }
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuStreamDestroy(hdcu_stream stream)
+static hdcu_result cuStreamDestroy(hdcu_stream stream)
 {
     hdcu_result r = hdi_host_enter();
     if (r == HDCU_SUCCESS) {
@@ -510,7 +582,7 @@ hdcu_result hdi_host_cuStreamDestroy(hdcu_stream stream)
         } else {
             hdi_host_context *context = s->context;
             close_stream(s);
-            hdi_host_streams_reap(context);
+            streams_reap(context);
         }
     }
     return hdi_host_leave(r);
@@ -529,7 +601,7 @@ static hdcu_result find_to_wait(hdcu_stream handle, hdi_host_stream **stream)
     return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
 }
 
-hdcu_result hdi_host_cuStreamQuery(hdcu_stream stream)
+static hdcu_result cuStreamQuery(hdcu_stream stream)
 {
     hdi_host_stream *s;
     hdcu_result r = hdi_host_enter();
@@ -542,7 +614,7 @@ hdcu_result hdi_host_cuStreamQuery(hdcu_stream stream)
     return hdi_host_leave(r);
 }
 
-hdcu_result hdi_host_cuStreamSynchronize(hdcu_stream stream)
+static hdcu_result cuStreamSynchronize(hdcu_stream stream)
 {
     hdi_host_stream *s;
     hdcu_result r = hdi_host_enter();
@@ -562,3 +634,206 @@ hdcu_result hdi_host_cuStreamSynchronize(hdcu_stream stream)
     }
     return hdi_host_leave(r);
 }
+
+/* -------------------------------------------------------------------------------------------------------- events -- */
+
+static event *find_event(hdcu_event handle)
+{
+    return hdi_host_handle_find(HDI_HOST_EVENT, (uint64_t)(uintptr_t)handle);
+}
+
+static hdcu_result cuEventCreate(hdcu_event *out, unsigned flags)
+{
+    hdi_host_context *context;
+    hdcu_result r = hdi_host_enter_context(&context);
+    if (r == HDCU_SUCCESS && (!out || flags > 3)) { /* interprocess events are not supported */
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        event *e = calloc(1, sizeof *e);
+        uint64_t handle = e ? hdi_host_handle_make(HDI_HOST_EVENT, e) : 0;
+        if (handle == 0) {
+            free(e);
+            r = HDCU_ERROR_OUT_OF_MEMORY;
+        } else {
+            e->handle = handle;
+            e->context = context;
+            e->flags = flags;
+            *out = (hdcu_event)(uintptr_t)handle;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuEventDestroy(hdcu_event handle)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        event *e = find_event(handle);
+        if (e) {
+            free_event(e);
+        } else {
+            r = HDCU_ERROR_INVALID_HANDLE;
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result record_event(event *e, hdi_host_stream *stream)
+{
+    if (stream->capture) {
+        return hdi_host_capture_record(stream, &e->captured);
+    }
+    hdi_host_point *point = hdi_host_point_make();
+    if (!point) {
+        return HDCU_ERROR_OUT_OF_MEMORY;
+    }
+    hdi_host_op op = {.kind = HDI_HOST_OP_RECORD, .u.point = point};
+    point->pending = 1;
+    point->references++; /* the operation's reference */
+    hdcu_result r = hdi_host_submit(stream, &op);
+    if (r != HDCU_SUCCESS) {
+        hdi_host_point_release(point);
+        return r;
+    }
+    hdi_host_point_release(e->point);
+    hdi_host_captured_clear(&e->captured);
+    e->point = point;
+    return HDCU_SUCCESS;
+}
+
+static hdcu_result cuEventRecord(hdcu_event handle, hdcu_stream stream_handle)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter_stream(stream_handle, &stream);
+    if (r == HDCU_SUCCESS) {
+        event *e = find_event(handle);
+        r = e && e->context == stream->context ? record_event(e, stream) : HDCU_ERROR_INVALID_HANDLE;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result wait_for_event(hdi_host_stream *stream, event *e)
+{
+    if (e->captured.capture != 0) {
+        return hdi_host_capture_wait(stream, &e->captured);
+    }
+    if (!e->point) {
+        return HDCU_SUCCESS;
+    }
+    if (stream->capture) {
+        hdi_host_capture_invalidate(stream->capture);
+        return HDCU_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    if (e->point->pending == 0) {
+        return HDCU_SUCCESS;
+    }
+    hdi_host_op op = {.kind = HDI_HOST_OP_WAIT, .u.point = e->point};
+    e->point->references++;
+    return hdi_host_submit(stream, &op);
+}
+
+static hdcu_result cuStreamWaitEvent(hdcu_stream stream_handle, hdcu_event handle, unsigned flags)
+{
+    hdi_host_stream *stream;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && flags > 1) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = hdi_host_stream_find(stream_handle, &stream);
+    }
+    if (r == HDCU_SUCCESS) {
+        event *e = find_event(handle);
+        r = e ? wait_for_event(stream, e) : HDCU_ERROR_INVALID_HANDLE;
+    }
+    return hdi_host_leave(r);
+}
+
+/* Finds an event for a call that reads it. Its context must have no fault, and its last record must be outside a
+ * capture. */
+static hdcu_result find_to_read(hdcu_event handle, event **out)
+{
+    *out = find_event(handle);
+    if (!*out) {
+        return HDCU_ERROR_INVALID_HANDLE;
+    }
+    if ((*out)->context->error != HDCU_SUCCESS) {
+        return (*out)->context->error;
+    }
+    return (*out)->captured.capture != 0 ? HDCU_ERROR_CAPTURED_EVENT : HDCU_SUCCESS;
+}
+
+/* Takes the host lock, then as find_to_read. Fails also while a capture forbids queries. */
+static hdcu_result enter_to_read(hdcu_event handle, event **out)
+{
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS) {
+        r = find_to_read(handle, out);
+    }
+    return r == HDCU_SUCCESS ? hdi_host_capture_forbids() : r;
+}
+
+static hdcu_result cuEventQuery(hdcu_event handle)
+{
+    event *e;
+    hdcu_result r = enter_to_read(handle, &e);
+    if (r == HDCU_SUCCESS && e->point) {
+        r = e->point->pending > 0 ? HDCU_ERROR_NOT_READY : e->point->error;
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuEventSynchronize(hdcu_event handle)
+{
+    event *e;
+    hdcu_result r = enter_to_read(handle, &e);
+    if (r == HDCU_SUCCESS && e->point) {
+        r = point_wait(e->point);
+    }
+    if (r == HDCU_SUCCESS && find_to_read(handle, &e) == HDCU_SUCCESS) { /* the lock was released meanwhile */
+        hdi_host_pool_settle(e->context);
+    }
+    return hdi_host_leave(r);
+}
+
+static hdcu_result cuEventElapsedTime(float *milliseconds, hdcu_event start, hdcu_event end)
+{
+    event *from, *to;
+    hdcu_result r = hdi_host_enter();
+    if (r == HDCU_SUCCESS && !milliseconds) {
+        r = HDCU_ERROR_INVALID_VALUE;
+    }
+    if (r == HDCU_SUCCESS) {
+        r = find_to_read(start, &from);
+    }
+    if (r == HDCU_SUCCESS) {
+        r = find_to_read(end, &to);
+    }
+    if (r == HDCU_SUCCESS) {
+        if (!from->point || !to->point || ((from->flags | to->flags) & HDCU_EVENT_DISABLE_TIMING)) {
+            r = HDCU_ERROR_INVALID_HANDLE;
+        } else if (from->point->pending > 0 || to->point->pending > 0) {
+            r = HDCU_ERROR_NOT_READY;
+        } else {
+            *milliseconds = (float)((double)(to->point->time_ns - from->point->time_ns) / 1e6);
+        }
+    }
+    return hdi_host_leave(r);
+}
+
+/* ---------------------------------------------------------------------------------------------- the entry points -- */
+
+const hdi_driver hdi_host_stream_entries = {
+    .cuStreamCreate = cuStreamCreate,
+    .cuStreamDestroy = cuStreamDestroy,
+    .cuStreamQuery = cuStreamQuery,
+    .cuStreamSynchronize = cuStreamSynchronize,
+    .cuEventCreate = cuEventCreate,
+    .cuEventDestroy = cuEventDestroy,
+    .cuEventRecord = cuEventRecord,
+    .cuStreamWaitEvent = cuStreamWaitEvent,
+    .cuEventQuery = cuEventQuery,
+    .cuEventSynchronize = cuEventSynchronize,
+    .cuEventElapsedTime = cuEventElapsedTime,
+};

@@ -9,7 +9,7 @@
 #ifndef HDI_TENSOR_MATMUL_PLAN_H
 #define HDI_TENSOR_MATMUL_PLAN_H
 
-#include "blas/product.h"
+#include "blas/blas.h"
 #include "kernel/builtin/matmul.h"
 #include "tensor/tensor.h"
 

@@ -26,20 +26,12 @@ static _Atomic int refuse_set, refuse_launch;                /* with a grid of O
 static _Atomic int refuse_middle;    /* the code for one in a chain of 32, or STRAYS; 0: it was, or is not to be */
 static _Atomic uint32_t middle_grid; /* that one's */
 
-hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec, hdcu_graphnode,
-                                                           const hdcu_kernel_node_params *);
-hdcu_result __real_hdi_host_cuGraphLaunch(hdcu_graphexec, hdcu_stream);
-hdcu_result __real_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *, hdcu_graph, unsigned long long);
-hdcu_result __real_hdi_host_cuGraphExecDestroy(hdcu_graphexec);
-hdcu_result __real_hdi_host_cuLaunchKernel(hdcu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                           unsigned, hdcu_stream, void **, void **);
-/* clang-format off */
-hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p);
-hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec e, hdcu_stream s);
-hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *e, hdcu_graph g, unsigned long long flags);
-hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec e);
-hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, hdcu_stream s, void **parameters, void **extra);
+static const hdi_driver *real; /* the host provider's own table, and the one that the library gets */
+static hdi_driver changed;
+static pthread_once_t changed_once = PTHREAD_ONCE_INIT;
+static void change_table(void);
 
+/* clang-format off */
 /* The same launch, of so many elements, in so many blocks, that it strays out of the device's memory. */
 static hdcu_result set_to_stray(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
 {
@@ -52,10 +44,10 @@ static hdcu_result set_to_stray(hdcu_graphexec e, hdcu_graphnode n, const hdcu_k
     arguments[bytes > 24 ? 3 : 1] = UINT64_MAX; /* of axpy, of fill */
     strays.extra = extra;
     strays.grid_x = 1 << 20;
-    return __real_hdi_host_cuGraphExecKernelNodeSetParams(e, n, &strays);
+    return real->cuGraphExecKernelNodeSetParams(e, n, &strays);
 }
 
-hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
+static hdcu_result set_params(hdcu_graphexec e, hdcu_graphnode n, const hdcu_kernel_node_params *p)
 {
     if (p->grid_x == ODD && atomic_load(&refuse_set)) {
         return atomic_load(&refuse_set);
@@ -70,32 +62,32 @@ hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec e, hdc
         return set_to_stray(e, n, p);
     }
     atomic_fetch_add(&filled, 1);
-    return __real_hdi_host_cuGraphExecKernelNodeSetParams(e, n, p);
+    return real->cuGraphExecKernelNodeSetParams(e, n, p);
 }
 
-hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec e, hdcu_stream s)
+static hdcu_result launch_graph(hdcu_graphexec e, hdcu_stream s)
 {
     uint64_t n = atomic_exchange(&filled, 0);
     atomic_fetch_add(&chains, 1);
     atomic_fetch_add(&nodes, n);
     atomic_store(&longest, n > atomic_load(&longest) ? n : atomic_load(&longest));
     pass_gate();
-    return __real_hdi_host_cuGraphLaunch(e, s);
+    return real->cuGraphLaunch(e, s);
 }
 
-hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *e, hdcu_graph g, unsigned long long flags)
+static hdcu_result instantiate(hdcu_graphexec *e, hdcu_graph g, unsigned long long flags)
 {
     atomic_fetch_add(&executables, 1);
-    return __real_hdi_host_cuGraphInstantiateWithFlags(e, g, flags);
+    return real->cuGraphInstantiateWithFlags(e, g, flags);
 }
 
-hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec e)
+static hdcu_result destroy_executable(hdcu_graphexec e)
 {
     atomic_fetch_sub(&executables, 1);
-    return __real_hdi_host_cuGraphExecDestroy(e);
+    return real->cuGraphExecDestroy(e);
 }
 
-hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, hdcu_stream s, void **parameters, void **extra)
+static hdcu_result launch_kernel(hdcu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, hdcu_stream s, void **parameters, void **extra)
 {
     atomic_store(&filled, 0);
     atomic_fetch_add(&singles, 1);
@@ -103,9 +95,30 @@ hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function f, unsigned gx, unsigne
     if ((gx == ODD || gx == atomic_load(&middle_grid)) && atomic_load(&refuse_launch)) {
         return atomic_load(&refuse_launch);
     }
-    return __real_hdi_host_cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);
+    return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);
 }
 /* clang-format on */
+
+/* The library gets the host provider's table with the calls above in it. */
+hd_status __real_hdi_driver_host(const hdi_driver **out);
+hd_status __wrap_hdi_driver_host(const hdi_driver **out);
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+{
+    pthread_once(&changed_once, change_table);
+    *out = &changed;
+    return HD_OK;
+}
+
+static void change_table(void)
+{
+    __real_hdi_driver_host(&real);
+    changed = *real;
+    changed.cuGraphExecKernelNodeSetParams = set_params;
+    changed.cuGraphLaunch = launch_graph;
+    changed.cuGraphInstantiateWithFlags = instantiate;
+    changed.cuGraphExecDestroy = destroy_executable;
+    changed.cuLaunchKernel = launch_kernel;
+}
 
 typedef struct scene {
     hd_runtime *runtime;

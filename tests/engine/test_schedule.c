@@ -31,30 +31,42 @@ static void given(unsigned grid)
     pass_gate();
 }
 
-hdcu_result __real_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                                           hdcu_stream stream, void **parameters, void **extra);
-hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                                           hdcu_stream stream, void **parameters, void **extra);
-hdcu_result __wrap_hdi_host_cuLaunchKernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                           unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                                           hdcu_stream stream, void **parameters, void **extra)
+static const hdi_driver *real; /* the host provider's own table, and the one that the library gets */
+static hdi_driver changed;
+static pthread_once_t changed_once = PTHREAD_ONCE_INIT;
+static void change_table(void);
+
+static hdcu_result launch_kernel(hdcu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                 hdcu_stream stream, void **parameters, void **extra)
 {
     given(grid_x);
-    return __real_hdi_host_cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
-                                          stream, parameters, extra);
+    return real->cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+                                parameters, extra);
 }
 
-hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
-                                                           const hdcu_kernel_node_params *params);
-hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
-                                                           const hdcu_kernel_node_params *params);
-hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node,
-                                                           const hdcu_kernel_node_params *params)
+static hdcu_result set_params(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params)
 {
     given(params->grid_x);
-    return __real_hdi_host_cuGraphExecKernelNodeSetParams(exec, node, params);
+    return real->cuGraphExecKernelNodeSetParams(exec, node, params);
+}
+
+/* The library gets the host provider's table with the calls above in it. */
+hd_status __real_hdi_driver_host(const hdi_driver **out);
+hd_status __wrap_hdi_driver_host(const hdi_driver **out);
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+{
+    pthread_once(&changed_once, change_table);
+    *out = &changed;
+    return HD_OK;
+}
+
+static void change_table(void)
+{
+    __real_hdi_driver_host(&real);
+    changed = *real;
+    changed.cuLaunchKernel = launch_kernel;
+    changed.cuGraphExecKernelNodeSetParams = set_params;
 }
 
 typedef struct lane {

@@ -4,7 +4,7 @@
  */
 #include "fuzz.h"
 
-#include "kernel/elf.h"
+#include "kernel/file.h"
 
 static bool inside(const void *at, size_t n, const void *image, size_t bytes)
 {

@@ -8,7 +8,6 @@
 
 #include <heddle/kernel.h>
 #include <heddle/module.h>
-#include "kernel/elf.h"
 #include "kernel/file.h"
 
 extern const unsigned char hdi_image_builtin[];

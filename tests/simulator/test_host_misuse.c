@@ -56,6 +56,16 @@ static void contexts_are_checked(void **state)
     hdi_driver_close(d);
 }
 
+static void every_entry_point_is_there(void **state)
+{
+    (void)state;
+    open_host("host_devices=1");
+#define IS_THERE(name, version, need, parameters, arguments) assert_non_null(d->name);
+    HDI_DRIVER_ENTRIES(IS_THERE)
+#undef IS_THERE
+    hdi_driver_close(d);
+}
+
 static void handles_are_checked(void **state)
 {
     (void)state;
@@ -335,6 +345,7 @@ static void copies_of_memory_that_went_are_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_entry_point_is_there),
         cmocka_unit_test(contexts_are_checked),
         cmocka_unit_test(handles_are_checked),
         cmocka_unit_test(memory_calls_are_checked),

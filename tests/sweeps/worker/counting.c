@@ -4,6 +4,7 @@
  */
 #include "sweeps/worker/counting.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include "driver/driver.h"
 #include "engine/chain.h"
@@ -49,60 +50,74 @@ static void count(counted_call which)
     }
 }
 
+static const hdi_driver *real; /* the host provider's own table, and the one that the library gets */
+static hdi_driver changed;
+static pthread_once_t changed_once = PTHREAD_ONCE_INIT;
+static void change_table(void);
+
 /* clang-format off */
-hdcu_result __real_hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags);
-hdcu_result __wrap_hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags);
-hdcu_result __wrap_hdi_host_cuGraphCreate(hdcu_graph *graph, unsigned flags)
+static hdcu_result count_cuGraphCreate(hdcu_graph *graph, unsigned flags)
 {
     count(COUNTED_cuGraphCreate);
-    return __real_hdi_host_cuGraphCreate(graph, flags);
+    return real->cuGraphCreate(graph, flags);
 }
 
-hdcu_result __real_hdi_host_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params);
-hdcu_result __wrap_hdi_host_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params);
-hdcu_result __wrap_hdi_host_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params)
+static hdcu_result count_cuGraphAddKernelNode(hdcu_graphnode *node, hdcu_graph graph, const hdcu_graphnode *before, size_t n, const hdcu_kernel_node_params *params)
 {
     count(COUNTED_cuGraphAddKernelNode);
-    return __real_hdi_host_cuGraphAddKernelNode(node, graph, before, n, params);
+    return real->cuGraphAddKernelNode(node, graph, before, n, params);
 }
 
-hdcu_result __real_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags);
-hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags);
-hdcu_result __wrap_hdi_host_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags)
+static hdcu_result count_cuGraphInstantiateWithFlags(hdcu_graphexec *exec, hdcu_graph graph, unsigned long long flags)
 {
     count(COUNTED_cuGraphInstantiateWithFlags);
-    return __real_hdi_host_cuGraphInstantiateWithFlags(exec, graph, flags);
+    return real->cuGraphInstantiateWithFlags(exec, graph, flags);
 }
 
-hdcu_result __real_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params);
-hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params);
-hdcu_result __wrap_hdi_host_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params)
+static hdcu_result count_cuGraphExecKernelNodeSetParams(hdcu_graphexec exec, hdcu_graphnode node, const hdcu_kernel_node_params *params)
 {
     count(COUNTED_cuGraphExecKernelNodeSetParams);
-    return __real_hdi_host_cuGraphExecKernelNodeSetParams(exec, node, params);
+    return real->cuGraphExecKernelNodeSetParams(exec, node, params);
 }
 
-hdcu_result __real_hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream);
-hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream);
-hdcu_result __wrap_hdi_host_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream)
+static hdcu_result count_cuGraphLaunch(hdcu_graphexec exec, hdcu_stream stream)
 {
     count(COUNTED_cuGraphLaunch);
-    return __real_hdi_host_cuGraphLaunch(exec, stream);
+    return real->cuGraphLaunch(exec, stream);
 }
 
-hdcu_result __real_hdi_host_cuGraphExecDestroy(hdcu_graphexec exec);
-hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec exec);
-hdcu_result __wrap_hdi_host_cuGraphExecDestroy(hdcu_graphexec exec)
+static hdcu_result count_cuGraphExecDestroy(hdcu_graphexec exec)
 {
     count(COUNTED_cuGraphExecDestroy);
-    return __real_hdi_host_cuGraphExecDestroy(exec);
+    return real->cuGraphExecDestroy(exec);
 }
 
-hdcu_result __real_hdi_host_cuGraphDestroy(hdcu_graph graph);
-hdcu_result __wrap_hdi_host_cuGraphDestroy(hdcu_graph graph);
-hdcu_result __wrap_hdi_host_cuGraphDestroy(hdcu_graph graph)
+static hdcu_result count_cuGraphDestroy(hdcu_graph graph)
 {
     count(COUNTED_cuGraphDestroy);
-    return __real_hdi_host_cuGraphDestroy(graph);
+    return real->cuGraphDestroy(graph);
 }
 /* clang-format on */
+
+/* The library gets the host provider's table with the calls above in it. */
+hd_status __real_hdi_driver_host(const hdi_driver **out);
+hd_status __wrap_hdi_driver_host(const hdi_driver **out);
+hd_status __wrap_hdi_driver_host(const hdi_driver **out)
+{
+    pthread_once(&changed_once, change_table);
+    *out = &changed;
+    return HD_OK;
+}
+
+static void change_table(void)
+{
+    __real_hdi_driver_host(&real);
+    changed = *real;
+    changed.cuGraphCreate = count_cuGraphCreate;
+    changed.cuGraphAddKernelNode = count_cuGraphAddKernelNode;
+    changed.cuGraphInstantiateWithFlags = count_cuGraphInstantiateWithFlags;
+    changed.cuGraphExecKernelNodeSetParams = count_cuGraphExecKernelNodeSetParams;
+    changed.cuGraphLaunch = count_cuGraphLaunch;
+    changed.cuGraphExecDestroy = count_cuGraphExecDestroy;
+    changed.cuGraphDestroy = count_cuGraphDestroy;
+}
