@@ -1,7 +1,7 @@
 /* submit_rows.c - what `heddle bench submit` measures: one sample of a row, and what a cache line needs from one processor to another.
  *
  * A row has threads that submit bursts, and in some rows, one beside them that launches and waits. A thread has a way to
- * a device: a few lanes of Heddle, or streams of the driver, with a count in the memory of each. Both sides launch the
+ * a device: a few lanes of Heddle, or streams of the driver. Each has a count in memory. Both sides launch the
  * same kernel with the same grid and arguments. It adds one to a count, so that a launch that was lost or came twice
  * shows. A submit is counted in cache lines, since a command has to cross to the engine.
  *
