@@ -10,9 +10,7 @@
  *    alloc_beside.c     streams in parallel, frees while a kernel runs, kernels beside allocations
  *    alloc_reclaim.c    a training loop whose memory a garbage collector gives back, early or at the limit
  *    alloc_access.c     unified memory read by element; pinned memory
- *    alloc_figures.[ch] what the table and the JSON share, and the goals
- *    alloc_table.c      the table
- *    alloc_json.c       the JSON
+ *    alloc_report.c     figures, goals, the table, JSON
  *
  * Threads: the conductor owns the alloc_experiment; the threads of a case use sides, and each its own results.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes. An alloc_end

@@ -1,8 +1,8 @@
 /* faults_parts.h - what the files behind `heddle bench faults` share.
  *
  *    faults.c          the conductor: opens the runtime, strikes one device after the other, collects
- *    faults_load.c     what keeps a device busy, with every result checked
- *    faults_strike.c   how a device is made to fault, and the times until it works again
+ *    faults_load.c     what keeps a device busy, with every result checked; how it is made to fault, and the times until
+ *                      it works again
  *    faults_report.c   the table, the goals, JSON
  *
  * Threads: a load belongs to its own thread, but for what is under its lock and its atomics. The conductor owns the rest
@@ -103,33 +103,11 @@ typedef struct faults_load {
 /* The thread: opens the device's work, works, and strikes by order. It ends by order or when it cannot go on. */
 void *faults_load_main(void *load);
 
-/* One batch more. False: something failed, and the state of the batches in flight is unknown. Called by the thread. */
-bool faults_load_turn(faults_load *l, char *error);
-
-/* Finishes the batches in flight. */
-bool faults_load_drain(faults_load *l, char *error);
-
-/* After a restart: drops the batches in flight, and compares the checkpoints with what was saved. Then makes the
- * other buffers again (c may be there already). */
-bool faults_load_rebuild(faults_load *l, char *error);
-
-/* A fresh c; the product into it, behind everything in the lane. */
-bool faults_load_remake_c(faults_load *l, char *error);
-bool faults_load_multiply(faults_load *l, hd_ticket *out, char *error);
-
-/* Elements of l->result that are not `times` the product. */
-uint64_t faults_load_wrong(const faults_load *l, float times);
-
 /* Steps finished until `at`, between two batches in proportion to the time. */
 double faults_load_steps(faults_load *l, uint64_t at);
 
 /* When the last batch was finished; 0: none was. */
 uint64_t faults_load_latest(faults_load *l);
-
-/* ---- the fault ---- */
-
-/* Called by the device's load: makes the device fault as in l->strike, notes the times, brings it back. */
-bool faults_strike_run(faults_load *l, char *error);
 
 /* ---- the experiment ---- */
 

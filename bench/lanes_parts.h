@@ -1,12 +1,9 @@
 /* lanes_parts.h - what the files behind `heddle bench lanes` share.
  *
  *    lanes.c          the conductor: sizes the run, interleaves the rows, collects
- *    lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check
- *    lanes_problem.c  the matrices, the reference, the check
- *    lanes_driver.c   launch loop, tiny launches and disturbance with plain driver calls
- *    lanes_heddle.c   launch loop and disturbance through Heddle
+ *    lanes_rows.c     one segment of one row: threads, gate, disturber, poison and check; tiny launches in one lane
+ *    lanes_sides.c    the matrices and the check; launch loop and disturbance, by plain driver calls and through Heddle
  *    lanes_workers.c  the process-per-device row: spawning, commands, and the worker's own side
- *    lanes_tiny.c     one lane: sustained tiny launches, launch + wait
  *    lanes_report.c   the table, the goals, JSON
  *
  * Threads: the conductor owns a lanes_experiment; the threads of a segment read it, and each writes its own

@@ -1,9 +1,8 @@
 /* submit_parts.h - what the files behind `heddle bench submit` share.
  *
  *    submit.c         the conductor: rows in rounds, both sides in turns; the table, the goals, JSON
- *    submit_rows.c    one sample: threads that submit, and one beside them that launches and waits
- *    submit_ways.c    a thread's way to a device: a few lanes of Heddle, or streams of the driver, and a count in each
- *    submit_cores.c   what a cache line needs from one processor to another
+ *    submit_rows.c    one sample: threads that submit, and one beside them that launches and waits; what a cache line
+ *                     needs from one processor to another
  *
  * Threads: the conductor owns a submit_experiment; the threads of a sample read it, and each writes what is its own.
  * Failures: functions return false and leave one line in `error`, which has PLAIN_ERROR bytes.
@@ -85,40 +84,6 @@ typedef struct submit_experiment {
     int one_way_pairs;
     uint64_t launches; /* all, and every one was counted by a kernel */
 } submit_experiment;
-
-/* ---- a thread's way to a device ---- */
-
-typedef struct submit_way {
-    /* set before it is opened */
-    submit_experiment *x;
-    submit_api api;
-    int device, lanes;
-    bool spread;        /* lane i is on device i, not on `device` */
-    bool written, same; /* as in the row */
-
-    uint64_t launched[SUBMIT_LANES_MAX];
-    /* Heddle */
-    hd_lane *lane[SUBMIT_LANES_MAX];
-    hd_buffer *count[SUBMIT_LANES_MAX], *one[SUBMIT_LANES_MAX];
-    hd_arg arguments[SUBMIT_LANES_MAX][4];
-    hd_ticket last[SUBMIT_LANES_MAX];
-    /* driver */
-    int current; /* the device whose context is current on the thread; -1: none */
-    hdcu_stream stream[SUBMIT_LANES_MAX];
-    hdcu_deviceptr memory[SUBMIT_LANES_MAX], memory_of_one[SUBMIT_LANES_MAX];
-    float a;
-    uint64_t n;
-    void *parameters[SUBMIT_LANES_MAX][4];
-} submit_way;
-
-/* All on the thread that uses the way; for the driver contexts become current there. A way that could not be opened is closed. */
-bool submit_way_open(submit_way *w, char *error);
-void submit_way_close(submit_way *w);
-
-/* _launch: one launch, which counts one. _wait: to the end of all launches of a lane. Then the counts are compared with the launches. */
-bool submit_way_launch(submit_way *w, int lane, char *error);
-bool submit_way_wait(submit_way *w, int lane, char *error);
-bool submit_way_check(submit_way *w, char *error);
 
 /* ---- samples ---- */
 

@@ -1,14 +1,314 @@
-/* submit_rows.c - one sample of a row: threads that submit bursts, and beside them, in some rows, one that launches and waits.
+/* submit_rows.c - what `heddle bench submit` measures: one sample of a row, and what a cache line needs from one processor to another.
  *
- * Threads: the conductor's, which only waits, and those of the sample, each with a way of its own. They begin together, when all ways are open.
+ * A row has threads that submit bursts, and in some rows, one beside them that launches and waits. A thread has a way to
+ * a device: a few lanes of Heddle, or streams of the driver. Each has a count in memory. Both sides launch the
+ * same kernel with the same grid and arguments. It adds one to a count, so that a launch that was lost or came twice
+ * shows. A submit is counted in cache lines, since a command has to cross to the engine.
+ *
+ * Threads: the conductor's, which only waits, and those of the sample, each with a way of its own. They begin together,
+ * when all ways are open. For the cache line, the conductor's and one more, each on a processor of its own.
  * Locks: the gate's.
- * Always: when a sample has ended, so have its threads, all that they launched is finished, and counted.
+ * Always:
+ * - When a sample has ended, so have its threads, all that they launched is finished, and counted.
+ * - The conductor's thread may run afterwards where it could before.
  */
+#include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bench/submit_parts.h"
+
+/* ---------------------------------------------------------------------------------------------------- processors -- */
+
+enum { PAIRS = 9, WARM = 1000, TURNS = 20000 };
+
+typedef struct ball {
+    _Alignas(64) _Atomic uint32_t turn; /* even: the conductor's */
+    _Alignas(64) int processor;
+} ball;
+
+static bool stay_on(int processor)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)processor, &set);
+    return sched_setaffinity(0, sizeof(set), &set) == 0;
+}
+
+/* Every second turn from this one on, up to `end`. */
+static void play(ball *b, uint32_t from, uint32_t end)
+{
+    for (uint32_t i = from; i < end; i += 2) {
+        while (atomic_load_explicit(&b->turn, memory_order_acquire) != i) {
+        }
+        atomic_store_explicit(&b->turn, i + 1, memory_order_release);
+    }
+}
+
+static void *other_side(void *argument)
+{
+    ball *b = argument;
+    stay_on(b->processor);
+    play(b, 1, WARM + TURNS);
+    return NULL;
+}
+
+/* In nanoseconds; not a number: it could not be measured. */
+static double one_way(int here, int there)
+{
+    ball b = {.processor = there};
+    pthread_t thread;
+    if (!stay_on(here) || pthread_create(&thread, NULL, other_side, &b) != 0) {
+        return NAN;
+    }
+    play(&b, 0, WARM);
+    uint64_t begin = stats_monotonic();
+    play(&b, WARM, WARM + TURNS);
+    double ns = (double)(stats_monotonic() - begin);
+    pthread_join(thread, NULL);
+    return ns / TURNS;
+}
+
+void submit_cores_measure(submit_experiment *x)
+{
+    cpu_set_t before;
+    int processors[CPU_SETSIZE], n = 0, pairs = 0;
+    double ns[PAIRS];
+    x->one_way_ns = x->one_way_least_ns = x->one_way_most_ns = NAN;
+    if (sched_getaffinity(0, sizeof(before), &before) != 0) {
+        return;
+    }
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (CPU_ISSET((size_t)i, &before)) {
+            processors[n++] = i;
+        }
+    }
+    /* the first one with others that lie near and far, also beyond what shares a core with it */
+    for (int i = 1; i <= PAIRS && n > 1; i++) {
+        int other = n - 1 < PAIRS ? i : 1 + (i - 1) * (n - 2) / (PAIRS - 1);
+        double measured = other < n ? one_way(processors[0], processors[other]) : NAN;
+        if (!isnan(measured)) {
+            ns[pairs++] = measured;
+        }
+    }
+    sched_setaffinity(0, sizeof(before), &before);
+    if (pairs) {
+        stats_spread s = stats_spread_of(ns, pairs);
+        x->one_way_ns = s.median;
+        x->one_way_least_ns = s.min;
+        x->one_way_most_ns = s.max;
+    }
+    x->one_way_pairs = pairs;
+}
+
+/* ------------------------------------------------------------------------------------ a thread's way to a device -- */
+
+typedef struct submit_way {
+    /* set before it is opened */
+    submit_experiment *x;
+    submit_api api;
+    int device, lanes;
+    bool spread;        /* lane i is on device i, not on `device` */
+    bool written, same; /* as in the row */
+
+    uint64_t launched[SUBMIT_LANES_MAX];
+    /* Heddle */
+    hd_lane *lane[SUBMIT_LANES_MAX];
+    hd_buffer *count[SUBMIT_LANES_MAX], *one[SUBMIT_LANES_MAX];
+    hd_arg arguments[SUBMIT_LANES_MAX][4];
+    hd_ticket last[SUBMIT_LANES_MAX];
+    /* driver */
+    int current; /* the device whose context is current on the thread; -1: none */
+    hdcu_stream stream[SUBMIT_LANES_MAX];
+    hdcu_deviceptr memory[SUBMIT_LANES_MAX], memory_of_one[SUBMIT_LANES_MAX];
+    float a;
+    uint64_t n;
+    void *parameters[SUBMIT_LANES_MAX][4];
+} submit_way;
+
+enum { BYTES = 64 };
+
+static const hd_dims one_block = {1, 1, 1}, one_warp = {32, 1, 1};
+static const uint32_t one_bits = 0x3f800000; /* of 1.0f */
+
+/* Memory of one word with this value in it. */
+static bool make_buffer(hd_lane *lane, uint32_t value, bool written, hd_buffer **out, char *error)
+{
+    uint32_t words[BYTES / 4];
+    for (int i = 0; i < BYTES / 4; i++) {
+        words[i] = value;
+    }
+    return report_check(hd_alloc(lane, BYTES, out), "hd_alloc", error) &&
+           (written ? report_check(hd_write(*out, 0, words, BYTES), "hd_write", error)
+                    : report_check(hd_fill(*out, 0, value, BYTES, NULL), "hd_fill", error));
+}
+
+static int device_of(const submit_way *w, int lane)
+{
+    return w->spread ? lane : w->device;
+}
+
+static bool open_heddle(submit_way *w, int i, char *error)
+{
+    if (!report_check(hd_lane_create(w->x->runtime, device_of(w, i), &w->lane[i]), "hd_lane_create", error) ||
+        !make_buffer(w->lane[i], one_bits, false, &w->one[i], error) ||
+        !make_buffer(w->lane[i], 0, w->written, &w->count[i], error)) {
+        return false;
+    }
+    w->arguments[i][0] = hd_inout(w->count[i]);
+    w->arguments[i][1] = hd_in(w->one[i]);
+    w->arguments[i][2] = hd_f32(w->a);
+    w->arguments[i][3] = hd_u64(w->n);
+    return true;
+}
+
+static bool make_memory(submit_way *w, uint32_t value, bool written, hdcu_stream stream, hdcu_deviceptr *out,
+                        char *error)
+{
+    const plain_driver *d = &w->x->driver;
+    uint32_t words[BYTES / 4];
+    for (int i = 0; i < BYTES / 4; i++) {
+        words[i] = value;
+    }
+    return PLAIN_TRY(d, error, cuMemAlloc, (out, BYTES)) &&
+           (written ? PLAIN_TRY(d, error, cuMemcpyHtoD, (*out, words, BYTES))
+                    : PLAIN_TRY(d, error, cuMemsetD32Async, (*out, value, BYTES / 4, stream)) &&
+                          PLAIN_TRY(d, error, cuStreamSynchronize, (stream)));
+}
+
+/* The context of a lane's device, where another one is current. */
+static bool enter(submit_way *w, int lane, char *error)
+{
+    int device = device_of(w, lane);
+    if (device == w->current) {
+        return true;
+    }
+    w->current = device;
+    return PLAIN_TRY(&w->x->driver, error, cuCtxSetCurrent, (w->x->context[device]));
+}
+
+static bool open_driver(submit_way *w, int i, char *error)
+{
+    const plain_driver *d = &w->x->driver;
+    if (!enter(w, i, error) || !PLAIN_TRY(d, error, cuStreamCreate, (&w->stream[i], HDCU_STREAM_NON_BLOCKING)) ||
+        !make_memory(w, one_bits, false, w->stream[i], &w->memory_of_one[i], error) ||
+        !make_memory(w, 0, w->written, w->stream[i], &w->memory[i], error)) {
+        return false;
+    }
+    w->parameters[i][0] = &w->memory[i];
+    w->parameters[i][1] = &w->memory_of_one[i];
+    w->parameters[i][2] = &w->a;
+    w->parameters[i][3] = &w->n;
+    return true;
+}
+
+static void close_driver(submit_way *w, int i)
+{
+    char ignored[PLAIN_ERROR];
+    const plain_driver *d = &w->x->driver;
+    if (!w->stream[i] || !enter(w, i, ignored)) {
+        return;
+    }
+    d->cuStreamDestroy(w->stream[i]);
+    if (w->memory[i]) {
+        d->cuMemFree(w->memory[i]);
+    }
+    if (w->memory_of_one[i]) {
+        d->cuMemFree(w->memory_of_one[i]);
+    }
+}
+
+static void submit_way_close(submit_way *w)
+{
+    for (int i = 0; i < w->lanes; i++) {
+        hd_free(w->count[i]);
+        hd_free(w->one[i]);
+        if (w->lane[i]) {
+            hd_lane_destroy(w->lane[i]);
+        }
+        close_driver(w, i);
+    }
+}
+
+/* All on the thread that uses the way; for the driver contexts become current there. A way that could not be opened is closed. */
+static bool submit_way_open(submit_way *w, char *error)
+{
+    bool ok = true;
+    w->a = 1;
+    w->n = 1;
+    w->current = -1;
+    for (int i = 0; ok && i < w->lanes; i++) {
+        ok = w->api == SUBMIT_HEDDLE ? open_heddle(w, i, error) : open_driver(w, i, error);
+    }
+    if (!ok) {
+        submit_way_close(w);
+    }
+    return ok;
+}
+
+/* _launch: one launch, which counts one. _wait: to the end of all launches of a lane. Then the counts are compared with the launches. */
+static bool submit_way_launch(submit_way *w, int lane, char *error)
+{
+    w->launched[lane]++;
+    if (!w->same) {
+        w->n = w->arguments[lane][3].value.u64 = 1 + w->launched[lane] % SUBMIT_VARIANTS;
+    }
+    if (w->api == SUBMIT_HEDDLE) {
+        hd_status status =
+            hd_launch(w->lane[lane], w->x->kernel, one_block, one_warp, 0, w->arguments[lane], 4, &w->last[lane]);
+        return status == HD_OK || report_check(status, "hd_launch", error);
+    }
+    if (!enter(w, lane, error)) {
+        return false;
+    }
+    hdcu_result result = w->x->driver.cuLaunchKernel(w->x->function[w->current], 1, 1, 1, 32, 1, 1, 0, w->stream[lane],
+                                                     w->parameters[lane], NULL);
+    return result == HDCU_SUCCESS || plain_check(&w->x->driver, result, "cuLaunchKernel", error);
+}
+
+static bool submit_way_wait(submit_way *w, int lane, char *error)
+{
+    if (w->api == SUBMIT_HEDDLE) {
+        hd_status status = hd_wait(w->last[lane], SUBMIT_TIMEOUT_NS);
+        return status == HD_OK || report_check(status, "hd_wait", error);
+    }
+    if (!enter(w, lane, error)) {
+        return false;
+    }
+    hdcu_result result = w->x->driver.cuStreamSynchronize(w->stream[lane]);
+    return result == HDCU_SUCCESS || plain_check(&w->x->driver, result, "cuStreamSynchronize", error);
+}
+
+/* What the kernels of a lane have counted. */
+static bool read_count(submit_way *w, int lane, float *out, char *error)
+{
+    if (w->api == SUBMIT_HEDDLE) {
+        return report_check(hd_read(w->count[lane], 0, out, sizeof(*out)), "hd_read", error);
+    }
+    return enter(w, lane, error) && PLAIN_TRY(&w->x->driver, error, cuMemcpyDtoH, (out, w->memory[lane], sizeof(*out)));
+}
+
+static bool submit_way_check(submit_way *w, char *error)
+{
+    for (int i = 0; i < w->lanes; i++) {
+        float count = 0;
+        if (!read_count(w, i, &count, error)) {
+            return false;
+        }
+        /* exact as far as a float counts, which no sample comes near */
+        if (count != (float)w->launched[i]) {
+            snprintf(error, PLAIN_ERROR, "%s, device %d: %llu launches, and the kernels counted %.0f",
+                     w->api == SUBMIT_HEDDLE ? "Heddle" : "driver", device_of(w, i), (unsigned long long)w->launched[i],
+                     (double)count);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------- samples -- */
 
 enum { WARM_BURSTS = 16, EVICT_BYTES = 32 << 20, LINE = 64, TRIPS_LEAST = 20 };
 

@@ -1,5 +1,6 @@
-/* arena.c - one device's memory: the address range, blocks of what is mapped, peers, figures. arena_grow.c maps and
- * unmaps.
+/* arena.c - one device's memory: the address range, which granules of it are mapped, peers, figures.
+ *
+ * arena_alloc.c determines which owner gets which place, and what is mapped and unmapped for it.
  *
  * Threads, locks, blocking: see arena.h. The fields of hdi_arena name the lock that covers them.
  * Always: see arena_internal.h.
@@ -42,12 +43,6 @@ hd_status hdi_arena_fail_empty(const hdi_arena *arena)
                            "device %d was lost, and its memory has not been set up again", arena->config.index);
 }
 
-hd_status hdi_arena_fail_host_memory(const hdi_arena *arena, size_t bytes)
-{
-    return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the bookkeeping of %s on device %d", HDI_BYTES(bytes),
-                    arena->config.index);
-}
-
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -56,6 +51,239 @@ static size_t smaller(size_t a, size_t b)
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+/* ---- which granules are mapped: the caller holds `growing` ------------------------------------------------------- */
+
+/* Makes a table with nothing mapped. False: no host memory. */
+static bool mappings_init(hdi_mappings *p, const hdi_mappings_config *config, size_t granule, size_t count)
+{
+    *p = (hdi_mappings){.config = *config, .granule = granule, .count = count};
+    p->of = count < UINT32_MAX ? calloc(count + 1, sizeof *p->of) : NULL;
+    return p->of != NULL;
+}
+
+static void mappings_release(hdi_mappings *p)
+{
+    free(p->of);
+    p->of = NULL;
+}
+
+/* Drops all mappings and grants without a request. The range lies at `base` from then on. */
+static void mappings_forget(hdi_mappings *p, uint64_t base)
+{
+    if (p->end != 0) {
+        memset(p->of, 0, p->end * sizeof *p->of);
+    }
+    p->unmapped_total += p->mapped;
+    p->mapped = 0;
+    p->end = 0;
+    p->granted = 0;
+    p->base = base;
+}
+
+size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to)
+{
+    size_t missing = 0;
+    for (size_t g = from / p->granule; g * p->granule < to; g++) {
+        missing += p->of[g].first == 0;
+    }
+    return missing * p->granule;
+}
+
+/* ---- one mapping -------------------------------------------------------------------------------------------------- */
+
+static uint64_t bit_of(int device)
+{
+    return (uint64_t)1 << device;
+}
+
+static hdi_answer share(const hdi_mappings *p, int device, size_t first, size_t count)
+{
+    const hdi_mappings_config *c = &p->config;
+    uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
+    return c->share != NULL ? c->share(c->share_context, device, at, bytes)
+                            : c->port->calls->grant(c->port, device, at, bytes);
+}
+
+/* Takes a mapping back from all peers in `shared`, and unmaps it. */
+static hdi_answer take_back(hdi_mappings *p, uint64_t shared, size_t first, size_t count)
+{
+    const hdi_mappings_config *c = &p->config;
+    uint64_t at = p->base + first * p->granule, bytes = count * p->granule;
+    for (; c->unshare != NULL && shared != 0; shared &= shared - 1) {
+        c->unshare(c->share_context, __builtin_ctzll(shared), at, bytes);
+    }
+    p->calls++;
+    hdi_answer answer = c->port->calls->unmap(c->port, at, bytes);
+    p->mapped -= bytes;
+    return answer;
+}
+
+static hdi_trouble map_mapping(hdi_mappings *p, size_t first, size_t count)
+{
+    hdi_port *port = p->config.port;
+    size_t bytes = count * p->granule;
+    hdi_trouble t = {.peer = -1};
+    p->mapped += bytes;
+    p->calls++;
+    t.answer = port->calls->map(port, p->base + first * p->granule, bytes);
+    if (hdi_is_trouble(t)) {
+        p->mapped -= bytes;
+        return t;
+    }
+    uint64_t shared = 0;
+    for (uint64_t left = p->granted; left != 0; left &= left - 1) {
+        int device = __builtin_ctzll(left);
+        t.answer = share(p, device, first, count);
+        if (hdi_is_trouble(t)) {
+            t.peer = device;
+            take_back(p, shared, first, count);
+            return t;
+        }
+        shared |= bit_of(device);
+    }
+    for (size_t g = first; g < first + count; g++) {
+        p->of[g].first = (uint32_t)first + 1;
+    }
+    p->of[first].count = (uint32_t)count;
+    p->of[first].shared = shared;
+    p->end = p->end > first + count ? p->end : first + count;
+    p->peak = p->peak > p->mapped ? p->peak : p->mapped;
+    p->mapped_total += bytes;
+    return t;
+}
+
+/* ---- areas ------------------------------------------------------------------------------------------------------ */
+
+/* Most granules for a mapping where so many bytes are missing and memory moves.
+ * A mapping that is partly used cannot move. So the larger mappings are, the more memory cannot. The bound is a 256th
+ * of the most that was needed, while at most a hundredth more than that is mapped. It falls from there, to nothing
+ * where a twentieth more is mapped. */
+static size_t movable_mapping(const hdi_mappings *p, size_t missing)
+{
+    size_t mapped = p->mapped + missing, few = p->needed / 100, many = p->needed / 20;
+    size_t excess = mapped > p->needed ? mapped - p->needed : 0;
+    double part = excess <= few ? 1 : excess >= many ? 0 : (double)(many - excess) / (double)(many - few);
+    return (size_t)(part * (double)(p->needed / 256)) / p->granule * p->granule;
+}
+
+/* Granules per mapping where so many bytes are missing.
+ * A mapping costs a request whatever its size. So at first a mapping is a thirty-second of what is missing. Only whole
+ * mappings can move, and each hole between a program's blocks has parts of two that cannot.
+ * So once anything was unmapped, a mapping is an eighth of what is missing, with two more bounds. One is
+ * movable_mapping. The other is a 512th of the limit: near the limit, the memory that is lacking may be in parts of
+ * mappings. */
+static size_t mapping_granules(const hdi_mappings *p, size_t missing)
+{
+    size_t bytes = missing / 32;
+    if (p->unmapped_total != 0) {
+        bytes = smaller(smaller(missing / 8, p->config.limit / 512), movable_mapping(p, missing));
+    }
+    bytes = smaller(bytes, HDI_MAPPING_MOST);
+    return bytes != 0 ? (bytes - 1) / p->granule + 1 : 1;
+}
+
+hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t least, size_t *mapped_to)
+{
+    size_t most = larger(mapping_granules(p, hdi_mappings_missing(p, from, to)), least / p->granule);
+    size_t end = to / p->granule;
+    hdi_trouble t = {.peer = -1};
+    for (size_t g = from / p->granule; g < end;) {
+        size_t count = 0;
+        while (g + count < end && count < most && p->of[g + count].first == 0) {
+            count++;
+        }
+        if (count != 0) {
+            t = map_mapping(p, g, count);
+            if (hdi_is_trouble(t)) {
+                *mapped_to = g * p->granule;
+                return t;
+            }
+        }
+        g += count != 0 ? count : 1;
+    }
+    *mapped_to = to;
+    return t;
+}
+
+bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to)
+{
+    size_t g = (*from + p->granule - 1) / p->granule, end = *to / p->granule;
+    if (g >= end) {
+        return false;
+    }
+    /* Leaves out a mapping that begins before the area, and one that ends behind it. */
+    size_t first = p->of[g].first - 1, last = p->of[end - 1].first - 1;
+    g = first < g ? first + p->of[first].count : g;
+    end = last + p->of[last].count > end ? last : end;
+    if (g >= end) {
+        return false;
+    }
+    *from = g * p->granule;
+    *to = end * p->granule;
+    return true;
+}
+
+size_t hdi_mappings_last(const hdi_mappings *p, size_t to)
+{
+    return (p->of[to / p->granule - 1].first - 1) * p->granule;
+}
+
+hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    size_t g = from / p->granule;
+    while (g < to / p->granule && hdi_answered(answer)) {
+        size_t count = p->of[g].count;
+        answer = take_back(p, p->of[g].shared, g, count);
+        memset(&p->of[g], 0, count * sizeof *p->of);
+        p->unmapped_total += count * p->granule;
+        g += count;
+    }
+    while (p->end > 0 && p->of[p->end - 1].first == 0) {
+        p->end--;
+    }
+    *gone_to = g * p->granule;
+    return answer;
+}
+
+/* ---- mappings of peers: the caller holds `growing` --------------------------------------------------------------- */
+
+/* The first granule of the first mapping from `g` on; p->end: there is none. */
+static size_t next_mapping(const hdi_mappings *p, size_t g)
+{
+    while (g < p->end && p->of[g].first == 0) {
+        g++;
+    }
+    return g;
+}
+
+/* Gives a device all mappings that it lacks, and all later ones. On failure it keeps those that it was given, and is
+ * not granted. */
+static hdi_answer mappings_grant(hdi_mappings *p, int device)
+{
+    hdi_answer answer = {HDCU_SUCCESS, ""};
+    for (size_t g = next_mapping(p, 0); g < p->end; g = next_mapping(p, g + p->of[g].count)) {
+        if ((p->of[g].shared & bit_of(device)) == 0) {
+            answer = share(p, device, g, p->of[g].count);
+            if (!hdi_answered(answer)) {
+                return answer;
+            }
+            p->of[g].shared |= bit_of(device);
+        }
+    }
+    p->granted |= bit_of(device);
+    return answer;
+}
+
+/* Drops a device's grant and all that it was given, without a request. */
+static void mappings_revoke(hdi_mappings *p, int device)
+{
+    for (size_t g = next_mapping(p, 0); g < p->end; g = next_mapping(p, g + p->of[g].count)) {
+        p->of[g].shared &= ~bit_of(device);
+    }
+    p->granted &= ~bit_of(device);
 }
 
 /* ---- creating, restarting and destroying an arena --------------------------------------------------------------- */
@@ -157,7 +385,7 @@ static hd_status make_tables(hdi_arena *arena)
                                         .share_context = arena->config.share_context};
     size_t count = arena->reserved / arena->granule;
     arena->is_span = calloc(count + 1, 1);
-    if (!hdi_mappings_init(&arena->mappings, &config, arena->granule, count) || arena->is_span == NULL) {
+    if (!mappings_init(&arena->mappings, &config, arena->granule, count) || arena->is_span == NULL) {
         return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the granules of device %d", arena->config.index);
     }
     return HD_OK;
@@ -211,7 +439,7 @@ hd_status hdi_arena_restart(hdi_arena *arena, uint64_t address)
         hdi_blocks_destroy(small);
         large = small = NULL;
     }
-    hdi_mappings_forget(&arena->mappings, base);
+    mappings_forget(&arena->mappings, base);
     hdi_lock_take(&arena->blocks_lock);
     hdi_blocks *large_before = arena->large, *small_before = arena->small;
     set_blocks(arena, large, small);
@@ -243,7 +471,7 @@ hd_status hdi_arena_destroy(hdi_arena *arena, bool abandoned)
     }
     hdi_blocks_destroy(arena->large);
     hdi_blocks_destroy(arena->small);
-    hdi_mappings_release(&arena->mappings);
+    mappings_release(&arena->mappings);
     free(arena->is_span);
     hdi_mutex_destroy(&arena->growing);
     free(arena);
@@ -258,176 +486,42 @@ uint64_t hdi_arena_base(hdi_arena *arena)
     return base;
 }
 
-/* ---- what is mapped: the caller holds blocks_lock --------------------------------------------------------------- */
+/* ---- peers ------------------------------------------------------------------------------------------------------ */
 
-size_t hdi_arena_taken(const hdi_arena *arena)
+hd_status hdi_arena_grant(hdi_arena *arena, int device)
 {
-    return hdi_blocks_live_bytes(arena->large_sums) - arena->n_spans * arena->granule +
-           hdi_blocks_live_bytes(arena->small_sums);
-}
-
-void hdi_arena_note(hdi_arena *arena)
-{
-    size_t ready = 0, taken = 0;
-    if (arena->large != NULL) {
-        taken = hdi_arena_taken(arena);
-        arena->taken_peak = larger(arena->taken_peak, taken);
-        ready = hdi_blocks_ready_bytes(arena->large_sums) + hdi_blocks_ready_bytes(arena->small_sums);
+    if (device == arena->config.index) {
+        return HD_OK;
     }
-    atomic_store_explicit(&arena->ready, ready, memory_order_relaxed);
-    atomic_store_explicit(&arena->taken, taken, memory_order_relaxed);
-}
-
-hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited)
-{
-    const hdi_point *points = hdi_points_data(inherited);
-    hd_status status = hdi_blocks_fill(arena->small, offset, arena->granule, fresh, points, inherited->count);
-    if (status == HD_OK) {
-        arena->is_span[offset / arena->granule] = 1;
-        arena->n_spans++;
-    } else {
-        hdi_blocks_free(arena->large, offset, points, inherited->count);
+    if (device < 0 || device >= HDI_PEERS_MAX) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "peers: device %d", device);
     }
-    hdi_points_release(inherited);
-    return status;
-}
-
-void hdi_arena_return_spans(hdi_arena *arena, size_t keep)
-{
-    /* No lane has this number, so a span without unfinished uses goes first. */
-    const hdi_blocks_request whole = {.bytes = arena->granule, .lane = UINT32_MAX};
-    while (hdi_blocks_whole(arena->small) > keep) {
-        hdi_blocks_taken span;
-        if (hdi_blocks_take(arena->small, &whole, &span) != HD_OK) {
-            return; /* no host memory: the span stays a spare */
+    hd_status status = HD_OK;
+    hdi_mutex_lock(&arena->growing);
+    if (arena->large == NULL) { /* `large` changes under `growing` only */
+        status = hdi_arena_fail_empty(arena);
+    } else if ((arena->mappings.granted >> device & 1) == 0) {
+        hdi_answer answer = mappings_grant(&arena->mappings, device);
+        if (!hdi_answered(answer)) {
+            status = hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer,
+                                           "peers: the memory of device %d cannot be made accessible to device %d",
+                                           arena->config.index, device);
         }
-        hdi_blocks_drop(arena->small, span.offset);
-        arena->is_span[span.offset / arena->granule] = 0;
-        arena->n_spans--;
-        hdi_blocks_free(arena->large, span.offset, hdi_points_data(&span.inherited), span.inherited.count);
-        hdi_points_release(&span.inherited);
     }
-}
-
-static hd_status take_small(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
-{
-    hdi_blocks_request wanted = *request;
-    wanted.no_wait = true;
-    hd_status status = hdi_blocks_take(arena->small, &wanted, out);
-    if (status != HD_ERROR_NOT_FOUND) {
-        return status;
-    }
-    bool would_wait = out->origin == HDI_ORIGIN_WAITED;
-    hdi_blocks_request whole = {
-        .bytes = arena->granule, .alignment = arena->granule, .lane = request->lane, .no_wait = true};
-    hdi_blocks_taken span;
-    status = hdi_blocks_take(arena->large, &whole, &span);
-    would_wait |= status == HD_ERROR_NOT_FOUND && span.origin == HDI_ORIGIN_WAITED;
-    if (status == HD_ERROR_NOT_FOUND && !request->no_wait) {
-        status = hdi_blocks_take(arena->small, request, out);
-        if (status != HD_ERROR_NOT_FOUND) {
-            return status;
-        }
-        whole.no_wait = false;
-        status = hdi_blocks_take(arena->large, &whole, &span);
-    }
-    if (status == HD_OK) {
-        status = hdi_arena_make_span(arena, span.offset, span.origin == HDI_ORIGIN_FRESH, &span.inherited);
-    }
-    if (status == HD_OK) {
-        return hdi_blocks_take(arena->small, request, out);
-    }
-    out->origin = would_wait ? HDI_ORIGIN_WAITED : HDI_ORIGIN_NONE;
+    hdi_mutex_unlock(&arena->growing);
     return status;
 }
 
-hd_status hdi_arena_take(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
+void hdi_arena_revoke(hdi_arena *arena, int device)
 {
-    hd_status status = request->bytes <= HDI_SMALL_BYTES ? take_small(arena, request, out)
-                                                         : hdi_blocks_take(arena->large, request, out);
-    if (status == HD_OK) {
-        arena->n_from[out->origin]++;
-    }
-    return status;
-}
-
-/* ---- memory for owners ------------------------------------------------------------------------------------------ */
-
-/* Takes a block of what is mapped and free. NOT_FOUND records no message. */
-static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
-{
-    const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
-    hdi_blocks_taken taken;
-    hdi_lock_take(&arena->blocks_lock);
-    bool empty = arena->large == NULL;
-    hd_status status = empty ? HD_ERROR_DEVICE_LOST : hdi_arena_take(arena, &request, &taken);
-    if (status == HD_OK) {
-        *out = arena->base + taken.offset;
-        *inherited = taken.inherited;
-        hdi_arena_note(arena);
-    }
-    hdi_lock_release(&arena->blocks_lock);
-    if (empty) {
-        return hdi_arena_fail_empty(arena);
-    }
-    return status == HD_ERROR_HOST_MEMORY ? hdi_arena_fail_host_memory(arena, bytes) : status;
-}
-
-hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
-{
-    if (bytes == 0) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "a block of 0 bytes");
-    }
-    hd_status status = alloc_mapped(arena, lane, bytes, out, inherited);
-    if (status == HD_ERROR_NOT_FOUND && arena->config.relieve != NULL &&
-        arena->config.relieve(arena->config.relieve_context)) {
-        status = alloc_mapped(arena, lane, bytes, out, inherited);
-    }
-    if (status == HD_ERROR_NOT_FOUND) {
+    if (device >= 0 && device < HDI_PEERS_MAX) {
         hdi_mutex_lock(&arena->growing);
-        status = hdi_arena_grow(arena, lane, bytes, out, inherited);
+        mappings_revoke(&arena->mappings, device);
         hdi_mutex_unlock(&arena->growing);
     }
-    return status;
 }
 
-size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
-                            hdi_points *inherited)
-{
-    const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
-    size_t n = 0;
-    if (bytes == 0) {
-        return 0;
-    }
-    hdi_lock_take(&arena->blocks_lock);
-    hdi_blocks_taken taken;
-    while (n < count && arena->large != NULL && hdi_arena_take(arena, &request, &taken) == HD_OK) {
-        out[n] = arena->base + taken.offset;
-        inherited[n] = taken.inherited;
-        arena->n_from[taken.origin]--; /* counts only when it leaves the magazine */
-        n++;
-    }
-    hdi_arena_note(arena);
-    hdi_lock_release(&arena->blocks_lock);
-    return n;
-}
-
-void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points)
-{
-    hdi_lock_take(&arena->blocks_lock);
-    if (arena->large != NULL && pointer >= arena->base && pointer - arena->base < arena->reserved) {
-        size_t offset = (size_t)(pointer - arena->base);
-        bool small = arena->is_span[offset / arena->granule] != 0;
-        if (hdi_blocks_free(small ? arena->small : arena->large, offset, points, n_points)) {
-            if (small) {
-                hdi_arena_return_spans(arena, HDI_SPARE_SPANS);
-            }
-            hdi_arena_note(arena);
-            atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
-        }
-    }
-    hdi_lock_release(&arena->blocks_lock);
-}
+/* ---- figures ---------------------------------------------------------------------------------------------------- */
 
 uint64_t hdi_arena_freed(const hdi_arena *arena)
 {
@@ -458,43 +552,6 @@ size_t hdi_arena_taken_bytes(const hdi_arena *arena)
 {
     return atomic_load_explicit(&arena->taken, memory_order_relaxed);
 }
-
-/* ---- peers ------------------------------------------------------------------------------------------------------ */
-
-hd_status hdi_arena_grant(hdi_arena *arena, int device)
-{
-    if (device == arena->config.index) {
-        return HD_OK;
-    }
-    if (device < 0 || device >= HDI_PEERS_MAX) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "peers: device %d", device);
-    }
-    hd_status status = HD_OK;
-    hdi_mutex_lock(&arena->growing);
-    if (arena->large == NULL) { /* `large` changes under `growing` only */
-        status = hdi_arena_fail_empty(arena);
-    } else if ((arena->mappings.granted >> device & 1) == 0) {
-        hdi_answer answer = hdi_mappings_grant(&arena->mappings, device);
-        if (!hdi_answered(answer)) {
-            status = hdi_arena_fail_answer(arena, hdi_arena_status_of(answer), answer,
-                                           "peers: the memory of device %d cannot be made accessible to device %d",
-                                           arena->config.index, device);
-        }
-    }
-    hdi_mutex_unlock(&arena->growing);
-    return status;
-}
-
-void hdi_arena_revoke(hdi_arena *arena, int device)
-{
-    if (device >= 0 && device < HDI_PEERS_MAX) {
-        hdi_mutex_lock(&arena->growing);
-        hdi_mappings_revoke(&arena->mappings, device);
-        hdi_mutex_unlock(&arena->growing);
-    }
-}
-
-/* ---- figures ---------------------------------------------------------------------------------------------------- */
 
 /* The caller holds both locks. */
 static void count_blocks(hdi_arena *arena, hdi_arena_info *out)
@@ -535,4 +592,124 @@ void hdi_arena_get_info(hdi_arena *arena, hdi_arena_info *out)
     }
     hdi_lock_release(&arena->blocks_lock);
     hdi_mutex_unlock(&arena->growing);
+}
+
+/* ---- verification: nothing is changed here ----------------------------------------------------------------------- */
+
+static bool mappings_check(const hdi_mappings *p, char *why, size_t why_bytes)
+{
+    size_t mapped = 0;
+    for (size_t g = 0; g < p->count;) {
+        const hdi_mapping *mapping = &p->of[g];
+        if (mapping->first == 0) {
+            g++;
+            continue;
+        }
+        if (mapping->first != g + 1 || mapping->count == 0 || g + mapping->count > p->end) {
+            snprintf(why, why_bytes, "granule %zu: in a mapping that does not begin there", g);
+            return false;
+        }
+        if ((mapping->shared & p->granted) != p->granted) {
+            snprintf(why, why_bytes, "mapping at granule %zu: a granted peer has not been given it", g);
+            return false;
+        }
+        for (size_t i = 1; i < mapping->count; i++) {
+            if (p->of[g + i].first != mapping->first) {
+                snprintf(why, why_bytes, "granule %zu: not in the mapping that it lies in", g + i);
+                return false;
+            }
+        }
+        mapped += mapping->count * p->granule;
+        g += mapping->count;
+    }
+    if (mapped != p->mapped || p->mapped_total - p->unmapped_total != p->mapped) {
+        snprintf(why, why_bytes, "mappings of %zu bytes, %zu counted, %llu mapped less unmapped", mapped, p->mapped,
+                 (unsigned long long)(p->mapped_total - p->unmapped_total));
+        return false;
+    }
+    return true;
+}
+
+/* A walk over an allocator: where it has gaps and spans, and where it should. */
+typedef struct audit {
+    const hdi_arena *arena;
+    size_t n_spans;
+    char *why;
+    size_t why_bytes;
+} audit;
+
+/* What is mapped has no gap in `large`, and every span is one live block there. */
+static bool audit_large(void *context, size_t from, size_t to, hdi_block_kind kind)
+{
+    audit *a = context;
+    const hdi_arena *arena = a->arena;
+    for (size_t g = from / arena->granule; g * arena->granule < to; g++) {
+        bool mapped = arena->mappings.of[g].first != 0;
+        bool span = arena->is_span[g] != 0;
+        bool is_block = kind == HDI_BLOCK_LIVE && from == g * arena->granule && to == from + arena->granule;
+        if (mapped == (kind == HDI_BLOCK_GAP) || kind == HDI_BLOCK_CLAIMED || (span && !is_block)) {
+            snprintf(a->why, a->why_bytes, "granule %zu: mapped %d, span %d, in a block of kind %d from %zu to %zu", g,
+                     mapped, span, (int)kind, from, to);
+            return false;
+        }
+        a->n_spans += span;
+    }
+    return true;
+}
+
+/* `small` has gaps exactly where there are no spans. */
+static bool audit_small(void *context, size_t from, size_t to, hdi_block_kind kind)
+{
+    audit *a = context;
+    for (size_t g = from / a->arena->granule; g * a->arena->granule < to; g++) {
+        if ((a->arena->is_span[g] != 0) == (kind == HDI_BLOCK_GAP)) {
+            snprintf(a->why, a->why_bytes, "granule %zu: small blocks of kind %d", g, (int)kind);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_empty(const hdi_arena *arena, char *why, size_t why_bytes)
+{
+    bool good = arena->base == 0 && arena->small == NULL && arena->mappings.mapped == 0 && arena->n_spans == 0;
+    if (!good) {
+        snprintf(why, why_bytes, "an arena without a range: base %llu, mapped %zu", (unsigned long long)arena->base,
+                 arena->mappings.mapped);
+    }
+    return good;
+}
+
+/* Both locks are held. */
+static bool check_all(hdi_arena *arena, char *why, size_t why_bytes)
+{
+    if (!mappings_check(&arena->mappings, why, why_bytes)) {
+        return false;
+    }
+    if (arena->large == NULL) {
+        return check_empty(arena, why, why_bytes);
+    }
+    audit a = {.arena = arena, .why = why, .why_bytes = why_bytes};
+    if (!hdi_blocks_check(arena->large, why, why_bytes) || !hdi_blocks_check(arena->small, why, why_bytes) ||
+        !hdi_blocks_each(arena->large, audit_large, &a) || !hdi_blocks_each(arena->small, audit_small, &a)) {
+        return false;
+    }
+    size_t taken = hdi_arena_taken(arena), mapped = arena->mappings.mapped;
+    if (a.n_spans != arena->n_spans || mapped > arena->limit || taken > mapped || taken > arena->taken_peak ||
+        arena->mappings.base != arena->base) {
+        snprintf(why, why_bytes, "spans %zu of %zu, mapped %zu of %zu, taken %zu of %zu", a.n_spans, arena->n_spans,
+                 mapped, arena->limit, taken, arena->taken_peak);
+        return false;
+    }
+    return true;
+}
+
+bool hdi_arena_check(hdi_arena *arena, char *why, size_t why_bytes)
+{
+    hdi_mutex_lock(&arena->growing);
+    hdi_lock_take(&arena->blocks_lock);
+    bool good = check_all(arena, why, why_bytes);
+    hdi_lock_release(&arena->blocks_lock);
+    hdi_mutex_unlock(&arena->growing);
+    return good;
 }

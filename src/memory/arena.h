@@ -42,6 +42,8 @@
 /* Blocks up to this size lie in granules of their own. */
 #define HDI_SMALL_BYTES ((size_t)1 << 20)
 
+#define HDI_PEERS_MAX 64 /* devices that one arena can be shared with */
+
 typedef struct hdi_arena hdi_arena;
 
 typedef struct hdi_arena_config {

@@ -1,8 +1,10 @@
 /* arena_internal.h - what the files behind arena.h share.
  *
- * - arena.c: creating, restarting and destroying, allocation from what is mapped, free, peers, figures.
- * - arena_grow.c: everything that maps and unmaps.
- * - mappings.c records what is mapped, blocks.c what is free.
+ * - arena.c: the address range, what of it is mapped, peers, figures, verification.
+ * - arena_alloc.c: memory for owners. It decides what is mapped and unmapped.
+ *
+ * A mapping is what one map request of the port made: whole granules, given back by one unmap request. Every granted
+ * peer gets every mapping when it is mapped, and loses it before it is unmapped.
  *
  * Two allocators manage the same range. `large` has all of it: free and live blocks where memory is mapped, gaps where
  * it is not. `small` has the blocks up to HDI_SMALL_BYTES and gaps everywhere else. It gets memory from `large` in
@@ -12,6 +14,11 @@
  * Always:
  * - While `growing` is free, a granule is mapped exactly where `large` has no gap.
  * - While `growing` is free, is_span is set exactly for the granules where `small` has no gap.
+ * - Mappings do not overlap.
+ * - `mapped` counts a mapping from before its map request until after its unmap request. So it is never less than what
+ *   the device has given.
+ * - A mapping that the port could not unmap counts as gone. The port records it, and clears it before it maps anything
+ *   else.
  * - After a restart that failed there is no `large`, no `small` and nothing mapped.
  */
 #ifndef HDI_MEMORY_ARENA_INTERNAL_H
@@ -20,11 +27,54 @@
 #include <stdatomic.h>
 #include "base/lock.h"
 #include "base/mutex.h"
+#include "engine/port.h"
 #include "memory/arena.h"
 #include "memory/blocks.h"
-#include "memory/mappings.h"
 
 #define HDI_SPARE_SPANS 2 /* free spans that stay with `small` */
+#define HDI_MAPPING_MOST ((size_t)64 << 20)
+
+typedef struct hdi_mappings_config {
+    hdi_port *port;
+    int index;    /* of the device in the runtime */
+    size_t limit; /* most that may be mapped */
+    /* As in hdi_arena_config. */
+    hdi_answer (*share)(void *context, int peer, uint64_t at, uint64_t bytes);
+    void (*unshare)(void *context, int peer, uint64_t at, uint64_t bytes);
+    void *share_context;
+} hdi_mappings_config;
+
+/* A granule. */
+typedef struct hdi_mapping {
+    uint32_t first;  /* 1 + the first granule of its mapping; 0: not mapped */
+    uint32_t count;  /* first granule only: how many granules the mapping has */
+    uint64_t shared; /* first granule only: bit per device that was given the mapping */
+} hdi_mapping;
+
+typedef struct hdi_mappings {
+    hdi_mappings_config config;
+    uint64_t base;         /* of the range */
+    size_t granule, count; /* bytes, and granules in the range */
+    hdi_mapping *of;       /* by granule */
+    size_t end;            /* no granule from here on is mapped */
+    _Atomic size_t mapped; /* bytes; any thread may read this and mapped_total */
+    size_t peak;
+    size_t needed;    /* most that blocks ever took; the arena sets it */
+    uint64_t granted; /* bit per device */
+    _Atomic uint64_t mapped_total;
+    uint64_t calls, unmapped_total;
+} hdi_mappings;
+
+/* A request that failed. */
+typedef struct hdi_trouble {
+    hdi_answer answer;
+    int peer; /* the peer that a share request was for; -1: another request failed */
+} hdi_trouble;
+
+static inline bool hdi_is_trouble(hdi_trouble t)
+{
+    return !hdi_answered(t.answer);
+}
 
 struct hdi_arena {
     hdi_arena_config config; /* constant, as the next line is */
@@ -33,7 +83,7 @@ struct hdi_arena {
     hdi_mutex growing;
     hdi_mappings mappings; /* under `growing`, as all up to moved_since is */
     uint64_t moved_bytes, returned_bytes, ahead_bytes;
-    uint64_t moved_lately; /* halved at intervals, see slack() in arena_grow.c */
+    uint64_t moved_lately; /* halved at intervals, see slack() in arena_alloc.c */
     int64_t moved_since;   /* clock time of the last halving */
 
     hdi_lock blocks_lock;
@@ -74,26 +124,37 @@ hd_status hdi_arena_status_of(hdi_answer answer);
 hd_status hdi_arena_fail_answer(const hdi_arena *arena, hd_status status, hdi_answer answer, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 hd_status hdi_arena_fail_empty(const hdi_arena *arena);
-hd_status hdi_arena_fail_host_memory(const hdi_arena *arena, size_t bytes);
 
-/* For all of these the caller holds blocks_lock. */
+/* Offsets are offsets in the range, in bytes. The caller holds `growing`. */
+
+size_t hdi_mappings_missing(const hdi_mappings *p, size_t from, size_t to); /* bytes that are not mapped */
+
+/* Maps what is missing between two granules, by rising address. A mapping has `least` bytes or more where so much is
+ * missing in one place. *mapped_to: everything below is mapped. On failure the mapping that failed is undone, and those
+ * before it stay. */
+hdi_trouble hdi_mappings_map(hdi_mappings *p, size_t from, size_t to, size_t least, size_t *mapped_to);
+
+/* Narrows an area to the whole mappings in it. False: there is none. */
+bool hdi_mappings_within(const hdi_mappings *p, size_t *from, size_t *to);
+
+/* The begin of the mapping with the byte in front of `to`. */
+size_t hdi_mappings_last(const hdi_mappings *p, size_t to);
+
+/* Unmaps all mappings of an area of whole mappings, by rising address, up to the first failure. The mapping that failed
+ * counts as gone, too. *gone_to: everything below is unmapped. */
+hdi_answer hdi_mappings_unmap(hdi_mappings *p, size_t from, size_t to, size_t *gone_to);
+
+/* ---- arena_alloc.c: the caller holds blocks_lock ---- */
 
 /* Bytes that are handed out now. */
-size_t hdi_arena_taken(const hdi_arena *arena);
-/* Takes a block from what is mapped. NOT_FOUND and HOST_MEMORY record no message. */
-hd_status hdi_arena_take(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out);
-/* Turns a live block of `large` into a span of `small`, and releases `inherited`. On failure (HOST_MEMORY, no message)
- * the block is free again. */
-hd_status hdi_arena_make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited);
-/* Gives free spans back to `large`, until `keep` are left. */
-void hdi_arena_return_spans(hdi_arena *arena, size_t keep);
+static inline size_t hdi_arena_taken(const hdi_arena *arena)
+{
+    return hdi_blocks_live_bytes(arena->large_sums) - arena->n_spans * arena->granule +
+           hdi_blocks_live_bytes(arena->small_sums);
+}
+
 /* Updates the peak and the figures that other threads read without a lock. Called after every change of them. */
 void hdi_arena_note(hdi_arena *arena);
-
-/* ---- arena_grow.c ---- */
-
-/* Serves an allocation that no free mapped memory fits. The caller holds `growing`. */
-hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited);
 /* Bytes of mappings that could be unmapped now. The caller holds both locks. */
 size_t hdi_arena_idle(hdi_arena *arena);
 

@@ -1,34 +1,19 @@
 /* blocks.c - an allocator over a range of offsets: two-level segregated fit with the points of former uses.
  *
- * A hash table with chains leads from an offset to its live block. blocks_free.c describes how free blocks are found. A
+ * A hash table with chains leads from an offset to its live block. blocks_lists.c describes how free blocks are found. A
  * function takes all host memory that it needs before it changes anything.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: what hdi_blocks_check verifies.
  */
-#include "memory/blocks_internal.h"
+#include "memory/blocks_lists.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/amount.h"
 #include "base/error.h"
 
 #define LOOK 8 /* per allocation: blocks of a class to look at, and blocks that fit to compare */
-#define BUCKETS_FIRST 64
-
-/* Verifies in a debug build. That visits every block, so it is done in one of 64 calls. */
-void hdi_blocks_check_sometimes(hdi_blocks *b)
-{
-#ifdef HDI_DEBUG
-    if (++b->operations % 64 == 0) {
-        char why[160];
-        assert(hdi_blocks_check(b, why, sizeof why));
-    }
-#else
-    (void)b;
-#endif
-}
 
 /* ---- finding a free block --------------------------------------------------------------------------------------- */
 
@@ -132,97 +117,15 @@ static void grow_buckets(hdi_blocks *b)
     free(old);
 }
 
-void hdi_block_insert_live(hdi_blocks *b, hdi_block *k)
-{
-    hdi_block **head = &b->buckets[hdi_blocks_bucket(b, k->start)];
-    k->kind = HDI_BLOCK_LIVE;
-    k->prev = NULL;
-    k->next = *head;
-    *head = k;
-    b->n_live++;
-    b->sums.live += k->units;
-}
-
-void hdi_block_remove_live(hdi_blocks *b, hdi_block *k)
-{
-    hdi_block **at = hdi_blocks_live_link(b, k->start);
-    *at = k->next;
-    b->n_live--;
-    b->sums.live -= k->units;
-}
-
 /* ---- the interface ---------------------------------------------------------------------------------------------- */
-
-hd_status hdi_blocks_create(const hdi_blocks_config *config, hdi_blocks **out)
-{
-    if (config->limit < HDI_BLOCKS_GRANULE || config->finished == NULL) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "blocks: a limit of %zu bytes or no callback", config->limit);
-    }
-    hdi_blocks *b = hdi_blocks_host_memory(config, sizeof *b);
-    if (b == NULL) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the allocator");
-    }
-    memset(b, 0, sizeof *b);
-    b->config = *config;
-    b->limit = config->limit / HDI_BLOCKS_GRANULE;
-    b->wall = config->wall / HDI_BLOCKS_GRANULE;
-    b->buckets = hdi_blocks_host_memory(config, BUCKETS_FIRST * sizeof(hdi_block *));
-    if (b->buckets == NULL || !hdi_blocks_reserve_nodes(b, HDI_SPARE_NODES)) {
-        hdi_blocks_destroy(b);
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for the allocator");
-    }
-    memset(b->buckets, 0, BUCKETS_FIRST * sizeof(hdi_block *));
-    b->n_buckets = BUCKETS_FIRST;
-    *out = b;
-    return HD_OK;
-}
-
-void hdi_blocks_destroy(hdi_blocks *b)
-{
-    if (b == NULL) {
-        return;
-    }
-    hdi_blocks_give_slabs_back(b);
-    free(b->buckets);
-    free(b);
-}
-
-/* Makes a block behind all others, in no list. Records a message on failure. */
-static hd_status extend(hdi_blocks *b, size_t bytes, hdi_block **out)
-{
-    size_t units = bytes / HDI_BLOCKS_GRANULE;
-    if (units == 0 || bytes % HDI_BLOCKS_GRANULE != 0 || units > b->limit - b->sums.end) {
-        return hdi_fail(HD_ERROR_ARGUMENT, "blocks: cannot grow by %zu bytes, %zu are left", bytes,
-                        (b->limit - b->sums.end) * HDI_BLOCKS_GRANULE);
-    }
-    if (!hdi_blocks_reserve(b, 1)) {
-        return hdi_fail(HD_ERROR_HOST_MEMORY, "blocks: no host memory for a block descriptor");
-    }
-    hdi_block *k = hdi_block_new(b, b->sums.end, units);
-    hdi_block_link_behind(b, b->last, k);
-    b->sums.end += units;
-    *out = k;
-    return HD_OK;
-}
 
 hd_status hdi_blocks_grow(hdi_blocks *b, size_t bytes)
 {
     hdi_block *k = NULL;
-    hd_status status = extend(b, bytes, &k);
+    hd_status status = hdi_blocks_extend(b, bytes, &k);
     if (status == HD_OK) {
         k->fresh = true;
         hdi_block_set_free(b, k);
-        hdi_blocks_check_sometimes(b);
-    }
-    return status;
-}
-
-hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes)
-{
-    hdi_block *k = NULL;
-    hd_status status = extend(b, bytes, &k);
-    if (status == HD_OK) {
-        hdi_block_set_gap(b, k);
         hdi_blocks_check_sometimes(b);
     }
     return status;
@@ -376,4 +279,62 @@ size_t hdi_blocks_size(const hdi_blocks *b, size_t offset)
 {
     const hdi_block *k = live_at(b, offset);
     return k != NULL ? k->units * HDI_BLOCKS_GRANULE : 0;
+}
+
+/* ---- figures ---------------------------------------------------------------------------------------------------- */
+
+const hdi_blocks_sums *hdi_blocks_get_sums(const hdi_blocks *b)
+{
+    return &b->sums;
+}
+
+size_t hdi_blocks_whole(const hdi_blocks *b)
+{
+    return b->n_whole;
+}
+
+static size_t largest_free(const hdi_blocks *b)
+{
+    if (b->rows == 0) {
+        return 0;
+    }
+    unsigned row = 63u - (unsigned)__builtin_clzll(b->rows);
+    unsigned column = 31u - (unsigned)__builtin_clz(b->classes[row]);
+    const hdi_block *head = b->heads[row][column];
+    const hdi_block *k = head;
+    size_t units = 0;
+    do {
+        units = k->units > units ? k->units : units;
+        k = k->next;
+    } while (k != head);
+    return units;
+}
+
+void hdi_blocks_get_info(const hdi_blocks *b, hdi_blocks_info *out)
+{
+    size_t other = b->sums.live + b->sums.retired + b->sums.gap + b->sums.claimed;
+    *out = (hdi_blocks_info){.managed_bytes = b->sums.end * HDI_BLOCKS_GRANULE,
+                             .live_bytes = b->sums.live * HDI_BLOCKS_GRANULE,
+                             .free_bytes = (b->sums.end - other) * HDI_BLOCKS_GRANULE,
+                             .gap_bytes = b->sums.gap * HDI_BLOCKS_GRANULE,
+                             .claimed_bytes = b->sums.claimed * HDI_BLOCKS_GRANULE,
+                             .waiting_bytes = b->sums.waiting * HDI_BLOCKS_GRANULE,
+                             .retired_bytes = b->sums.retired * HDI_BLOCKS_GRANULE,
+                             .largest_free = largest_free(b) * HDI_BLOCKS_GRANULE,
+                             .live_blocks = b->n_live,
+                             .free_blocks = b->n_free,
+                             .retired_blocks = b->n_retired,
+                             .pending_points = b->n_all_nodes - b->n_spare_nodes};
+}
+
+bool hdi_blocks_each(const hdi_blocks *b, bool (*visit)(void *context, size_t from, size_t to, hdi_block_kind kind),
+                     void *context)
+{
+    for (const hdi_block *k = b->first; k != NULL; k = k->after) {
+        size_t end = (k->start + k->units) * HDI_BLOCKS_GRANULE;
+        if (!visit(context, k->start * HDI_BLOCKS_GRANULE, end, k->kind)) {
+            return false;
+        }
+    }
+    return true;
 }

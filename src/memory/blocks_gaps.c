@@ -7,7 +7,7 @@
  * Threads, locks, blocking: see blocks.h.
  * Always: gaps are in a circular list without an order. Each claim keeps a spare descriptor in reserve for its end.
  */
-#include "memory/blocks_internal.h"
+#include "memory/blocks_lists.h"
 
 static void link_gap(hdi_blocks *b, hdi_block *k)
 {
@@ -44,7 +44,8 @@ static bool is_gap(const hdi_block *k)
     return k != NULL && k->kind == HDI_BLOCK_GAP;
 }
 
-void hdi_block_set_gap(hdi_blocks *b, hdi_block *k)
+/* Turns a block that is in no list into a gap. It joins with neighbouring gaps. */
+static void set_gap(hdi_blocks *b, hdi_block *k)
 {
     hdi_block *after = k->after, *before = k->before;
     k->fresh = k->lacks = false;
@@ -62,6 +63,17 @@ void hdi_block_set_gap(hdi_blocks *b, hdi_block *k)
         k = before;
     }
     link_gap(b, k);
+}
+
+hd_status hdi_blocks_grow_gap(hdi_blocks *b, size_t bytes)
+{
+    hdi_block *k = NULL;
+    hd_status status = hdi_blocks_extend(b, bytes, &k);
+    if (status == HD_OK) {
+        set_gap(b, k);
+        hdi_blocks_check_sometimes(b);
+    }
+    return status;
 }
 
 /* The block with the granule `at`. */
@@ -110,7 +122,7 @@ void hdi_blocks_drop(hdi_blocks *b, size_t offset)
     hdi_block *k = *hdi_blocks_live_link(b, offset / HDI_BLOCKS_GRANULE);
     if (k != NULL) {
         hdi_block_remove_live(b, k);
-        hdi_block_set_gap(b, k);
+        set_gap(b, k);
         hdi_blocks_check_sometimes(b);
     }
 }
@@ -418,7 +430,7 @@ static void release(hdi_blocks *b, hdi_block *k, bool as_gap)
     k->lacks = false;
     if (as_gap) {
         hdi_block_drop_set(b, k);
-        hdi_block_set_gap(b, k);
+        set_gap(b, k);
     } else {
         hdi_block_set_free(b, k);
     }

@@ -8,15 +8,17 @@
  * only take blocks back.
  *
  * Threads, locks, blocking: see host_pool.h.
- * Always: see host_pool_internal.h.
+ * Always: a space's superblocks lie in its allocator as they are listed in the space, each behind a gap.
  */
-#include "memory/host_pool_internal.h"
+#include "memory/host_pool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/amount.h"
 #include "base/error.h"
+#include "base/mutex.h"
 
 #define SUPERBLOCK_LEAST ((size_t)2 << 20)
 #define SUPERBLOCK_MOST ((size_t)32 << 20)
@@ -25,6 +27,30 @@
 #define SPARE ((uint64_t)64 << 20) /* to avoid waiting, so much more than 5/4 of what was ever taken may be pinned */
 #define OFFSETS ((size_t)1 << 62)
 #define NO_LANE UINT32_MAX /* the first use may be in any lane */
+
+typedef struct superblock {
+    hdi_pinned pinned;
+    size_t at;    /* in the offsets of its hdi_host_space */
+    bool tainted; /* in use when a device was lost that may go on writing */
+} superblock;
+
+typedef struct hdi_host_space {
+    struct hdi_host_space *older;
+    hdi_blocks *blocks;
+    superblock *superblocks; /* by rising offset */
+    size_t count, room;
+} hdi_host_space;
+
+struct hdi_host_pool {
+    hdi_host_pool_config config; /* constant, like the next line */
+    size_t page;
+    hdi_mutex growing;
+    hdi_mutex lock; /* covers all that follows, what spaces have included */
+    hdi_host_space *newest;
+    hdi_host_space *open;    /* the newest one, or NULL: it is not allocated from */
+    uint64_t lost;           /* devices, as last noticed */
+    hdi_host_pool_info info; /* what is counted all the time; `reserved_bytes` changes under both locks */
+};
 
 static size_t round_up(size_t bytes, size_t unit)
 {
@@ -44,7 +70,7 @@ static hd_status fail_note(void)
 /* ---- spaces: the caller holds lock ------------------------------------------------------------------------------- */
 
 /* The superblock with the offset. */
-static hdi_superblock *superblock_of(const hdi_host_space *s, size_t offset)
+static superblock *superblock_of(const hdi_host_space *s, size_t offset)
 {
     size_t first = 0, end = s->count;
     while (end - first > 1) {
@@ -108,7 +134,7 @@ static bool add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pin
 {
     if (s->count == s->room) {
         size_t room = s->room != 0 ? 2 * s->room : 16;
-        hdi_superblock *more = realloc(s->superblocks, room * sizeof *more);
+        superblock *more = realloc(s->superblocks, room * sizeof *more);
         if (more == NULL) {
             return false;
         }
@@ -124,7 +150,7 @@ static bool add_superblock(hdi_host_pool *pool, hdi_host_space *s, const hdi_pin
     if (hdi_blocks_grow(s->blocks, pinned->shm.bytes) != HD_OK) {
         return false;
     }
-    s->superblocks[s->count++] = (hdi_superblock){.pinned = *pinned, .at = at};
+    s->superblocks[s->count++] = (superblock){.pinned = *pinned, .at = at};
     return true;
 }
 
@@ -170,7 +196,7 @@ static hd_status take(hdi_host_pool *pool, bool wait, hdi_host_block *out, hdi_p
             hdi_points_release(&taken.inherited);
             continue;
         }
-        const hdi_superblock *in = superblock_of(s, taken.offset);
+        const superblock *in = superblock_of(s, taken.offset);
         size_t offset = taken.offset - in->at;
         out->host = (unsigned char *)in->pinned.shm.base + offset;
         out->device = in->pinned.device + offset;
@@ -213,7 +239,7 @@ typedef struct search {
 static hdi_choice choose_idle(void *context, size_t *from, size_t *to)
 {
     search *look = context;
-    const hdi_superblock *k = superblock_of(look->in, *from);
+    const superblock *k = superblock_of(look->in, *from);
     if (k->tainted || k->at != *from || k->pinned.shm.bytes != *to - *from) {
         return HDI_CHOICE_SKIP;
     }
@@ -254,7 +280,7 @@ static hdi_block *unpin(hdi_host_pool *pool, hdi_host_space *s, hdi_block *claim
     hdi_mutex_unlock(&pool->lock);
     hd_status released = hdi_pinned_release(&pinned, false);
     hdi_mutex_lock(&pool->lock);
-    hdi_superblock *k = superblock_of(s, from);
+    superblock *k = superblock_of(s, from);
     size_t behind = (size_t)(s->superblocks + s->count - (k + 1));
     memmove(k, k + 1, behind * sizeof *k);
     s->count--;
@@ -541,4 +567,66 @@ void hdi_host_pool_get_info(hdi_host_pool *pool, hdi_host_pool_info *out)
     }
     out->idle_bytes = idle_bytes(pool);
     hdi_mutex_unlock(&pool->lock);
+}
+
+/* ---- verification: nothing is changed here ----------------------------------------------------------------------- */
+
+/* What a superblock's place in the allocator must look like. */
+typedef struct audit {
+    const hdi_host_space *in;
+    size_t next;    /* superblock */
+    size_t covered; /* bytes of it */
+    bool good;
+} audit;
+
+static bool audit_block(void *context, size_t from, size_t to, hdi_block_kind kind)
+{
+    audit *w = context;
+    const superblock *k = w->next < w->in->count ? &w->in->superblocks[w->next] : NULL;
+    if (kind == HDI_BLOCK_GAP || kind == HDI_BLOCK_CLAIMED) {
+        /* a claim is a superblock that is being unpinned */
+        if (kind == HDI_BLOCK_CLAIMED && k != NULL && k->at == from && k->pinned.shm.bytes == to - from) {
+            w->next++;
+        }
+        w->good = w->covered == 0;
+        return w->good;
+    }
+    w->good = k != NULL && from == k->at + w->covered && to <= k->at + k->pinned.shm.bytes;
+    w->covered += to - from;
+    if (w->good && w->covered == k->pinned.shm.bytes) {
+        w->covered = 0;
+        w->next++;
+    }
+    return w->good;
+}
+
+bool hdi_host_pool_check(hdi_host_pool *pool, char *why, size_t why_bytes)
+{
+    bool good = true;
+    uint64_t bytes = 0, taken = 0;
+    hdi_mutex_lock(&pool->lock);
+    for (hdi_host_space *s = pool->newest; s != NULL && good; s = s->older) {
+        audit w = {.in = s, .good = true};
+        hdi_blocks_info info;
+        hdi_blocks_get_info(s->blocks, &info);
+        taken += info.live_bytes;
+        for (size_t i = 0; i < s->count; i++) {
+            bytes += s->superblocks[i].pinned.shm.bytes;
+        }
+        good = hdi_blocks_check(s->blocks, why, why_bytes);
+        if (good && (!hdi_blocks_each(s->blocks, audit_block, &w) || w.covered != 0 || w.next != s->count)) {
+            snprintf(why, why_bytes, "blocks and superblocks do not fit together at superblock %zu", w.next);
+            good = false;
+        }
+    }
+    if (good && (bytes > pool->info.reserved_bytes || pool->info.reserved_peak_bytes > pool->info.limit_bytes ||
+                 taken != pool->info.taken_bytes)) {
+        snprintf(why, why_bytes, "pinned %llu of %llu counted, peak %llu; taken %llu, counted %llu",
+                 (unsigned long long)bytes, (unsigned long long)pool->info.reserved_bytes,
+                 (unsigned long long)pool->info.reserved_peak_bytes, (unsigned long long)taken,
+                 (unsigned long long)pool->info.taken_bytes);
+        good = false;
+    }
+    hdi_mutex_unlock(&pool->lock);
+    return good;
 }

@@ -6,7 +6,7 @@
  *
  * There are two ways to register. Where all devices share this process's driver, one port registers memory for all.
  * With a process per device, `everywhere`, each port does. Then all processes have the memory at the same address, in a
- * window, see addresses.h.
+ * window, see share.h.
  *
  * Threads: any; an hdi_pinned belongs to its owner.
  * Locks: one per pool, held across requests to ports. It is taken before the locks of ports, and `port` is called under
@@ -35,9 +35,9 @@ typedef struct hdi_pinned_config {
     hdi_port *(*port)(void *context, int device);
     void *context;
     bool everywhere;       /* register with every device's port, else with one port for all */
-    uint64_t window_at;    /* everywhere: address of the window; 0: the first free slot of addresses.h */
+    uint64_t window_at;    /* everywhere: address of the window; 0: the first free slot of share.h */
     uint64_t window_bytes; /* 0: as much as is free there */
-    /* Make the system allocate the pages first. Set where the drivers pin pages (populate.h). */
+    /* Make the system allocate the pages first. Set where the drivers pin pages. */
     bool populate;
 } hdi_pinned_config;
 

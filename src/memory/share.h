@@ -1,4 +1,5 @@
-/* share.h - device memory in several worker processes: which worker has which device's memory mapped, and until when.
+/* share.h - memory in several worker processes: at which addresses it lies, and which worker has which device's memory
+ * mapped, until when.
  *
  * A mapping goes as a descriptor from its owner's worker to a peer's worker, which maps it at the owner's address. When
  * the owner is lost, peers keep the old mapping until their own work that may use it is finished. Unmapping it earlier
@@ -6,12 +7,82 @@
  *
  * Threads: any. Locks: the table's mutex, never held across a request.
  * Blocking: hdi_share, hdi_unshare and hdi_shares_reap block for requests to ports.
- * Always: a peer's range is reserved before anything is mapped in it, and given back only when no work uses it.
+ * Always:
+ * - A peer's range is reserved before anything is mapped in it, and given back only when no work uses it.
+ * - The addresses are only numbers: this file reserves none.
  */
 #ifndef HDI_MEMORY_SHARE_H
 #define HDI_MEMORY_SHARE_H
 
+#include <stdint.h>
 #include "engine/runtime.h"
+
+/* ---- addresses that are free in every process -------------------------------------------------------------------- */
+
+/* The application and every worker map pinned memory at the same address. A worker may map device memory of its own
+ * device and of that device's peers, also at the same address in each.
+ *
+ * No allocator, loader or stack puts anything at these addresses, in any process. So an address that is free in one
+ * process is free in all of them. Two other areas are left out:
+ * - The CUDA driver's own ranges, around 0x200000000, 0x10000000000 and 0x7f0000000000.
+ * - The shadow memory of the address sanitizer, which ends at 0x10007fff7fff.
+ *
+ * The thread sanitizer allows mappings at a fixed address in one area only, so there everything is smaller.
+ *
+ *                     without the thread sanitizer            with it
+ *   pinned windows    0x110000000000  60 slots of 256 GiB     0x7e8000000000  16 slots of 4 GiB
+ *   device ranges     0x200000000000  to 0x7d0000000000       0x7e9000000000  to 0x7eff00000000
+ */
+#if defined(__SANITIZE_THREAD__)
+#define HDI_ADDRESSES_FEW 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HDI_ADDRESSES_FEW 1
+#endif
+#endif
+
+/* A runtime takes one slot for its window. The window may be smaller than its slot. */
+#define HDI_WINDOW_BYTES_MIN ((uint64_t)4 << 30)
+#ifdef HDI_ADDRESSES_FEW
+#define HDI_WINDOWS_AT UINT64_C(0x7e8000000000)
+#define HDI_WINDOW_BYTES ((uint64_t)4 << 30)
+#define HDI_WINDOWS 16
+#define HDI_RANGES_AT UINT64_C(0x7e9000000000)
+#define HDI_RANGES_END UINT64_C(0x7eff00000000)
+#else
+#define HDI_WINDOWS_AT UINT64_C(0x110000000000)
+#define HDI_WINDOW_BYTES ((uint64_t)256 << 30)
+#define HDI_WINDOWS 60
+#define HDI_RANGES_AT UINT64_C(0x200000000000)
+#define HDI_RANGES_END UINT64_C(0x7d0000000000)
+#endif
+
+_Static_assert(HDI_WINDOWS_AT + HDI_WINDOWS * HDI_WINDOW_BYTES <= HDI_RANGES_AT, "windows and ranges do not overlap");
+
+#define HDI_RANGE_EPOCHS 8                /* restarts until a device has the same range again */
+#define HDI_RANGE_GAP ((uint64_t)2 << 20) /* free behind a range, so that an access past its end faults */
+
+/* The address of a device's memory. 0: there are not enough addresses.
+ * - `device`: its number in the runtime.
+ * - `epoch`: how often it was restarted.
+ * - `bytes`: the size of each range.
+ * - Each of the `n_devices` devices has HDI_RANGE_EPOCHS ranges of its own, used in turn.
+ * - So a restarted device's memory does not lie where peers may still have the old memory mapped. */
+static inline uint64_t hdi_device_range(int device, unsigned epoch, uint64_t bytes, int n_devices)
+{
+    const uint64_t all = HDI_RANGES_END - HDI_RANGES_AT;
+    if (device < 0 || device >= n_devices || bytes == 0 || bytes > all - HDI_RANGE_GAP) {
+        return 0;
+    }
+    uint64_t stride = 1;
+    while (stride < bytes + HDI_RANGE_GAP) {
+        stride *= 2;
+    }
+    uint64_t number = (uint64_t)(epoch % HDI_RANGE_EPOCHS) * (uint64_t)n_devices + (uint64_t)device;
+    return number < all / stride ? HDI_RANGES_AT + number * stride : 0;
+}
+
+/* ---- memory that a worker has mapped ----------------------------------------------------------------------------- */
 
 hd_status hdi_shares_create(hd_runtime *rt);
 void hdi_shares_release(hd_runtime *rt);

@@ -34,7 +34,7 @@
 #include "memory/share.h"
 #include "peer/peers.h"
 #include "runtime/runtime_internal.h"
-#include "tensor/matmul_library.h"
+#include "tensor/matmul.h"
 #include "worker/workers.h"
 
 #define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets at least this long */

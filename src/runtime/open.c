@@ -30,7 +30,7 @@
 #include "memory/pinned.h"
 #include "memory/share.h"
 #include "runtime/runtime_internal.h"
-#include "tensor/matmul_library.h"
+#include "tensor/matmul.h"
 #include "worker/workers.h"
 
 hd_status hdi_devices_choose(const char *list, int count, int *ordinals, int *n)

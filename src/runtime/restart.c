@@ -19,7 +19,7 @@
 #include "memory/pinned.h"
 #include "memory/share.h"
 #include "runtime/runtime_internal.h"
-#include "tensor/matmul_library.h"
+#include "tensor/matmul.h"
 #include "worker/workers.h"
 
 #define END_TIMES 10 /* limit for the end of all work, in times of the option worker_timeout */

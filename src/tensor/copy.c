@@ -1,21 +1,52 @@
-/* copy.c - hd_tensor_copy: copies the elements of one tensor to another. Copy engines move them where both sides are
- * runs of bytes; kernels do it otherwise.
+/* copy.c - moves the elements of tensors: to other tensors (hd_tensor_copy), and between a tensor and row-major elements
+ * in the program's memory (hd_tensor_write, hd_tensor_read).
+ *
+ * Copy engines move elements where both sides are runs of bytes; kernels do it otherwise.
+ *
+ * Between devices that do not reach each other, elements are packed on the source's device, copied, and unpacked on the
+ * destination's device. They travel in the order of the destination, and those of a repeated source only once. A side
+ * that is a run of bytes in that order needs no packing or unpacking. Large tensors are moved in parts, with two pieces
+ * of memory on each device in turn. So the kernels of one part run while the part before it is copied. The ends of the
+ * parts are chained, so the last ticket stands for all parts.
+ *
+ * A contiguous tensor is written and read like bytes. Any other tensor goes through temporary device memory in
+ * row-major order, a part at a time. For a write, a kernel unpacks each part from that memory. For a read, a kernel
+ * packs each part into it.
  *
  * Threads: any.
  * Locks: none of its own.
- * Blocking: while a lane is full, and while the first copy loads the kernels.
+ * Blocking: while a lane is full, and while the first copy loads the kernels. As hd_alloc for temporary memory. Writes
+ * and reads as hd_write and hd_read.
  * Always:
  * - Every launch is an operation of its own in a copy lane. Only the buffers' use records order it.
  * - Nothing is submitted before both tensors have passed all checks.
+ * - Temporary memory is freed before the call returns; submitted operations keep it until they are done.
  */
-#include "tensor/copy.h"
+#include <heddle/copy.h>
+#include <heddle/tensor.h>
 
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
-#include "tensor/overlap.h"
+#include "tensor/plan.h"
+#include "tensor/tensor.h"
+#include "transfer/transfer.h"
+
+#define PART_BYTES ((uint64_t)64 << 20) /* between devices */
+#define ARRAY_PART_BYTES ((uint64_t)16 << 20)
+#define TURNS 2
+
+/* A copy. It has the buffers and addresses of the moment at which their handles were checked. Each submission checks the
+ * handles again. */
+typedef struct tensor_job {
+    hd_runtime *rt;
+    const hdi_plan_wish *wish; /* NULL: none */
+    hdi_place dst, src;
+    uint64_t dst_address, src_address; /* of the buffers' first bytes */
+    bool packed;                       /* the source was packed by another part of this copy */
+} tensor_job;
 
 /* ---- launching ---- */
 
@@ -63,7 +94,7 @@ typedef struct arguments {
     };
 } arguments;
 
-static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hdi_plan *plan, hd_lane *lane,
+static hd_status launch(const tensor_job *job, const hdi_layout *l, const hdi_plan *plan, hd_lane *lane,
                         hdi_point *after, hd_ticket *out)
 {
     if (job->dst.losses == HDI_LOST || job->src.losses == HDI_LOST) {
@@ -111,7 +142,11 @@ static hd_status launch(const hdi_tensor_job *job, const hdi_layout *l, const hd
     return status;
 }
 
-hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out)
+/* Moves the elements of a layout by kernels. The layout need not be canonical. The lane's device reaches both buffers.
+ * *after: the point that the first launch comes after, as one of several parts (hdi_linked). Becomes the last launch.
+ * *out: the ticket of the last launch.
+ * Errors: as hdi_launch_linked and hd_kernel_get; UNSUPPORTED: the wish cannot be granted. */
+static hd_status run(const tensor_job *job, hdi_layout layout, hd_lane *lane, hdi_point *after, hd_ticket *out)
 {
     const hdi_plan_device facts = {job->rt->provider->threads_parallel, (uint32_t)lane->device->facts.multiprocessors};
     hdi_layout waiting[64]; /* upper parts of cut layouts, each at most half as large as the former one */
@@ -139,8 +174,9 @@ hd_status hdi_tensor_run(const hdi_tensor_job *job, hdi_layout layout, hd_lane *
     }
 }
 
-hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes,
-                               hdi_point *after, hd_ticket *out)
+/* Moves a run of bytes, as hd_copy does. `dst_at`, `src_at`: offsets in the buffers. Errors: as hd_copy. */
+static hd_status run_bytes(const tensor_job *job, uint64_t dst_at, uint64_t src_at, uint64_t bytes, hdi_point *after,
+                           hd_ticket *out)
 {
     const hdi_box box = hdi_box_of_bytes(bytes);
     const hdi_transfer transfer = {
@@ -152,17 +188,170 @@ hd_status hdi_tensor_run_bytes(const hdi_tensor_job *job, uint64_t dst_at, uint6
     return status;
 }
 
-hd_lane *hdi_tensor_lane(hdi_device *device, uint64_t bytes)
+/* The lane for kernels that move so many bytes on a device. Small copies have other lanes than large ones, so they do
+ * not wait behind them. */
+static hd_lane *lane_for(hdi_device *device, uint64_t bytes)
 {
     return hdi_copy_lane(device, HDI_WAY_ON, bytes <= HDI_QUICK_MEMORY ? HDI_LANES_QUICK : HDI_LANES_BULK);
 }
 
-hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out)
+/* Not inlined: the address that it returns to is the call site that memory_debug reports. */
+hd_status __attribute__((noinline)) hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out)
 {
     hd_status status = hdi_copy_alive(device->lane_on);
     const hd_alloc_options options = {.size = sizeof options, .label = hdi_call_name()};
     return status ? status
                   : hdi_alloc_with(hdi_lane_handle(device->lane_on), bytes, &options, __builtin_return_address(0), out);
+}
+
+/* ---- between devices that do not reach each other ---- */
+
+typedef struct staging {
+    const tensor_job *job;
+    uint64_t bytes; /* of each piece of temporary memory */
+    hdi_device *to, *from;
+    hd_lane *to_lane, *from_lane;              /* for kernels */
+    hd_buffer *packed[TURNS], *arrived[TURNS]; /* NULL: not allocated so far */
+    int turn;
+    hdi_point done; /* end of the part before; the next part ends after it */
+    hd_ticket *last;
+} staging;
+
+/* The bytes of a layout's elements, each counted once. */
+static uint64_t bytes_of(const hdi_layout *l)
+{
+    uint64_t bytes = l->element;
+    for (int i = 0; i < l->dims; i++) {
+        bytes *= l->src_stride[i] != 0 ? l->shape[i] : 1;
+    }
+    return bytes;
+}
+
+/* The two halves of a layout: from the source to packed elements, and from those to the destination. The packed
+ * elements begin at address 0. */
+static void halves(const hdi_layout *l, hdi_layout *pack, hdi_layout *unpack)
+{
+    *unpack = *l;
+    *pack = *l;
+    pack->dst = unpack->src = 0;
+    int64_t next = (int64_t)l->element;
+    for (int i = l->dims - 1; i >= 0; i--) {
+        bool once = l->src_stride[i] == 0;
+        pack->dst_stride[i] = next;
+        pack->shape[i] = once ? 1 : l->shape[i];
+        unpack->src_stride[i] = once ? 0 : next;
+        next *= (int64_t)pack->shape[i];
+    }
+    hdi_layout_canonicalize(pack);
+    hdi_layout_canonicalize(unpack);
+}
+
+static hd_status scratch(const staging *s, hdi_device *device, hd_buffer **buffer)
+{
+    return *buffer ? HD_OK : hdi_tensor_scratch(device, s->bytes, buffer);
+}
+
+/* The job with temporary memory on one side. Its device may have been lost since the allocation, which the launch
+ * detects. */
+static tensor_job job_with(const tensor_job *job, hd_buffer *own, bool is_dst)
+{
+    tensor_job half = *job;
+    struct hd_buffer *b = hdi_buffer_from_any_handle(own); /* not NULL: no other code has the handle */
+    half.wish = NULL;
+    half.packed = !is_dst;
+    if (is_dst) {
+        half.dst = hdi_place_of_handle(b, own);
+        half.dst_address = b->address;
+    } else {
+        half.src = hdi_place_of_handle(b, own);
+        half.src_address = b->address;
+    }
+    return half;
+}
+
+static hd_status move_part(staging *s, const hdi_layout *l)
+{
+    const tensor_job *job = s->job;
+    hdi_layout pack, unpack;
+    halves(l, &pack, &unpack);
+    uint64_t bytes = bytes_of(l);
+    hd_buffer **packed = &s->packed[s->turn], **arrived = &s->arrived[s->turn];
+    s->turn = (s->turn + 1) % TURNS;
+    tensor_job way = *job; /* from the packed elements to where they arrive */
+    uint64_t from_at = pack.src - job->src_address, to_at = unpack.dst - job->dst_address;
+    hd_status status = HD_OK;
+    if (!hdi_layout_is_run(&pack)) {
+        status = scratch(s, s->from, packed);
+        if (!status) {
+            tensor_job half = job_with(job, *packed, true);
+            hdi_point none = {0, 0};
+            pack.dst += half.dst_address;
+            status = run(&half, pack, s->from_lane, &none, s->last);
+            way.src = half.dst;
+            from_at = 0;
+        }
+    }
+    if (hdi_layout_is_run(&unpack)) {
+        return status ? status : run_bytes(&way, to_at, from_at, bytes, &s->done, s->last);
+    }
+    status = status ? status : scratch(s, s->to, arrived);
+    if (!status) {
+        tensor_job half = job_with(job, *arrived, false);
+        hdi_point none = {0, 0};
+        way.dst = half.src;
+        unpack.src += half.src_address;
+        status = run_bytes(&way, 0, from_at, bytes, &none, s->last);
+        status = status ? status : run(&half, unpack, s->to_lane, &s->done, s->last);
+    }
+    return status;
+}
+
+/* Moves a layout in parts of at most s->bytes. Cuts it along the slowest dimension that the source does not repeat.
+ * Parts that are still too large are cut again. */
+static hd_status move_parts(staging *s, hdi_layout l)
+{
+    for (;;) {
+        uint64_t bytes = bytes_of(&l);
+        if (bytes <= s->bytes) {
+            return move_part(s, &l);
+        }
+        int dim = 0;
+        while (l.src_stride[dim] == 0) {
+            dim++;
+        }
+        uint64_t fit = s->bytes / (bytes / l.shape[dim]);
+        hdi_layout rest;
+        hdi_layout_cut(&l, dim, fit ? fit : 1, &rest);
+        hd_status status = move_parts(s, l); /* at most one level for each dimension */
+        if (status) {
+            return status;
+        }
+        l = rest;
+    }
+}
+
+/* Moves elements between buffers that no device reaches both of. Packs a part on device `from`, copies it to device `to`,
+ * and unpacks it there.
+ * Errors: as hd_tensor_copy. */
+static hd_status run_staged(const tensor_job *job, hdi_layout layout, int to, int from, hd_ticket *out)
+{
+    hdi_layout_canonicalize(&layout);
+    uint64_t bytes = bytes_of(&layout);
+    staging s = {
+        .job = job,
+        .bytes = bytes < PART_BYTES ? bytes : PART_BYTES,
+        .to = job->rt->devices[to],
+        .from = job->rt->devices[from],
+        .last = out,
+    };
+    s.to_lane = lane_for(s.to, s.bytes);
+    s.from_lane = lane_for(s.from, s.bytes);
+    hd_status status = move_parts(&s, layout);
+    for (int i = 0; i < TURNS; i++) {
+        hdi_free(s.packed[i]);
+        hdi_free(s.arrived[i]);
+    }
+    return status;
 }
 
 /* ---- which way ---- */
@@ -213,7 +402,7 @@ static hd_status check_pair(const hd_tensor *dst, const hdi_extent *to, const hd
     return HD_OK;
 }
 
-static void layout_of(const hd_tensor *dst, const hd_tensor *src, const hdi_tensor_job *job, hdi_layout *out)
+static void layout_of(const hd_tensor *dst, const hd_tensor *src, const tensor_job *job, hdi_layout *out)
 {
     out->element = (uint32_t)hd_type_size(dst->type);
     out->dims = dst->dims;
@@ -227,7 +416,7 @@ static void layout_of(const hd_tensor *dst, const hd_tensor *src, const hdi_tens
     hdi_layout_canonicalize(out);
 }
 
-hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out)
+hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out)
 {
     hdi_extent to, from;
     hd_tensor fitted;
@@ -239,7 +428,7 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
     }
     hd_ticket ticket = {NULL, 0};
     if (to.elements > 0) {
-        hdi_tensor_job job = {
+        tensor_job job = {
             .rt = to.buffer->runtime,
             .wish = wish,
             .dst = hdi_place_of_handle(to.buffer, dst->buffer),
@@ -255,12 +444,12 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
         hdi_point after = {0, 0};
         hdi_device *device;
         if (hdi_layout_is_run(&layout) && !wish) {
-            status = hdi_tensor_run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes,
-                                          &after, &ticket);
+            status =
+                run_bytes(&job, layout.dst - job.dst_address, layout.src - job.src_address, bytes, &after, &ticket);
         } else if ((device = device_for(job.rt, dst_owner, src_owner)) != NULL) {
-            status = hdi_tensor_run(&job, layout, hdi_tensor_lane(device, bytes), &after, &ticket);
+            status = run(&job, layout, lane_for(device, bytes), &after, &ticket);
         } else {
-            status = hdi_tensor_run_staged(&job, layout, dst_owner, src_owner, &ticket);
+            status = run_staged(&job, layout, dst_owner, src_owner, &ticket);
         }
     }
     if (!status && out) {
@@ -272,10 +461,170 @@ hd_status hdi_tensor_copy(const hd_tensor *dst, const hd_tensor *src, const hdi_
 hd_status hd_tensor_copy(const hd_tensor *dst, const hd_tensor *src, hd_ticket *out)
 {
     HDI_INSIDE(dst ? hdi_buffer_runtime(dst->buffer) : NULL);
-    return hdi_tensor_copy(dst, src, NULL, out);
+    return hdi_tensor_copy_as(dst, src, NULL, out);
 }
 
-hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out)
+/* ---- between tensors and the program's memory ---- */
+
+/* Iterates over a tensor in row-major order, a part at a time. A part has up to `count` indices of dimension `dim`, one
+ * index of each dimension before it, and all indices of those behind it. */
+typedef struct parts {
+    hd_tensor whole;
+    int dim;
+    uint64_t count; /* at most so many indices */
+    uint64_t most;  /* bytes of the largest part, which is the first one */
+    uint64_t index[HD_TENSOR_DIMS];
+    size_t at; /* offset of the next part in the program's memory */
+    bool more;
+} parts;
+
+static void begin_parts(parts *p, const hd_tensor *t)
 {
-    return hdi_tensor_copy(dst, src, wish, out);
+    *p = (parts){.whole = *t, .more = true};
+    uint64_t bytes = hd_tensor_elements(t) * hd_type_size(t->type);
+    while (p->dim < t->dims && bytes / t->shape[p->dim] > ARRAY_PART_BYTES) {
+        bytes /= t->shape[p->dim++];
+    }
+    if (p->dim < t->dims) {
+        uint64_t fit = ARRAY_PART_BYTES / (bytes / t->shape[p->dim]);
+        p->count = fit < t->shape[p->dim] ? fit : t->shape[p->dim];
+        bytes = bytes / t->shape[p->dim] * p->count;
+    }
+    p->most = bytes;
+}
+
+/* Returns the next part. *at, *bytes: where its elements are in the program's memory. */
+static void next_part(parts *p, hd_tensor *part, size_t *at, uint64_t *bytes)
+{
+    *part = p->whole;
+    *at = p->at;
+    for (int i = 0; i < p->dim && i < part->dims; i++) {
+        part->offset += p->index[i] * (uint64_t)part->stride[i];
+        part->shape[i] = 1;
+    }
+    if (p->dim < part->dims) {
+        uint64_t left = part->shape[p->dim] - p->index[p->dim];
+        part->offset += p->index[p->dim] * (uint64_t)part->stride[p->dim];
+        part->shape[p->dim] = left < p->count ? left : p->count;
+        p->index[p->dim] += part->shape[p->dim];
+    }
+    *bytes = hd_tensor_elements(part) * hd_type_size(part->type);
+    p->at += *bytes;
+    int i = p->dim < part->dims ? p->dim : -1;
+    while (i >= 0 && p->index[i] == p->whole.shape[i]) {
+        p->index[i] = 0;
+        if (--i >= 0) {
+            p->index[i]++;
+        }
+    }
+    p->more = i >= 0;
+}
+
+static hdi_device *device_of(const struct hd_buffer *b)
+{
+    int owner = b->owner; /* read once: the structure may become another buffer's, which the submission detects */
+    return owner == HDI_OWNER_HOST ? hdi_any_device(b->runtime) : b->runtime->devices[owner];
+}
+
+/* The program's memory may overlap the tensor, if the tensor's buffer is pinned. Then a part could be written before
+ * another one is read. */
+static hd_status check_apart(const hdi_extent *e, const void *memory, uint64_t bytes)
+{
+    const struct hd_buffer *b = e->buffer;
+    uintptr_t at = (uintptr_t)memory, low = (uintptr_t)b->host + e->low, high = (uintptr_t)b->host + e->high;
+    return b->owner == HDI_OWNER_HOST && at < high && low < at + bytes
+               ? hdi_fail(HD_ERROR_ARGUMENT, "the program's %llu bytes overlap those of the buffer",
+                          (unsigned long long)bytes)
+               : HD_OK;
+}
+
+hd_status hd_tensor_write(const hd_tensor *dst, const void *src)
+{
+    HDI_INSIDE(dst ? hdi_buffer_runtime(dst->buffer) : NULL);
+    hdi_extent to;
+    hd_status status = hdi_tensor_check(dst, "dst", &to);
+    if (status || to.elements == 0) {
+        return status;
+    }
+    if (!src) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "src is null");
+    }
+    if (hd_tensor_is_contiguous(dst)) {
+        return hd_write(dst->buffer, dst->offset, src, to.high - to.low);
+    }
+    if (hdi_tensor_repeats(dst)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "the strides of dst, %s, lead to an element twice, or to parts of others",
+                        hdi_tensor_text(dst, text));
+    }
+    status = check_apart(&to, src, to.elements * hd_type_size(dst->type));
+    hd_buffer *memory[TURNS] = {NULL, NULL};
+    parts p;
+    begin_parts(&p, dst);
+    for (int turn = 0; p.more && !status; turn = (turn + 1) % TURNS) {
+        hd_tensor part;
+        size_t at;
+        uint64_t bytes;
+        next_part(&p, &part, &at, &bytes);
+        if (!memory[turn]) {
+            status = hdi_tensor_scratch(device_of(to.buffer), p.most, &memory[turn]);
+        }
+        status = status ? status : hd_write(memory[turn], 0, (const unsigned char *)src + at, bytes);
+        hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
+        status = status ? status : hdi_tensor_copy_as(&part, &packed, NULL, NULL);
+    }
+    for (int i = 0; i < TURNS; i++) {
+        hdi_free(memory[i]);
+    }
+    return status;
+}
+
+hd_status hd_tensor_read(const hd_tensor *src, void *dst)
+{
+    HDI_INSIDE(src ? hdi_buffer_runtime(src->buffer) : NULL);
+    hdi_extent from;
+    hd_status status = hdi_tensor_check(src, "src", &from);
+    if (status || from.elements == 0) {
+        return status;
+    }
+    if (!dst) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "dst is null");
+    }
+    if (hd_tensor_is_contiguous(src)) {
+        return hd_read(src->buffer, src->offset, dst, from.high - from.low);
+    }
+    uint64_t total;
+    if (!hdi_tensor_bytes(src, &total)) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s takes 2^63 bytes or more", hdi_tensor_text(src, text));
+    }
+    status = check_apart(&from, dst, total);
+    /* A kernel packs one part while the part before it is read. */
+    hd_buffer *memory[TURNS] = {NULL, NULL};
+    size_t at[TURNS] = {0, 0};
+    uint64_t bytes[TURNS] = {0, 0};
+    parts p;
+    begin_parts(&p, src);
+    int turn = 0;
+    for (bool last = false; !last && !status; turn = (turn + 1) % TURNS) {
+        bytes[turn] = 0;
+        last = !p.more;
+        if (p.more) {
+            hd_tensor part;
+            next_part(&p, &part, &at[turn], &bytes[turn]);
+            if (!memory[turn]) {
+                status = hdi_tensor_scratch(device_of(from.buffer), p.most, &memory[turn]);
+            }
+            hd_tensor packed = hdi_tensor_row_major(&part, memory[turn]);
+            status = status ? status : hdi_tensor_copy_as(&packed, &part, NULL, NULL);
+        }
+        int before = (turn + 1) % TURNS;
+        if (!status && bytes[before]) {
+            status = hd_read(memory[before], 0, (unsigned char *)dst + at[before], bytes[before]);
+        }
+    }
+    for (int i = 0; i < TURNS; i++) {
+        hdi_free(memory[i]);
+    }
+    return status;
 }

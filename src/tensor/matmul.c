@@ -2,7 +2,7 @@
  * one launch of the built-in kernel.
  *
  * Threads: any.
- * Locks: none of its own, except while a library is opened (matmul_library.h).
+ * Locks: none of its own, except while a library is opened (matmul.h).
  * Blocking: while a library is opened, while kernels are loaded for the first time, and while a lane is full.
  * Always:
  * - Nothing is submitted before every check has passed.
@@ -18,9 +18,476 @@
 #include "base/sized.h"
 #include "buffer/submit.h"
 #include "engine/engine.h"
-#include "tensor/copy.h"
-#include "tensor/matmul_library.h"
-#include "tensor/matmul_plan.h"
+#include "tensor/matmul.h"
+#include "tensor/plan.h"
+
+#define CALLS_MOST 64 /* calls of a library, at most; beyond that the built-in kernel needs one launch */
+#define PACK_LEAST 64 /* m, n and k at least: each element of a copied operand must be used so often */
+
+/* ---- operands that fit together ---- */
+
+static bool is_number(hd_type type)
+{
+    return type >= HD_TYPE_F16 && type <= HD_TYPE_C128;
+}
+
+static hd_status check_form(const hd_tensor *t, const char *name)
+{
+    if (!is_number(t->type)) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s is of type %s: products are made of f16, bf16, f32, f64, c64 and c128",
+                        name, hd_type_name(t->type));
+    }
+    if (t->dims < 2) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "%s has %d dimensions: rows and columns are needed", name, t->dims);
+    }
+    return HD_OK;
+}
+
+static hd_status check_strides(const hd_tensor *t, const char *name)
+{
+    uint64_t size = hdi_product_size(t->type);
+    if (t->offset % size != 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "%s begins at byte %zu, which is no multiple of the %llu bytes of its elements", name,
+                        t->offset, (unsigned long long)size);
+    }
+    for (int i = 0; i < t->dims; i++) {
+        if (t->shape[i] > 1 && t->stride[i] % (int64_t)size != 0) {
+            return hdi_fail(
+                HD_ERROR_ARGUMENT,
+                "%s has a stride of %lld bytes in dimension %d, which is no multiple of the %llu bytes of its "
+                "elements",
+                name, (long long)t->stride[i], i, (unsigned long long)size);
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status check_shapes(const hd_tensor *c, const hd_tensor *a, const hd_tensor *b)
+{
+    char of_a[HDI_TENSOR_TEXT_BYTES], of_b[HDI_TENSOR_TEXT_BYTES], of_c[HDI_TENSOR_TEXT_BYTES];
+    hdi_tensor_text(a, of_a);
+    hdi_tensor_text(b, of_b);
+    hdi_tensor_text(c, of_c);
+    if (a->type != b->type || a->type != c->type) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "c = %s, a = %s, b = %s: all three must be of one type", of_c, of_a, of_b);
+    }
+    const uint64_t *sa = a->shape + a->dims - 2, *sb = b->shape + b->dims - 2, *sc = c->shape + c->dims - 2;
+    if (sa[1] != sb[0] || sc[0] != sa[0] || sc[1] != sb[1]) {
+        return hdi_fail(HD_ERROR_ARGUMENT,
+                        "c = %s, a = %s, b = %s: the last two dimensions must be m,n = m,k times k,n", of_c, of_a,
+                        of_b);
+    }
+    const hd_tensor *factors[] = {a, b};
+    for (int f = 0; f < 2; f++) {
+        const hd_tensor *t = factors[f];
+        bool fits = t->dims <= c->dims;
+        for (int i = 1; fits && i <= t->dims - 2; i++) {
+            uint64_t size = t->shape[t->dims - 2 - i];
+            fits = size == 1 || size == c->shape[c->dims - 2 - i];
+        }
+        if (!fits) {
+            return hdi_fail(HD_ERROR_ARGUMENT,
+                            "c = %s, a = %s, b = %s: the batch of %s cannot be broadcast to that of c", of_c, of_a,
+                            of_b, f == 0 ? "a" : "b");
+        }
+    }
+    return HD_OK;
+}
+
+static hd_status check_places(const hd_tensor *operands, const hdi_extent *extents)
+{
+    const hdi_extent *c = &extents[HDI_C];
+    if (c->elements == 0) {
+        return HD_OK;
+    }
+    if (hdi_tensor_repeats(&operands[HDI_C])) {
+        char text[HDI_TENSOR_TEXT_BYTES];
+        return hdi_fail(HD_ERROR_ARGUMENT, "the strides of c, %s, lead to an element twice, or to parts of others",
+                        hdi_tensor_text(&operands[HDI_C], text));
+    }
+    for (int i = HDI_A; i <= HDI_B; i++) {
+        if (extents[i].buffer == c->buffer && extents[i].elements > 0 &&
+            !hdi_tensors_apart(&operands[HDI_C], c, &operands[i], &extents[i])) {
+            return hdi_fail(HD_ERROR_ARGUMENT, "c, bytes %llu..%llu, and %c, bytes %llu..%llu of one buffer, overlap",
+                            (unsigned long long)c->low, (unsigned long long)c->high, "ab"[i],
+                            (unsigned long long)extents[i].low, (unsigned long long)extents[i].high);
+        }
+    }
+    return HD_OK;
+}
+
+/* ---- a problem from operands ---- */
+
+static void read_operand(hdi_matmul_problem *p, int which, const hd_tensor *t)
+{
+    int64_t size = (int64_t)hdi_product_size(t->type);
+    p->row[which] = t->stride[t->dims - 2] / size;
+    p->column[which] = t->stride[t->dims - 1] / size;
+    p->offset[which] = t->offset;
+    for (uint32_t i = 1; i <= p->dims; i++) { /* from the batch's last dimension on */
+        int at = t->dims - 2 - (int)i;
+        p->step[which][p->dims - i] = at >= 0 && t->shape[at] > 1 ? t->stride[at] / size : 0;
+    }
+}
+
+hd_status hdi_matmul_read(const hd_tensor operands[HDI_OPERANDS], const hdi_extent extents[HDI_OPERANDS], double alpha,
+                          double beta, hdi_matmul_problem *out)
+{
+    static const char *const names[HDI_OPERANDS] = {"a", "b", "c"};
+    const hd_tensor *a = &operands[HDI_A], *b = &operands[HDI_B], *c = &operands[HDI_C];
+    hd_status status = HD_OK;
+    for (int i = 0; i < HDI_OPERANDS && !status; i++) {
+        status = check_form(&operands[i], names[i]);
+    }
+    status = status ? status : check_shapes(c, a, b);
+    for (int i = 0; i < HDI_OPERANDS && !status; i++) {
+        status = check_strides(&operands[i], names[i]);
+    }
+    status = status ? status : check_places(operands, extents);
+    if (status) {
+        return status;
+    }
+    *out = (hdi_matmul_problem){
+        .type = c->type,
+        .m = c->shape[c->dims - 2],
+        .n = c->shape[c->dims - 1],
+        .k = a->shape[a->dims - 1],
+        .dims = (uint32_t)c->dims - 2,
+        .alpha = alpha,
+        .beta = beta,
+    };
+    for (uint32_t i = 0; i < out->dims; i++) {
+        out->batch[i] = c->shape[i];
+    }
+    for (int i = 0; i < HDI_OPERANDS; i++) {
+        read_operand(out, i, &operands[i]);
+        out->low[i] = extents[i].low;
+        out->high[i] = extents[i].high;
+    }
+    return HD_OK;
+}
+
+/* ---- simplifying: the same product with fewer dimensions ---- */
+
+static void drop_dim(hdi_matmul_problem *p, uint32_t d)
+{
+    p->dims--;
+    for (uint32_t i = d; i < p->dims; i++) {
+        p->batch[i] = p->batch[i + 1];
+        for (int o = 0; o < HDI_OPERANDS; o++) {
+            p->step[o][i] = p->step[o][i + 1];
+        }
+    }
+}
+
+static void swap_dims(hdi_matmul_problem *p, uint32_t d, uint32_t e)
+{
+    uint64_t batch = p->batch[d];
+    p->batch[d] = p->batch[e];
+    p->batch[e] = batch;
+    for (int o = 0; o < HDI_OPERANDS; o++) {
+        int64_t step = p->step[o][d];
+        p->step[o][d] = p->step[o][e];
+        p->step[o][e] = step;
+    }
+}
+
+/* Whether dimension `outer` continues where `inner` ends, in all operands. */
+static bool goes_on(const hdi_matmul_problem *p, uint32_t outer, uint32_t inner)
+{
+    bool yes = true;
+    for (int o = 0; o < HDI_OPERANDS; o++) {
+        yes = yes && p->step[o][outer] == p->step[o][inner] * (int64_t)p->batch[inner];
+    }
+    return yes;
+}
+
+/* Drops dimensions of size 1. Sorts the others by their steps in c, longest first. Joins dimensions that continue each
+ * other. */
+static void join_batch(hdi_matmul_problem *p)
+{
+    for (uint32_t d = p->dims; d-- > 0;) {
+        if (p->batch[d] == 1) {
+            drop_dim(p, d);
+        }
+    }
+    for (uint32_t i = 1; i < p->dims; i++) {
+        for (uint32_t j = i; j > 0 && hdi_stride_size(p->step[HDI_C][j - 1]) < hdi_stride_size(p->step[HDI_C][j]);
+             j--) {
+            swap_dims(p, j, j - 1);
+        }
+    }
+    for (uint32_t d = p->dims; d-- > 1;) {
+        if (goes_on(p, d - 1, d)) {
+            p->batch[d - 1] *= p->batch[d];
+            for (int o = 0; o < HDI_OPERANDS; o++) {
+                p->step[o][d - 1] = p->step[o][d];
+            }
+            drop_dim(p, d);
+        }
+    }
+}
+
+/* Turns a dimension of the batch into rows. b must not change along it. The matrices of a and c must follow each other
+ * like rows, or have one row each. Does the same for columns, with a and b exchanged. True: it found such a
+ * dimension. */
+static bool fold_batch(hdi_matmul_problem *p)
+{
+    for (uint32_t d = p->dims; d-- > 0;) {
+        const int64_t *a = &p->step[HDI_A][d], *b = &p->step[HDI_B][d], *c = &p->step[HDI_C][d];
+        if (*b == 0 && (p->m == 1 || (*a == p->row[HDI_A] * (int64_t)p->m && *c == p->row[HDI_C] * (int64_t)p->m))) {
+            p->row[HDI_A] = p->m == 1 ? *a : p->row[HDI_A];
+            p->row[HDI_C] = p->m == 1 ? *c : p->row[HDI_C];
+            p->m *= p->batch[d];
+        } else if (*a == 0 &&
+                   (p->n == 1 || (*b == p->column[HDI_B] * (int64_t)p->n && *c == p->column[HDI_C] * (int64_t)p->n))) {
+            p->column[HDI_B] = p->n == 1 ? *b : p->column[HDI_B];
+            p->column[HDI_C] = p->n == 1 ? *c : p->column[HDI_C];
+            p->n *= p->batch[d];
+        } else {
+            continue;
+        }
+        drop_dim(p, d);
+        return true;
+    }
+    return false;
+}
+
+/* ---- a library's way ---- */
+
+/* Whether a matrix with these strides is stored by columns. *pitch: the elements from one column to the next. */
+static bool by_columns(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most, uint64_t *pitch)
+{
+    bool dense = rows == 1 || row == 1;
+    *pitch = columns == 1 ? rows : (uint64_t)column;
+    return dense && (columns == 1 || column > 0) && *pitch >= rows && *pitch <= most;
+}
+
+/* Whether a library takes a factor: it is stored by columns, or its transpose is. */
+static bool fit_factor(uint64_t rows, uint64_t columns, int64_t row, int64_t column, uint64_t most, uint8_t *transpose,
+                       uint64_t *pitch)
+{
+    *transpose = 0;
+    if (by_columns(rows, columns, row, column, most, pitch)) {
+        return true;
+    }
+    *transpose = 1;
+    return by_columns(columns, rows, column, row, most, pitch);
+}
+
+/* Whether a library can write c: it is stored by columns. If it is stored by rows, the transposed problem is solved,
+ * and *swapped is set. */
+static bool fit_result(const hdi_matmul_problem *p, uint64_t most, bool *swapped, uint64_t *pitch)
+{
+    *swapped = false;
+    if (by_columns(p->m, p->n, p->row[HDI_C], p->column[HDI_C], most, pitch)) {
+        return true;
+    }
+    *swapped = true;
+    return by_columns(p->n, p->m, p->column[HDI_C], p->row[HDI_C], most, pitch);
+}
+
+typedef struct fit {
+    bool operand[HDI_OPERANDS];
+    bool swapped;
+    uint8_t transpose[2];
+    uint64_t pitch[HDI_OPERANDS];
+} fit;
+
+/* Determines which operands a library takes as they are. */
+static fit fit_all(const hdi_matmul_problem *p, uint64_t most)
+{
+    fit f = {.swapped = false};
+    f.operand[HDI_C] = fit_result(p, most, &f.swapped, &f.pitch[HDI_C]);
+    /* in the transposed problem rows and columns are exchanged */
+    f.operand[HDI_A] =
+        f.swapped ? fit_factor(p->k, p->m, p->column[HDI_A], p->row[HDI_A], most, &f.transpose[HDI_A], &f.pitch[HDI_A])
+                  : fit_factor(p->m, p->k, p->row[HDI_A], p->column[HDI_A], most, &f.transpose[HDI_A], &f.pitch[HDI_A]);
+    f.operand[HDI_B] =
+        f.swapped ? fit_factor(p->n, p->k, p->column[HDI_B], p->row[HDI_B], most, &f.transpose[HDI_B], &f.pitch[HDI_B])
+                  : fit_factor(p->k, p->n, p->row[HDI_B], p->column[HDI_B], most, &f.transpose[HDI_B], &f.pitch[HDI_B]);
+    return f;
+}
+
+static bool fits(const fit *f)
+{
+    return f->operand[HDI_A] && f->operand[HDI_B] && f->operand[HDI_C];
+}
+
+static uint64_t count_of(const hdi_matmul_problem *p)
+{
+    uint64_t count = 1;
+    for (uint32_t d = 0; d < p->dims; d++) {
+        count *= p->batch[d];
+    }
+    return count;
+}
+
+static void fill_product(const hdi_matmul_problem *p, const fit *f, hdi_matmul_plan *out)
+{
+    int64_t size = (int64_t)hdi_product_size(p->type);
+    uint32_t longest = 0;
+    for (uint32_t d = 1; d < p->dims; d++) {
+        longest = p->batch[d] > p->batch[longest] ? d : longest;
+    }
+    int first = f->swapped ? HDI_B : HDI_A, second = f->swapped ? HDI_A : HDI_B;
+    bool batched = p->dims > 0;
+    out->product = (hdi_product){
+        .type = (uint8_t)p->type,
+        .transpose_a = f->transpose[first],
+        .transpose_b = f->transpose[second],
+        .a = p->offset[first],
+        .b = p->offset[second],
+        .c = p->offset[HDI_C],
+        .m = f->swapped ? p->n : p->m,
+        .n = f->swapped ? p->m : p->n,
+        .k = p->k,
+        .pitch_a = f->pitch[first],
+        .pitch_b = f->pitch[second],
+        .pitch_c = f->pitch[HDI_C],
+        .step_a = batched ? p->step[first][longest] : 0,
+        .step_b = batched ? p->step[second][longest] : 0,
+        .step_c = batched ? p->step[HDI_C][longest] : 0,
+        .count = batched ? p->batch[longest] : 1,
+        .alpha = p->alpha,
+        .beta = p->beta,
+    };
+    out->first = first;
+    out->second = second;
+    out->calls = 1;
+    for (uint32_t d = 0; d < p->dims; d++) {
+        if (d != longest) {
+            out->loop[out->loops] = p->batch[d];
+            for (int o = 0; o < HDI_OPERANDS; o++) {
+                out->step[o][out->loops] = p->step[o][d] * size;
+            }
+            out->calls *= p->batch[d];
+            out->loops++;
+        }
+    }
+}
+
+hdi_product hdi_matmul_call(const hdi_matmul_plan *plan, uint64_t number)
+{
+    hdi_product p = plan->product;
+    for (uint32_t d = plan->loops; d-- > 0;) {
+        uint64_t index = number % plan->loop[d];
+        number /= plan->loop[d];
+        p.a += index * (uint64_t)plan->step[plan->first][d];
+        p.b += index * (uint64_t)plan->step[plan->second][d];
+        p.c += index * (uint64_t)plan->step[HDI_C][d];
+    }
+    return p;
+}
+
+/* Plans the product for the library. True: the library takes it, perhaps after the operands in `pack` were copied. */
+static bool plan_library(const hdi_matmul_problem *p, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
+{
+    if (!(facts->types >> p->type & 1) || p->m > facts->most || p->n > facts->most || p->k > facts->most) {
+        return false;
+    }
+    hdi_matmul_problem folded = *p;
+    while (fold_batch(&folded)) {
+    }
+    fit f = fit_all(&folded, facts->most);
+    if (fits(&f) && folded.m <= facts->most && folded.n <= facts->most) {
+        p = &folded;
+    } else {
+        f = fit_all(p, facts->most);
+    }
+    uint64_t most = 1;
+    for (uint32_t d = 0; d < p->dims; d++) {
+        most = p->batch[d] > most ? p->batch[d] : most;
+    }
+    if (most > facts->most_count || count_of(p) / most > CALLS_MOST) {
+        return false;
+    }
+    out->kind = HDI_MATMUL_LIBRARY;
+    if (fits(&f)) {
+        fill_product(p, &f, out);
+        return true;
+    }
+    bool worth = p->m >= PACK_LEAST && p->n >= PACK_LEAST && p->k >= PACK_LEAST;
+    for (int o = 0; o < HDI_OPERANDS; o++) {
+        out->pack[o] = !f.operand[o];
+    }
+    return facts->can_pack && worth;
+}
+
+/* ---- the built-in kernel's way ---- */
+
+static void plan_builtin(const hdi_matmul_problem *problem, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
+{
+    hdi_matmul_problem p = *problem;
+    int64_t size = (int64_t)hdi_product_size(p.type);
+    while (fold_batch(&p)) {
+    }
+    *out = (hdi_matmul_plan){
+        .kind = HDI_MATMUL_BUILTIN, .reads_factors = out->reads_factors, .first = HDI_A, .second = HDI_B};
+    /* The kernel writes rows of c fast if their elements are adjacent. So for a c that is stored by columns it solves
+     * the transposed problem. */
+    bool swapped = hdi_stride_size(p.row[HDI_C]) < hdi_stride_size(p.column[HDI_C]) && p.m > 1;
+    int first = swapped ? HDI_B : HDI_A, second = swapped ? HDI_A : HDI_B;
+    out->first = first;
+    out->second = second;
+    hdi_matmul_shape *s = &out->shape;
+    s->m = swapped ? p.n : p.m;
+    s->n = swapped ? p.m : p.n;
+    s->k = p.k;
+    s->first_a = (int64_t)(p.offset[first] - p.low[first]) / size;
+    s->first_b = (int64_t)(p.offset[second] - p.low[second]) / size;
+    s->first_c = (int64_t)(p.offset[HDI_C] - p.low[HDI_C]) / size;
+    const int64_t *row = swapped ? p.column : p.row, *column = swapped ? p.row : p.column;
+    s->row_a = row[first], s->column_a = column[first];
+    s->row_b = row[second], s->column_b = column[second];
+    s->row_c = row[HDI_C], s->column_c = column[HDI_C];
+    s->alpha = p.alpha;
+    s->beta = p.beta;
+    s->count = count_of(&p);
+    s->batch_dims = p.dims;
+    for (uint32_t d = 0; d < p.dims; d++) {
+        s->batch[d] = p.batch[d];
+        s->step_a[d] = p.step[first][d];
+        s->step_b[d] = p.step[second][d];
+        s->step_c[d] = p.step[HDI_C][d];
+    }
+    for (uint32_t d = p.dims; d < HDI_MATMUL_BATCH; d++) {
+        s->batch[d] = 1;
+    }
+    uint64_t inside = size < 4 ? 4 : (uint64_t)size;
+    out->tiles = hdi_matmul_tiles(facts->gpu, inside, s->m, s->n, s->count);
+}
+
+/* Factors without elements may have any strides. Clears them, so that no product of strides overflows. */
+static void forget_factors(hdi_matmul_problem *p)
+{
+    for (int o = HDI_A; o <= HDI_B; o++) {
+        p->row[o] = p->column[o] = 0;
+        p->offset[o] = p->low[o];
+        memset(p->step[o], 0, sizeof p->step[o]);
+    }
+}
+
+void hdi_matmul_make_plan(const hdi_matmul_problem *problem, const hdi_matmul_facts *facts, hdi_matmul_plan *out)
+{
+    hdi_matmul_problem p = *problem;
+    *out = (hdi_matmul_plan){.kind = HDI_MATMUL_NOTHING};
+    if (p.low[HDI_C] == p.high[HDI_C]) {
+        return;
+    }
+    /* With k = 0 or alpha = 0 c is only scaled, and the factors are not read. The built-in kernel does that, since
+     * libraries differ there. */
+    p.k = p.alpha == 0 ? 0 : p.k;
+    out->reads_factors = p.k > 0;
+    if (p.k == 0) {
+        forget_factors(&p);
+    }
+    join_batch(&p);
+    if (p.k == 0 || !plan_library(&p, facts, out)) {
+        plan_builtin(&p, facts, out);
+    }
+}
 
 /* A product with its operands and what the checks found. */
 typedef struct product {
@@ -189,7 +656,7 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
             hd_tensor once = without_repeats(&p->tensor[i]);
             status = make_dense(p->lane, &once, &dense.tensor[i]);
             if (!status && (i != HDI_C || p->beta != 0)) {
-                status = hdi_tensor_copy(&dense.tensor[i], &once, NULL, NULL);
+                status = hdi_tensor_copy_as(&dense.tensor[i], &once, NULL, NULL);
             }
         } else {
             dense.tensor[i].buffer = p->tensor[i].buffer;
@@ -198,7 +665,7 @@ static hd_status multiply_packed(const product *p, const bool *pack, hd_ticket *
     status = status ? status : check(&dense);
     status = status ? status : multiply(&dense, false, out);
     if (!status && pack[HDI_C]) {
-        status = hdi_tensor_copy(&p->tensor[HDI_C], &dense.tensor[HDI_C], NULL, out);
+        status = hdi_tensor_copy_as(&p->tensor[HDI_C], &dense.tensor[HDI_C], NULL, out);
     }
     hdi_attempt attempt;
     hdi_attempt_begin(&attempt);

@@ -1,7 +1,7 @@
-/* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul_library.h has threads, locks,
+/* matmul_library.c - opens a library once for each lane, and keeps its facts. matmul.h has threads, locks,
  * blocking and what always holds.
  */
-#include "tensor/matmul_library.h"
+#include "tensor/matmul.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -95,7 +95,7 @@ typedef struct hdi_tile_kind {
 /* Row `index` of HD_TENSOR_TILES. NULL past the end. */
 const hdi_tile_kind *hdi_tile_kind_at(int index);
 
-/* copy.c: hd_tensor_copy with a wish, for benchmarks and tests.
+/* copy.c: hd_tensor_copy with a wish (NULL: none), for this layer, benchmarks and tests.
  * Blocking: as hd_tensor_copy.
  * Errors: as hd_tensor_copy; UNSUPPORTED: the wish cannot be granted. */
 hd_status hdi_tensor_copy_as(const hd_tensor *dst, const hd_tensor *src, const hdi_plan_wish *wish, hd_ticket *out);

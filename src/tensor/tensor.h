@@ -2,7 +2,7 @@
  *
  * Threads: any.
  * Locks: none.
- * Blocking: none.
+ * Blocking: none, except hdi_tensor_scratch (as hd_alloc).
  * Always: a tensor is the program's own value and may contain anything. So its fields are used only after one of the
  * checks below.
  */
@@ -18,10 +18,6 @@ typedef struct hdi_extent {
     uint64_t low, high;
     uint64_t elements;
 } hdi_extent;
-
-/* Checks type, dimensions and the number of elements, which is less than 2^63. Does not check the buffer. Errors:
- * ARGUMENT. */
-hd_status hdi_tensor_check_form(const hd_tensor *t, const char *which, uint64_t *elements);
 
 /* Checks the form, and that the buffer is live and holds all elements. `which` names the tensor in messages ("dst").
  * Errors: ARGUMENT (also for a null `t`), HANDLE, DEVICE_LOST, RANGE. */
@@ -45,5 +41,32 @@ static inline uint64_t hdi_stride_size(int64_t stride)
 
 /* hd_tensor_broadcast without messages, for a form that has been checked. False: the shapes do not fit. */
 bool hdi_tensor_broadcast_to(const hd_tensor *t, int dims, const uint64_t *shape, hd_tensor *out);
+
+/* ---- elements that share bytes: the tensors have passed hdi_tensor_check and have elements ---- */
+
+/* Whether elements of the tensor may share bytes. Sorts the strides by size. If each stride is at least the span of the
+ * smaller ones, the result is false. That holds for all slices, permutations and reshapes of a contiguous tensor. All
+ * other strides count as overlapping, even if no elements do (2 and 3 bytes with two indices each). */
+bool hdi_tensor_repeats(const hd_tensor *t);
+
+/* Whether a quick test shows that no element of `a` shares bytes with one of `b` in the same buffer. There are two such
+ * tests:
+ * - the ranges from first to last element are apart
+ * - the elements are side by side in each period of a common pitch, as the left and the right half of a matrix are */
+bool hdi_tensors_apart(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b, const hdi_extent *b_extent);
+
+/* Whether an element of `a` may share bytes with one of `b`. `a` does not repeat itself. `b` has the same shape and
+ * lies in the same buffer.
+ * The result is exact in three cases; otherwise it is true:
+ * - hdi_tensors_apart returns true
+ * - the strides are the same (shifted views)
+ * - a common divisor of all strides keeps the elements apart (even and odd columns, real and imaginary parts) */
+bool hdi_tensors_overlap(const hd_tensor *a, const hdi_extent *a_extent, const hd_tensor *b,
+                         const hdi_extent *b_extent);
+
+/* ---- copy.c ---- */
+
+/* Allocates temporary device memory for elements. Errors: as hd_alloc. */
+hd_status hdi_tensor_scratch(hdi_device *device, uint64_t bytes, hd_buffer **out);
 
 #endif

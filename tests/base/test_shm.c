@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include "base/shm.h"
-#include "memory/addresses.h"
+#include "memory/share.h"
 
 static void is_shared_and_sealed(void **unused)
 {

@@ -3,7 +3,7 @@
  * Promise: Recorded programs run with no more driver calls and no more memory than the bounds in this file.
  * Placements: inline.
  *
- * The two are traded for each other (arena_grow.c, mappings.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
+ * The two are traded for each other (arena_alloc.c, arena.c). Each program runs six times in one runtime, as in `heddle bench alloc`: what
  * cannot move adds up. With placement=inline there is no thread that maps ahead, so a replay always does the same.
  *
  * Threads: the main one.

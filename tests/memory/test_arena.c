@@ -6,7 +6,7 @@
  */
 #include "arena_tools.h"
 
-#include "memory/addresses.h"
+#include "memory/share.h"
 
 static void grows_as_needed(void **unused)
 {

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include "memory/arena.h"
 #include "memory/blocks.h"
-#include "memory/classes.h"
+#include "memory/thread_cache.h"
 
 static void every_size_has_its_class(void **unused)
 {

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "memory/addresses.h"
+#include "memory/share.h"
 #include "memory/pinned.h"
 
 enum { DEVICES = 3, PINS = 64 };

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 #include "engine/port.h"
-#include "memory/addresses.h"
+#include "memory/share.h"
 #include "memory/arena.h"
 
 #define MIB ((size_t)1 << 20)

@@ -6,7 +6,7 @@
 #include "support/check.h"
 
 #include <string.h>
-#include "tensor/matmul_plan.h"
+#include "tensor/matmul.h"
 
 #define ALL_TYPES 0xffffffffu
 

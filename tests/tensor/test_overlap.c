@@ -6,7 +6,7 @@
 #include "support/check.h"
 
 #include "tensor/layouts.h"
-#include "tensor/overlap.h"
+#include "tensor/tensor.h"
 
 enum { BYTES = 8192 };
 

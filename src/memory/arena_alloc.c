@@ -1,10 +1,12 @@
-/* arena_grow.c - maps and unmaps physical memory: for allocations, ahead of need, for moves, and to give it back.
+/* arena_alloc.c - memory for owners: which place of the range a block gets, and what is mapped and unmapped for it.
  *
- * An allocation that grows has three steps:
+ * An allocation takes a free block of what is mapped. Where none fits it grows, in three steps:
  * 1. Under blocks_lock it makes a plan. It claims the place, and the idle mappings that are to move, so that no other
  *    thread can have either.
  * 2. Without blocks_lock it makes its requests to the port: it unmaps first, then maps.
  * 3. Under blocks_lock it finishes the block, or gives everything back.
+ *
+ * Memory is also mapped ahead of need, and given back.
  *
  * Threads, locks, blocking: see arena.h. While a request runs, only `mappings` and the claims of the plan are used.
  * Always: see arena_internal.h. After step 1, only a new span for small blocks needs more host memory.
@@ -43,6 +45,103 @@ static size_t smaller(size_t a, size_t b)
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+static hd_status fail_host_memory(const hdi_arena *arena, size_t bytes)
+{
+    return hdi_fail(HD_ERROR_HOST_MEMORY, "no host memory for the bookkeeping of %s on device %d", HDI_BYTES(bytes),
+                    arena->config.index);
+}
+
+/* ---- what is mapped: the caller holds blocks_lock --------------------------------------------------------------- */
+
+void hdi_arena_note(hdi_arena *arena)
+{
+    size_t ready = 0, taken = 0;
+    if (arena->large != NULL) {
+        taken = hdi_arena_taken(arena);
+        arena->taken_peak = larger(arena->taken_peak, taken);
+        ready = hdi_blocks_ready_bytes(arena->large_sums) + hdi_blocks_ready_bytes(arena->small_sums);
+    }
+    atomic_store_explicit(&arena->ready, ready, memory_order_relaxed);
+    atomic_store_explicit(&arena->taken, taken, memory_order_relaxed);
+}
+
+/* Turns a live block of `large` into a span of `small`, and releases `inherited`. On failure (HOST_MEMORY, no message)
+ * the block is free again. */
+static hd_status make_span(hdi_arena *arena, size_t offset, bool fresh, hdi_points *inherited)
+{
+    const hdi_point *points = hdi_points_data(inherited);
+    hd_status status = hdi_blocks_fill(arena->small, offset, arena->granule, fresh, points, inherited->count);
+    if (status == HD_OK) {
+        arena->is_span[offset / arena->granule] = 1;
+        arena->n_spans++;
+    } else {
+        hdi_blocks_free(arena->large, offset, points, inherited->count);
+    }
+    hdi_points_release(inherited);
+    return status;
+}
+
+/* Gives free spans back to `large`, until `keep` are left. */
+static void return_spans(hdi_arena *arena, size_t keep)
+{
+    /* No lane has this number, so a span without unfinished uses goes first. */
+    const hdi_blocks_request whole = {.bytes = arena->granule, .lane = UINT32_MAX};
+    while (hdi_blocks_whole(arena->small) > keep) {
+        hdi_blocks_taken span;
+        if (hdi_blocks_take(arena->small, &whole, &span) != HD_OK) {
+            return; /* no host memory: the span stays a spare */
+        }
+        hdi_blocks_drop(arena->small, span.offset);
+        arena->is_span[span.offset / arena->granule] = 0;
+        arena->n_spans--;
+        hdi_blocks_free(arena->large, span.offset, hdi_points_data(&span.inherited), span.inherited.count);
+        hdi_points_release(&span.inherited);
+    }
+}
+
+static hd_status take_small(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
+{
+    hdi_blocks_request wanted = *request;
+    wanted.no_wait = true;
+    hd_status status = hdi_blocks_take(arena->small, &wanted, out);
+    if (status != HD_ERROR_NOT_FOUND) {
+        return status;
+    }
+    bool would_wait = out->origin == HDI_ORIGIN_WAITED;
+    hdi_blocks_request whole = {
+        .bytes = arena->granule, .alignment = arena->granule, .lane = request->lane, .no_wait = true};
+    hdi_blocks_taken span;
+    status = hdi_blocks_take(arena->large, &whole, &span);
+    would_wait |= status == HD_ERROR_NOT_FOUND && span.origin == HDI_ORIGIN_WAITED;
+    if (status == HD_ERROR_NOT_FOUND && !request->no_wait) {
+        status = hdi_blocks_take(arena->small, request, out);
+        if (status != HD_ERROR_NOT_FOUND) {
+            return status;
+        }
+        whole.no_wait = false;
+        status = hdi_blocks_take(arena->large, &whole, &span);
+    }
+    if (status == HD_OK) {
+        status = make_span(arena, span.offset, span.origin == HDI_ORIGIN_FRESH, &span.inherited);
+    }
+    if (status == HD_OK) {
+        return hdi_blocks_take(arena->small, request, out);
+    }
+    out->origin = would_wait ? HDI_ORIGIN_WAITED : HDI_ORIGIN_NONE;
+    return status;
+}
+
+/* Takes a block from what is mapped. NOT_FOUND and HOST_MEMORY record no message. */
+static hd_status take(hdi_arena *arena, const hdi_blocks_request *request, hdi_blocks_taken *out)
+{
+    hd_status status = request->bytes <= HDI_SMALL_BYTES ? take_small(arena, request, out)
+                                                         : hdi_blocks_take(arena->large, request, out);
+    if (status == HD_OK) {
+        arena->n_from[out->origin]++;
+    }
+    return status;
 }
 
 /* ---- idle mappings: the caller holds both locks ------------------------------------------------------------------ */
@@ -251,7 +350,7 @@ static hd_status make_plan(hdi_arena *arena, uint32_t lane, size_t bytes, bool w
                                                             : HD_ERROR_NOT_FOUND;
 }
 
-/* ---- allocation ------------------------------------------------------------------------------------------------- */
+/* ---- growing: the caller holds `growing` ------------------------------------------------------------------------- */
 
 /* Reports that there is no device memory for an allocation. `answer`: the port's refusal, or success where the port had
  * no request. The caller holds `growing`. */
@@ -310,7 +409,7 @@ static hd_status finish_plan(hdi_arena *arena, plan *p, const hdi_blocks_request
         return HD_OK;
     }
     hdi_blocks_finish(arena->large, p->claim, p->place.to, arena->granule);
-    hd_status status = hdi_arena_make_span(arena, p->place.from, true, &p->inherited);
+    hd_status status = make_span(arena, p->place.from, true, &p->inherited);
     if (status == HD_OK) {
         status = hdi_blocks_take(arena->small, request, out);
         arena->n_from[out->origin] += status == HD_OK;
@@ -354,14 +453,14 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
     const bool span = request->bytes <= HDI_SMALL_BYTES;
     if (!span) {
         hdi_blocks_join_whole(arena->small);
-        hdi_arena_return_spans(arena, 0);
+        return_spans(arena, 0);
     }
     hdi_blocks_prune(span ? arena->small : arena->large);
     hdi_blocks_request wanted = *request;
     wanted.no_wait = true;
     /* A second attempt: blocks may have joined just now. Other threads may have freed and mapped while this one waited
      * for `growing`. */
-    hd_status status = hdi_arena_take(arena, &wanted, out);
+    hd_status status = take(arena, &wanted, out);
     if (status != HD_ERROR_NOT_FOUND) {
         return status;
     }
@@ -369,7 +468,7 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
     out->origin = HDI_ORIGIN_NONE;
     status = make_plan(arena, request->lane, request->bytes, would_wait, many, ceiling, p);
     if (status == HD_ERROR_NOT_FOUND) {
-        status = hdi_arena_take(arena, request, out);
+        status = take(arena, request, out);
     }
     if (status == HD_ERROR_NOT_FOUND && span) {
         /* The last memory for a small block lies between large ones. */
@@ -379,7 +478,8 @@ static hd_status take_or_plan(hdi_arena *arena, const hdi_blocks_request *reques
     return status;
 }
 
-hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
+/* Serves an allocation that no free mapped memory fits. The caller holds `growing`. */
+static hd_status grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
 {
     const hdi_blocks_request request = {.bytes = bytes, .lane = lane};
     size_t ceiling = arena->limit;
@@ -400,7 +500,7 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
             status = carry_out(arena, &p, &request, &taken, &t);
         }
         if (status == HD_ERROR_HOST_MEMORY) {
-            return hdi_arena_fail_host_memory(arena, bytes);
+            return fail_host_memory(arena, bytes);
         }
         if (status == HD_ERROR_NOT_FOUND) {
             return fail_full(arena, bytes, refused);
@@ -426,6 +526,84 @@ hd_status hdi_arena_grow(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_dev
     }
 }
 
+/* ---- allocation and free ----------------------------------------------------------------------------------------- */
+
+/* Takes a block of what is mapped and free. NOT_FOUND records no message. */
+static hd_status alloc_mapped(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
+{
+    const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
+    hdi_blocks_taken taken;
+    hdi_lock_take(&arena->blocks_lock);
+    bool empty = arena->large == NULL;
+    hd_status status = empty ? HD_ERROR_DEVICE_LOST : take(arena, &request, &taken);
+    if (status == HD_OK) {
+        *out = arena->base + taken.offset;
+        *inherited = taken.inherited;
+        hdi_arena_note(arena);
+    }
+    hdi_lock_release(&arena->blocks_lock);
+    if (empty) {
+        return hdi_arena_fail_empty(arena);
+    }
+    return status == HD_ERROR_HOST_MEMORY ? fail_host_memory(arena, bytes) : status;
+}
+
+hd_status hdi_arena_alloc(hdi_arena *arena, uint32_t lane, size_t bytes, hdcu_deviceptr *out, hdi_points *inherited)
+{
+    if (bytes == 0) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "a block of 0 bytes");
+    }
+    hd_status status = alloc_mapped(arena, lane, bytes, out, inherited);
+    if (status == HD_ERROR_NOT_FOUND && arena->config.relieve != NULL &&
+        arena->config.relieve(arena->config.relieve_context)) {
+        status = alloc_mapped(arena, lane, bytes, out, inherited);
+    }
+    if (status == HD_ERROR_NOT_FOUND) {
+        hdi_mutex_lock(&arena->growing);
+        status = grow(arena, lane, bytes, out, inherited);
+        hdi_mutex_unlock(&arena->growing);
+    }
+    return status;
+}
+
+size_t hdi_arena_alloc_more(hdi_arena *arena, uint32_t lane, size_t bytes, size_t count, hdcu_deviceptr *out,
+                            hdi_points *inherited)
+{
+    const hdi_blocks_request request = {.bytes = bytes, .lane = lane, .no_wait = true};
+    size_t n = 0;
+    if (bytes == 0) {
+        return 0;
+    }
+    hdi_lock_take(&arena->blocks_lock);
+    hdi_blocks_taken taken;
+    while (n < count && arena->large != NULL && take(arena, &request, &taken) == HD_OK) {
+        out[n] = arena->base + taken.offset;
+        inherited[n] = taken.inherited;
+        arena->n_from[taken.origin]--; /* counts only when it leaves the magazine */
+        n++;
+    }
+    hdi_arena_note(arena);
+    hdi_lock_release(&arena->blocks_lock);
+    return n;
+}
+
+void hdi_arena_free(hdi_arena *arena, hdcu_deviceptr pointer, const hdi_point *points, size_t n_points)
+{
+    hdi_lock_take(&arena->blocks_lock);
+    if (arena->large != NULL && pointer >= arena->base && pointer - arena->base < arena->reserved) {
+        size_t offset = (size_t)(pointer - arena->base);
+        bool small = arena->is_span[offset / arena->granule] != 0;
+        if (hdi_blocks_free(small ? arena->small : arena->large, offset, points, n_points)) {
+            if (small) {
+                return_spans(arena, HDI_SPARE_SPANS);
+            }
+            hdi_arena_note(arena);
+            atomic_fetch_add_explicit(&arena->freed, 1, memory_order_release);
+        }
+    }
+    hdi_lock_release(&arena->blocks_lock);
+}
+
 /* ---- mapping ahead of need, and giving back --------------------------------------------------------------------- */
 
 /* The caller holds `growing`. */
@@ -446,7 +624,7 @@ static hd_status grow_ahead(hdi_arena *arena, size_t bytes, size_t *grown)
     }
     hdi_lock_release(&arena->blocks_lock);
     if (status != HD_OK) {
-        return status == HD_ERROR_NOT_FOUND ? HD_OK : hdi_arena_fail_host_memory(arena, bytes);
+        return status == HD_ERROR_NOT_FOUND ? HD_OK : fail_host_memory(arena, bytes);
     }
     size_t mapped_to = place.from;
     hdi_trouble t = hdi_mappings_map(&arena->mappings, place.from, place.to, 0, &mapped_to);
@@ -483,7 +661,7 @@ static hd_status trim_some(hdi_arena *arena, size_t keep, size_t most, size_t *g
     hdi_lock_take(&arena->blocks_lock);
     if (arena->large != NULL) {
         hdi_blocks_prune(arena->small);
-        hdi_arena_return_spans(arena, 0);
+        return_spans(arena, 0);
         size_t idle = hdi_arena_idle(arena);
         p.wanted = idle > keep ? smaller(smaller(idle - keep, most), TRIM_BATCH) : 0;
         status = hdi_blocks_claim_finished(arena->large, arena->granule, true, pick_mappings, &p, &leaving);

@@ -1,17 +1,27 @@
-/* matmul_plan.h - plans a matrix product: calls of a library, or one launch of the built-in kernel. A plan depends only
- * on the tensors and the library's facts. Tests run it as a table.
+/* matmul.h - matrix products: their plans, and what executes them in each lane.
  *
- * Threads: any; pure functions.
- * Locks: none.
- * Blocking: none; the driver is not called.
- * Always: operands are numbered HDI_A, HDI_B, HDI_C.
+ * A plan is calls of a library, or one launch of the built-in kernel. It depends only on the tensors and the library's
+ * facts. Tests run it as a table. What executes a lane's products is the library that its engine opened, and the
+ * built-in kernels.
+ *
+ * Threads: any; the functions of plans are pure.
+ * Locks: one per device while a library is opened (rank MATMUL_LIBRARY). Memory is allocated before it is taken.
+ * Blocking: while a library is opened. That is in the first call for a lane, and in the first one after a restart of
+ * its device.
+ * Always:
+ * - Operands are numbered HDI_A, HDI_B, HDI_C.
+ * - The facts of a lane's library stay at their address until hd_close.
  */
-#ifndef HDI_TENSOR_MATMUL_PLAN_H
-#define HDI_TENSOR_MATMUL_PLAN_H
+#ifndef HDI_TENSOR_MATMUL_H
+#define HDI_TENSOR_MATMUL_H
 
 #include "blas/blas.h"
+#include "engine/runtime.h"
 #include "kernel/builtin/matmul.h"
+#include "kernel/module.h"
 #include "tensor/tensor.h"
+
+/* ---- plans ---- */
 
 enum { HDI_A, HDI_B, HDI_C, HDI_OPERANDS };
 
@@ -71,5 +81,26 @@ void hdi_matmul_make_plan(const hdi_matmul_problem *problem, const hdi_matmul_fa
 
 /* The product of call `number` of a plan for a library, with its offsets. */
 hdi_product hdi_matmul_call(const hdi_matmul_plan *plan, uint64_t number);
+
+/* ---- matmul_library.c: libraries of lanes ---- */
+
+hd_status hdi_products_create(hd_runtime *rt);
+/* hd_close: no lane is used any more. */
+void hdi_products_release(hd_runtime *rt);
+
+/* Returns the facts of the lane's library. Opens the library unless it is open.
+ * Blocking: while the library is opened.
+ * Errors:
+ * - OPTION: the library that the option blas names does not open, or has no products
+ * - MEMORY, HOST_MEMORY, DRIVER, DEVICE_LOST */
+hd_status hdi_products_library(hd_lane *lane, const hdi_blas_facts **out);
+
+/* Between these two calls no library is opened on the device. A restart makes them around the step that makes the
+ * device work again. So a library and its workspace belong to the same worker. */
+void hdi_products_hold(hd_runtime *rt, int device);
+void hdi_products_resume(hd_runtime *rt, int device);
+
+/* The built-in kernel for products of a type. Errors: as hd_module_get_builtin and hd_kernel_get. */
+hd_status hdi_products_kernel(hd_runtime *rt, hd_type type, struct hd_kernel **out);
 
 #endif

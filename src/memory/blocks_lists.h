@@ -1,17 +1,15 @@
-/* blocks_internal.h - what the files behind blocks.h share: blocks, nodes of points, and where they come from.
+/* blocks_lists.h - what an allocator over offsets records about its blocks: descriptors, nodes of points, lists.
  *
- * - blocks.c: allocation and free.
- * - blocks_free.c: the lists of free blocks, and the order of all blocks.
- * - blocks_gaps.c: runs and claims.
- * - blocks_memory.c: host memory and sets of points.
- * - blocks_check.c: figures and verification.
+ * - blocks.c takes blocks from the lists and puts them back.
+ * - blocks_gaps.c: gaps, runs and claims.
  *
  * Threads, locks, blocking: see blocks.h.
  * Always: there is a spare descriptor for every claim, so that no claim needs host memory to end.
  */
-#ifndef HDI_MEMORY_BLOCKS_INTERNAL_H
-#define HDI_MEMORY_BLOCKS_INTERNAL_H
+#ifndef HDI_MEMORY_BLOCKS_LISTS_H
+#define HDI_MEMORY_BLOCKS_LISTS_H
 
+#include <stdlib.h>
 #include "memory/blocks.h"
 
 #define HDI_SPLIT_BITS 4
@@ -71,15 +69,16 @@ struct hdi_blocks {
 #endif
 };
 
-/* ---- blocks_memory.c: what can fail here is called before anything is changed ---- */
+/* ---- host memory and sets: what can fail here is called before anything is changed ---- */
 
-void *hdi_blocks_host_memory(const hdi_blocks_config *config, size_t bytes);
+static inline void *hdi_blocks_host_memory(const hdi_blocks_config *config, size_t bytes)
+{
+    return config->allocate != NULL ? config->allocate(bytes) : malloc(bytes);
+}
+
 /* Takes host memory until so many are spare. False: there is none. */
 bool hdi_blocks_add_slabs(hdi_blocks *b, size_t blocks, size_t nodes);
-void hdi_blocks_give_slabs_back(hdi_blocks *b);
 
-/* Moves the set of `from` into that of `into`. It needs no new nodes, so it cannot fail. */
-void hdi_block_unite(hdi_blocks *b, hdi_block *into, hdi_block *from);
 /* Adds a point to a set. A node must be spare. */
 void hdi_block_add_point(hdi_blocks *b, hdi_block *k, hdi_point point);
 /* Gives `into`, which has no set, a copy of a set. As many nodes must be spare. */
@@ -217,7 +216,7 @@ static inline bool hdi_block_suits(const hdi_block *k, uint32_t lane)
     return true;
 }
 
-/* ---- blocks_free.c ---- */
+/* ---- free, live and all blocks ---- */
 
 /* Drops the finished points of a set. */
 void hdi_block_prune(hdi_blocks *b, hdi_block *k);
@@ -227,23 +226,17 @@ void hdi_block_remove_free(hdi_blocks *b, hdi_block *k);
 /* Makes a block free that is in no list. It joins with neighbours that wait for the same lanes. */
 void hdi_block_set_free(hdi_blocks *b, hdi_block *k);
 void hdi_blocks_look_at_queue(hdi_blocks *b);
-/* Adds a block to the order of offsets behind `before` (NULL: as the first of all), and removes one. */
-void hdi_block_link_behind(hdi_blocks *b, hdi_block *before, hdi_block *k);
+/* Makes a block behind all others, in no list. Records a message on failure. */
+hd_status hdi_blocks_extend(hdi_blocks *b, size_t bytes, hdi_block **out);
+/* Removes a block from the order of offsets. */
 void hdi_block_unlink(hdi_blocks *b, hdi_block *k);
 /* Cuts a block that is in no list in two, and returns the second. The first keeps `units` and the set. Takes a
  * descriptor. */
 hdi_block *hdi_block_cut(hdi_blocks *b, hdi_block *k, size_t units);
 
-/* ---- blocks.c ---- */
-
 void hdi_block_insert_live(hdi_blocks *b, hdi_block *k);
 void hdi_block_remove_live(hdi_blocks *b, hdi_block *k);
-/* Verifies everything in one of 64 calls, in debug builds. */
+/* Verifies in a debug build. That visits every block, so it is done in one of 64 calls. */
 void hdi_blocks_check_sometimes(hdi_blocks *b);
-
-/* ---- blocks_gaps.c ---- */
-
-/* Turns a block that is in no list into a gap. It joins with neighbouring gaps. */
-void hdi_block_set_gap(hdi_blocks *b, hdi_block *k);
 
 #endif

@@ -1,0 +1,799 @@
+/* alloc_report.c - the results of `heddle bench alloc`: figures behind them, which goals were reached, the table, JSON.
+ *
+ * Threads: the conductor's, after everything was measured. Locks: none.
+ * Always: everything is computed from the finished experiment; nothing here measures. A figure that could not be had is
+ * not a number.
+ */
+#include <math.h>
+#include <string.h>
+#include "bench/alloc_parts.h"
+#include "cli/common/machine.h"
+
+enum { ALLOC_GOALS = 10, ALLOC_RUN_FIGURES = 8 };
+
+typedef enum alloc_pace_figure {
+    PACE_SHARE,
+    PACE_GAP_ALONE,
+    PACE_GAP,
+    PACE_SUBMIT_ALONE,
+    PACE_SUBMIT
+} alloc_pace_figure;
+
+typedef double (*alloc_run_figure)(const alloc_reclaim_run *r);
+
+typedef struct alloc_run_row {
+    const char *id, *text;
+    alloc_run_figure of;
+    bool is_time;
+} alloc_run_row;
+
+static const double peak_matters_from = 64.0 * 1024 * 1024; /* bytes; below, a granule is a large part */
+
+/* ----------------------------------------------------------------------------------------------------- figures -- */
+
+static double alloc_median(const alloc_result *r)
+{
+    return r->measured && r->n_rounds ? stats_spread_of(r->rounds, r->n_rounds).median : NAN;
+}
+
+static double alloc_median_of(const double *values, int n)
+{
+    return n > 0 ? stats_spread_of(values, n).median : NAN;
+}
+
+static double alloc_largest_of(const double *values, int n)
+{
+    return n > 0 ? stats_spread_of(values, n).max : NAN;
+}
+
+/* Heddle's time over another one's, round by round. */
+static stats_spread alloc_ratio(const alloc_case *c, alloc_kind kind)
+{
+    const alloc_result *h = &c->sides[ALLOC_HEDDLE], *r = &c->sides[kind];
+    int n = h->n_rounds < r->n_rounds ? h->n_rounds : r->n_rounds;
+    double ratios[ALLOC_ROUNDS_MAX];
+    for (int i = 0; i < n; i++) {
+        ratios[i] = r->rounds[i] > 0 ? h->rounds[i] / r->rounds[i] : NAN;
+    }
+    return h->measured && r->measured && n ? stats_spread_of(ratios, n) : (stats_spread){NAN, NAN, NAN};
+}
+
+/* The most reserved over the most live. */
+static double alloc_peak_ratio(const alloc_result *r)
+{
+    bool known = r->measured && r->reserved_peak && r->live_peak;
+    return known ? (double)r->reserved_peak / (double)r->live_peak : NAN;
+}
+
+/* The larger one; what is not a number does not count. */
+static double larger(double a, double b)
+{
+    return isnan(a) || b > a ? b : a;
+}
+
+static const alloc_case *find_case(const alloc_experiment *x, const char *id)
+{
+    for (int i = 0; i < x->n_cases; i++) {
+        if (strcmp(x->cases[i].id, id) == 0) {
+            return &x->cases[i];
+        }
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------- goals -- */
+
+static double worst_pair(const alloc_experiment *x)
+{
+    double worst = NAN;
+    for (int i = 0; i < x->n_cases; i++) {
+        const alloc_case *c = &x->cases[i];
+        if (strcmp(c->group, "pair") == 0 && c->bytes <= ALLOC_MIB) {
+            worst = larger(worst, alloc_median(&c->sides[ALLOC_HEDDLE]));
+        }
+    }
+    return worst;
+}
+
+static double flatness(const alloc_experiment *x)
+{
+    const alloc_case *one = find_case(x, "threads_pair_1"), *eight = find_case(x, "threads_pair_8");
+    bool known = one && eight && x->processors >= eight->threads;
+    return known ? alloc_median(&eight->sides[ALLOC_HEDDLE]) / alloc_median(&one->sides[ALLOC_HEDDLE]) : NAN;
+}
+
+static double busy_free(const alloc_busy *b, alloc_kind kind)
+{
+    int n = b->measured[kind] ? b->rounds : 0;
+    return larger(alloc_median_of(b->used[kind], n), alloc_median_of(b->unused[kind], n));
+}
+
+/* Over the recorded programs that matter; `against_torch`: as a share of PyTorch's ratio. */
+static double worst_replay(const alloc_experiment *x, bool against_torch)
+{
+    double worst = NAN;
+    for (int i = 0; i < x->n_cases; i++) {
+        const alloc_case *c = &x->cases[i];
+        const alloc_result *h = &c->sides[ALLOC_HEDDLE];
+        if (!c->log || (double)h->live_peak < peak_matters_from) {
+            continue;
+        }
+        double ratio = alloc_peak_ratio(h);
+        if (!against_torch) {
+            worst = larger(worst, ratio);
+        } else if (c->log->torch_ratio > 0) {
+            worst = larger(worst, ratio / c->log->torch_ratio);
+        }
+    }
+    return worst;
+}
+
+static double share_of_pace(const alloc_beside *b, alloc_kind kind, int round)
+{
+    return b->beside[kind][round].kernels_per_s / b->alone[kind][round].kernels_per_s;
+}
+
+static double alloc_pace_of(const alloc_beside *b, alloc_kind kind, alloc_pace_figure figure)
+{
+    double values[ALLOC_ROUNDS_MAX];
+    int n = b->measured[kind] ? b->rounds : 0;
+    for (int i = 0; i < n; i++) {
+        const alloc_pace *alone = &b->alone[kind][i], *beside = &b->beside[kind][i];
+        values[i] = figure == PACE_SHARE          ? share_of_pace(b, kind, i)
+                    : figure == PACE_GAP_ALONE    ? alone->longest_gap_ns
+                    : figure == PACE_GAP          ? beside->longest_gap_ns
+                    : figure == PACE_SUBMIT_ALONE ? alone->submit_p99_ns
+                                                  : beside->submit_p99_ns;
+    }
+    return alloc_median_of(values, n);
+}
+
+/* How many times as long it takes at the limit only; the median of the rounds. */
+static double alloc_reclaim_gain(const alloc_reclaim *r, bool pause)
+{
+    double values[ALLOC_ROUNDS_MAX];
+    for (int i = 0; i < r->rounds; i++) {
+        const alloc_reclaim_run *e = &r->early[i], *l = &r->at_limit[i];
+        values[i] = pause ? l->longest_alloc_ms / e->longest_alloc_ms : l->total_s / e->total_s;
+    }
+    return alloc_median_of(values, r->rounds);
+}
+
+static void alloc_goals(const alloc_experiment *x, report_goal out[ALLOC_GOALS])
+{
+    const alloc_limit *l = &x->limit;
+    double over = l->reserved_peak > l->limit ? (double)(l->reserved_peak - l->limit) : 0;
+    const alloc_beside *growth = &x->beside[ALLOC_BESIDE_GROWTH];
+    double torch = worst_replay(x, true);
+    const report_goal goals[ALLOC_GOALS] = {
+        {.id = "pair",
+         .text = "a pair, one thread, up to 1 MiB (worst size)",
+         .limit = 40,
+         .value = worst_pair(x),
+         .unit = "ns"},
+        {.id = "flat", .text = "a pair, 8 threads over 1 thread", .limit = 1.5, .value = flatness(x), .unit = ""},
+        {.id = "free_busy",
+         .text = "a free while a kernel runs (the block it uses, another)",
+         .limit = 1000,
+         .value = busy_free(&x->busy, ALLOC_HEDDLE),
+         .unit = "ns"},
+        {.id = "replay_peak",
+         .text = "recorded programs, reserved over live peak (worst)",
+         .limit = 1.05,
+         .value = worst_replay(x, false),
+         .unit = ""},
+        {.id = "replay_torch",
+         .text = "PyTorch's reserved peak over Heddle's (worst program)",
+         .limit = 1,
+         .value = isnan(torch) ? NAN : 1 / torch,
+         .at_least = true,
+         .unit = ""},
+        {.id = "limit",
+         .text = "bytes held beyond the limit in a storm of 16 threads",
+         .limit = 0,
+         .value = l->measured ? over : NAN,
+         .unit = ""},
+        {.id = "reclaim_total",
+         .text = "early reclaim: how much faster than at the limit only",
+         .limit = 1,
+         .value = alloc_reclaim_gain(&x->reclaim, false),
+         .at_least = true,
+         .unit = ""},
+        {.id = "reclaim_pause",
+         .text = "early reclaim: how much shorter the longest pause is",
+         .limit = 1,
+         .value = alloc_reclaim_gain(&x->reclaim, true),
+         .at_least = true,
+         .unit = ""},
+        {.id = "growth_pace",
+         .text = "kernels beside growth, share of their pace alone",
+         .limit = 0.95,
+         .value = alloc_pace_of(growth, ALLOC_HEDDLE, PACE_SHARE),
+         .at_least = true,
+         .unit = ""},
+        {.id = "growth_submit_p99",
+         .text = "a submit beside growth, p99",
+         .limit = 1000,
+         .value = alloc_pace_of(growth, ALLOC_HEDDLE, PACE_SUBMIT),
+         .unit = "ns"},
+    };
+    memcpy(out, goals, sizeof(goals));
+}
+
+/* --------------------------------------------------------------------------------------------- a training loop -- */
+
+static double total_ns(const alloc_reclaim_run *r)
+{
+    return r->total_s * 1e9;
+}
+
+static double alloc_ns(const alloc_reclaim_run *r)
+{
+    return r->longest_alloc_ms * 1e6;
+}
+
+static double step_ns(const alloc_reclaim_run *r)
+{
+    return r->longest_step_ms * 1e6;
+}
+
+static double collect_ns(const alloc_reclaim_run *r)
+{
+    return r->collect_s * 1e9;
+}
+
+static double mark_ns(const alloc_reclaim_run *r)
+{
+    return r->mark_ms * 1e6;
+}
+
+static double reserved_mib(const alloc_reclaim_run *r)
+{
+    return (double)r->reserved_peak / (double)ALLOC_MIB;
+}
+
+static double early_count(const alloc_reclaim_run *r)
+{
+    return (double)r->early;
+}
+
+static double limit_count(const alloc_reclaim_run *r)
+{
+    return (double)r->at_limit;
+}
+
+static const alloc_run_row alloc_run_figures[ALLOC_RUN_FIGURES] = {
+    {"total_ns", "total time", total_ns, true},
+    {"longest_alloc_ns", "longest pause: one allocation", alloc_ns, true},
+    {"longest_step_ns", "longest step", step_ns, true},
+    {"collect_ns", "in the collector", collect_ns, true},
+    {"mark_ns", "marking, each time", mark_ns, true},
+    {"reserved_peak_mib", "most memory held, MiB", reserved_mib, false},
+    {"collections_early", "collections, early", early_count, false},
+    {"collections_at_limit", "collections, at the limit", limit_count, false},
+};
+
+static stats_spread alloc_run_spread(const alloc_reclaim *r, bool early, alloc_run_figure of)
+{
+    double values[ALLOC_ROUNDS_MAX];
+    for (int i = 0; i < r->rounds; i++) {
+        values[i] = of(early ? &r->early[i] : &r->at_limit[i]);
+    }
+    return stats_spread_of(values, r->rounds);
+}
+
+/* --------------------------------------------------------------------------------------------------------- table -- */
+
+enum { TEXT = REPORT_TEXT };
+
+static const char *duration(double ns, char out[TEXT])
+{
+    if (isnan(ns)) {
+        snprintf(out, TEXT, "-");
+    } else if (ns < 100) {
+        snprintf(out, TEXT, "%.1f ns", ns);
+    } else {
+        report_duration(ns, out);
+    }
+    return out;
+}
+
+static const char *number(double value, const char *format, char out[TEXT])
+{
+    if (isnan(value)) {
+        snprintf(out, TEXT, "-");
+    } else {
+        snprintf(out, TEXT, format, value);
+    }
+    return out;
+}
+
+static const char *bytes_text(uint64_t bytes, char out[TEXT])
+{
+    double mib = (double)bytes / (double)ALLOC_MIB;
+    if (mib < 4) {
+        snprintf(out, TEXT, "%.0f KiB", mib * 1024);
+    } else if (mib < 10240) {
+        snprintf(out, TEXT, "%.0f MiB", mib);
+    } else {
+        snprintf(out, TEXT, "%.1f GiB", mib / 1024);
+    }
+    return out;
+}
+
+static void print_head(const alloc_experiment *x, FILE *out)
+{
+    char version[24], room[TEXT];
+    machine_driver_version_text(x->info.driver_version, version);
+    fprintf(out, "alloc: %s, driver %s %s, placement %s, %d processors, %d rounds; a case has at most %s\n",
+            x->device.name, x->info.driver, version, x->info.placement, x->processors, x->rounds,
+            bytes_text(x->room, room));
+    if (x->on_host) {
+        fprintf(
+            out,
+            "the driver is the host devices' own: figures of cuMemAlloc and cuMemAllocAsync do not apply to a GPU\n");
+    }
+}
+
+/* In the middle of so many columns. */
+static void print_centred(const char *text, int width, FILE *out)
+{
+    int length = (int)strlen(text), left = (width - length) / 2;
+    fprintf(out, "%*s%s%*s", left, "", text, width - length - left, "");
+}
+
+static void print_columns(const alloc_experiment *x, FILE *out)
+{
+    fprintf(out, "\n%36s", "");
+    print_centred("Heddle", 19, out);
+    print_centred("cuMemAllocAsync", 28, out);
+    print_centred("cuMemAlloc", 28, out);
+    print_centred(x->on_host ? "malloc" : "", x->on_host ? 19 : 0, out);
+    print_centred("reserved/live", 22, out);
+    fprintf(out, "  driver\n%36s", "");
+    for (int kind = 0; kind < ALLOC_KINDS; kind++) {
+        if (kind == ALLOC_HEDDLE) {
+            fprintf(out, " %8s %8s ", "median", "p99");
+        } else if (kind != ALLOC_LIBC) {
+            fprintf(out, " %8s %8s %8s ", "median", "p99", "Hed./it");
+        } else if (x->on_host) {
+            fprintf(out, " %8s %8s ", "median", "Hed./it");
+        }
+    }
+    fprintf(out, " %6s %6s %6s %7s\n", "Heddle", "async", "plain", "calls");
+}
+
+static void print_side(const alloc_case *c, alloc_kind kind, FILE *out)
+{
+    const alloc_result *r = &c->sides[kind];
+    char median[TEXT], p99[TEXT], ratio[TEXT];
+    fprintf(out, " %8s", duration(alloc_median(r), median));
+    if (kind != ALLOC_LIBC) {
+        fprintf(out, " %8s", duration(r->measured && r->calls.count ? r->calls.p99_ns : NAN, p99));
+    }
+    if (kind != ALLOC_HEDDLE) {
+        double value = alloc_ratio(c, kind).median;
+        fprintf(out, " %8s", number(value, value < 0.0995 ? "%.4f" : "%.2f", ratio));
+    }
+    fprintf(out, " ");
+}
+
+/* What makes a line differ from its header. */
+static void print_notes(const alloc_case *c, FILE *out)
+{
+    for (int kind = 0; kind < ALLOC_KINDS; kind++) {
+        const alloc_result *r = &c->sides[kind];
+        const char *name = alloc_kind_names[kind];
+        if (!r->measured && strcmp(r->note, "left out") != 0) {
+            fprintf(out, "    %s: %s\n", name, r->note);
+        } else if (r->measured && r->part < 1) {
+            fprintf(out, "    %s: the first %.2g %% of it, for want of time\n", name, 100 * r->part);
+        }
+        if (r->refused) {
+            fprintf(out, "    %s: out of memory %llu times\n", name, (unsigned long long)r->refused);
+        }
+    }
+    if (c->log && c->log->torch_ratio > 0) {
+        char expandable[TEXT];
+        fprintf(out, "    reserved/live of PyTorch, when it was recorded: %.2f; with expandable segments: %s\n",
+                c->log->torch_ratio,
+                number(c->log->torch_expandable_ratio > 0 ? c->log->torch_expandable_ratio : NAN, "%.2f", expandable));
+    }
+    if (c->log && c->log->divisor > 1) {
+        fprintf(out, "    all sizes divided by %u, to fit the device\n", c->log->divisor);
+    }
+}
+
+static void print_case(const alloc_experiment *x, const alloc_case *c, FILE *out)
+{
+    char peaks[3][TEXT], calls[TEXT];
+    fprintf(out, "  %-34s", c->name);
+    for (int kind = 0; kind < ALLOC_KINDS; kind++) {
+        if (kind != ALLOC_LIBC || x->on_host) {
+            print_side(c, (alloc_kind)kind, out);
+        }
+    }
+    for (int kind = 0; kind < 3; kind++) {
+        fprintf(out, " %6s", number(alloc_peak_ratio(&c->sides[kind]), "%.3f", peaks[kind]));
+    }
+    fprintf(out, " %7s\n", number((double)c->sides[ALLOC_HEDDLE].driver_calls, "%.0f", calls));
+    print_notes(c, out);
+}
+
+static void print_cases(const alloc_experiment *x, FILE *out)
+{
+    static const struct {
+        const char *group, *title;
+    } titles[] = {
+        {"pair", "pairs of one thread"},
+        {"random", "random allocations, per operation"},
+        {"holes", "holes"},
+        {"live", "many live blocks, per operation"},
+        {"replay", "recorded programs, per operation"},
+        {"threads", "threads, each in a lane of its own; per pair or operation of a thread"},
+        {"hand_over", "one thread allocates, another frees; p99 of the free"},
+        {"multi_stream", "multi-stream, per run of 4 kernels"},
+    };
+    const char *group = "";
+    for (int i = 0; i < x->n_cases; i++) {
+        if (strcmp(group, x->cases[i].group) != 0) {
+            group = x->cases[i].group;
+            for (size_t t = 0; t < sizeof(titles) / sizeof(titles[0]); t++) {
+                if (strcmp(titles[t].group, group) == 0) {
+                    fprintf(out, "%s\n", titles[t].title);
+                }
+            }
+        }
+        print_case(x, &x->cases[i], out);
+    }
+}
+
+static void print_busy(const alloc_busy *b, FILE *out)
+{
+    if (!b->rounds) {
+        return;
+    }
+    fprintf(out, "\na free of 8 MiB while a kernel of %.0f ms runs %17s %21s\n", b->kernel_ms, "the block it uses",
+            "one not in use");
+    fprintf(out, "%-44s %10s %10s %10s %10s\n", "", "median", "max", "median", "max");
+    for (int kind = 0; kind < ALLOC_LIBC; kind++) {
+        char text[4][TEXT];
+        int n = b->measured[kind] ? b->rounds : 0;
+        fprintf(out, "  %-42s %10s %10s %10s %10s\n", alloc_kind_names[kind],
+                duration(alloc_median_of(b->used[kind], n), text[0]),
+                duration(alloc_largest_of(b->used[kind], n), text[1]),
+                duration(alloc_median_of(b->unused[kind], n), text[2]),
+                duration(alloc_largest_of(b->unused[kind], n), text[3]));
+    }
+}
+
+static void print_beside(const alloc_beside *b, const char *what, const char *cycles, FILE *out)
+{
+    if (!b->rounds) {
+        return;
+    }
+    fprintf(out, "\n%-44s %10s %21s %21s %10s\n", what, "pace,", "longest gap    ", "submit, p99    ", cycles);
+    fprintf(out, "%-44s %10s %10s %10s %10s %10s %10s\n", "", "share", "alone", "beside", "alone", "beside",
+            "a second");
+    for (int kind = 0; kind < ALLOC_LIBC; kind++) {
+        char text[6][TEXT];
+        fprintf(out, "  %-42s %10s %10s %10s %10s %10s %10s\n", alloc_kind_names[kind],
+                number(alloc_pace_of(b, (alloc_kind)kind, PACE_SHARE), "%.3f", text[0]),
+                duration(alloc_pace_of(b, (alloc_kind)kind, PACE_GAP_ALONE), text[1]),
+                duration(alloc_pace_of(b, (alloc_kind)kind, PACE_GAP), text[2]),
+                duration(alloc_pace_of(b, (alloc_kind)kind, PACE_SUBMIT_ALONE), text[3]),
+                duration(alloc_pace_of(b, (alloc_kind)kind, PACE_SUBMIT), text[4]),
+                number(alloc_median_of(b->cycles_per_s[kind], b->measured[kind] ? b->rounds : 0), "%.0f", text[5]));
+    }
+}
+
+static void print_limit(const alloc_limit *l, FILE *out)
+{
+    if (!l->measured) {
+        return;
+    }
+    char limit[TEXT], asked[TEXT], driver[TEXT];
+    double held = l->driver_peak ? (double)l->driver_peak : NAN; /* not seen from here with worker processes */
+    fprintf(out, "\n%d threads that want %s of %s for %.1f s\n", l->threads, bytes_text(l->asked, asked),
+            bytes_text(l->limit, limit), l->seconds);
+    fprintf(out, "  held at most %llu bytes, %llu below the limit; as the driver counts, %s\n",
+            (unsigned long long)l->reserved_peak, (unsigned long long)(l->limit - l->reserved_peak),
+            number(held, "%.0f", driver));
+    fprintf(
+        out,
+        "  %llu allocations, %llu refused; %llu waits for work and for other threads, magazines drained %llu times\n",
+        (unsigned long long)l->allocations, (unsigned long long)l->refused, (unsigned long long)l->waits,
+        (unsigned long long)l->drains);
+}
+
+static void print_reclaim(const alloc_reclaim *r, FILE *out)
+{
+    if (!r->rounds) {
+        return;
+    }
+    char limit[TEXT], garbage[TEXT];
+    fprintf(out, "\na training loop of %d steps, %s of garbage each, %llu other objects, limit %s\n", r->steps,
+            bytes_text(r->garbage_per_step, garbage), (unsigned long long)r->objects, bytes_text(r->limit, limit));
+    fprintf(out, "%-44s %14s %14s %14s\n", "", "early", "at the limit", "early/limit");
+    for (int i = 0; i < ALLOC_RUN_FIGURES; i++) {
+        char text[3][TEXT];
+        double early = alloc_run_spread(r, true, alloc_run_figures[i].of).median,
+               late = alloc_run_spread(r, false, alloc_run_figures[i].of).median;
+        bool time = alloc_run_figures[i].is_time;
+        fprintf(out, "  %-42s %14s %14s %14s\n", alloc_run_figures[i].text,
+                time ? duration(early, text[0]) : number(early, "%.0f", text[0]),
+                time ? duration(late, text[1]) : number(late, "%.0f", text[1]),
+                number(late > 0 ? early / late : NAN, "%.3f", text[2]));
+    }
+}
+
+static void print_access(const alloc_experiment *x, FILE *out)
+{
+    const alloc_unified *u = &x->unified;
+    const alloc_pinned *p = &x->pinned;
+    char text[3][TEXT];
+    if (u->measured) {
+        fprintf(
+            out,
+            "\nunified memory: an element %s, a load %s, a copy of 4 bytes %s; the first read, which moves the bytes, "
+            "%.0f us\n",
+            duration(alloc_median_of(u->element_ns, u->rounds), text[0]),
+            duration(alloc_median_of(u->load_ns, u->rounds), text[1]),
+            duration(alloc_median_of(u->copy_ns, u->rounds), text[2]), u->first_us);
+    }
+    if (p->measured) {
+        char size[TEXT];
+        fprintf(out, "pinned memory, a pair of %s: Heddle %s (the first one %s), the driver %s\n",
+                bytes_text(p->bytes, size), duration(alloc_median_of(p->heddle_ns, p->rounds), text[0]),
+                duration(p->first_ns, text[1]), duration(alloc_median_of(p->driver_ns, p->rounds), text[2]));
+    }
+}
+
+void alloc_print_table(const void *experiment, FILE *out)
+{
+    const alloc_experiment *x = experiment;
+    report_goal goals[ALLOC_GOALS];
+    print_head(x, out);
+    if (x->n_cases) {
+        print_columns(x, out);
+        print_cases(x, out);
+    }
+    print_busy(&x->busy, out);
+    print_beside(&x->beside[ALLOC_BESIDE_GROWTH], "kernels beside a pool that grows and shrinks", "cycles", out);
+    print_beside(&x->beside[ALLOC_BESIDE_RANDOM], "kernels beside random allocations", "operations", out);
+    print_limit(&x->limit, out);
+    print_reclaim(&x->reclaim, out);
+    print_access(x, out);
+    alloc_goals(x, goals);
+    fprintf(out, "\n");
+    report_print_goals(goals, ALLOC_GOALS, "", !x->on_host, out);
+    fprintf(
+        out,
+        "\nverified: %llu blocks compared with all others that were live, the bytes of %llu of them, %llu results of "
+        "kernels. Took %.0f s.\n",
+        (unsigned long long)x->checked, (unsigned long long)x->tagged, (unsigned long long)x->results,
+        x->record.took_s);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- JSON -- */
+
+static void put_side(hdi_json *j, const alloc_case *c, alloc_kind kind)
+{
+    const alloc_result *r = &c->sides[kind];
+    hdi_json_key(j, alloc_kind_ids[kind]);
+    hdi_json_object(j);
+    if (!r->measured) {
+        report_put_string(j, "not_measured", r->note);
+        hdi_json_object_end(j);
+        return;
+    }
+    report_put_values(j, "ns", r->rounds, r->n_rounds);
+    report_put_values(j, "mean_ns", r->means, r->n_rounds);
+    report_put_calls(j, "single", r->calls);
+    report_put_integer(j, "operations", r->operations);
+    report_put_integer(j, "refused", r->refused);
+    report_put_integer(j, "driver_calls", r->driver_calls);
+    report_put_number(j, "part", r->part);
+    if (r->reserved_peak && r->live_peak) {
+        report_put_integer(j, "reserved_peak_bytes", r->reserved_peak);
+        report_put_integer(j, "live_peak_bytes", r->live_peak);
+        report_put_number(j, "reserved_over_live", alloc_peak_ratio(r));
+    }
+    if (kind != ALLOC_HEDDLE) {
+        report_put_spread(j, "heddle_over_this", alloc_ratio(c, kind));
+    }
+    hdi_json_object_end(j);
+}
+
+static void put_case(hdi_json *j, const alloc_experiment *x, const alloc_case *c)
+{
+    hdi_json_object(j);
+    report_put_string(j, "id", c->id);
+    report_put_string(j, "part", c->group);
+    report_put_string(j, "name", c->name);
+    report_put_string(j, "time_of", c->unit);
+    report_put_integer(j, "threads", (uint64_t)c->threads);
+    if (c->bytes) {
+        report_put_integer(j, "bytes", c->bytes);
+    }
+    if (c->log) {
+        report_put_integer(j, "log_operations", c->log->count);
+        report_put_integer(j, "log_peak_live_bytes", c->log->peak_live);
+        report_put_integer(j, "log_streams", c->log->lanes);
+        report_put_integer(j, "sizes_divided_by", c->log->divisor);
+        if (c->log->torch_ratio > 0) {
+            report_put_number(j, "torch_reserved_over_live", c->log->torch_ratio);
+        }
+        if (c->log->torch_expandable_ratio > 0) {
+            report_put_number(j, "torch_expandable_reserved_over_live", c->log->torch_expandable_ratio);
+        }
+    }
+    for (int kind = 0; kind < ALLOC_KINDS; kind++) {
+        if (kind != ALLOC_LIBC || x->on_host) {
+            put_side(j, c, (alloc_kind)kind);
+        }
+    }
+    hdi_json_object_end(j);
+}
+
+static void put_busy(hdi_json *j, const alloc_busy *b)
+{
+    hdi_json_key(j, "free_busy");
+    hdi_json_object(j);
+    report_put_number(j, "kernel_ms", b->kernel_ms);
+    for (int kind = 0; kind < ALLOC_LIBC; kind++) {
+        if (b->measured[kind]) {
+            hdi_json_key(j, alloc_kind_ids[kind]);
+            hdi_json_object(j);
+            report_put_values(j, "used_ns", b->used[kind], b->rounds);
+            report_put_values(j, "unused_ns", b->unused[kind], b->rounds);
+            hdi_json_object_end(j);
+        }
+    }
+    hdi_json_object_end(j);
+}
+
+static void put_pace(hdi_json *j, const char *key, const alloc_pace *paces, int n)
+{
+    hdi_json_key(j, key);
+    hdi_json_array(j);
+    for (int i = 0; i < n; i++) {
+        hdi_json_object(j);
+        report_put_number(j, "kernels_per_s", paces[i].kernels_per_s);
+        report_put_number(j, "longest_gap_ns", paces[i].longest_gap_ns);
+        report_put_number(j, "submit_p99_ns", paces[i].submit_p99_ns);
+        report_put_number(j, "submit_max_ns", paces[i].submit_max_ns);
+        hdi_json_object_end(j);
+    }
+    hdi_json_array_end(j);
+}
+
+static void put_beside(hdi_json *j, const char *key, const alloc_beside *b)
+{
+    hdi_json_key(j, key);
+    hdi_json_object(j);
+    for (int kind = 0; kind < ALLOC_LIBC; kind++) {
+        if (!b->measured[kind]) {
+            continue;
+        }
+        hdi_json_key(j, alloc_kind_ids[kind]);
+        hdi_json_object(j);
+        report_put_number(j, "share", alloc_pace_of(b, (alloc_kind)kind, PACE_SHARE));
+        put_pace(j, "alone", b->alone[kind], b->rounds);
+        put_pace(j, "beside", b->beside[kind], b->rounds);
+        report_put_values(j, "cycles_per_s", b->cycles_per_s[kind], b->rounds);
+        hdi_json_object_end(j);
+    }
+    hdi_json_object_end(j);
+}
+
+static void put_limit(hdi_json *j, const alloc_limit *l)
+{
+    hdi_json_key(j, "limit");
+    hdi_json_object(j);
+    report_put_integer(j, "threads", (uint64_t)l->threads);
+    report_put_integer(j, "limit_bytes", l->limit);
+    report_put_integer(j, "reserved_peak_bytes", l->reserved_peak);
+    report_put_integer(j, "driver_peak_bytes", l->driver_peak);
+    report_put_integer(j, "asked_bytes", l->asked);
+    report_put_integer(j, "allocations", l->allocations);
+    report_put_integer(j, "refused", l->refused);
+    report_put_integer(j, "waits", l->waits);
+    report_put_integer(j, "drains", l->drains);
+    report_put_number(j, "seconds", l->seconds);
+    hdi_json_object_end(j);
+}
+
+static void put_reclaim(hdi_json *j, const alloc_reclaim *r)
+{
+    hdi_json_key(j, "reclaim");
+    hdi_json_object(j);
+    report_put_integer(j, "steps", (uint64_t)r->steps);
+    report_put_integer(j, "limit_bytes", r->limit);
+    report_put_integer(j, "garbage_per_step_bytes", r->garbage_per_step);
+    report_put_integer(j, "objects", r->objects);
+    for (int early = 1; early >= 0; early--) {
+        hdi_json_key(j, early ? "early" : "at_limit");
+        hdi_json_object(j);
+        for (int i = 0; i < ALLOC_RUN_FIGURES; i++) {
+            double values[ALLOC_ROUNDS_MAX];
+            for (int k = 0; k < r->rounds; k++) {
+                values[k] = alloc_run_figures[i].of(early ? &r->early[k] : &r->at_limit[k]);
+            }
+            report_put_values(j, alloc_run_figures[i].id, values, r->rounds);
+        }
+        hdi_json_object_end(j);
+    }
+    report_put_number(j, "total_gain", alloc_reclaim_gain(r, false));
+    report_put_number(j, "pause_gain", alloc_reclaim_gain(r, true));
+    hdi_json_object_end(j);
+}
+
+static void put_access(hdi_json *j, const alloc_experiment *x)
+{
+    const alloc_unified *u = &x->unified;
+    const alloc_pinned *p = &x->pinned;
+    if (u->measured) {
+        hdi_json_key(j, "unified");
+        hdi_json_object(j);
+        report_put_values(j, "element_ns", u->element_ns, u->rounds);
+        report_put_values(j, "load_ns", u->load_ns, u->rounds);
+        report_put_values(j, "copy_ns", u->copy_ns, u->rounds);
+        report_put_number(j, "first_read_us", u->first_us);
+        hdi_json_object_end(j);
+    }
+    if (p->measured) {
+        hdi_json_key(j, "pinned");
+        hdi_json_object(j);
+        report_put_integer(j, "bytes", p->bytes);
+        report_put_number(j, "first_ns", p->first_ns);
+        report_put_values(j, "heddle_ns", p->heddle_ns, p->rounds);
+        report_put_values(j, "driver_ns", p->driver_ns, p->rounds);
+        hdi_json_object_end(j);
+    }
+}
+
+void alloc_print_json(const void *experiment, FILE *out)
+{
+    const alloc_experiment *x = experiment;
+    hdi_json writer, *j = &writer;
+    report_goal goals[ALLOC_GOALS];
+    alloc_goals(x, goals);
+    report_begin(j, out, "alloc", &x->record, x->runtime);
+    hdi_json_key(j, "run");
+    hdi_json_object(j);
+    report_put_integer(j, "rounds", (uint64_t)x->rounds);
+    report_put_integer(j, "room_bytes", x->room);
+    report_put_clock(j);
+    hdi_json_object_end(j);
+    hdi_json_key(j, "cases");
+    hdi_json_array(j);
+    for (int i = 0; i < x->n_cases; i++) {
+        put_case(j, x, &x->cases[i]);
+    }
+    hdi_json_array_end(j);
+    if (x->busy.rounds) {
+        put_busy(j, &x->busy);
+    }
+    if (x->beside[ALLOC_BESIDE_GROWTH].rounds) {
+        put_beside(j, "beside_growth", &x->beside[ALLOC_BESIDE_GROWTH]);
+    }
+    if (x->beside[ALLOC_BESIDE_RANDOM].rounds) {
+        put_beside(j, "beside_random", &x->beside[ALLOC_BESIDE_RANDOM]);
+    }
+    if (x->limit.measured) {
+        put_limit(j, &x->limit);
+    }
+    if (x->reclaim.rounds) {
+        put_reclaim(j, &x->reclaim);
+    }
+    put_access(j, x);
+    hdi_json_key(j, "verified");
+    hdi_json_object(j);
+    report_put_integer(j, "blocks", x->checked);
+    report_put_integer(j, "blocks_with_bytes", x->tagged);
+    report_put_integer(j, "kernel_results", x->results);
+    hdi_json_object_end(j);
+    report_put_goals(j, goals, ALLOC_GOALS, !x->on_host);
+    report_end(j);
+}
