@@ -49,7 +49,7 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_point last = {0, 0};
-    /* The lock is needed since records of several segments are in a ring (parts.h). */
+    /* The lock is needed since records of several segments are in a ring (uses.h). */
     hdi_record_lock(b);
     bool one_lane =
         !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||

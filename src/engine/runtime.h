@@ -57,7 +57,7 @@ typedef struct hdi_wait_entry {
     uint64_t source; /* 0, or the last position whose result is read */
 } hdi_wait_entry;
 
-/* What a submission has to wait for (src/buffer/dependencies.h). */
+/* What a submission has to wait for (src/buffer/submit_slow.c). */
 typedef struct hdi_waits {
     hdi_wait_entry *entries; /* at most one per lane of the runtime */
     uint32_t *index;         /* per lane: the number of its entry; valid only where that entry names the lane */
@@ -248,7 +248,7 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
 
-/* The use records of several segments under one order lock (src/buffer/parts.h). */
+/* The use records of several segments under one order lock (src/buffer/uses.h). */
 typedef struct hdi_parts_group {
     struct hdi_parts *ring;  /* all of them; the next one to be pruned */
     struct hdi_parts *spare; /* memory of some that are no more, by `behind` */
