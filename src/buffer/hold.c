@@ -2,17 +2,15 @@
  *
  * Threads: any.
  * Locks: the list's of buffers for a buffer's count of holds; a mutex for the holds. Order: holds, list.
- * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.h).
+ * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.c).
  * Always: a buffer's structure with holds is in no magazine and no free list. The list's lock decides which thread gives the memory back. It
  * is that of hd_free where no hold is left. Else it is that of the last hold, once hd_free has handed the buffer over.
  */
-#include "buffer/hold.h"
 
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/mutex.h"
-#include "buffer/counts.h"
-#include "buffer/list.h"
+#include "buffer/buffer.h"
 #include "engine/engine.h"
 
 struct hd_hold {

@@ -79,7 +79,7 @@ struct hd_lane {
     /* After a failure the lane refuses work (lanes of the application). Otherwise only what depends on it fails. */
     bool sticky_failure;
     bool is_default;
-    bool is_copy; /* a copy lane (src/transfer/copy_lanes.h), in which no program submits work; set before it is used */
+    bool is_copy; /* a copy lane (src/transfer/route.h), in which no program submits work; set before it is used */
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;

@@ -47,7 +47,7 @@ void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*tur
 void hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *context, size_t item),
                        void *context);
 
-/* copy_through.c: memcpy for large blocks that this processor will not use again soon. */
+/* memcpy for large blocks that this processor will not use again soon. A thread that sees a release store behind the call sees the bytes, too. */
 void hdi_copy_through(void *dst, const void *src, size_t bytes);
 
 #endif

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/wait.h"
-#include "transfer/copy_lanes.h"
+#include "transfer/route.h"
 #include "transfer/copy_pool.h"
-#include "buffer/shrinker.h"
+#include "buffer/reclaim.h"
 #include "engine/engine.h"
 
 #define SMALL_MOST 32

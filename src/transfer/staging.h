@@ -4,7 +4,7 @@
  * Each device has pools of its own for each direction, for small and for large chunks, so a delayed device delays no transfers of others.
  * Each ordered pair of devices has pools for three sizes. So pairs, directions, and small copies beside large ones do not wait for each other.
  * A chunk is made when the first one of its pool is still in use, so there are no more than are needed. Chunks are kept until hd_close, or
- * until pinned memory is short (shrinker.h).
+ * until pinned memory is short (reclaim.h).
  *
  * A chunk is a tracked buffer. The next operations on it wait in their lanes, by its use record, for those that were submitted before.
  *
