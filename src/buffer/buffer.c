@@ -42,7 +42,7 @@ struct hdi_buffers {
     uint32_t made; /* spreads pinned buffers over the order locks */
 };
 
-hd_status hdi_buffers_create(hd_runtime *rt)
+static hd_status buffers_create(hd_runtime *rt)
 {
     rt->buffers = calloc(1, sizeof *rt->buffers);
     if (!rt->buffers) {
@@ -250,7 +250,7 @@ void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
     hdi_mutex_unlock(&rt->buffers->lock);
 }
 
-void hdi_buffers_close(hd_runtime *rt)
+static void buffers_close(hd_runtime *rt)
 {
     hdi_mutex_lock(&rt->buffers->lock);
     for (slab *s = rt->buffers->slabs; s; s = s->next) {
@@ -261,7 +261,7 @@ void hdi_buffers_close(hd_runtime *rt)
     hdi_mutex_unlock(&rt->buffers->lock);
 }
 
-void hdi_buffers_release(hd_runtime *rt)
+static void buffers_release(hd_runtime *rt)
 {
     struct hdi_buffers *list = rt->buffers;
     if (!list) {
@@ -284,6 +284,9 @@ void hdi_buffers_release(hd_runtime *rt)
     free(list);
     rt->buffers = NULL;
 }
+
+const hdi_lifetime hdi_buffers_lifetime = {
+    .create = buffers_create, .close = buffers_close, .release = buffers_release};
 
 /* ---- handles ---- */
 

@@ -144,11 +144,8 @@ void hdi_record_release(struct hd_buffer *b);
 
 /* ---- buffer.c: the structures ---- */
 
-/* hd_close: no handle fits any more. */
-void hdi_buffers_close(hd_runtime *rt);
-/* hd_open and hd_close. Release drops all live buffers; their memory goes with the arenas and the pool of pinned memory. */
-hd_status hdi_buffers_create(hd_runtime *rt);
-void hdi_buffers_release(hd_runtime *rt);
+/* Release drops all live buffers; their memory goes with the arenas and the pool of pinned memory. After close no handle fits any more. */
+extern const hdi_lifetime hdi_buffers_lifetime;
 
 /* A structure without a handle, for hdi_buffer_give or hdi_buffer_make_live; NULL: no host memory. */
 struct hd_buffer *hdi_buffer_take(hd_runtime *rt);
@@ -217,11 +214,8 @@ size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **
 
 /* ---- hold.c: memory that keeps its address beyond hd_free ---- */
 
-hd_status hdi_holds_create(hd_runtime *rt);
-/* hd_close: no handle fits any more. */
-void hdi_holds_close(hd_runtime *rt);
-/* Drops all holds. Their buffers go with the list. */
-void hdi_holds_release(hd_runtime *rt);
+/* After close no handle fits any more. Release drops all holds. Their buffers go with the list. */
+extern const hdi_lifetime hdi_holds_lifetime;
 
 /* Whether a hold keeps the memory of a buffer that was just freed. Then the structure stays as it is. */
 bool hdi_hold_keeps(struct hd_buffer *b);

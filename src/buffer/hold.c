@@ -27,7 +27,7 @@ struct hdi_holds {
     struct hd_hold *free_list;
 };
 
-hd_status hdi_holds_create(hd_runtime *rt)
+static hd_status holds_create(hd_runtime *rt)
 {
     rt->holds = calloc(1, sizeof *rt->holds);
     if (!rt->holds) {
@@ -37,7 +37,7 @@ hd_status hdi_holds_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_holds_release(hd_runtime *rt)
+static void holds_release(hd_runtime *rt)
 {
     struct hdi_holds *holds = rt->holds;
     if (!holds) {
@@ -52,7 +52,7 @@ void hdi_holds_release(hd_runtime *rt)
     rt->holds = NULL;
 }
 
-void hdi_holds_close(hd_runtime *rt)
+static void holds_close(hd_runtime *rt)
 {
     hdi_mutex_lock(&rt->holds->lock);
     for (struct hd_hold *h = rt->holds->all; h; h = h->next) {
@@ -60,6 +60,8 @@ void hdi_holds_close(hd_runtime *rt)
     }
     hdi_mutex_unlock(&rt->holds->lock);
 }
+
+const hdi_lifetime hdi_holds_lifetime = {.create = holds_create, .close = holds_close, .release = holds_release};
 
 /* For HDI_INSIDE, before the check whether it is a hold: only to be compared. */
 static const void *hold_runtime(const hd_hold *handle)

@@ -26,9 +26,9 @@
  * With placement=inline there is none: allocating threads publish figures, and the program does the rest.
  * Locks: the hook's; one per device for its figures. A mutex for what the maintenance thread is to do. None is held during a call or a request.
  * Blocking: for the callback, and in the fallback as above: each of the two waits has the limit of reclaim.h.
- * hdi_maintenance_stop, until the thread has ended; hd_memory_trim, for the driver.
+ * The stop of the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
  * Always: the callback does not run inside of itself on one thread. It is called at most CALLS_MOST times for one allocation.
- * After hdi_maintenance_stop the maintenance thread makes no request.
+ * After its stop the maintenance thread makes no request.
  */
 #include "buffer/reclaim.h"
 
@@ -230,7 +230,7 @@ static void changed(void *owner, bool there)
     atomic_store_explicit(&rt->on_block, there ? before_blocking : NULL, memory_order_relaxed);
 }
 
-hd_status hdi_reclaim_create(hd_runtime *rt)
+static hd_status reclaim_create(hd_runtime *rt)
 {
     struct hdi_reclaim *r = calloc(1, sizeof *r);
     if (!r) {
@@ -245,7 +245,7 @@ hd_status hdi_reclaim_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_reclaim_release(hd_runtime *rt)
+static void reclaim_release(hd_runtime *rt)
 {
     struct hdi_reclaim *r = rt->reclaim;
     if (r) {
@@ -257,6 +257,8 @@ void hdi_reclaim_release(hd_runtime *rt)
         rt->reclaim = NULL;
     }
 }
+
+const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = reclaim_release};
 
 /* The most physical memory that a device's pool can hold now: its limit, or what it holds and what the driver has free. The figure is the
  * maintenance thread's last one; the driver is never asked here. */
@@ -612,7 +614,7 @@ struct hdi_maintenance {
     watched devices[HDI_DEVICES_MAX];
 };
 
-hd_status hdi_maintenance_create(hd_runtime *rt)
+static hd_status maintenance_create(hd_runtime *rt)
 {
     struct hdi_maintenance *k = calloc(1, sizeof *k);
     if (!k) {
@@ -625,7 +627,7 @@ hd_status hdi_maintenance_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_maintenance_stop(hd_runtime *rt)
+static void maintenance_stop(hd_runtime *rt)
 {
     struct hdi_maintenance *k = rt->maintenance;
     if (!k) {
@@ -642,7 +644,7 @@ void hdi_maintenance_stop(hd_runtime *rt)
     }
 }
 
-void hdi_maintenance_release(hd_runtime *rt)
+static void maintenance_release(hd_runtime *rt)
 {
     struct hdi_maintenance *k = rt->maintenance;
     if (k) {
@@ -652,6 +654,9 @@ void hdi_maintenance_release(hd_runtime *rt)
         rt->maintenance = NULL;
     }
 }
+
+const hdi_lifetime hdi_maintenance_lifetime = {
+    .create = maintenance_create, .stop = maintenance_stop, .release = maintenance_release};
 
 /* ---- the thread ---- */
 

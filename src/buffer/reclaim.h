@@ -88,8 +88,7 @@ void hdi_hook_leave(hdi_hook *hook, hdi_installed *called);
 
 /* ---- the program's reclaim callback: when it runs early, and how it is called ---- */
 
-hd_status hdi_reclaim_create(hd_runtime *rt);
-void hdi_reclaim_release(hd_runtime *rt);
+extern const hdi_lifetime hdi_reclaim_lifetime;
 
 /* Forbids the callback on this thread, or allows it again: the thread holds what the callback's own calls may wait for. */
 void hdi_reclaim_forbid(bool forbid);
@@ -148,10 +147,8 @@ hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hd
 
 /* ---- the maintenance thread looks after memory ahead of need: grows, gives back, publishes figures ---- */
 
-hd_status hdi_maintenance_create(hd_runtime *rt);
-/* Ends the thread. It makes no request afterwards. */
-void hdi_maintenance_stop(hd_runtime *rt);
-void hdi_maintenance_release(hd_runtime *rt);
+/* Stop ends the thread. It makes no request afterwards. */
+extern const hdi_lifetime hdi_maintenance_lifetime;
 
 /* Wakes the thread, which is started when it is first needed. */
 void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device);

@@ -64,7 +64,7 @@ static int open_lines(const char *path)
     return descriptor;
 }
 
-hd_status hdi_findings_create(hd_runtime *rt)
+static hd_status findings_create(hd_runtime *rt)
 {
     int descriptor = -1;
     if (rt->options.memory_debug == HDI_MEMORY_DEBUG_REPORT) {
@@ -87,7 +87,7 @@ hd_status hdi_findings_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_findings_release(hd_runtime *rt)
+static void findings_release(hd_runtime *rt)
 {
     struct hdi_findings *f = rt->findings;
     if (f) {
@@ -100,6 +100,8 @@ void hdi_findings_release(hd_runtime *rt)
         rt->findings = NULL;
     }
 }
+
+const hdi_lifetime hdi_findings_lifetime = {.create = findings_create, .release = findings_release};
 
 uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS], uint64_t *count)
 {

@@ -39,9 +39,8 @@ typedef struct hdi_finding {
     char text[HDI_FINDING_BYTES];
 } hdi_finding;
 
-/* For hd_open and hd_close. Release ignores rt->findings that is NULL. Errors: HOST_MEMORY, SYSTEM (option memory_debug_file). */
-hd_status hdi_findings_create(hd_runtime *rt);
-void hdi_findings_release(hd_runtime *rt);
+/* Release ignores rt->findings that is NULL. Errors: HOST_MEMORY, SYSTEM (option memory_debug_file). */
+extern const hdi_lifetime hdi_findings_lifetime;
 
 /* For hd_close: reports one of the leaks, with its device, label, call site, count and bytes; `index` counts them from 0. The second reports
  * the summary, with what all leaks together are. The thread's message stays as it was. */

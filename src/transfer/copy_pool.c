@@ -126,7 +126,7 @@ struct hdi_copy_pool {
     worker workers[HDI_COPY_POOL_MOST];
 };
 
-hd_status hdi_copy_pool_create(hd_runtime *rt)
+static hd_status copy_pool_create(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = calloc(1, sizeof *pool);
     if (!pool) {
@@ -143,7 +143,7 @@ hd_status hdi_copy_pool_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_copy_pool_release(hd_runtime *rt)
+static void copy_pool_release(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = rt->copy_pool;
     if (!pool) {
@@ -166,6 +166,8 @@ void hdi_copy_pool_release(hd_runtime *rt)
     free(pool);
     rt->copy_pool = NULL;
 }
+
+const hdi_lifetime hdi_copy_pool_lifetime = {.create = copy_pool_create, .release = copy_pool_release};
 
 /* ---- how many, and where: relaxed, since all threads find the same ---- */
 

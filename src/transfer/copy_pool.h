@@ -18,9 +18,8 @@
 /* The most for one transfer, and near one node, where the option does not set it. More workers do not copy faster: memory is the limit. */
 #define HDI_COPY_POOL_USUAL 11
 
-/* hd_open and hd_close (no transfer is under way then). Errors: HOST_MEMORY. */
-hd_status hdi_copy_pool_create(hd_runtime *rt);
-void hdi_copy_pool_release(hd_runtime *rt);
+/* No transfer is under way at release. Errors: HOST_MEMORY. */
+extern const hdi_lifetime hdi_copy_pool_lifetime;
 
 /* The most workers that a transfer can have. */
 size_t hdi_copy_pool_count(const hd_runtime *rt);

@@ -227,7 +227,7 @@ struct hdi_peer_tester {
     bool wanted[HDI_DEVICES_MAX][HDI_DEVICES_MAX]; /* by device and owner */
 };
 
-hd_status hdi_peer_tester_create(hd_runtime *rt)
+static hd_status peer_tester_create(hd_runtime *rt)
 {
     rt->peer_tester = calloc(1, sizeof *rt->peer_tester);
     if (!rt->peer_tester) {
@@ -238,7 +238,7 @@ hd_status hdi_peer_tester_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_peer_tester_stop(hd_runtime *rt)
+static void peer_tester_stop(hd_runtime *rt)
 {
     struct hdi_peer_tester *s = rt->peer_tester;
     if (!s) {
@@ -256,7 +256,7 @@ void hdi_peer_tester_stop(hd_runtime *rt)
     }
 }
 
-void hdi_peer_tester_release(hd_runtime *rt)
+static void peer_tester_release(hd_runtime *rt)
 {
     if (rt->peer_tester) {
         pthread_cond_destroy(&rt->peer_tester->wish);
@@ -265,6 +265,9 @@ void hdi_peer_tester_release(hd_runtime *rt)
         rt->peer_tester = NULL;
     }
 }
+
+const hdi_lifetime hdi_peer_tester_lifetime = {
+    .create = peer_tester_create, .stop = peer_tester_stop, .release = peer_tester_release};
 
 /* Takes a pair out of the list. False: there is none. The lock is held. */
 static bool take_pair(struct hdi_peer_tester *s, int n, int *from, int *owner)

@@ -15,9 +15,9 @@
  * Threads: any.
  * Locks: a mutex per device while a lane is made; one for the peer_tester's list of requests, not held during a test.
  * Blocking: while a lane is made, for a driver call or a worker's answer. A kernel's first use of a pair of devices, for a test.
- * hdi_peer_tester_stop, until the thread has ended.
+ * The stop of the peer_tester, until the thread has ended.
  * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first choice for quick copies. Where no lane can be
- * made, an existing one is used. After hdi_peer_tester_stop the thread makes no request.
+ * made, an existing one is used. After its stop the peer_tester makes no request.
  */
 #ifndef HDI_TRANSFER_ROUTE_H
 #define HDI_TRANSFER_ROUTE_H
@@ -133,9 +133,7 @@ void hdi_peer_access_forget(hd_runtime *rt, int device);
 /* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
 hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner);
 
-hd_status hdi_peer_tester_create(hd_runtime *rt);
-/* For hd_close: a test under way is given up, and the thread ends. */
-void hdi_peer_tester_stop(hd_runtime *rt);
-void hdi_peer_tester_release(hd_runtime *rt);
+/* At stop a test under way is given up, and the thread ends. */
+extern const hdi_lifetime hdi_peer_tester_lifetime;
 
 #endif

@@ -52,9 +52,8 @@ typedef struct hdi_staging {
     _Atomic uint32_t waiting; /* threads that want a chunk and have none */
 } hdi_staging;
 
-/* hd_open and hd_close; the pinned memory goes with all other. Errors: HOST_MEMORY. */
-hd_status hdi_staging_create(hd_runtime *rt);
-void hdi_staging_release(hd_runtime *rt);
+/* The pinned memory goes with all other. Errors: HOST_MEMORY. */
+extern const hdi_lifetime hdi_staging_lifetime;
 
 /* A device's pool for bytes to it or from it. NULL: no host memory for the pool, which is a recorded failure. */
 hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large);
