@@ -33,7 +33,7 @@ target_link_options(heddle_hardened INTERFACE -Wl,-z,relro -Wl,-z,now -Wl,-z,noe
 # these files keep on the stack has places for as many as there are lanes or parameters at most, by numbers that were checked before,
 # and text that snprintf cuts off.
 if(HEDDLE_HAS_fstack_protector_strong)
-    set_source_files_properties(src/buffer/alloc.c src/transfer/copy.c src/buffer/dependencies.c src/buffer/parts.c src/buffer/submit.c src/buffer/submit_slow.c src/buffer/uses.c
+    set_source_files_properties(src/buffer/alloc.c src/transfer/copy.c src/buffer/submit.c src/buffer/submit_slow.c src/buffer/uses.c
         src/engine/failures.c src/engine/lane.c src/engine/ticket.c
         src/kernel/launch.c src/memory/thread_cache.c PROPERTIES COMPILE_OPTIONS -fno-stack-protector)
 endif()

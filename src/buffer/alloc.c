@@ -3,7 +3,7 @@
  * The fast path touches nothing that another thread writes.
  * hd_alloc takes a freed buffer of the same lane and size class, with its memory, from the thread's own magazine.
  * hd_free makes the handle stale by one compare-and-swap, and puts the buffer back there.
- * Everything else goes to the device's arena. Where the arena has no memory, the out-of-memory fallback follows (fallback.c).
+ * Everything else goes to the device's arena. Where the arena has no memory, the out-of-memory fallback follows (reclaim.c).
  *
  * Threads: any.
  * Locks: none on the fast path, but hd_free takes the order lock while another thread holds it. Else the arena's, the list's and the order lock
@@ -20,11 +20,8 @@
 #include "base/error.h"
 #include "base/handover.h"
 #include "base/sized.h"
-#include "buffer/counts.h"
-#include "buffer/hold.h"
 #include "buffer/kind.h"
-#include "buffer/maintenance.h"
-#include "buffer/list.h"
+#include "buffer/buffer.h"
 #include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "memory/arena.h"
@@ -49,7 +46,7 @@ static uint32_t __attribute__((noinline)) settle_uses(struct hd_buffer *b)
 {
     hd_runtime *rt = b->runtime;
     hdi_point last = {0, 0};
-    /* The lock is needed since records of several segments are in a ring (parts.h). */
+    /* The lock is needed since records of several segments are in a ring (uses.h). */
     hdi_record_lock(b);
     bool one_lane =
         !hdi_uses_is_long(&b->uses, 0, b->bytes) && (hdi_uses_of_lane(&b->uses, b->item.lane, &last) ||

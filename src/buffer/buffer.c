@@ -1,19 +1,294 @@
-/* buffer.c - checks of buffers and their handles, and waits for the work on them.
+/* buffer.c - the structures behind buffers: their list, handles and labels, and waits for the work on them.
  *
  * Threads: any.
- * Locks: the order lock of a buffer, for its use record.
+ * Locks: the list's mutex; below it, for a loss and for labels, order locks. The order lock of a buffer, for its use record.
  * Blocking: hdi_buffer_settle and hd_buffer_wait, until work on the buffer is done. Taking a record's lock waits while another thread has claimed
- * the record.
- * Always: a record is walked only while the handle that led to it is good, which is checked under that lock. hd_free makes the handle stale
+ * the record. What happens to all buffers takes the locks of the thread caches, too.
+ * Always: structures are in slabs of the runtime's stable memory, so a stale handle can be recognised. Without a good handle, one is in the
+ * free list, in a magazine (thread_cache.h), in a hold, or with one thread that works on it.
+ * A record is walked only while the handle that led to it is good, which is checked under the order lock. hd_free makes the handle stale
  * first, and then waits for the thread that has the lock (alloc.c).
  */
 #include "buffer/buffer.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/handover.h"
+#include "base/mutex.h"
+#include "base/sized.h"
 #include "base/wait.h"
 #include "buffer/kind.h"
+#include "buffer/reclaim.h"
 #include "engine/engine.h"
+
+/* ---- the list ---- */
+
+#define SLAB_BUFFERS 64
+#define SLABS_AT_ONCE 16 /* walked before other threads may take the lock */
+
+typedef struct slab {
+    _Alignas(HDI_SELF_ALIGN) struct {
+        _Alignas(HDI_SELF_ALIGN) struct hd_buffer buffer;
+    } places[SLAB_BUFFERS];
+    struct slab *next;
+} slab;
+
+struct hdi_buffers {
+    hdi_mutex lock;
+    slab *slabs;
+    struct hd_buffer *free_list;
+    uint32_t made; /* spreads pinned buffers over the order locks */
+};
+
+static hd_status buffers_create(hd_runtime *rt)
+{
+    rt->buffers = calloc(1, sizeof *rt->buffers);
+    if (!rt->buffers) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&rt->buffers->lock, HDI_RANK_BUFFERS);
+    return HD_OK;
+}
+
+static void add_slab(hd_runtime *rt, struct hdi_buffers *list)
+{
+    slab *s = hdi_stable_take(rt->stable, sizeof *s);
+    if (!s) {
+        return;
+    }
+    s->next = list->slabs;
+    list->slabs = s;
+    for (int i = SLAB_BUFFERS - 1; i >= 0; i--) {
+        struct hd_buffer *b = &s->places[i].buffer;
+        b->runtime = rt;
+        hdi_self_set(&b->self, hdi_self_word(hdi_self_make(b, 1)) | HDI_SELF_DEAD);
+        b->next = list->free_list;
+        list->free_list = b;
+    }
+}
+
+struct hd_buffer *hdi_buffer_take(hd_runtime *rt)
+{
+    struct hdi_buffers *list = rt->buffers;
+    hdi_mutex_lock(&list->lock);
+    if (!list->free_list) {
+        add_slab(rt, list);
+    }
+    struct hd_buffer *b = list->free_list;
+    if (b) {
+        list->free_list = b->next;
+        b->next = NULL;
+        b->making = true;
+        HDI_HANDOVER_BEGIN();
+        b->order = (uint8_t)(HDI_DEVICES_MAX + list->made++ % HDI_HOST_LOCKS);
+        b->locks = (uint64_t)1 << b->order;
+        b->special = 0;
+        b->host = NULL;
+        b->chunk_shift = HDI_CHUNK_SHIFT_ONE;
+        b->kind = NULL;
+        b->of_kind = NULL;
+        HDI_HANDOVER_END();
+        b->call_site = NULL;
+        b->label[0] = 0;
+        b->item = (hdi_item){.class = HDI_CLASS_LARGE};
+        b->maker = 0;
+        b->holds = 0;
+        b->handed = false;
+        atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
+        atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
+        memset(&b->pinned, 0, sizeof b->pinned);
+    }
+    hdi_mutex_unlock(&list->lock);
+    return b;
+}
+
+void hdi_buffer_give(hd_runtime *rt, struct hd_buffer *b)
+{
+    /* After its last generation a structure is not used again, so that no old handle can ever fit. */
+    if (hdi_self_generation(hdi_self_get(&b->self)) == 0) {
+        return;
+    }
+    hdi_mutex_lock(&rt->buffers->lock);
+    b->next = rt->buffers->free_list;
+    rt->buffers->free_list = b;
+    hdi_mutex_unlock(&rt->buffers->lock);
+}
+
+bool hdi_buffer_of_now(const struct hd_buffer *b)
+{
+    const hdi_device *device = b->runtime->devices[b->owner];
+    return atomic_load_explicit(&device->losses, memory_order_acquire) == hdi_buffer_losses(b);
+}
+
+void hdi_buffer_make_live(struct hd_buffer *b)
+{
+    hdi_mutex_lock(&b->runtime->buffers->lock);
+    /* Either this sees that the device is lost, or hdi_buffers_lose sees the buffer. */
+    bool lost = b->owner != HDI_OWNER_HOST && (hdi_device_lost(b->runtime->devices[b->owner]) || !hdi_buffer_of_now(b));
+    uint64_t word = hdi_self_get(&b->self) & ~(HDI_SELF_DEAD | HDI_SELF_LOST);
+    hdi_self_set(&b->self, lost ? word | HDI_SELF_LOST : word);
+    b->making = false;
+    hdi_mutex_unlock(&b->runtime->buffers->lock);
+}
+
+hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle)
+{
+    struct hdi_buffers *list = b->runtime->buffers;
+    uint64_t word = hdi_self_word(handle);
+    hdi_taken taken = HDI_TAKEN_STALE;
+    hdi_mutex_lock(&list->lock);
+    if (b->restoring) {
+        taken = HDI_TAKEN_NOT_NOW;
+    } else if (hdi_self_change(&b->self, word | HDI_SELF_LOST, hdi_self_after(b, word))) {
+        taken = HDI_TAKEN;
+    }
+    hdi_mutex_unlock(&list->lock);
+    return taken;
+}
+
+static bool has_memory(const struct hd_buffer *b)
+{
+    return b->handed || !(hdi_self_get(&b->self) & HDI_SELF_DEAD);
+}
+
+void hdi_buffers_each(hd_runtime *rt, bool (*visit)(void *context, struct hd_buffer *b), void *context)
+{
+    struct hdi_buffers *list = rt->buffers;
+    bool more = true;
+    hdi_thread_caches_freeze(rt); /* a buffer that leaves a magazine or enters one does not take the list's lock */
+    hdi_mutex_lock(&list->lock);
+    int slabs = 0;
+    /* Slabs are only added in front, and stay. */
+    for (slab *s = list->slabs; s && more; s = s->next) {
+        if (++slabs % SLABS_AT_ONCE == 0) {
+            hdi_mutex_unlock(&list->lock);
+            hdi_thread_caches_thaw(rt);
+            hdi_thread_caches_freeze(rt);
+            hdi_mutex_lock(&list->lock);
+        }
+        for (int i = 0; i < SLAB_BUFFERS && more; i++) {
+            struct hd_buffer *b = &s->places[i].buffer;
+            if (has_memory(b) && !(b->special & HDI_BUFFER_OWN)) {
+                more = visit(context, b);
+            }
+        }
+    }
+    hdi_mutex_unlock(&list->lock);
+    hdi_thread_caches_thaw(rt);
+}
+
+void hdi_buffers_lock(hd_runtime *rt)
+{
+    hdi_mutex_lock(&rt->buffers->lock);
+}
+
+void hdi_buffers_unlock(hd_runtime *rt)
+{
+    hdi_mutex_unlock(&rt->buffers->lock);
+}
+
+void hdi_buffers_lose(hd_runtime *rt, hdi_device *device)
+{
+    struct hdi_buffers *list = rt->buffers;
+    if (!list) {
+        return;
+    }
+    /* From here on no buffer of the device comes out of a magazine. One that came out before is live, and found below. */
+    hdi_thread_caches_drain(rt, device->index);
+    hdi_mutex_lock(&list->lock);
+    hdi_lock_take(&device->order); /* so no operation of the device sees only a part of the loss */
+    for (slab *s = list->slabs; s; s = s->next) {
+        for (int i = 0; i < SLAB_BUFFERS; i++) {
+            struct hd_buffer *b = &s->places[i].buffer;
+            uint64_t word = hdi_self_get(&b->self);
+            if (!(word & (HDI_SELF_DEAD | HDI_SELF_LOST)) && b->owner == device->index &&
+                hdi_self_change(&b->self, word, word | HDI_SELF_LOST)) {
+                atomic_store_explicit(&b->losses, HDI_LOST, memory_order_release);
+            } else if (b->handed && b->owner == device->index && hdi_buffer_losses(b) != HDI_LOST) {
+                atomic_fetch_sub_explicit(&device->memory->held_bytes, b->bytes, memory_order_relaxed);
+                atomic_store_explicit(&b->losses, HDI_LOST, memory_order_release);
+            }
+        }
+    }
+    hdi_lock_release(&device->order);
+    hdi_mutex_unlock(&list->lock);
+}
+
+/* Whether the buffer was lost with its device, and may get its content back. The lock is held. */
+static bool is_to_restore(struct hd_buffer *b, int device)
+{
+    uint64_t word = hdi_self_get(&b->self);
+    return (word & HDI_SELF_LOST) && !(word & HDI_SELF_DEAD) && b->owner == device && b->kind && b->kind->content;
+}
+
+struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after)
+{
+    struct hdi_buffers *list = rt->buffers;
+    struct hd_buffer *found = NULL;
+    bool behind = after == NULL;
+    hdi_mutex_lock(&list->lock);
+    for (slab *s = list->slabs; s && !found; s = s->next) {
+        for (int i = 0; i < SLAB_BUFFERS && !found; i++) {
+            struct hd_buffer *b = &s->places[i].buffer;
+            if (behind && is_to_restore(b, device)) {
+                b->restoring = true;
+                found = b;
+            }
+            behind |= b == after;
+        }
+    }
+    hdi_mutex_unlock(&list->lock);
+    return found;
+}
+
+void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b)
+{
+    hdi_mutex_lock(&rt->buffers->lock);
+    b->restoring = false;
+    hdi_mutex_unlock(&rt->buffers->lock);
+}
+
+static void buffers_close(hd_runtime *rt)
+{
+    hdi_mutex_lock(&rt->buffers->lock);
+    for (slab *s = rt->buffers->slabs; s; s = s->next) {
+        for (int i = 0; i < SLAB_BUFFERS; i++) {
+            hdi_self_close(&s->places[i].buffer.self);
+        }
+    }
+    hdi_mutex_unlock(&rt->buffers->lock);
+}
+
+static void buffers_release(hd_runtime *rt)
+{
+    struct hdi_buffers *list = rt->buffers;
+    if (!list) {
+        return;
+    }
+    for (slab *s = list->slabs, *next; s; s = next) {
+        next = s->next;
+        for (int i = 0; i < SLAB_BUFFERS; i++) {
+            struct hd_buffer *b = &s->places[i].buffer;
+            hdi_uses_release(&b->uses); /* also of buffers in magazines */
+            if (has_memory(b) && b->kind && b->kind->forget) {
+                b->kind->forget(b); /* its pinned buffers are in this list, too */
+            }
+        }
+    }
+    for (size_t i = 0; i < sizeof rt->parts / sizeof rt->parts[0]; i++) {
+        hdi_parts_group_release(&rt->parts[i]);
+    }
+    hdi_mutex_destroy(&list->lock);
+    free(list);
+    rt->buffers = NULL;
+}
+
+const hdi_lifetime hdi_buffers_lifetime = {
+    .create = buffers_create, .close = buffers_close, .release = buffers_release};
+
+/* ---- handles ---- */
 
 struct hd_buffer *hdi_buffer_from_stale_handle(const hd_buffer *handle)
 {
@@ -244,4 +519,94 @@ hd_status hd_buffer_wait(hd_buffer *handle, hd_access access, int64_t timeout_ns
     status = status ? status : hdi_access_check(access);
     return status ? status
                   : hdi_buffer_settle(b, handle, 0, b->bytes, access, timeout_ns ? hdi_deadline(timeout_ns) : 0);
+}
+
+/* ---- names, and the list for the program ---- */
+
+hd_status hd_buffer_set_label(hd_buffer *handle, const char *label)
+{
+    HDI_INSIDE(hdi_buffer_runtime(handle));
+    struct hd_buffer *b = hdi_buffer_from_handle(handle);
+    if (!b) {
+        return hdi_buffer_refused(handle);
+    }
+    char text[HD_LABEL_BYTES] = "";
+    if (label) {
+        memcpy(text, label, strnlen(label, sizeof text - 1));
+    }
+    hdi_buffers_lock(b->runtime);
+    hdi_lock *order = hdi_order_lock(b->runtime, b->order);
+    hdi_lock_take(order); /* for which hd_free waits: else the label might be the next owner's */
+    bool there = atomic_load_explicit(&b->self.word, memory_order_seq_cst) == hdi_self_word(handle);
+    if (there) {
+        memcpy(b->label, text, sizeof b->label);
+    }
+    hdi_lock_release(order);
+    hdi_buffers_unlock(b->runtime);
+    if (!there) {
+        return hdi_buffer_refused(handle);
+    }
+    if (b->owner != HDI_OWNER_HOST) {
+        hdi_maintenance_look(b->runtime, b->runtime->devices[b->owner]); /* which publishes it */
+    }
+    return HD_OK;
+}
+
+typedef struct copy {
+    hd_memory_block *blocks; /* NULL: only counts */
+    size_t count, room;
+} copy;
+
+static bool add_block(void *context, struct hd_buffer *b)
+{
+    copy *c = context;
+    if (c->blocks && c->count < c->room) {
+        uint64_t word = hdi_self_get(&b->self);
+        hd_memory_block *block = &c->blocks[c->count];
+        *block = (hd_memory_block){
+            .size = sizeof *block,
+            .device = b->owner == HDI_OWNER_HOST ? HD_DEVICE_HOST : b->owner,
+            .bytes = b->bytes,
+            .call_site = b->call_site,
+            .unified = b->kind && b->kind->unified,
+            .held = (word & HDI_SELF_DEAD) != 0,
+            .lost = (word & HDI_SELF_LOST) != 0,
+        };
+        memcpy(block->label, b->label, sizeof block->label);
+    }
+    c->count++;
+    return true;
+}
+
+hd_status hd_memory_each(hd_runtime *rt, bool (*visit)(void *context, const hd_memory_block *block), void *context)
+{
+    HDI_INSIDE(rt);
+    if (!visit) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "visit is null");
+    }
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    copy c = {0};
+    hdi_buffers_each(rt, add_block, &c);
+    /* More may come while there is no lock: then once more, with more room. */
+    for (size_t need = c.count; need > c.room; need = c.count) {
+        size_t room = need + need / 8 + 16;
+        hd_memory_block *more = realloc(c.blocks, room * sizeof *more);
+        if (!more) {
+            free(c.blocks);
+            return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for a list of %zu buffers", need);
+        }
+        c = (copy){.blocks = more, .room = room};
+        hdi_buffers_each(rt, add_block, &c);
+    }
+    bool more_wanted = true;
+    hdi_apart apart = hdi_presence_apart();
+    for (size_t i = 0; i < c.count && more_wanted; i++) {
+        HDI_SIZED_TOLD(hd_memory_block) told = {.known = c.blocks[i]};
+        more_wanted = visit(context, &told.known);
+    }
+    hdi_presence_together(apart);
+    free(c.blocks);
+    return HD_OK;
 }

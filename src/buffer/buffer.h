@@ -66,6 +66,28 @@ struct hd_buffer {
 };
 _Static_assert(sizeof(struct hd_buffer) <= HDI_SELF_ALIGN, "a buffer's structure has one place");
 
+/* Counters of a device's memory that are not per thread (thread_cache.h has those) and not the arena's. Relaxed atomics, on paths that are rare.
+ * hdi_device.memory points to a device's. */
+typedef struct hdi_memory_counts {
+    _Atomic uint64_t failures, drains, waits, wait_ns;
+    _Atomic uint64_t early_reclaims, early_reclaim_ns, limit_reclaims, limit_reclaim_ns;
+    _Atomic uint64_t longest_pause_ns;
+    _Atomic uint64_t double_frees, overruns, held_bytes;
+} hdi_memory_counts;
+
+static inline void hdi_counts_add(_Atomic uint64_t *counter, uint64_t more)
+{
+    atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
+}
+
+static inline void hdi_counts_raise(_Atomic uint64_t *peak, uint64_t value)
+{
+    uint64_t seen = atomic_load_explicit(peak, memory_order_relaxed);
+    while (value > seen &&
+           !atomic_compare_exchange_weak_explicit(peak, &seen, value, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
 /* For HDI_INSIDE, before a check whether it is a buffer: only to be compared. */
 static inline const void *hdi_buffer_runtime(const hd_buffer *handle)
 {
@@ -120,13 +142,10 @@ static inline void hdi_record_unlock(struct hd_buffer *b)
 /* Drops all uses, of a buffer that no handle leads to. */
 void hdi_record_release(struct hd_buffer *b);
 
-/* ---- list.c: the structures ---- */
+/* ---- buffer.c: the structures ---- */
 
-/* hd_close: no handle fits any more. */
-void hdi_buffers_close(hd_runtime *rt);
-/* hd_open and hd_close. Release drops all live buffers; their memory goes with the arenas and the pool of pinned memory. */
-hd_status hdi_buffers_create(hd_runtime *rt);
-void hdi_buffers_release(hd_runtime *rt);
+/* Release drops all live buffers; their memory goes with the arenas and the pool of pinned memory. After close no handle fits any more. */
+extern const hdi_lifetime hdi_buffers_lifetime;
 
 /* A structure without a handle, for hdi_buffer_give or hdi_buffer_make_live; NULL: no host memory. */
 struct hd_buffer *hdi_buffer_take(hd_runtime *rt);
@@ -144,6 +163,30 @@ bool hdi_buffer_of_now(const struct hd_buffer *b);
 
 /* A device was lost: its buffers are, too. Any thread. */
 void hdi_buffers_lose(hd_runtime *rt, hdi_device *device);
+
+/* The word for a structure whose handle with `word` becomes stale: the next generation, and not good. */
+static inline uint64_t hdi_self_after(struct hd_buffer *b, uint64_t word)
+{
+    uint32_t generation = (hdi_self_generation(word) + 1) % HDI_SELF_GENERATIONS;
+    return hdi_self_word(hdi_self_make(b, generation)) | HDI_SELF_DEAD;
+}
+
+typedef enum hdi_taken {
+    HDI_TAKEN,        /* the handle was good, and is stale now */
+    HDI_TAKEN_STALE,  /* it was not good */
+    HDI_TAKEN_NOT_NOW /* the buffer is being restored */
+} hdi_taken;
+
+/* Makes the handle of a lost buffer stale. */
+hdi_taken hdi_buffer_take_lost_handle(struct hd_buffer *b, const hd_buffer *handle);
+
+/* Around all that a comment places under the list's lock. */
+void hdi_buffers_lock(hd_runtime *rt);
+void hdi_buffers_unlock(hd_runtime *rt);
+
+/* The next lost buffer of the device whose kind restores content, behind `after` (NULL: the first). It is marked as being restored. NULL: there is none. */
+struct hd_buffer *hdi_buffers_next_to_restore(hd_runtime *rt, int device, const struct hd_buffer *after);
+void hdi_buffers_restored(hd_runtime *rt, struct hd_buffer *b);
 
 /* ---- alloc.c: device memory ---- */
 
@@ -169,10 +212,21 @@ void hdi_buffers_release_items(void *runtime, int device, hdi_item *items);
 #define HDI_POINTS_ON_STACK 64
 size_t hdi_buffer_pending(struct hd_buffer *b, hdi_point *on_stack, hdi_point **points);
 
-/* ---- fallback.c: what is tried before an allocation fails ---- */
-/* After hdi_arena_alloc has returned MEMORY; the same arguments. */
-hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
-                             hdi_points *inherited);
+/* ---- hold.c: memory that keeps its address beyond hd_free ---- */
+
+/* After close no handle fits any more. Release drops all holds. Their buffers go with the list. */
+extern const hdi_lifetime hdi_holds_lifetime;
+
+/* Whether a hold keeps the memory of a buffer that was just freed. Then the structure stays as it is. */
+bool hdi_hold_keeps(struct hd_buffer *b);
+
+/* Holds a buffer while a call uses it in several steps. An hd_free by another thread then leaves memory, mirror, checkpoints and use record.
+ * `word`: of the handle that led to the buffer a moment ago (hdi_self_word); 0: no thread frees the buffer meanwhile.
+ * False: it is not that buffer any more, and nothing is held. A buffer that was lost with its device still is that buffer.
+ * The last hdi_hold_end gives back a buffer that was freed meanwhile. So a caller holds no lock that this takes.
+ * Only for buffers that are in no magazine (hd_buffer.special): a hold keeps a buffer out of magazines for good. */
+bool hdi_hold_begin(struct hd_buffer *b, uint64_t word);
+void hdi_hold_end(struct hd_buffer *b);
 
 /* ---- host.c: pinned host memory ---- */
 
@@ -190,6 +244,8 @@ void hdi_host_release(struct hd_buffer *b, const hdi_point *points, size_t n_poi
 
 /* A device that is not lost, for work that any of them can do; the first one when all are lost. */
 hdi_device *hdi_any_device(hd_runtime *rt);
+
+/* ---- buffer.c: checks and waits ---- */
 
 /* Fails for a handle that leads to no live buffer: freed, lost with its device (DEVICE_LOST), or never one (HANDLE). */
 hd_status hdi_buffer_refused(const hd_buffer *handle);
@@ -220,20 +276,5 @@ hd_status hdi_buffer_settle(struct hd_buffer *b, const hd_buffer *handle, uint64
 hdi_point hdi_buffer_awaited(struct hd_buffer *b);
 /* hdi_uses_state of a part of a buffer that must not be freed meanwhile. */
 unsigned hdi_buffer_state(struct hd_buffer *b, uint64_t low, uint64_t high);
-
-/* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
- * the owner's memory for it. */
-bool hdi_peer_access(hd_runtime *rt, int from, int owner);
-/* Which of two devices copies from one to the other, by using the other's memory. -1: neither. Then a copy through pinned memory
- * is faster, or the only way, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
-int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
-/* The peer_tester: finds out about a pair of devices, and maps memory for it. */
-void hdi_peer_access_settle(hd_runtime *rt, int from, int owner);
-
-/* A device was lost: which devices reach each other is found out again. */
-void hdi_peer_access_forget(hd_runtime *rt, int device);
-
-/* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
-hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner);
 
 #endif

@@ -2,17 +2,15 @@
  *
  * Threads: any.
  * Locks: the list's of buffers for a buffer's count of holds; a mutex for the holds. Order: holds, list.
- * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.h).
+ * Blocking: hd_hold_destroy, while the last hold of a guarded buffer waits for its work (guard.c).
  * Always: a buffer's structure with holds is in no magazine and no free list. The list's lock decides which thread gives the memory back. It
  * is that of hd_free where no hold is left. Else it is that of the last hold, once hd_free has handed the buffer over.
  */
-#include "buffer/hold.h"
 
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/mutex.h"
-#include "buffer/counts.h"
-#include "buffer/list.h"
+#include "buffer/buffer.h"
 #include "engine/engine.h"
 
 struct hd_hold {
@@ -29,7 +27,7 @@ struct hdi_holds {
     struct hd_hold *free_list;
 };
 
-hd_status hdi_holds_create(hd_runtime *rt)
+static hd_status holds_create(hd_runtime *rt)
 {
     rt->holds = calloc(1, sizeof *rt->holds);
     if (!rt->holds) {
@@ -39,7 +37,7 @@ hd_status hdi_holds_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_holds_release(hd_runtime *rt)
+static void holds_release(hd_runtime *rt)
 {
     struct hdi_holds *holds = rt->holds;
     if (!holds) {
@@ -54,7 +52,7 @@ void hdi_holds_release(hd_runtime *rt)
     rt->holds = NULL;
 }
 
-void hdi_holds_close(hd_runtime *rt)
+static void holds_close(hd_runtime *rt)
 {
     hdi_mutex_lock(&rt->holds->lock);
     for (struct hd_hold *h = rt->holds->all; h; h = h->next) {
@@ -62,6 +60,8 @@ void hdi_holds_close(hd_runtime *rt)
     }
     hdi_mutex_unlock(&rt->holds->lock);
 }
+
+const hdi_lifetime hdi_holds_lifetime = {.create = holds_create, .close = holds_close, .release = holds_release};
 
 /* For HDI_INSIDE, before the check whether it is a hold: only to be compared. */
 static const void *hold_runtime(const hd_hold *handle)

@@ -1,6 +1,6 @@
 /* kind.h - in what a buffer differs from plain device memory: a table of operations for each kind.
  *
- * A buffer has one kind: none (plain device memory), pinned (map.c), unified (unified.c), or checkpointed (checkpoint.c).
+ * A buffer has one kind: none (plain device memory), pinned (host.c), unified (unified.c), or checkpointed (checkpoint.c).
  * Guards (guard.c) are a table beside that: with memory_debug all device memory has them, whatever the buffer's kind.
  * The code for all buffers refers to no kind by name. It calls these operations where the buffer, or its runtime, has a table.
  * An operation that is NULL means that the kind does there what plain device memory does.
@@ -67,9 +67,6 @@ static inline void hdi_buffer_set_kind(struct hd_buffer *b, const hdi_buffer_ops
     HDI_HANDOVER_END();
     b->special |= HDI_BUFFER_OF_KIND;
 }
-
-/* map.c: pinned memory. */
-extern const hdi_buffer_ops hdi_pinned_ops;
 
 /* alloc.c: hd_alloc_with, for a buffer of a kind. */
 hd_status hdi_alloc_of_kind(hd_lane *handle, size_t bytes, const hdi_buffer_ops *kind, const char *label,

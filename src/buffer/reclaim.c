@@ -1,27 +1,195 @@
-/* reclaim.c - the program's reclaim callback.
+/* reclaim.c - what is done when memory is scarce: the program's reclaim callback, the out-of-memory fallback, and the maintenance thread ahead of
+ * need.
  *
- * The rule for early calls is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
+ * The arena has tried what is mapped, idle granules and fresh memory up to the limit (hdi_arena_alloc).
+ * The fallback tries these in order, with another allocation after each:
+ *   - the magazines of all threads
+ *   - waiting for the work that is in flight now
+ *   - the program's callback, as long as it frees something
+ *   - waiting for other threads, as long as they free something or work is finished (reclaim.h)
+ *
+ * So a producer that is faster than its consumer is slowed down.
+ *
+ * The rule for early calls of the callback is that of CUDA.jl (CUDACore/src/memory.jl, maybe_collect).
  * They begin at a pressure of 0.75, or 0.50 where the thread is about to block.
  * They get a share of time that grows with the pressure, and when the last call freed much.
  * Here the share is measured per device. The limit follows what other programs leave free.
  *
- * Threads: any; one early call per device at a time.
- * Locks: the hook's; one per device for its figures. None is held during a call.
- * Blocking: for the callback.
- * Always: the callback does not run inside of itself on one thread.
+ * The maintenance thread does three things:
+ *   - It maps more memory for a growing device whose free memory gets scarce, so that the program does not wait for it.
+ *   - It gives back the idle granules of a device that has not grown for a while (option memory_idle). Magazines go first if nothing was
+ *     allocated in that time either.
+ *   - It publishes figures for other processes. It asks the driver for its free memory where there is a reclaim callback.
+ *
+ * Threads: any; one early call per device at a time. The maintenance thread is one per runtime, started when memory is first allocated. It looks
+ * around four times a second, less often when nothing changes.
+ * With placement=inline there is none: allocating threads publish figures, and the program does the rest.
+ * Locks: the hook's; one per device for its figures. A mutex for what the maintenance thread is to do. None is held during a call or a request.
+ * Blocking: for the callback, and in the fallback as above: each of the two waits has the limit of reclaim.h.
+ * The stop of the maintenance thread waits until it has ended; hd_memory_trim waits for the driver.
+ * Always: the callback does not run inside of itself on one thread. It is called at most CALLS_MOST times for one allocation.
+ * After its stop the maintenance thread makes no request.
  */
 #include "buffer/reclaim.h"
 
+#include <heddle/memory.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/amount.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mutex.h"
+#include "base/presence.h"
 #include "base/sized.h"
-#include "buffer/counts.h"
-#include "buffer/hook.h"
+#include "base/thread.h"
+#include "base/wait.h"
+#include "buffer/buffer.h"
 #include "engine/engine.h"
-#include "memory/arena.h"
+#include "memory/host_pool.h"
+#include "memory/share.h"
 #include "memory/thread_cache.h"
+
+/* ---- waits at a limit ---- */
+
+#define SLEEP_LEAST_NS 50000
+#define SLEEP_MOST_NS 1000000
+#define SLEEP_SHARE 64        /* of the time without anything that moves */
+#define ASK_AGAIN_NS 10000000 /* a look at all threads takes a lock */
+
+hdi_memory_wait hdi_memory_wait_begin(hd_runtime *rt)
+{
+    int64_t now = hdi_clock_ns(), allowed = rt->options.memory_timeout * 1000000;
+    return (hdi_memory_wait){
+        .runtime = rt, .allowed = allowed, .begin = now, .moved = now, .asked = now - ASK_AGAIN_NS};
+}
+
+void hdi_memory_wait_moved(hdi_memory_wait *p)
+{
+    p->moved = hdi_clock_ns();
+}
+
+/* Whether it has been waited for as long as it is in all, or the runtime is being closed. */
+static bool has_waited_too_long(const hdi_memory_wait *p)
+{
+    return hdi_is_closing(p->runtime) || hdi_clock_ns() - p->begin >= HDI_MEMORY_WAIT_TIMES * p->allowed;
+}
+
+bool hdi_memory_wait_over(hdi_memory_wait *p, bool quiet)
+{
+    int64_t now = hdi_clock_ns();
+    if (hdi_is_closing(p->runtime)) {
+        p->end = HDI_MEMORY_WAIT_CLOSED;
+    } else if (now - p->moved >= p->allowed) {
+        p->end = HDI_MEMORY_WAIT_STILL;
+    } else if (has_waited_too_long(p)) {
+        p->end = HDI_MEMORY_WAIT_LONG;
+    } else if (quiet && now - p->asked >= ASK_AGAIN_NS) {
+        p->asked = now;
+        p->end = hdi_presence_has_others() ? HDI_MEMORY_WAIT_NONE : HDI_MEMORY_WAIT_ALONE;
+    }
+    return p->end != HDI_MEMORY_WAIT_NONE;
+}
+
+void hdi_memory_wait_sleep(const hdi_memory_wait *p)
+{
+    int64_t sleep_ns = (hdi_clock_ns() - p->moved) / SLEEP_SHARE;
+    hdi_sleep_for(sleep_ns < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : sleep_ns > SLEEP_MOST_NS ? SLEEP_MOST_NS : sleep_ns);
+}
+
+const char *hdi_memory_wait_text(const hdi_memory_wait *p, char out[HDI_MEMORY_WAIT_TEXT])
+{
+    char amount[HDI_AMOUNT_BYTES];
+    uint64_t allowed = (uint64_t)p->allowed;
+    out[0] = 0;
+    switch (p->end) {
+    case HDI_MEMORY_WAIT_NONE:
+    case HDI_MEMORY_WAIT_CLOSED: /* the call's own text reports that */
+        break;
+    case HDI_MEMORY_WAIT_STILL:
+        if (allowed == 0) {
+            snprintf(out, HDI_MEMORY_WAIT_TEXT, "other threads were not waited for (option memory_timeout is 0)");
+        } else {
+            snprintf(out, HDI_MEMORY_WAIT_TEXT, "nothing was freed or finished for %s (option memory_timeout)",
+                     hdi_duration_text(allowed, amount));
+        }
+        break;
+    case HDI_MEMORY_WAIT_LONG:
+        snprintf(out, HDI_MEMORY_WAIT_TEXT,
+                 "others freed or finished something, but made no room in %s (%d times the option "
+                 "memory_timeout)",
+                 hdi_duration_text(HDI_MEMORY_WAIT_TIMES * allowed, amount), HDI_MEMORY_WAIT_TIMES);
+        break;
+    case HDI_MEMORY_WAIT_ALONE:
+        snprintf(out, HDI_MEMORY_WAIT_TEXT, "nothing is unfinished, and no other thread uses the library");
+        break;
+    }
+    return out;
+}
+
+/* ---- callbacks of the program ---- */
+
+void hdi_hook_init(hdi_hook *hook, void (*changed)(void *owner, bool there), void *owner)
+{
+    hdi_mutex_init(&hook->lock, HDI_RANK_HOOK);
+    pthread_cond_init(&hook->ended, NULL);
+    hook->current = NULL;
+    hook->changed = changed;
+    hook->owner = owner;
+}
+
+void hdi_hook_destroy(hdi_hook *hook)
+{
+    free(hook->current);
+    pthread_cond_destroy(&hook->ended);
+    hdi_mutex_destroy(&hook->lock);
+}
+
+bool hdi_hook_install(hdi_hook *hook, hdi_hooked function, void *context)
+{
+    hdi_installed *next = function ? malloc(sizeof *next) : NULL;
+    if (function && !next) {
+        return false;
+    }
+    if (next) {
+        *next = (hdi_installed){function, context, 0};
+    }
+    hdi_mutex_lock(&hook->lock);
+    hdi_installed *before = hook->current;
+    hook->current = next; /* no thread enters the one before from here on */
+    if (hook->changed) {
+        hook->changed(hook->owner, function != NULL);
+    }
+    while (before && before->calls != 0) {
+        hdi_mutex_wait(&hook->lock, &hook->ended);
+    }
+    hdi_mutex_unlock(&hook->lock);
+    free(before);
+    return true;
+}
+
+hdi_installed *hdi_hook_enter(hdi_hook *hook)
+{
+    hdi_mutex_lock(&hook->lock);
+    hdi_installed *now = hook->current;
+    if (now) {
+        now->calls++;
+    }
+    hdi_mutex_unlock(&hook->lock);
+    return now;
+}
+
+void hdi_hook_leave(hdi_hook *hook, hdi_installed *called)
+{
+    hdi_mutex_lock(&hook->lock);
+    if (--called->calls == 0 && called != hook->current) {
+        pthread_cond_broadcast(&hook->ended);
+    }
+    hdi_mutex_unlock(&hook->lock);
+}
+
+/* ---- the reclaim callback ---- */
 
 #define PRESSURE_LEAST 0.75
 #define PRESSURE_LEAST_BLOCKING 0.50
@@ -62,7 +230,7 @@ static void changed(void *owner, bool there)
     atomic_store_explicit(&rt->on_block, there ? before_blocking : NULL, memory_order_relaxed);
 }
 
-hd_status hdi_reclaim_create(hd_runtime *rt)
+static hd_status reclaim_create(hd_runtime *rt)
 {
     struct hdi_reclaim *r = calloc(1, sizeof *r);
     if (!r) {
@@ -77,7 +245,7 @@ hd_status hdi_reclaim_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_reclaim_release(hd_runtime *rt)
+static void reclaim_release(hd_runtime *rt)
 {
     struct hdi_reclaim *r = rt->reclaim;
     if (r) {
@@ -90,7 +258,11 @@ void hdi_reclaim_release(hd_runtime *rt)
     }
 }
 
-uint64_t hdi_reclaim_budget(hd_runtime *rt, hdi_device *device)
+const hdi_lifetime hdi_reclaim_lifetime = {.create = reclaim_create, .release = reclaim_release};
+
+/* The most physical memory that a device's pool can hold now: its limit, or what it holds and what the driver has free. The figure is the
+ * maintenance thread's last one; the driver is never asked here. */
+static uint64_t budget_of(hd_runtime *rt, hdi_device *device)
 {
     uint64_t limit = hdi_arena_limit(device->arena);
     uint64_t free_bytes = atomic_load_explicit(&rt->reclaim->devices[device->index].free_bytes, memory_order_relaxed);
@@ -98,12 +270,14 @@ uint64_t hdi_reclaim_budget(hd_runtime *rt, hdi_device *device)
     return free_bytes < limit && mapped + free_bytes < limit ? mapped + free_bytes : limit;
 }
 
-void hdi_reclaim_set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
+/* For the maintenance thread: the driver has so much free on the device, beside what its pool holds. */
+static void set_free(hd_runtime *rt, hdi_device *device, uint64_t bytes)
 {
     atomic_store_explicit(&rt->reclaim->devices[device->index].free_bytes, bytes, memory_order_relaxed);
 }
 
-bool hdi_reclaim_possible(hd_runtime *rt)
+/* Whether there is a callback that this thread may run now, which is so unless it is inside of one. One load where there is none. */
+static bool is_reclaim_possible(hd_runtime *rt)
 {
     return !inside && atomic_load_explicit(&rt->on_block, memory_order_relaxed) != NULL;
 }
@@ -128,7 +302,7 @@ static bool call(hd_runtime *rt, hdi_device *device, hd_reclaim_reason reason, s
                       .wanted = wanted,
                       .live_bytes = live_of(rt, device),
                       .reserved_bytes = hdi_arena_mapped_bytes(device->arena),
-                      .limit_bytes = hdi_reclaim_budget(rt, device)}};
+                      .limit_bytes = budget_of(rt, device)}};
     bool freed = false;
     hdi_attempt calls; /* failures of the callback's own calls are not the allocation's */
     hdi_attempt_begin(&calls);
@@ -152,7 +326,7 @@ void hdi_reclaim_forbid(bool forbid)
 
 static double pressure_of(hd_runtime *rt, hdi_device *device)
 {
-    uint64_t budget = hdi_reclaim_budget(rt, device);
+    uint64_t budget = budget_of(rt, device);
     return budget ? (double)live_of(rt, device) / (double)budget : 1;
 }
 
@@ -170,7 +344,7 @@ static bool has_time(const hd_runtime *rt, const history *h, double pressure, bo
 
 void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bool about_to_block)
 {
-    if (rt->options.memory_reclaim == 0 || !hdi_reclaim_possible(rt)) {
+    if (rt->options.memory_reclaim == 0 || !is_reclaim_possible(rt)) {
         return;
     }
     double pressure = pressure_of(rt, device);
@@ -193,7 +367,7 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     double cost = (double)(end - begin);
     hdi_mutex_lock(&h->lock);
     h->cost_ns = h->last_end ? COST_MEMORY * h->cost_ns + (1 - COST_MEMORY) * cost : cost;
-    h->worthwhile = before > after && (double)(before - after) > WORTHWHILE * (double)hdi_reclaim_budget(rt, device);
+    h->worthwhile = before > after && (double)(before - after) > WORTHWHILE * (double)budget_of(rt, device);
     h->last_end = end;
     h->running = false;
     hdi_mutex_unlock(&h->lock);
@@ -201,9 +375,10 @@ void hdi_reclaim_early_now(hd_runtime *rt, hdi_device *device, size_t wanted, bo
     hdi_counts_add(&device->memory->early_reclaim_ns, (uint64_t)(end - begin));
 }
 
-bool hdi_reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt)
+/* Runs the callback because an allocation fails otherwise. False: there is none, or it has freed nothing. */
+static bool reclaim_at_limit(hd_runtime *rt, hdi_device *device, size_t wanted, unsigned attempt)
 {
-    if (!hdi_reclaim_possible(rt)) {
+    if (!is_reclaim_possible(rt)) {
         return false;
     }
     int64_t begin = hdi_clock_ns();
@@ -225,4 +400,430 @@ hd_status hd_memory_on_reclaim(hd_runtime *rt, hd_reclaim_callback callback, voi
     return hdi_hook_install(&rt->reclaim->hook, (hdi_hooked)callback, context)
                ? HD_OK
                : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+}
+
+/* ---- the out-of-memory fallback ---- */
+
+#define CALLS_MOST 1000 /* of the callback, for one allocation: the limit for a callback that always returns true */
+
+typedef struct climb {
+    hdi_device *device;
+    hd_lane *lane;
+    size_t bytes;
+    hdcu_deviceptr *out;
+    hdi_points *inherited;
+    bool possible;        /* no more bytes than the limit */
+    hdi_memory_wait wait; /* of the wait for other threads; empty before that */
+} climb;
+
+static hd_status try_again(const climb *c)
+{
+    return hdi_arena_alloc(c->device->arena, c->lane->global, c->bytes, c->out, c->inherited);
+}
+
+/* A number that changes when work is finished or anything is freed. It covers all devices, since all may use this one's memory. */
+static uint64_t look(const climb *c)
+{
+    hd_runtime *rt = c->device->runtime;
+    uint64_t sum = hdi_arena_freed(c->device->arena);
+    for (int d = 0; d < rt->n_devices; d++) {
+        uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < lanes; i++) {
+            sum += atomic_load_explicit(&rt->devices[d]->channel.lanes[i].done, memory_order_acquire);
+        }
+    }
+    return sum;
+}
+
+/* Stores the last submitted position of each lane in heads[n_devices * HDI_LANES_MAX]; 0 for lanes that do not exist. */
+static void note_heads(hd_runtime *rt, uint64_t *heads)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        uint32_t lanes = atomic_load_explicit(&rt->devices[d]->lanes_made, memory_order_acquire);
+        for (uint32_t i = 0; i < lanes; i++) {
+            heads[d * HDI_LANES_MAX + (int)i] = hdi_lane_submitted(rt->devices[d], i);
+        }
+    }
+}
+
+/* Whether work up to `heads` is unfinished. Requests completion from the lanes of such work. Inline, it runs the engines. */
+static bool press(hd_runtime *rt, const uint64_t *heads)
+{
+    for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
+        hdi_engine_run_inline(rt->devices[i]);
+    }
+    bool unfinished = false;
+    for (uint32_t i = 0; i < (uint32_t)rt->n_devices * HDI_LANES_MAX; i++) {
+        if (heads[i] != 0 && !hdi_point_done(rt, (hdi_point){i, heads[i]})) {
+            hdi_want(&hdi_lane_shared_of(rt, i)->wanted_host, heads[i]);
+            hdi_engine_notify(hdi_lane_owner(rt, i)->channel.engine, i % HDI_LANES_MAX);
+            unfinished = true;
+        }
+    }
+    return unfinished;
+}
+
+static hd_status drain_and_try(const climb *c)
+{
+    hd_runtime *rt = c->device->runtime;
+    hdi_counts_add(&c->device->memory->drains, 1);
+    hdi_thread_caches_drain(rt, c->device->index);
+    if (rt->is_process) {
+        hdi_shares_reap(rt); /* a peer may have released memory that this device had before it was restarted */
+    }
+    return try_again(c);
+}
+
+/* Waits for the work in flight, or also for other threads, and tries again whenever anything was freed or finished. */
+static hd_status wait_for(climb *c, bool others)
+{
+    hd_runtime *rt = c->device->runtime;
+    uint64_t *heads = calloc((size_t)rt->n_devices * HDI_LANES_MAX, sizeof *heads);
+    if (!heads) {
+        return HD_ERROR_MEMORY; /* the message is set */
+    }
+    uint64_t before = look(c);
+    note_heads(rt, heads);
+    hdi_memory_wait p = hdi_memory_wait_begin(rt);
+    hd_status status = HD_ERROR_MEMORY;
+    bool waited = false;
+    for (;;) {
+        bool unfinished = press(rt, heads);
+        uint64_t seen = look(c);
+        if (seen != before) {
+            before = seen;
+            hdi_memory_wait_moved(&p);
+            status = try_again(c);
+        }
+        if (status != HD_ERROR_MEMORY || hdi_device_lost(c->device) ||
+            (others ? hdi_memory_wait_over(&p, !unfinished) : !unfinished || has_waited_too_long(&p))) {
+            break;
+        }
+        waited = true;
+        hdi_memory_wait_sleep(&p);
+        if (hdi_thread_caches_cached(rt, c->device->index)) {
+            hdi_thread_caches_drain(rt, c->device->index); /* another thread's hd_free usually puts a buffer there */
+        }
+    }
+    free(heads);
+    if (status == HD_ERROR_MEMORY && !hdi_device_lost(c->device)) {
+        status = drain_and_try(c); /* for what was freed after the last try of this wait */
+    }
+    if (waited) {
+        hdi_counts_add(&c->device->memory->waits, 1);
+        hdi_counts_add(&c->device->memory->wait_ns, (uint64_t)(hdi_clock_ns() - p.begin));
+    }
+    c->wait = p;
+    return status;
+}
+
+/* ---- its message ---- */
+
+/* Writes what the program can do, or the reason why it can do nothing. */
+static void advise(const climb *c, char *out, size_t room)
+{
+    hd_runtime *rt = c->device->runtime;
+    hdi_arena *arena = c->device->arena;
+    hdi_thread_cache_sums sums;
+    hdi_thread_caches_sum(rt, c->device->index, &sums);
+    size_t limit = hdi_arena_limit(arena);
+    bool is_device = limit >= c->device->facts.memory_bytes;
+    bool refused = c->possible && hdi_arena_mapped_bytes(arena) + c->bytes <= limit; /* by the driver */
+    bool frees = c->possible && sums.allocated_bytes > sums.freed_bytes;
+    bool raises = !is_device && !refused;
+    bool waited = c->wait.end == HDI_MEMORY_WAIT_STILL && frees;
+    char raise[HDI_AMOUNT_BYTES + 40] = "";
+    if (raises) {
+        snprintf(raise, sizeof raise, "raise memory_limit (%s)", HDI_BYTES(limit));
+    }
+    const char *first = frees     ? "free buffers"
+                        : raises  ? raise
+                        : refused ? "others hold the rest of the device"
+                                  : "the device has no more";
+    snprintf(out, room, "; %s%s%s%s", first, frees && raises ? " or " : "", frees ? raise : "",
+             waited ? "; a consumer that takes longer needs a longer memory_timeout" : "");
+}
+
+/* Fails with the arena's message, the reason why the wait ended, what to do, and the largest holders. */
+static hd_status fail_full(const climb *c)
+{
+    hd_error error;
+    hdi_error_get(&error);
+    char why[HDI_MEMORY_WAIT_TEXT], advice[320], text[sizeof error.message * 2];
+    hdi_memory_wait_text(&c->wait, why);
+    advise(c, advice, sizeof advice);
+    int length = snprintf(text, sizeof text, "%s%s%s%s", error.message, why[0] ? "; " : "", why, advice);
+    if (length > 0 && (size_t)length < sizeof error.message) {
+        memcpy(error.message, text, (size_t)length + 1);
+        c->device->runtime->on_full(c->device->runtime, c->device->index, error.message + length,
+                                    sizeof error.message - (size_t)length);
+    }
+    return hdi_fail_error(&error);
+}
+
+hd_status hdi_fallback_alloc(hdi_device *device, hd_lane *lane, size_t bytes, hdcu_deviceptr *out,
+                             hdi_points *inherited)
+{
+    climb c = {.device = device, .lane = lane, .bytes = bytes, .out = out, .inherited = inherited};
+    hd_status status = drain_and_try(&c);
+    c.possible = bytes <= hdi_arena_limit(device->arena);
+    if (status == HD_ERROR_MEMORY && c.possible) {
+        status = wait_for(&c, false);
+    }
+    for (unsigned attempt = 0; status == HD_ERROR_MEMORY && attempt < CALLS_MOST && !hdi_is_closing(device->runtime);
+         attempt++) {
+        if (!reclaim_at_limit(device->runtime, device, bytes, attempt)) {
+            break;
+        }
+        status = drain_and_try(&c);
+        if (status == HD_ERROR_MEMORY && c.possible) {
+            status = wait_for(&c, false); /* what was freed may still be in use */
+        }
+    }
+    if (status == HD_ERROR_MEMORY && c.possible) {
+        status = wait_for(&c, true);
+    }
+    if (status == HD_ERROR_MEMORY && hdi_is_closing(device->runtime)) {
+        return hdi_closed_meanwhile();
+    }
+    return status == HD_ERROR_MEMORY ? fail_full(&c) : status;
+}
+
+/* ---- the maintenance thread ---- */
+
+#define TICK_NS ((int64_t)250000000)
+#define SLEEP_NS ((int64_t)2000000000) /* when nothing has changed: magazines and pinned memory do not wake it */
+#define ASK_DRIVER_NS ((int64_t)1000000000)
+#define REFUSED_NS ((int64_t)2000000000)
+#define RETURN_AT_ONCE                                                                                                 \
+    ((size_t)256 << 20) /* so much is given back between two checks whether the program grows again */
+
+typedef struct watched {
+    bool wanted; /* growth is wanted; under the lock */
+    uint64_t mapped_total, allocations;
+    int64_t grew, allocated; /* clock of the last change of these */
+    int64_t asked;           /* clock of the last request to the driver for its free memory */
+} watched;
+
+struct hdi_maintenance {
+    hdi_mutex lock;
+    pthread_cond_t wish;
+    bool started, stop, woken;
+    pthread_t thread;
+    _Atomic int64_t published; /* clock of the last time; only with placement inline */
+    watched devices[HDI_DEVICES_MAX];
+};
+
+static hd_status maintenance_create(hd_runtime *rt)
+{
+    struct hdi_maintenance *k = calloc(1, sizeof *k);
+    if (!k) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&k->lock, HDI_RANK_MAINTENANCE);
+    hdi_cond_init(&k->wish);
+    atomic_store_explicit(&rt->maintenance_asleep, true, memory_order_relaxed);
+    rt->maintenance = k;
+    return HD_OK;
+}
+
+static void maintenance_stop(hd_runtime *rt)
+{
+    struct hdi_maintenance *k = rt->maintenance;
+    if (!k) {
+        return;
+    }
+    hdi_mutex_lock(&k->lock);
+    k->stop = true;
+    pthread_cond_signal(&k->wish);
+    bool join = k->started;
+    k->started = false;
+    hdi_mutex_unlock(&k->lock);
+    if (join) {
+        pthread_join(k->thread, NULL);
+    }
+}
+
+static void maintenance_release(hd_runtime *rt)
+{
+    struct hdi_maintenance *k = rt->maintenance;
+    if (k) {
+        pthread_cond_destroy(&k->wish);
+        hdi_mutex_destroy(&k->lock);
+        free(k);
+        rt->maintenance = NULL;
+    }
+}
+
+const hdi_lifetime hdi_maintenance_lifetime = {
+    .create = maintenance_create, .stop = maintenance_stop, .release = maintenance_release};
+
+/* ---- the thread ---- */
+
+static void grow(hdi_device *device)
+{
+    size_t mapped = hdi_arena_mapped_bytes(device->arena);
+    size_t want = mapped >= HDI_MAINTENANCE_FROM ? hdi_maintenance_headroom(mapped) : 0;
+    size_t have = hdi_arena_free_bytes(device->arena);
+    if (have < want && atomic_load_explicit(&device->ahead_again, memory_order_relaxed) == 0 &&
+        hdi_arena_grow_ahead(device->arena, want - have, NULL)) {
+        /* The program gets the failure itself if it needs the memory. More requests now would only delay it. */
+        atomic_store_explicit(&device->ahead_again, hdi_clock_ns() + REFUSED_NS, memory_order_relaxed);
+    }
+}
+
+static void forget_refusal(hdi_device *device, int64_t now)
+{
+    int64_t again = atomic_load_explicit(&device->ahead_again, memory_order_relaxed);
+    if (again != 0 && now >= again) {
+        atomic_store_explicit(&device->ahead_again, 0, memory_order_relaxed);
+    }
+}
+
+/* Gives back what is idle. False: nothing has changed for so long that the thread may sleep longer. */
+static bool watch(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+{
+    hdi_thread_cache_sums sums;
+    hdi_thread_caches_sum(rt, device->index, &sums);
+    uint64_t total = hdi_arena_mapped_total(device->arena);
+    if (total != w->mapped_total || w->grew == 0) {
+        w->mapped_total = total;
+        w->grew = now;
+    }
+    if (sums.allocations != w->allocations || w->allocated == 0) {
+        w->allocations = sums.allocations;
+        w->allocated = now;
+    }
+    int64_t idle = rt->options.memory_idle * 1000000;
+    bool returning = idle != 0 && hdi_arena_mapped_bytes(device->arena) != 0;
+    if (returning && now - w->grew >= idle) {
+        if (now - w->allocated >= idle) {
+            hdi_thread_caches_drain(rt, device->index);
+        }
+        size_t keep = now - w->allocated >= idle ? 0 : hdi_maintenance_headroom(hdi_arena_mapped_bytes(device->arena));
+        size_t returned = 0;
+        hdi_arena_trim(device->arena, keep, RETURN_AT_ONCE, &returned);
+        return returned != 0 || now - w->allocated < idle;
+    }
+    return returning || now - w->allocated < TICK_NS;
+}
+
+static void ask_driver(hd_runtime *rt, hdi_device *device, watched *w, int64_t now)
+{
+    if (is_reclaim_possible(rt) && now - w->asked >= ASK_DRIVER_NS) {
+        uint64_t free_bytes = 0;
+        w->asked = now;
+        if (hdi_answered(device->port->calls->memory_free(device->port, &free_bytes))) {
+            set_free(rt, device, free_bytes);
+        }
+    }
+}
+
+/* One round over the devices. Whether there is something to look at again soon. */
+static bool look_around(hd_runtime *rt, const bool *wanted)
+{
+    struct hdi_maintenance *k = rt->maintenance;
+    int64_t now = hdi_clock_ns();
+    bool busy = false;
+    for (int i = 0; i < rt->n_devices; i++) {
+        hdi_device *device = rt->devices[i];
+        if (hdi_device_lost(device)) {
+            continue;
+        }
+        forget_refusal(device, now);
+        if (wanted[i]) {
+            grow(device);
+        }
+        ask_driver(rt, device, &k->devices[i], now);
+        busy |= watch(rt, device, &k->devices[i], now);
+    }
+    return !rt->on_tick(rt) || busy;
+}
+
+static void *run(void *context)
+{
+    hd_runtime *rt = context;
+    struct hdi_maintenance *k = rt->maintenance;
+    bool busy = true;
+    hdi_mutex_lock(&k->lock);
+    while (!k->stop) {
+        bool wanted[HDI_DEVICES_MAX];
+        for (int i = 0; i < rt->n_devices; i++) {
+            wanted[i] = k->devices[i].wanted;
+            k->devices[i].wanted = false;
+        }
+        k->woken = false;
+        hdi_mutex_unlock(&k->lock);
+        busy = look_around(rt, wanted);
+        hdi_mutex_lock(&k->lock);
+        if (k->woken || k->stop) {
+            continue;
+        }
+        atomic_store_explicit(&rt->maintenance_asleep, !busy, memory_order_relaxed);
+        int64_t until = hdi_clock_ns() + (busy ? TICK_NS : SLEEP_NS);
+        hdi_cond_wait(&k->wish, &k->lock, until);
+        atomic_store_explicit(&rt->maintenance_asleep, false, memory_order_relaxed);
+    }
+    hdi_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+/* With placement inline: on the thread that allocates. */
+static void publish_at_times(hd_runtime *rt)
+{
+    struct hdi_maintenance *k = rt->maintenance;
+    int64_t now = hdi_clock_ns();
+    int64_t last = atomic_load_explicit(&k->published, memory_order_relaxed);
+    if (now - last >= TICK_NS && atomic_compare_exchange_strong_explicit(&k->published, &last, now,
+                                                                         memory_order_relaxed, memory_order_relaxed)) {
+        rt->on_tick(rt);
+    }
+}
+
+void hdi_maintenance_wake(hd_runtime *rt, hdi_device *device)
+{
+    struct hdi_maintenance *k = rt->maintenance;
+    if (rt->is_inline) {
+        publish_at_times(rt); /* no thread may be started */
+        return;
+    }
+    hdi_mutex_lock(&k->lock);
+    if (!k->devices[device->index].wanted || !k->woken) {
+        k->devices[device->index].wanted = true;
+        k->woken = true;
+        if (!k->started && !k->stop) {
+            k->started = hdi_thread_start(&k->thread, run, rt) == 0; /* else nothing is done ahead of need */
+        }
+        pthread_cond_signal(&k->wish);
+    }
+    hdi_mutex_unlock(&k->lock);
+}
+
+/* ---- hd_memory_trim ---- */
+
+hd_status hd_memory_trim(hd_runtime *rt, int device, size_t keep_bytes, size_t *freed)
+{
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    if (device < HD_DEVICE_HOST || device >= rt->n_devices) {
+        return hdi_fail(HD_ERROR_NO_DEVICE, "device %d of %d", device, rt->n_devices);
+    }
+    for (int i = 0; rt->is_inline && i < rt->n_devices; i++) {
+        hdi_engine_run_inline(rt->devices[i]); /* no other thread notices what is finished */
+    }
+    size_t returned = 0;
+    hd_status status = HD_OK;
+    if (device == HD_DEVICE_HOST) {
+        hdi_shrink(rt);
+        status = hdi_host_pool_trim(rt->host_pool, keep_bytes, &returned);
+    } else {
+        hdi_thread_caches_drain(rt, device);
+        status = hdi_arena_trim(rt->devices[device]->arena, keep_bytes, SIZE_MAX, &returned);
+    }
+    if (freed) {
+        *freed = returned;
+    }
+    return status;
 }

@@ -1,14 +1,166 @@
-/* submit_fast.h - the fast path of an operation, inlined where it is taken.
+/* submit_fast.h - the fast path of an operation, inlined where it is taken, and its steps that the slow path (submit_slow.c) has, too.
  *
  * Threads: the one that submits.
- * Locks: the order locks of the operation.
- * Blocking: never; an operation that has to wait takes the slow path.
- * Always: nothing is changed before it is certain that the operation can take this path.
+ * Locks: the order locks of the operation, as each function states.
+ * Blocking: only hdi_submit_slow and hdi_launch_slow. An operation that has to wait takes the slow path.
+ * Always: nothing is changed before it is certain that the operation can take this path. The engine sees a command only when it is complete.
  */
-#ifndef HDI_DATA_SUBMIT_USUAL_H
-#define HDI_DATA_SUBMIT_USUAL_H
+#ifndef HDI_BUFFER_SUBMIT_FAST_H
+#define HDI_BUFFER_SUBMIT_FAST_H
 
-#include "buffer/submit_slow.h"
+#include <assert.h>
+#include <string.h>
+#include "base/prefetch.h"
+#include "buffer/submit.h"
+#include "engine/engine.h"
+
+/* ---- steps of both paths ---- */
+
+#define HDI_PREFETCH_SLOTS 8
+
+/* Take and release order locks, by rising number. Nearly always it is the one of the lane's device. */
+static inline void hdi_submit_lock(hdi_device *device, uint64_t locks)
+{
+    locks &= HDI_ORDER_BITS;
+    if (__builtin_expect(locks == (uint64_t)1 << device->index, 1)) {
+        hdi_lock_take(&device->order);
+        return;
+    }
+    for (uint64_t left = locks; left; left &= left - 1) {
+        hdi_lock_take(hdi_order_lock(device->runtime, (unsigned)__builtin_ctzll(left)));
+    }
+}
+
+static inline void hdi_submit_unlock(hdi_device *device, uint64_t locks)
+{
+    locks &= HDI_ORDER_BITS;
+    if (__builtin_expect(locks == (uint64_t)1 << device->index, 1)) {
+        hdi_lock_release(&device->order);
+        return;
+    }
+    for (uint64_t left = locks; left; left &= left - 1) {
+        hdi_lock_release(hdi_order_lock(device->runtime, (unsigned)__builtin_ctzll(left)));
+    }
+}
+
+/* Whether a buffer is the one that it was when its handle was checked: another thread may have freed it since. The buffer's order lock is held.
+ * Seq_cst, see hd_free. */
+static inline bool hdi_use_is_same(const hdi_use *use)
+{
+    return (use->word == 0) | (atomic_load_explicit(&use->buffer->self.word, memory_order_seq_cst) == use->word);
+}
+
+/* The same for a kernel. hd_module_unload makes its handle stale before it waits for threads that have the lock. */
+static inline bool hdi_kernel_is_same(const hdi_same *same)
+{
+    return atomic_load_explicit(&same->kernel->word, memory_order_acquire) == same->kernel_word;
+}
+
+/* The same for a lane. hd_lane_destroy makes its handle stale under the order lock. After that the structure may be another lane's. */
+static inline bool hdi_lane_is_same(const hd_lane *lane, const hdi_same *same)
+{
+    return atomic_load_explicit(&lane->handle.word, memory_order_relaxed) == same->lane;
+}
+
+/* Slots that the waits and the command take from `head` on, the gap at the ring's end included. The lane's lock is held. */
+static inline uint64_t hdi_submit_slots(const hd_lane *lane, uint32_t wait_slots, uint32_t slots, uint64_t *gap)
+{
+    uint64_t at = (lane->head + wait_slots) & lane->mask;
+    *gap = at + slots > lane->mask + 1 ? lane->mask + 1 - at : 0;
+    return wait_slots + *gap + slots;
+}
+
+/* Puts the command into the ring, where there is room for it. The lane's lock is held. */
+static inline void hdi_submit_write(hd_lane *lane, const hdi_command *command, uint64_t gap)
+{
+    if (gap) {
+        hdi_command *skip = &lane->ring[lane->head & lane->mask];
+        skip->op = HDI_OP_SKIP;
+        skip->slots = (uint8_t)gap;
+        lane->head += gap;
+    }
+    hdi_command *c = &lane->ring[lane->head & lane->mask];
+    if (command->slots == 1) {
+        *c = *command;
+    } else {
+        memcpy(c, command, (size_t)command->slots * HDI_SLOT_BYTES);
+    }
+    lane->head += command->slots;
+    /* The engine has read the slots ahead before. Their cache lines are taken back early, so that the next submission does not wait for them. */
+    hdi_prefetch_to_write(&lane->ring[(lane->head + HDI_PREFETCH_SLOTS) & lane->mask]);
+}
+
+#ifdef HDI_DEBUG
+/* Checks what always holds of a lane and of the records of a submission, just before it is published. Locks held. */
+static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n_uses)
+{
+    uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
+    uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
+    /* A worker process may report anything. verify.c checks that. */
+    assert(lane->device->runtime->is_process || (done <= issued && issued <= lane->head));
+    assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
+    for (size_t i = 0; i < n_uses; i++) {
+        assert(uses[i].low < uses[i].high && uses[i].high <= uses[i].buffer->bytes);
+        assert(hdi_uses_check(&uses[i].buffer->uses, uses[i].buffer->bytes));
+    }
+}
+#endif
+
+/* Ends the program's direct access to pinned memory, so that hd_element checks the record again. Locks held. */
+static inline void hdi_submit_end_access(const hdi_use *uses, size_t n_uses)
+{
+    for (size_t i = 0; i < n_uses; i++) {
+        struct hd_buffer *b = uses[i].buffer;
+        if (b->locks & HDI_DIRECT_BIT) {
+            atomic_store_explicit(&b->writable, 0, memory_order_relaxed);
+            if (uses[i].write) {
+                atomic_store_explicit(&b->readable, 0, memory_order_relaxed);
+            }
+        }
+    }
+}
+
+/* Publishes the commands in the ring, which are the engine's from now on. Releases the locks. */
+static inline __attribute__((always_inline)) void hdi_submit_publish(hd_lane *lane, const hdi_use *uses, size_t n_uses,
+                                                                     uint64_t locks, hd_ticket *out)
+{
+    hdi_device *device = lane->device;
+    hd_runtime *rt = device->runtime;
+#ifdef HDI_DEBUG
+    hdi_submit_check(lane, uses, n_uses);
+#endif
+    if (__builtin_expect((locks & HDI_DIRECT_BIT) != 0, 0)) {
+        hdi_submit_end_access(uses, n_uses);
+    }
+    uint64_t position = lane->head;
+    /* Stored before the engine can have done any of it. Pairs with the acquire load in hdi_lane_submitted. */
+    atomic_store_explicit(&lane->submitted, position, memory_order_release);
+    /* Publishes the slots; pairs with the engine's acquire load. A seq_cst store is an exchange, which would wait for the cache line where the
+     * engine has it. */
+    hdi_engine_shared *engine = device->channel.engine;
+    if (__builtin_expect(atomic_load_explicit(&engine->fences, memory_order_relaxed) != HDI_FENCES_ENGINE, 0)) {
+        atomic_store_explicit(&lane->shared->head, position, memory_order_seq_cst);
+    } else {
+        atomic_store_explicit(&lane->shared->head, position, memory_order_release);
+        atomic_signal_fence(memory_order_seq_cst); /* keeps the compiler from moving later loads in front */
+    }
+    hdi_submit_unlock(device, locks);
+    hdi_engine_notify(engine, lane->number);
+    if (out) {
+        out->lane = hdi_lane_handle(lane);
+        out->sequence = position;
+    }
+    if (__builtin_expect(rt->is_inline, 0)) {
+        hdi_engine_run_inline(device);
+    }
+}
+
+/* Submits an operation that cannot take the fast path. The locks are held, and released here. On failure nothing was submitted. Blocking, errors:
+ * as hdi_submit. */
+hd_status hdi_submit_slow(hd_lane *lane, const hdi_use *uses, size_t n_uses, const hdi_command *command,
+                          hdi_linked link, uint64_t locks, hd_ticket *out);
+
+/* ---- the fast path ---- */
 
 /* Whether the failures of the lane allow the fast path. A lane whose failures are not sticky may have many. Then the slow path makes room for
  * more. */

@@ -57,7 +57,7 @@ typedef struct hdi_wait_entry {
     uint64_t source; /* 0, or the last position whose result is read */
 } hdi_wait_entry;
 
-/* What a submission has to wait for (src/buffer/dependencies.h). */
+/* What a submission has to wait for (src/buffer/submit_slow.c). */
 typedef struct hdi_waits {
     hdi_wait_entry *entries; /* at most one per lane of the runtime */
     uint32_t *index;         /* per lane: the number of its entry; valid only where that entry names the lane */
@@ -79,7 +79,7 @@ struct hd_lane {
     /* After a failure the lane refuses work (lanes of the application). Otherwise only what depends on it fails. */
     bool sticky_failure;
     bool is_default;
-    bool is_copy; /* a copy lane (src/transfer/copy_lanes.h), in which no program submits work; set before it is used */
+    bool is_copy;    /* a copy lane (src/transfer/route.h), in which no program submits work; set before it is used */
     uint32_t owners; /* threads that have it as their default lane; 1 of any other one that is given out */
     hd_runtime *runtime;
     hdi_device *device;
@@ -248,7 +248,7 @@ typedef struct hdi_kernel_code {
 #define HDI_KERNEL_CHUNK 256
 #define HDI_KERNEL_CHUNKS 256
 
-/* The use records of several segments under one order lock (src/buffer/parts.h). */
+/* The use records of several segments under one order lock (src/buffer/uses.h). */
 typedef struct hdi_parts_group {
     struct hdi_parts *ring;  /* all of them; the next one to be pruned */
     struct hdi_parts *spare; /* memory of some that are no more, by `behind` */
@@ -397,5 +397,13 @@ static inline bool hdi_point_done(hd_runtime *rt, hdi_point point)
     /* pairs with the engine's store of `done`: what the work wrote is visible behind it */
     return atomic_load_explicit(&hdi_lane_shared_of(rt, point.lane)->done, memory_order_acquire) >= point.position;
 }
+
+/* What hd_open and hd_close do with a part of the library that the layers below do not have. NULL: nothing. */
+typedef struct hdi_lifetime {
+    hd_status (*create)(hd_runtime *rt);
+    void (*close)(hd_runtime *rt);   /* hd_close begins: handles are not good any more */
+    void (*stop)(hd_runtime *rt);    /* ends its thread */
+    void (*release)(hd_runtime *rt); /* also of a runtime that is only half made */
+} hdi_lifetime;
 
 #endif

@@ -19,6 +19,7 @@
 #include "buffer/submit_fast.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
+#include "transfer/route.h"
 
 /* An argument that needs the slow way of packing, with what its messages need. */
 typedef struct argument {

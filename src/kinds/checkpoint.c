@@ -1,19 +1,21 @@
 /* checkpoint.c - copies of a device buffer in pinned host memory, from which it is restored after its device was lost.
  *
- * Threads: any.
- * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not while one is waited for.
- * Blocking: hd_buffer_save waits for the save before it (option transfer_timeout).
+ * Threads: any; the one that restarts a device restores its buffers.
+ * Locks: one mutex per checkpointed buffer, held while a save is submitted, but not while one is waited for. The order lock of the device, for a
+ * moment.
+ * Blocking: hd_buffer_save waits for the save before it, and a restart for the copy of each buffer (option transfer_timeout).
  * Always: there are two copies. A save overwrites the one without the last save that is known to have worked. So a save that does not finish
- * damages nothing. A save begins only when the one before it is finished.
+ * damages nothing. A save begins only when the one before it is finished. A buffer becomes live again only when its content is restored.
  */
-#include "kinds/checkpoint.h"
+#include "kinds/kinds.h"
 
 #include <stdlib.h>
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/handover.h"
 #include "base/mutex.h"
-#include "buffer/hold.h"
+#include "buffer/buffer.h"
+#include "buffer/reclaim.h"
 #include "engine/engine.h"
 
 struct hdi_checkpoint {
@@ -90,7 +92,9 @@ static void release(struct hd_buffer *b)
 
 /* ---- saves ---- */
 
-hd_status hdi_checkpoint_copy(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
+/* Copies all of one buffer into another, in a copy lane of the device that has one of them. `to_device`: that is `dst`. Errors: as
+ * hdi_submit, DEVICE_LOST. */
+static hd_status copy_all(struct hd_buffer *dst, struct hd_buffer *src, bool to_device, hd_ticket *out)
 {
     const struct hd_buffer *owned = to_device ? dst : src;
     const hdi_device *device = owned->runtime->devices[owned->owner];
@@ -151,7 +155,7 @@ static hd_status save(struct hd_buffer *b, hdi_point *wait, hd_ticket *out)
         settle(checkpoint, rt, newest);
         int target = checkpoint->good[newest] ? 1 - newest : newest;
         hd_ticket ticket = {NULL, 0};
-        status = hdi_checkpoint_copy(checkpoint->copy[target], b, false, &ticket);
+        status = copy_all(checkpoint->copy[target], b, false, &ticket);
         if (!status) {
             checkpoint->good[target] = false;
             checkpoint->saved[target] = hdi_ticket_point(ticket);
@@ -209,5 +213,54 @@ hd_status hd_buffer_save(hd_buffer *handle, hd_ticket *out)
     if (!status && out) {
         *out = ticket;
     }
+    return status;
+}
+
+/* ---- restoring ---- */
+
+/* Copies the checkpoint into fresh memory. The handle is lost, and hd_free waits. But an operation that was checked before the loss may still
+ * come. Under the order lock it finds other `losses` than it was checked with. */
+static hd_status restore(hd_runtime *rt, hdi_device *device, struct hd_buffer *b, struct hd_buffer *content)
+{
+    struct hd_buffer fresh = {.runtime = rt};
+    hd_status status = hdi_buffer_place(&fresh, device->lane_in, b->bytes);
+    if (status) {
+        return status;
+    }
+    hdi_record_lock(b);
+    hdi_uses_release(&b->uses);
+    b->uses = fresh.uses;
+    b->address = fresh.address;
+    b->block = fresh.block;
+    b->item = fresh.item;
+    atomic_store_explicit(&b->losses, hdi_buffer_losses(&fresh), memory_order_release);
+    hdi_record_unlock(b);
+    hd_ticket ticket;
+    status = copy_all(b, content, true, &ticket);
+    if (!status) {
+        uint32_t lane = device->lane_in->global;
+        int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+        status = hdi_wait_position(rt, lane, ticket.sequence, deadline)
+                     ? hdi_position_status(rt, lane, ticket.sequence)
+                     : hdi_fail(HD_ERROR_TIMEOUT, "a checkpointed buffer is not restored yet (option "
+                                                  "transfer_timeout)");
+    }
+    if (!status) {
+        hdi_buffer_make_live(b);
+    }
+    return status;
+}
+
+hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device)
+{
+    hd_status status = HD_OK;
+    hdi_reclaim_forbid(
+        true); /* hd_free of a buffer that is being restored waits for the restart, which this thread runs */
+    for (struct hd_buffer *b = NULL; !status && (b = hdi_buffers_next_to_restore(rt, device->index, b)) != NULL;) {
+        struct hd_buffer *content = b->kind->content(b);
+        status = content ? restore(rt, device, b, content) : HD_OK;
+        hdi_buffers_restored(rt, b);
+    }
+    hdi_reclaim_forbid(false);
     return status;
 }

@@ -1,30 +1,274 @@
-/* guard.c - the work of the option memory_debug: guards, fresh and freed content, and the findings about them (findings.h).
+/* guard.c - the work of the option memory_debug: guards, fresh and freed content, and what it has found.
  *
- * A guarded buffer's block begins HDI_GUARD_BYTES in front of its content, and ends as many behind it.
+ * A guarded buffer's block begins GUARD_BYTES in front of its content, and ends as many behind it.
  * At both ends of the buffer's life no other thread has it. Then a structure covers the whole block, and is used to write and read the block.
  * So use records order that work like any other. It runs in the device's copy lanes.
  *
  * Threads: any.
- * Locks: the order lock of the device, for a moment; none while a finding is reported.
- * Blocking: see guard.h.
- * Always: a finding is counted in its device's counters, too.
+ * Locks: the order lock of the device, for a moment; a mutex for the findings that are kept. None while a finding is reported.
+ * Blocking: see kinds.h. A line waits up to LINE_WAIT_NS for a pipe, and a finding for the program's callback.
+ * Always: findings are counted until hd_close, in their device's counters, too. The first HDI_REPORT_FINDINGS are kept as text.
  */
-#include "kinds/guard.h"
+#include "kinds/kinds.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
+#include <unistd.h>
 #include "base/amount.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/handover.h"
+#include "base/mutex.h"
 #include "base/site.h"
-#include "buffer/counts.h"
-#include "kinds/findings.h"
-#include "buffer/list.h"
+#include "base/sized.h"
+#include "base/write.h"
+#include "buffer/buffer.h"
+#include "buffer/reclaim.h"
 #include "engine/engine.h"
 #include "transfer/staging.h"
+
+/* ---- findings: the list, the callback, and the lines ---- */
+
+#define LINES_MOST 1000                  /* a program that makes findings in a loop must not fill the disk */
+#define LINE_WAIT_NS INT64_C(1000000000) /* a line is lost where a pipe accepts nothing for so long */
+#define KINDS (HD_FINDING_LEAK + 1)
+
+struct hdi_findings {
+    hdi_mutex lock;
+    uint64_t count, of_kind[KINDS];
+    hdi_finding list[HDI_REPORT_FINDINGS];
+    hdi_hook hook;
+    _Atomic uint64_t pinned_double_frees;
+    int descriptor;         /* where lines go; -1: nowhere */
+    _Atomic uint64_t lines; /* written so far */
+};
+
+static _Thread_local bool inside;
+
+/* Opens the file for the lines. -1: failed, with a message. */
+static int open_lines(const char *path)
+{
+    if (path[0] == 0) {
+        return STDERR_FILENO;
+    }
+    /* O_NONBLOCK: a pipe must not block */
+    int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (descriptor < 0) {
+        hdi_fail(HD_ERROR_SYSTEM, "option memory_debug_file=%s: %s; name a file that can be written", path,
+                 strerror(errno));
+    }
+    return descriptor;
+}
+
+static hd_status findings_create(hd_runtime *rt)
+{
+    int descriptor = -1;
+    if (rt->options.memory_debug == HDI_MEMORY_DEBUG_REPORT) {
+        descriptor = open_lines(rt->options.memory_debug_file);
+        if (descriptor < 0) {
+            return HD_ERROR_SYSTEM;
+        }
+    }
+    struct hdi_findings *f = calloc(1, sizeof *f);
+    if (!f) {
+        if (descriptor > STDERR_FILENO) {
+            close(descriptor);
+        }
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    hdi_mutex_init(&f->lock, HDI_RANK_FINDINGS);
+    hdi_hook_init(&f->hook, NULL, NULL);
+    f->descriptor = descriptor;
+    rt->findings = f;
+    return HD_OK;
+}
+
+static void findings_release(hd_runtime *rt)
+{
+    struct hdi_findings *f = rt->findings;
+    if (f) {
+        if (f->descriptor >= 0 && rt->options.memory_debug_file[0] != 0) {
+            close(f->descriptor);
+        }
+        hdi_hook_destroy(&f->hook);
+        hdi_mutex_destroy(&f->lock);
+        free(f);
+        rt->findings = NULL;
+    }
+}
+
+const hdi_lifetime hdi_findings_lifetime = {.create = findings_create, .release = findings_release};
+
+uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS], uint64_t *count)
+{
+    struct hdi_findings *f = rt->findings;
+    uint32_t n = 0;
+    *count = 0;
+    if (f) {
+        hdi_mutex_lock(&f->lock);
+        *count = f->count;
+        n = (uint32_t)(f->count < HDI_REPORT_FINDINGS ? f->count : HDI_REPORT_FINDINGS);
+        memcpy(out, f->list, n * sizeof f->list[0]);
+        hdi_mutex_unlock(&f->lock);
+    }
+    return n;
+}
+
+uint64_t hdi_findings_of_pinned(hd_runtime *rt)
+{
+    return rt->findings ? atomic_load_explicit(&rt->findings->pinned_double_frees, memory_order_relaxed) : 0;
+}
+
+/* ---- lines ---- */
+
+static void write_line(const struct hdi_findings *f, const char *text)
+{
+    char line[640];
+    int n = snprintf(line, sizeof line, "heddle: memory_debug: %s", text);
+    size_t length = n < 0 ? 0 : (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    line[length] = '\n';
+    hdi_write_quietly(f->descriptor, line, length + 1, hdi_clock_ns() + LINE_WAIT_NS);
+}
+
+static void report(struct hdi_findings *f, const char *text)
+{
+    if (f->descriptor < 0) {
+        return;
+    }
+    uint64_t lines = atomic_fetch_add_explicit(&f->lines, 1, memory_order_relaxed);
+    if (lines < LINES_MOST) {
+        write_line(f, text);
+    } else if (lines == LINES_MOST) {
+        write_line(f, "further findings are only counted");
+    }
+}
+
+/* Writes a count such as "2 double frees, ". */
+static size_t put_count(char *out, size_t room, uint64_t count, const char *kind, const char *rest)
+{
+    int n = count ? snprintf(out, room, "%" PRIu64 " %s%s%s, ", count, kind, count == 1 ? "" : "s", rest) : 0;
+    return n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
+static void summarize(struct hdi_findings *f, uint64_t buffers, uint64_t bytes)
+{
+    char text[256] = "", unfreed[HDI_AMOUNT_BYTES];
+    hdi_mutex_lock(&f->lock);
+    size_t n = put_count(text, sizeof text, f->of_kind[HD_FINDING_OVERRUN], "overrun", "");
+    n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_DOUBLE_FREE], "double free", "");
+    n += put_count(text + n, sizeof text - n, f->of_kind[HD_FINDING_USE_AFTER_FREE], "use", " after free");
+    hdi_mutex_unlock(&f->lock);
+    if (buffers) {
+        snprintf(text + n, sizeof text - n, "%" PRIu64 " buffer%s of %s not freed", buffers, buffers == 1 ? "" : "s",
+                 hdi_bytes_text(bytes, unfreed));
+    } else if (n) {
+        text[n - 2] = 0; /* without the last comma */
+    }
+    char line[320];
+    snprintf(line, sizeof line, "until hd_close: %s", text[0] ? text : "nothing was found");
+    write_line(f, line);
+}
+
+/* ---- reports of a finding ---- */
+
+static void tell(struct hdi_findings *f, const hd_finding *what)
+{
+    report(f, what->message);
+    hdi_installed *now = inside ? NULL : hdi_hook_enter(&f->hook);
+    if (now) {
+        hdi_attempt attempt;
+        hdi_attempt_begin(&attempt);
+        HDI_SIZED_TOLD(hd_finding) told = {.known = *what};
+        inside = true;
+        hdi_apart apart = hdi_presence_apart();
+        ((hd_finding_callback)now->function)(now->context, &told.known);
+        hdi_presence_together(apart);
+        inside = false;
+        hdi_hook_leave(&f->hook, now);
+        hdi_attempt_end(&attempt);
+    }
+}
+
+/* Copies the thread's last message, which is one line without control characters. */
+static void put_message(hd_finding *finding)
+{
+    memcpy(finding->message, hd_message(), strnlen(hd_message(), sizeof finding->message - 1));
+}
+
+/* Notes a finding whose message is the thread's last one. The callback's own failures do not change that message. */
+static void note_finding(hd_runtime *rt, const hd_finding *what)
+{
+    struct hdi_findings *f = rt->findings;
+    hd_finding finding = *what;
+    finding.size = sizeof finding;
+    put_message(&finding);
+    hdi_finding kept = {.kind = (int32_t)finding.kind, .device = finding.device};
+    memcpy(kept.text, finding.message, strnlen(finding.message, sizeof kept.text - 1));
+    if (finding.kind == HD_FINDING_DOUBLE_FREE && finding.device == HD_DEVICE_HOST) {
+        hdi_counts_add(&f->pinned_double_frees, 1);
+    }
+    hdi_mutex_lock(&f->lock);
+    if (f->count < HDI_REPORT_FINDINGS) {
+        f->list[f->count] = kept;
+    }
+    finding.number = ++f->count;
+    f->of_kind[finding.kind]++;
+    hdi_mutex_unlock(&f->lock);
+    tell(f, &finding);
+}
+
+void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index)
+{
+    struct hdi_findings *f = rt->findings;
+    hd_finding finding = *leak;
+    finding.size = sizeof finding;
+    finding.kind = HD_FINDING_LEAK;
+    finding.number = f->count + index + 1;
+    bool one = finding.count == 1, named = finding.label[0] != 0;
+    char site[HDI_SITE_BYTES];
+    hdi_attempt attempt;
+    hdi_attempt_begin(&attempt);
+    hdi_site_text(finding.call_site, site);
+    hdi_fail(HD_ERROR_ACCESS, "%" PRIu64 " buffer%s of %s %s not freed: %s%s%sallocated by %s", finding.count,
+             one ? "" : "s", HDI_BYTES(finding.bytes), one ? "was" : "were", named ? "'" : "", finding.label,
+             named ? "', " : "", site);
+    put_message(&finding);
+    tell(f, &finding);
+    hdi_attempt_end(&attempt);
+}
+
+void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes)
+{
+    if (rt->findings->descriptor >= 0) {
+        summarize(rt->findings, leaked_buffers, leaked_bytes);
+    }
+}
+
+hd_status hd_memory_on_finding(hd_runtime *rt, hd_finding_callback callback, void *context)
+{
+    HDI_INSIDE(rt);
+    if (!hdi_runtime_is_open(rt)) {
+        return hdi_runtime_refused(rt);
+    }
+    if (inside) {
+        return hdi_fail(HD_ERROR_ARGUMENT, "called from the callback itself");
+    }
+    if (rt->findings && !hdi_hook_install(&rt->findings->hook, (hdi_hooked)callback, context)) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory");
+    }
+    return HD_OK;
+}
+
+/* ---- guards ---- */
+
+#define GUARD_BYTES 256
+#define GUARD_WORD 0xfdfdfdfdu
+#define FRESH_WORD 0x7ff7fff7u /* a NaN as a float of 16, 32 or 64 bits, and as a bfloat16 */
+#define FREED_WORD 0xddddddddu
 
 /* "'weights', 4 KiB on device 0, allocated by main+0x12" */
 typedef struct description {
@@ -57,7 +301,7 @@ static void note(hd_runtime *rt, hd_finding_kind kind, const struct hd_buffer *w
         finding.call_site = was->call_site;
         memcpy(finding.label, was->label, strnlen(was->label, sizeof finding.label - 1));
     }
-    hdi_findings_note(rt, &finding);
+    note_finding(rt, &finding);
 }
 
 /* ---- stale handles ---- */
@@ -146,7 +390,7 @@ static hd_status refuse(const hd_buffer *handle)
 
 static uint64_t block_bytes(uint64_t bytes)
 {
-    return bytes + 2 * HDI_GUARD_BYTES;
+    return bytes + 2 * GUARD_BYTES;
 }
 
 /* Fills `bytes` bytes of a block from `offset` on, as a use of the whole block. It fills whole words. The up to 3 bytes more are in the guard
@@ -192,8 +436,8 @@ static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
     }
     /* No other thread has the buffer yet: until the guards are written its structure is that of the whole block. */
     hd_ticket ticket;
-    status = fill(b, 0, b->bytes, HDI_GUARD_WORD, &ticket);
-    status = status ? status : fill(b, HDI_GUARD_BYTES, bytes, HDI_FRESH_WORD, &ticket);
+    status = fill(b, 0, b->bytes, GUARD_WORD, &ticket);
+    status = status ? status : fill(b, GUARD_BYTES, bytes, FRESH_WORD, &ticket);
     if (status) {
         hdi_attempt attempt;
         hdi_attempt_begin(&attempt);
@@ -202,7 +446,7 @@ static hd_status place(struct hd_buffer *b, hd_lane *lane, size_t bytes)
         return status;
     }
     HDI_HANDOVER_BEGIN();
-    b->address = b->block + HDI_GUARD_BYTES;
+    b->address = b->block + GUARD_BYTES;
     b->bytes = bytes;
     HDI_HANDOVER_END();
     b->special |= HDI_BUFFER_GUARDED;
@@ -246,12 +490,12 @@ static hd_status copy_guard(struct hd_buffer *block, uint64_t offset, struct hd_
 {
     hdi_use uses[2] = {
         {.buffer = block, .losses = hdi_buffer_losses(block), .high = block->bytes, .read = true},
-        {.buffer = to, .losses = hdi_buffer_losses(to), .low = at, .high = at + HDI_GUARD_BYTES, .write = true},
+        {.buffer = to, .losses = hdi_buffer_losses(to), .low = at, .high = at + GUARD_BYTES, .write = true},
     };
     hdi_command command = {.op = HDI_OP_COPY, .kind = HDI_COPY_TO_HOST, .slots = 1};
     command.copy.src = block->address + offset;
     command.copy.dst = to->address + at;
-    command.copy.bytes = HDI_GUARD_BYTES;
+    command.copy.bytes = GUARD_BYTES;
     return hdi_submit(block->runtime->devices[block->owner]->lane_out, uses, 2, &command, out);
 }
 
@@ -267,12 +511,12 @@ static bool read_guards(struct hd_buffer *block, int64_t deadline, unsigned char
     }
     struct hd_buffer *to = chunk->buffer;
     hd_status status = copy_guard(block, 0, to, 0, &ticket);
-    status = status ? status : copy_guard(block, block->bytes - HDI_GUARD_BYTES, to, HDI_GUARD_BYTES, &ticket);
+    status = status ? status : copy_guard(block, block->bytes - GUARD_BYTES, to, GUARD_BYTES, &ticket);
     hdi_point last = ticket.lane ? hdi_ticket_point(ticket) : (hdi_point){0, 0};
     bool good = !status && hdi_wait_position(rt, last.lane, last.position, deadline) &&
                 !hdi_position_status(rt, last.lane, last.position);
     if (good) {
-        memcpy(out, to->host, 2 * HDI_GUARD_BYTES);
+        memcpy(out, to->host, 2 * GUARD_BYTES);
     }
     hdi_staging_give(pool, chunk, last, false);
     return good;
@@ -291,12 +535,12 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     uint64_t words_end = (b->bytes + 3) / 4 * 4; /* the content was filled up to here */
     uint64_t changed = 0;
     int64_t first = 0, last = 0;
-    for (uint64_t i = 0; i < 2 * HDI_GUARD_BYTES; i++) {
-        bool front = i < HDI_GUARD_BYTES;
-        uint64_t behind = b->bytes + i - HDI_GUARD_BYTES;
-        uint32_t word = !front && behind < words_end ? HDI_FRESH_WORD : HDI_GUARD_WORD;
+    for (uint64_t i = 0; i < 2 * GUARD_BYTES; i++) {
+        bool front = i < GUARD_BYTES;
+        uint64_t behind = b->bytes + i - GUARD_BYTES;
+        uint32_t word = !front && behind < words_end ? FRESH_WORD : GUARD_WORD;
         if (guards[i] != byte_of(word, front ? i : behind)) {
-            last = front ? (int64_t)i - HDI_GUARD_BYTES : (int64_t)behind;
+            last = front ? (int64_t)i - GUARD_BYTES : (int64_t)behind;
             first = changed++ ? first : last;
         }
     }
@@ -311,7 +555,7 @@ static void compare_guards(struct hd_buffer *b, const unsigned char *guards)
     note(rt, HD_FINDING_OVERRUN, b, true, NULL);
 }
 
-/* Notes what has changed in the guards once the work that uses the buffer has ended. Fills everything with HDI_FREED_WORD, behind all work. Does
+/* Notes what has changed in the guards once the work that uses the buffer has ended. Fills everything with FREED_WORD, behind all work. Does
  * nothing where the device is lost. */
 static void check(struct hd_buffer *b)
 {
@@ -328,10 +572,10 @@ static void check(struct hd_buffer *b)
         hdi_attempt_end(&attempt);
         return;
     }
-    unsigned char guards[2 * HDI_GUARD_BYTES];
+    unsigned char guards[2 * GUARD_BYTES];
     bool read = settled && read_guards(&block, deadline, guards);
     hd_ticket ticket;
-    if (!fill(&block, 0, block.bytes, HDI_FREED_WORD, &ticket)) {
+    if (!fill(&block, 0, block.bytes, FREED_WORD, &ticket)) {
         set_uses(b, hdi_ticket_point(ticket)); /* behind everything else */
         hdi_record_release(&block);
     } else {

@@ -1,6 +1,20 @@
-/* unified.c - buffers that the CPU and the GPU both use. Purpose, threads and locks: see unified.h. */
-#include "kinds/unified.h"
-
+/* unified.c - buffers that the CPU and the GPU both use: memory on a device, and a mirror of it in pinned memory. See heddle/unified.h.
+ *
+ * Such a buffer's use record is that of its device memory.
+ * The mirror's pinned buffer has a record of its own, for the copies between the two and for the accesses by the host alone.
+ * The mirror records per chunk which side has the newer bytes.
+ * Copies to the device are submitted with the operation that needs them.
+ * Copies to the host are submitted when the host requests the bytes.
+ * After a copy that fails, a chunk stays newer on the side that it was copied from.
+ *
+ * Threads: any.
+ * Locks: one mutex per mirror, held while copies and an operation of the buffer are submitted, but not while one is waited for. Several are taken
+ * by rising address. Below it: order locks.
+ * Blocking: access by the host, until the copies to it are done. Operations: as hdi_submit.
+ * Always: a chunk is newer on at most one side. `readable` and `writable` of the buffer (buffer.h) have only chunks whose bytes are on the
+ * host and settled. `writable` has only chunks that count as newer on the host.
+ */
+#include <heddle/unified.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -8,11 +22,14 @@
 #include "base/error.h"
 #include "base/handover.h"
 #include "base/mutex.h"
-#include "buffer/hold.h"
+#include "buffer/buffer.h"
+#include "buffer/kind.h"
 #include "engine/engine.h"
 
 #define CHUNK_SHIFT_LEAST 16
 #define CHUNKS_MOST 64
+
+static const hdi_buffer_ops unified_ops; /* below */
 
 struct hdi_mirror {
     hdi_mutex lock; /* for all that follows; `pinned` is constant */
@@ -150,7 +167,7 @@ static hd_status pull(struct hd_buffer *b, uint64_t chunks)
 
 /* ---- operations ---- */
 
-/* The mirrors of an operation's uses; NULL where a use has none. Their buffers are held meanwhile (hold.h). */
+/* The mirrors of an operation's uses; NULL where a use has none. Their buffers are held meanwhile (hold.c). */
 typedef struct mirrors {
     struct hdi_mirror *of[HDI_USES_OF_ONE];
 } mirrors;
@@ -170,7 +187,7 @@ static hd_status hold_mirrors(mirrors *all, const hdi_use *uses, size_t n_uses)
     for (size_t i = 0; i < n_uses; i++) {
         struct hd_buffer *b = uses[i].buffer;
         all->of[i] = NULL;
-        if (b->kind != &hdi_unified_ops) {
+        if (b->kind != &unified_ops) {
             continue; /* submitting detects it if another buffer takes over the structure */
         }
         if (!hdi_hold_begin(b, uses[i].word)) {
@@ -395,7 +412,7 @@ static hd_status create(struct hd_buffer *b)
     b->chunk_shift = (uint8_t)shift;
     b->host = m->pinned->host;
     HDI_HANDOVER_END();
-    hdi_buffer_set_kind(b, &hdi_unified_ops, m);
+    hdi_buffer_set_kind(b, &unified_ops, m);
     return HD_OK;
 }
 
@@ -416,7 +433,7 @@ static void release(struct hd_buffer *b)
     hdi_free(hdi_buffer_handle(pinned));
 }
 
-const hdi_buffer_ops hdi_unified_ops = {
+static const hdi_buffer_ops unified_ops = {
     .unified = true,
     .create = create,
     .release = release,
@@ -430,5 +447,5 @@ const hdi_buffer_ops hdi_unified_ops = {
 hd_status hd_alloc_unified(hd_lane *handle, size_t bytes, hd_buffer **out)
 {
     HDI_INSIDE_BRIEFLY(hdi_lane_runtime(handle));
-    return hdi_alloc_of_kind(handle, bytes, &hdi_unified_ops, NULL, __builtin_return_address(0), out);
+    return hdi_alloc_of_kind(handle, bytes, &unified_ops, NULL, __builtin_return_address(0), out);
 }

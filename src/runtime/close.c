@@ -19,14 +19,12 @@
 #include "base/thread.h"
 #include "base/wait.h"
 #include "transfer/copy_pool.h"
-#include "transfer/copy_lanes.h"
-#include "kinds/findings.h"
-#include "buffer/hold.h"
-#include "buffer/maintenance.h"
+#include "transfer/route.h"
+#include "kinds/kinds.h"
+#include "buffer/buffer.h"
 #include "stats/page.h"
 #include "buffer/reclaim.h"
 #include "stats/report.h"
-#include "transfer/peer_tester.h"
 #include "transfer/staging.h"
 #include "engine/providers.h"
 #include "kernel/module.h"
@@ -164,9 +162,9 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
 {
     bool hung = false;
     hd_error report = {.status = HD_OK};
-    hdi_peer_tester_stop(rt);
-    hdi_maintenance_stop(rt);
-    hdi_copy_pool_release(rt);
+    hdi_peer_tester_lifetime.stop(rt);
+    hdi_maintenance_lifetime.stop(rt);
+    hdi_copy_pool_lifetime.release(rt);
     bool stopped = stop_engines(rt, &hung, left);
     if (left) {
         hdi_report_at_close(rt, &report);
@@ -181,16 +179,16 @@ void hdi_runtime_tear_down(hd_runtime *rt, hd_error *left)
     bool driver_usable = !hung && !rt->is_process;
     hdi_modules_release(rt, driver_usable);
     hdi_products_release(rt);
-    hdi_holds_release(rt);
+    hdi_holds_lifetime.release(rt);
     hdi_holders_release(rt);
-    hdi_buffers_release(rt);
-    hdi_staging_release(rt);
-    hdi_peer_tester_release(rt);
+    hdi_buffers_lifetime.release(rt);
+    hdi_staging_lifetime.release(rt);
+    hdi_peer_tester_lifetime.release(rt);
     hdi_peers_release(rt);
     hdi_thread_caches_destroy(rt);
-    hdi_reclaim_release(rt);
-    hdi_maintenance_release(rt);
-    hdi_findings_release(rt);
+    hdi_reclaim_lifetime.release(rt);
+    hdi_maintenance_lifetime.release(rt);
+    hdi_findings_lifetime.release(rt);
     hdi_page_release(rt);
     if (!hung) { /* else it stays as it is: a kernel that goes on, and the program, may still use it */
         hdi_host_destroy(rt, driver_usable);
@@ -220,8 +218,8 @@ static void end_handles(hd_runtime *rt)
         hdi_lanes_close(rt->devices[i]);
     }
     hdi_modules_close(rt);
-    hdi_holds_close(rt);
-    hdi_buffers_close(rt);
+    hdi_holds_lifetime.close(rt);
+    hdi_buffers_lifetime.close(rt);
 }
 
 /* ---- the closer ---- */

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "buffer/buffer.h"
-#include "transfer/copy_lanes.h"
-#include "buffer/counts.h"
+#include "transfer/route.h"
 #include "memory/share.h"
 #include "memory/arena.h"
 #include "runtime/runtime_internal.h"

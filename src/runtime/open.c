@@ -12,17 +12,13 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "base/wait.h"
-#include "kinds/checkpoint.h"
-#include "kinds/findings.h"
-#include "kinds/guard.h"
-#include "buffer/hold.h"
+#include "kinds/kinds.h"
+#include "buffer/buffer.h"
 #include "transfer/copy_pool.h"
-#include "transfer/copy_lanes.h"
-#include "buffer/maintenance.h"
+#include "transfer/route.h"
 #include "stats/page.h"
 #include "buffer/reclaim.h"
 #include "stats/report.h"
-#include "transfer/peer_tester.h"
 #include "transfer/staging.h"
 #include "engine/providers.h"
 #include "kernel/module.h"
@@ -246,17 +242,17 @@ static hd_status build(hd_runtime *rt)
     if (!status) {
         status = rt->is_process ? start_remote(rt, &count) : start_local(rt, &count);
     }
-    status = status ? status : hdi_buffers_create(rt);
-    status = status ? status : hdi_staging_create(rt);
-    status = status ? status : hdi_copy_pool_create(rt);
+    status = status ? status : hdi_buffers_lifetime.create(rt);
+    status = status ? status : hdi_staging_lifetime.create(rt);
+    status = status ? status : hdi_copy_pool_lifetime.create(rt);
     status = status ? status : hdi_peers_create(rt, rt->is_process ? hdi_worker_program(rt) : "");
-    status = status ? status : hdi_peer_tester_create(rt);
-    status = status ? status : hdi_reclaim_create(rt);
-    status = status ? status : hdi_maintenance_create(rt);
-    status = status ? status : hdi_holds_create(rt);
+    status = status ? status : hdi_peer_tester_lifetime.create(rt);
+    status = status ? status : hdi_reclaim_lifetime.create(rt);
+    status = status ? status : hdi_maintenance_lifetime.create(rt);
+    status = status ? status : hdi_holds_lifetime.create(rt);
     status = status ? status : hdi_holders_create(rt);
     if (!status && rt->options.memory_debug != HDI_MEMORY_DEBUG_OFF) {
-        status = hdi_findings_create(rt);
+        status = hdi_findings_lifetime.create(rt);
         rt->guarded = status ? NULL : &hdi_guard_ops;
     }
     if (!status) {

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "buffer/buffer.h"
-#include "kinds/checkpoint.h"
+#include "kinds/kinds.h"
 #include "engine/engine.h"
 #include "kernel/module.h"
 #include "memory/arena.h"
@@ -20,6 +20,7 @@
 #include "memory/share.h"
 #include "runtime/runtime_internal.h"
 #include "tensor/matmul.h"
+#include "transfer/route.h"
 #include "worker/workers.h"
 
 #define END_TIMES 10 /* limit for the end of all work, in times of the option worker_timeout */

@@ -12,7 +12,7 @@
 #include "base/amount.h"
 #include "base/json.h"
 #include "base/site.h"
-#include "kinds/findings.h"
+#include "kinds/kinds.h"
 #include "engine/runtime.h"
 
 #define HDI_REPORT_HOLDERS 16

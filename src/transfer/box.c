@@ -1,9 +1,24 @@
-/* box.c - see box.h. */
-#include "transfer/box.h"
+/* box.c - boxes: their numbers and walks, and hd_write_box and hd_read_box between the program's own memory and buffers.
+ *
+ * Those go through pinned chunks. Processors gather the program's rows into a chunk, or scatter a chunk into them.
+ * A device copies between the chunk and the buffer's rows.
+ *
+ * Threads: any; the threads of copy_pool.h share the rows of a chunk.
+ * Locks: none of its own.
+ * Blocking: hd_write_box waits for pinned chunks in use, hd_read_box until the bytes are there. Both wait for work on a pinned buffer.
+ * Always: a pinned chunk is given back with the point of the last operation that uses it, also on failure. Nothing but the rows of a
+ * destination is written.
+ */
+#include "transfer/transfer.h"
 
+#include <heddle/copy.h>
+#include <string.h>
 #include "base/error.h"
 #include "base/sized.h"
-#include "transfer/route.h"
+#include "buffer/buffer.h"
+#include "transfer/copy_pool.h"
+
+/* ---- numbers and walks ---- */
 
 /* Makes neighbours one where they follow each other on both sides. Lower dimensions come first, so what was joined may be joined again. */
 static void join(hdi_box *b)
@@ -189,4 +204,322 @@ bool hdi_walk_next(hdi_walk *w, uint64_t room, hdi_part *out)
     }
     *out = part;
     return true;
+}
+
+/* ---- between the program's memory and buffers ---- */
+
+#define READ_AHEAD 3                 /* chunks on their way while one is scattered */
+#define ITEM ((uint64_t)256 << 10)   /* bytes that one thread copies at a time */
+#define LONG_ROW ((uint64_t)4 << 10) /* rows of at least so many bytes are copied by hdi_copy_through */
+
+/* ---- rows, by processors ---- */
+
+/* The same rows on two sides: each side has its own pitch. */
+typedef struct rows {
+    unsigned char *to;
+    const unsigned char *from;
+    uint64_t to_pitch, from_pitch;
+} rows;
+
+/* One job for the copy pool: the parts of a load, divided by their places in its chunk. */
+typedef struct gathering {
+    const hdi_load *load;
+    rows part[HDI_LOAD_PARTS];
+} gathering;
+
+#define COPY_ROWS_OF(bytes)                                                                                            \
+    case bytes:                                                                                                        \
+        for (uint64_t i = 0; i < n; i++, to += r->to_pitch, from += r->from_pitch) {                                   \
+            memcpy(to, from, bytes);                                                                                   \
+        }                                                                                                              \
+        break
+
+/* Copies the rows first to first + n of a part. */
+static void copy_rows(const rows *r, uint64_t row, uint64_t first, uint64_t n)
+{
+    unsigned char *to = r->to + first * r->to_pitch;
+    const unsigned char *from = r->from + first * r->from_pitch;
+    switch (row) {
+        COPY_ROWS_OF(1); /* these have no call of memcpy */
+        COPY_ROWS_OF(2);
+        COPY_ROWS_OF(4);
+        COPY_ROWS_OF(8);
+        COPY_ROWS_OF(16);
+    default:
+        for (uint64_t i = 0; i < n; i++, to += r->to_pitch, from += r->from_pitch) {
+            if (row < LONG_ROW) {
+                memcpy(to, from, row);
+            } else {
+                hdi_copy_through(to, from, row);
+            }
+        }
+    }
+}
+
+/* Copies the bytes [item, item + 1) * ITEM of a load. Of a part with several rows it copies those that begin there. */
+static void gather_item(void *context, size_t item)
+{
+    const gathering *g = context;
+    uint64_t low = item * ITEM, high = low + ITEM;
+    for (int i = 0; i < g->load->n; i++) {
+        const hdi_part *part = &g->load->part[i];
+        uint64_t at = g->load->at[i], end = at + hdi_part_room(part);
+        uint64_t from = low > at ? low - at : 0, to = (high < end ? high : end) - at;
+        if (high <= at || low >= end) {
+            continue;
+        }
+        if (part->rows == 1) {
+            hdi_copy_through(g->part[i].to + from, g->part[i].from + from, to - from);
+            continue;
+        }
+        uint64_t first = (from + part->pitch - 1) / part->pitch, last = (to + part->pitch - 1) / part->pitch;
+        last = last < part->rows ? last : part->rows;
+        if (first < last) {
+            copy_rows(&g->part[i], part->row, first, last - first);
+        }
+    }
+}
+
+/* The side of a load on which offsets and pitches are looked up. */
+typedef enum lie { LIE_AS_DST, LIE_AS_SRC, LIE_IN_CHUNK } lie;
+
+static uint64_t offset_of(const hdi_load *load, int i, lie how, uint64_t *pitch)
+{
+    const hdi_part *part = &load->part[i];
+    *pitch = how == LIE_AS_DST ? part->dst_pitch : how == LIE_AS_SRC ? part->src_pitch : part->pitch;
+    return how == LIE_AS_DST ? part->dst : how == LIE_AS_SRC ? part->src : load->at[i];
+}
+
+static void gather(hd_runtime *rt, int device, const hdi_load *load, unsigned char *to, lie to_lies,
+                   const unsigned char *from, lie from_lies)
+{
+    gathering g = {.load = load};
+    for (int i = 0; i < load->n; i++) {
+        rows *r = &g.part[i];
+        r->to = to + offset_of(load, i, to_lies, &r->to_pitch);
+        r->from = from + offset_of(load, i, from_lies, &r->from_pitch);
+    }
+    uint64_t items = (load->bytes + ITEM - 1) / ITEM;
+    if (items == 1) {
+        gather_item(&g, 0);
+    } else {
+        hdi_copy_pool_run(rt, device, items, gather_item, &g);
+    }
+}
+
+/* Copies all of a box where processors reach both sides. */
+static void collect_all(hd_runtime *rt, const hdi_box *box, unsigned char *to, const unsigned char *from)
+{
+    hdi_walk walk = hdi_walk_begin(box, HDI_STAGING_LARGE, 0);
+    for (hdi_load load; hdi_load_next(&load, &walk, HDI_STAGING_LARGE);) {
+        gather(rt, hdi_any_device(rt)->index, &load, to, LIE_AS_DST, from, LIE_AS_SRC);
+    }
+}
+
+/* ---- the calls ---- */
+
+/* Checks the buffer's side of a box (`span` bytes), and the program's. */
+static hd_status check(hd_buffer *handle, size_t offset, uint64_t span, const void *memory, uint64_t memory_span,
+                       struct hd_buffer **out)
+{
+    hd_status status = hdi_buffer_check(handle, offset, span, out);
+    if (!status && memory_span && !memory) {
+        status = hdi_fail(HD_ERROR_ARGUMENT, "the program's memory is null");
+    }
+    if (!status && memory_span > UINTPTR_MAX - (uintptr_t)memory) {
+        status = hdi_fail(HD_ERROR_RANGE, "the box spans %llu bytes of the program's memory, past its end",
+                          (unsigned long long)memory_span);
+    }
+    return status;
+}
+
+/* Fails if the two sides have a byte in common. The program's memory may be a part of the buffer, its rows between the others, as in
+ * hd_copy_box. */
+static hd_status check_apart(const hdi_box *box, const void *dst, const void *src)
+{
+    return hdi_box_overlaps(box, (uintptr_t)dst, (uintptr_t)src)
+               ? hdi_fail(HD_ERROR_ARGUMENT, "the program's rows overlap those of the buffer")
+               : HD_OK;
+}
+
+/* The pool whose chunks a box goes through, and how many bytes of it each takes. */
+static hd_status choose(hdi_device *device, bool to_device, const hdi_box *box, hdi_staging **pool, uint64_t *room)
+{
+    hd_status status = hdi_copy_alive(device->lane_in);
+    if (status) {
+        return status;
+    }
+    *pool = hdi_staging_of(device, to_device, false);
+    if (!*pool) {
+        return HD_ERROR_HOST_MEMORY;
+    }
+    status = box->bytes <= (*pool)->bytes ? HD_OK : hdi_staging_choose(device, to_device, pool);
+    *room = status ? 0 : hdi_chunk_bytes(box->bytes, (*pool)->bytes);
+    return status;
+}
+
+static hd_status write_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, const void *src,
+                              const hdi_box *box, int64_t deadline)
+{
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle);
+    }
+    bool gaps = box->dst_span != box->bytes;
+    unsigned access = gaps ? HD_READ_WRITE : HD_WRITE | HDI_ACCESS_REPLACES;
+    hd_status status = check_apart(box, b->host + offset, src);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->dst_span, access, deadline);
+    if (!status) {
+        collect_all(b->runtime, box, b->host + offset, src);
+    }
+    hdi_hold_end(b);
+    return status;
+}
+
+hd_status hd_write_box(hd_buffer *handle, size_t offset, const void *src, const hd_box *shape)
+{
+    HDI_INSIDE(hdi_buffer_runtime(handle));
+    hdi_box box;
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_box_make(shape, &box);
+    status = status ? status : check(handle, offset, box.dst_span, src, box.src_span, &b);
+    if (status || box.bytes == 0) {
+        return status;
+    }
+    hd_runtime *rt = b->runtime;
+    int64_t deadline = hdi_option_deadline(rt->options.transfer_timeout);
+    int owner = b->owner; /* read once: another buffer may take over the structure, which submitting detects */
+    if (owner == HDI_OWNER_HOST) {
+        return write_pinned(b, handle, offset, src, &box, deadline);
+    }
+    const hdi_transfer t = {.to = hdi_place_of_handle(b, handle), .dst_offset = offset, .box = &box};
+    hdi_staging *pool;
+    uint64_t room;
+    status = choose(rt->devices[owner], true, &box, &pool, &room);
+    if (status) {
+        return status;
+    }
+    hdi_walk walk = hdi_walk_begin(&box, room, HDI_WALK_DST);
+    hdi_point after = {0, 0};
+    for (hdi_load load; !status && hdi_load_next(&load, &walk, room);) {
+        hdi_chunk *chunk;
+        status = hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &chunk);
+        if (status) {
+            break;
+        }
+        gather(rt, owner, &load, chunk->buffer->host, LIE_IN_CHUNK, src, LIE_AS_SRC);
+        hd_ticket last = {NULL, 0};
+        status = hdi_load_submit(hdi_staging_lane(pool), false, &t, &load, chunk->buffer, &after, &last);
+        hdi_staging_give(pool, chunk, hdi_ticket_point(last), false);
+    }
+    return status;
+}
+
+/* A chunk on its way to the host. */
+typedef struct incoming {
+    hdi_chunk *chunk;
+    hdi_load load;
+    hd_ticket last;
+} incoming;
+
+/* Takes a chunk, and submits the copies of the next parts into it. in->chunk is NULL after a failure. Without `waits` it is also NULL where
+ * no chunk is free. */
+static hd_status send_for(const hdi_transfer *t, hdi_staging *pool, bool waits, int64_t deadline, hdi_point *after,
+                          incoming *in)
+{
+    hd_status status = waits ? hdi_staging_await(pool, HDI_STAGING_WAIT, deadline, &in->chunk)
+                             : hdi_staging_take(pool, HDI_STAGING_NOW, 0, &in->chunk);
+    if (status || !in->chunk) {
+        in->chunk = NULL;
+        return status;
+    }
+    in->last = (hd_ticket){NULL, 0};
+    status = hdi_load_submit(hdi_staging_lane(pool), true, t, &in->load, in->chunk->buffer, after, &in->last);
+    if (status) {
+        hdi_staging_give(pool, in->chunk, hdi_ticket_point(in->last), false);
+        in->chunk = NULL;
+    }
+    return status;
+}
+
+static hd_status await(hd_runtime *rt, const incoming *in, int64_t deadline)
+{
+    hdi_point point = hdi_ticket_point(in->last);
+    return hdi_wait_position(rt, point.lane, point.position, deadline)
+               ? hdi_position_status(rt, point.lane, point.position)
+               : hdi_not_done(rt, point.lane, point.position, "the bytes are not there yet (option transfer_timeout)");
+}
+
+static hd_status read_from_device(const hdi_transfer *t, hdi_device *device, unsigned char *dst, int64_t deadline)
+{
+    hd_runtime *rt = device->runtime;
+    hdi_staging *pool;
+    uint64_t room;
+    hd_status status = choose(device, false, t->box, &pool, &room);
+    if (status) {
+        return status;
+    }
+    hdi_walk walk = hdi_walk_begin(t->box, room, HDI_WALK_SRC | HDI_WALK_GAPS);
+    hdi_point after = {0, 0};
+    incoming queue[READ_AHEAD];
+    size_t first = 0, pending = 0;
+    hdi_load ahead;
+    bool more = hdi_load_next(&ahead, &walk, room);
+    while (pending || (more && !status)) {
+        while (!status && more && pending < READ_AHEAD) {
+            incoming *in = &queue[(first + pending) % READ_AHEAD];
+            in->load = ahead;
+            /* Never waits for a chunk while it holds some: two such readers could wait for each other. */
+            status = send_for(t, pool, !pending, deadline, &after, in);
+            if (status || !in->chunk) {
+                break;
+            }
+            pending++;
+            more = hdi_load_next(&ahead, &walk, room);
+        }
+        if (pending) {
+            const incoming *in = &queue[first];
+            status = status ? status : await(rt, in, deadline);
+            if (!status) {
+                gather(rt, device->index, &in->load, dst, LIE_AS_DST, in->chunk->buffer->host, LIE_IN_CHUNK);
+            }
+            hdi_staging_give(pool, in->chunk, hdi_ticket_point(in->last), false);
+            first = (first + 1) % READ_AHEAD;
+            pending--;
+        }
+    }
+    return status;
+}
+
+static hd_status read_pinned(struct hd_buffer *b, const hd_buffer *handle, size_t offset, void *dst, const hdi_box *box,
+                             int64_t deadline)
+{
+    if (!hdi_hold_begin(b, hdi_self_word(handle))) {
+        return hdi_buffer_refused(handle);
+    }
+    hd_status status = check_apart(box, dst, b->host + offset);
+    status = status ? status : hdi_buffer_settle(b, NULL, offset, offset + box->src_span, HD_READ, deadline);
+    if (!status) {
+        collect_all(b->runtime, box, dst, b->host + offset);
+    }
+    hdi_hold_end(b);
+    return status;
+}
+
+hd_status hd_read_box(hd_buffer *handle, size_t offset, void *dst, const hd_box *shape)
+{
+    HDI_INSIDE(hdi_buffer_runtime(handle));
+    hdi_box box;
+    struct hd_buffer *b = NULL;
+    hd_status status = hdi_box_make(shape, &box);
+    status = status ? status : check(handle, offset, box.src_span, dst, box.dst_span, &b);
+    if (status || box.bytes == 0) {
+        return status;
+    }
+    int64_t deadline = hdi_option_deadline(b->runtime->options.transfer_timeout);
+    int owner = b->owner; /* as in hd_write_box */
+    if (owner == HDI_OWNER_HOST) {
+        return read_pinned(b, handle, offset, dst, &box, deadline);
+    }
+    const hdi_transfer t = {.from = hdi_place_of_handle(b, handle), .src_offset = offset, .box = &box};
+    return read_from_device(&t, b->runtime->devices[owner], dst, deadline);
 }

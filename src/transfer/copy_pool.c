@@ -1,10 +1,14 @@
-/* copy_pool.c - the workers, their groups, and the jobs that they work on.
+/* copy_pool.c - the workers, their groups, and the jobs that they work on; a copy past the caches.
  *
  * A transfer that wants workers is a job in the pool's list, on the stack of its thread.
  * A worker takes one turn at the job with the fewest workers, jobs of its own memory node first. Then it chooses again, which divides the workers
  * among the jobs.
  * A worker stays at one of the NUMA nodes near devices, in a group that has its share of all workers.
  * An idle worker waits until the doorbell of its group changes.
+ *
+ * Stores that bypass the caches need not read the destination first, and leave the content of the caches there.
+ * They write whole cache lines. The bytes in front of the first line and behind the last one go the usual way, as small blocks do.
+ * It is memcpy where there are no such stores, and under sanitizers, which do not see them.
  *
  * Threads, locks, blocking: see copy_pool.h.
  * Always: a job is unlinked and without workers before its thread returns. `workers`, `away` and `over` change under the pool's mutex. A
@@ -13,12 +17,71 @@
 #include "transfer/copy_pool.h"
 
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/cpus.h"
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "base/wait.h"
+
+/* ---- past the caches ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#if defined(__SSE2__) && !defined(SANITIZED)
+#include <emmintrin.h>
+
+#define LINE 64
+#define LEAST ((size_t)64 << 10) /* smaller blocks stay in a cache, where the next use may find them */
+
+static void copy_lines(unsigned char *dst, const unsigned char *src, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE) {
+        const __m128i *from = (const __m128i *)(const void *)(src + i);
+        __m128i *to = (__m128i *)(void *)(dst + i);
+        __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
+        __m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
+        _mm_stream_si128(to, a);
+        _mm_stream_si128(to + 1, b);
+        _mm_stream_si128(to + 2, c);
+        _mm_stream_si128(to + 3, d);
+    }
+    _mm_sfence(); /* without it these stores have no order with later ones */
+}
+
+void hdi_copy_through(void *dst, const void *src, size_t bytes)
+{
+    unsigned char *to = dst;
+    const unsigned char *from = src;
+    if (bytes < LEAST) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    size_t head = -(uintptr_t)to % LINE;
+    size_t lines = (bytes - head) / LINE * LINE;
+    memcpy(to, from, head);
+    copy_lines(to + head, from + head, lines);
+    memcpy(to + head + lines, from + head + lines, bytes - head - lines);
+}
+
+#else
+
+void hdi_copy_through(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+#endif
+
+/* ---- the pool ---- */
 
 #define NODE_ANY (-1)
 #define NODE_UNREAD (-2)
@@ -63,7 +126,7 @@ struct hdi_copy_pool {
     worker workers[HDI_COPY_POOL_MOST];
 };
 
-hd_status hdi_copy_pool_create(hd_runtime *rt)
+static hd_status copy_pool_create(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = calloc(1, sizeof *pool);
     if (!pool) {
@@ -80,7 +143,7 @@ hd_status hdi_copy_pool_create(hd_runtime *rt)
     return HD_OK;
 }
 
-void hdi_copy_pool_release(hd_runtime *rt)
+static void copy_pool_release(hd_runtime *rt)
 {
     struct hdi_copy_pool *pool = rt->copy_pool;
     if (!pool) {
@@ -103,6 +166,8 @@ void hdi_copy_pool_release(hd_runtime *rt)
     free(pool);
     rt->copy_pool = NULL;
 }
+
+const hdi_lifetime hdi_copy_pool_lifetime = {.create = copy_pool_create, .release = copy_pool_release};
 
 /* ---- how many, and where: relaxed, since all threads find the same ---- */
 

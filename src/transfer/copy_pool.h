@@ -18,9 +18,8 @@
 /* The most for one transfer, and near one node, where the option does not set it. More workers do not copy faster: memory is the limit. */
 #define HDI_COPY_POOL_USUAL 11
 
-/* hd_open and hd_close (no transfer is under way then). Errors: HOST_MEMORY. */
-hd_status hdi_copy_pool_create(hd_runtime *rt);
-void hdi_copy_pool_release(hd_runtime *rt);
+/* No transfer is under way at release. Errors: HOST_MEMORY. */
+extern const hdi_lifetime hdi_copy_pool_lifetime;
 
 /* The most workers that a transfer can have. */
 size_t hdi_copy_pool_count(const hd_runtime *rt);
@@ -47,7 +46,7 @@ void hdi_copy_pool_share(hd_runtime *rt, int device, size_t most, hdi_turn (*tur
 void hdi_copy_pool_run(hd_runtime *rt, int device, size_t items, void (*work)(void *context, size_t item),
                        void *context);
 
-/* copy_through.c: memcpy for large blocks that this processor will not use again soon. */
+/* memcpy for large blocks that this processor will not use again soon. A thread that sees a release store behind the call sees the bytes, too. */
 void hdi_copy_through(void *dst, const void *src, size_t bytes);
 
 #endif

@@ -1,8 +1,23 @@
-/* route.h - which way bytes go, and in what pieces: a pure function of facts, tested as a table.
+/* route.h - which way bytes go: in what pieces, in which lane, and whether devices use each other's memory.
  *
- * All that may have to be tuned for copies between buffers is here.
+ * The plan is a pure function of facts, tested as a table. All that may have to be tuned for copies between buffers is here.
  *
- * Threads: any. Locks: none. Blocking: never.
+ * Use records alone order copies. So the choice of a lane only decides what a copy queues behind.
+ * Each direction has several lanes for quick copies, and several for large ones.
+ * Each ordered pair of devices that copy through pinned memory has a lane at either end.
+ * A thread's copies stay in one lane while it has work in it, since order within a lane costs nothing.
+ * Threads that copy at the same time get different lanes where there are enough.
+ *
+ * The peer_tester is the thread that tests pairs of devices while copies between them go through pinned memory.
+ * It starts with the first copy between two devices without a result, not with hd_open.
+ * A test opens both devices in another process, which takes their time and some hundred MiB of each. Programs without such copies avoid that.
+ *
+ * Threads: any.
+ * Locks: a mutex per device while a lane is made; one for the peer_tester's list of requests, not held during a test.
+ * Blocking: while a lane is made, for a driver call or a worker's answer. A kernel's first use of a pair of devices, for a test.
+ * The stop of the peer_tester, until the thread has ended.
+ * Always: the lanes that hd_open makes (lane_in, lane_out, lane_on of the device) are the first choice for quick copies. Where no lane can be
+ * made, an existing one is used. After its stop the peer_tester makes no request.
  */
 #ifndef HDI_TRANSFER_ROUTE_H
 #define HDI_TRANSFER_ROUTE_H
@@ -10,6 +25,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "engine/engine.h"
+
+/* ---- the plan ---- */
 
 /* A copy up to QUICK bytes goes in the lanes of quick copies, so that it does not queue behind large ones. A larger copy goes in the lanes of
  * large copies, in operations of at most MAPPING bytes.
@@ -75,5 +93,47 @@ typedef struct hdi_route_facts {
 } hdi_route_facts;
 
 hdi_route hdi_route_plan(const hdi_route_facts *facts);
+
+/* ---- copy lanes ---- */
+
+typedef enum hdi_way {
+    HDI_WAY_IN,  /* from pinned memory to the device */
+    HDI_WAY_OUT, /* from the device to pinned memory */
+    HDI_WAY_ON,  /* within the device */
+    HDI_WAY_PEER /* to and from peers. Only copy engines work there: kernels and fills in the same lane would delay copies */
+} hdi_way;
+#define HDI_WAYS 4
+
+/* hd_open: lane_in, lane_out and lane_on of the device. Errors: as hdi_lane_make. */
+hd_status hdi_copy_lanes_create(hdi_device *device);
+void hdi_copy_lanes_release(hdi_device *device);
+
+/* A lane for a copy of this thread. `lanes`: QUICK or BULK. */
+hd_lane *hdi_copy_lane(hdi_device *device, hdi_way way, hdi_route_lanes lanes);
+
+/* The lane for the parts of large transfers between the program's memory and the device. It is always the same one, without small copies.
+ * Where it could not be made, it is a lane of large copies. */
+hd_lane *hdi_program_lane(hdi_device *device, hdi_way way);
+
+/* The lanes for large copies through pinned memory: of the pair's source, and of its destination. */
+hd_lane *hdi_pair_lane_out(hd_runtime *rt, int src, int dst);
+hd_lane *hdi_pair_lane_in(hd_runtime *rt, int src, int dst);
+
+/* ---- peer access ---- */
+
+/* Whether kernels of device `from` can use memory that `owner` owns. On first need finds out about the pair, which may take a test, and maps
+ * the owner's memory for it. */
+bool hdi_peer_access(hd_runtime *rt, int from, int owner);
+/* Which of two devices copies from one to the other, by using the other's memory. -1: neither. Then a copy through pinned memory
+ * is faster, or the only way, or the right one until the peer_tester has found out. Waits for a test only where there is no such thread. */
+int hdi_peer_access_between(hd_runtime *rt, int src, int dst);
+/* A device was lost: which devices reach each other is found out again. */
+void hdi_peer_access_forget(hd_runtime *rt, int device);
+
+/* Fails with UNREACHABLE. The message gives the reason, and what else can be done. */
+hd_status hdi_peer_access_failed(hd_runtime *rt, int from, int owner);
+
+/* At stop a test under way is given up, and the thread ends. */
+extern const hdi_lifetime hdi_peer_tester_lifetime;
 
 #endif

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/wait.h"
-#include "transfer/copy_lanes.h"
+#include "transfer/route.h"
 #include "transfer/copy_pool.h"
-#include "buffer/shrinker.h"
+#include "buffer/reclaim.h"
 #include "engine/engine.h"
 
 #define SMALL_MOST 32
@@ -51,7 +51,7 @@ static void free_pool(hdi_staging *pool, void *context)
     free(pool);
 }
 
-void hdi_staging_release(hd_runtime *rt)
+static void staging_release(hd_runtime *rt)
 {
     if (rt->stagings) {
         visit(rt, free_pool, NULL);
@@ -349,7 +349,7 @@ static bool in_use(const hd_runtime *rt)
     return atomic_load_explicit(&rt->stagings->filled, memory_order_relaxed) != 0;
 }
 
-hd_status hdi_staging_create(hd_runtime *rt)
+static hd_status staging_create(hd_runtime *rt)
 {
     struct hdi_stagings *all = calloc(1, sizeof *all);
     if (!all) {
@@ -360,6 +360,8 @@ hd_status hdi_staging_create(hd_runtime *rt)
     hdi_shrinker_register(rt, &all->shrinker);
     return HD_OK;
 }
+
+const hdi_lifetime hdi_staging_lifetime = {.create = staging_create, .release = staging_release};
 
 /* ---- taking and giving ---- */
 

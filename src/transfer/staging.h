@@ -4,7 +4,7 @@
  * Each device has pools of its own for each direction, for small and for large chunks, so a delayed device delays no transfers of others.
  * Each ordered pair of devices has pools for three sizes. So pairs, directions, and small copies beside large ones do not wait for each other.
  * A chunk is made when the first one of its pool is still in use, so there are no more than are needed. Chunks are kept until hd_close, or
- * until pinned memory is short (shrinker.h).
+ * until pinned memory is short (reclaim.h).
  *
  * A chunk is a tracked buffer. The next operations on it wait in their lanes, by its use record, for those that were submitted before.
  *
@@ -52,9 +52,8 @@ typedef struct hdi_staging {
     _Atomic uint32_t waiting; /* threads that want a chunk and have none */
 } hdi_staging;
 
-/* hd_open and hd_close; the pinned memory goes with all other. Errors: HOST_MEMORY. */
-hd_status hdi_staging_create(hd_runtime *rt);
-void hdi_staging_release(hd_runtime *rt);
+/* The pinned memory goes with all other. Errors: HOST_MEMORY. */
+extern const hdi_lifetime hdi_staging_lifetime;
 
 /* A device's pool for bytes to it or from it. NULL: no host memory for the pool, which is a recorded failure. */
 hdi_staging *hdi_staging_of(hdi_device *device, bool to_device, bool large);

@@ -1,18 +1,91 @@
-/* transfer.h - what all transfers share: a buffer as it was when its handle was checked, one copy command, sizes of pieces.
+/* transfer.h - what all transfers share: boxes as numbers, a buffer as it was when its handle was checked, one copy command, sizes of pieces.
+ *
+ * A box is checked, reduced to its fewest dimensions, and cut into copies of rows.
+ * A walk goes through a box in parts. A part is what one operation can copy: rows at equal distances on both sides, or a piece of one row.
  *
  * Threads: any.
  * Locks: none of its own; submitting takes order locks.
- * Blocking: as hdi_submit. The route STAGED also waits for chunks.
+ * Blocking: as hdi_submit. The route STAGED also waits for chunks. What is about boxes alone is pure, and never blocks.
  * Always: the parts of a transfer are linked. The last operation's ticket stands for all.
  */
 #ifndef HDI_TRANSFER_TRANSFER_H
 #define HDI_TRANSFER_TRANSFER_H
 
-#include "transfer/box.h"
-#include "transfer/copy_lanes.h"
-#include "transfer/staging.h"
+#include <heddle/copy.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include "buffer/submit.h"
 #include "engine/engine.h"
+#include "transfer/route.h"
+#include "transfer/staging.h"
+
+/* ---- boxes ---- */
+
+/* The most bytes from one row to the next in a copy of rows: the attribute MAX_PITCH, the same for all devices. */
+#define HDI_PITCH_MAX ((uint64_t)INT32_MAX)
+
+/* `row` bytes, count[0] times at the distances dst[0] and src[0], that count[1] times, and so on. Counts are at least 2, and no two dimensions
+ * could be one. Without dimensions the bytes lie next to each other on both sides. */
+typedef struct hdi_box {
+    uint64_t row;
+    int dims;
+    uint64_t count[HD_BOX_DIMS], dst[HD_BOX_DIMS], src[HD_BOX_DIMS];
+    uint64_t bytes;              /* in all; 0: nothing to do */
+    uint64_t dst_span, src_span; /* from the first byte to behind the last one */
+} hdi_box;
+
+/* Errors: ARGUMENT (null, size, dims, a byte is written twice), RANGE (it spans more than can be addressed). */
+hd_status hdi_box_make(const hd_box *box, hdi_box *out);
+
+static inline hdi_box hdi_box_of_bytes(uint64_t bytes)
+{
+    return (hdi_box){.row = bytes, .bytes = bytes, .dst_span = bytes, .src_span = bytes};
+}
+
+/* Whether source and destination, in one buffer, may have a byte in common. Exact where both sides have the same strides. Else their spans are
+ * compared. */
+bool hdi_box_overlaps(const hdi_box *box, uint64_t dst_offset, uint64_t src_offset);
+
+/* `rows` rows of `row` bytes; offsets count from the box's first bytes. */
+typedef struct hdi_part {
+    uint64_t dst, src;
+    uint64_t row, rows;
+    uint64_t dst_pitch, src_pitch; /* of several rows */
+    uint64_t pitch;                /* from row to row in a chunk between them */
+} hdi_part;
+
+/* Bytes that a part takes in a chunk. */
+static inline uint64_t hdi_part_room(const hdi_part *part)
+{
+    return (part->rows - 1) * part->pitch + part->row;
+}
+
+typedef struct hdi_walk {
+    hdi_box box;
+    uint64_t piece;
+    uint64_t pitch;              /* of rows in chunks */
+    int across;                  /* the dimension that one operation copies along; -1: there is none */
+    uint64_t index[HD_BOX_DIMS]; /* of the next row */
+    uint64_t at;                 /* in that row */
+    bool ended;
+} hdi_walk;
+
+/* The sides on which a device has to be able to copy a part at once. Processors copy the other side, which may have any layout. */
+enum {
+    HDI_WALK_DST = 1,
+    HDI_WALK_SRC = 2,
+    HDI_WALK_BOTH = 3,
+    HDI_WALK_GAPS = 4 /* tiny rows may be fetched with the bytes between them */
+};
+
+/* `box` has bytes. A part takes at most `piece` bytes of a chunk. */
+hdi_walk hdi_walk_begin(const hdi_box *box, uint64_t piece, unsigned sides);
+
+/* The next part that takes at most `room` bytes. A row is cut only if it is longer than a piece.
+ * False: the walk has ended, or a row does not fit, which never happens with the room of a piece. */
+bool hdi_walk_next(hdi_walk *walk, uint64_t room, hdi_part *out);
+
+/* ---- copies ---- */
 
 /* One side's memory. All parts of a transfer go to the same memory, or fail. */
 typedef struct hdi_place {
@@ -60,11 +133,6 @@ typedef struct hdi_side {
     bool ours;          /* of a source: as in hdi_linked */
 } hdi_side;
 
-/* hdi_submit_linked for the operation that copies `rows` rows. *after becomes its point. `kind`: HDI_COPY_*, with flags. Errors: as
- * hdi_submit. */
-hd_status hdi_rows_submit(hd_lane *lane, uint16_t kind, const hdi_side *to, const hdi_side *from, uint64_t row,
-                          uint64_t rows, hdi_point *after, hd_ticket *out);
-
 /* A box between two buffers. */
 typedef struct hdi_transfer {
     hdi_place to, from;
@@ -73,10 +141,6 @@ typedef struct hdi_transfer {
     hdi_point
         after; /* an operation linked with these: they come after it, and fail with it; position 0: there is none */
 } hdi_transfer;
-
-/* The sides of a part. A part of a box of neighbouring bytes counts as use of its own bytes, any other part as use of the whole box. */
-hdi_side hdi_transfer_to(const hdi_transfer *t, const hdi_part *part);
-hdi_side hdi_transfer_from(const hdi_transfer *t, const hdi_part *part);
 
 /* Copies along the planned route. *out: the ticket of the last operation, which is done when all are, and fails when one has. Errors: as
  * hd_copy. */
@@ -95,11 +159,8 @@ typedef struct hdi_load {
 bool hdi_load_next(hdi_load *load, hdi_walk *walk, uint64_t room);
 
 /* Submits one operation for each part between a chunk and the device: out of the device (`to_host`), or into it.
- * *after: as in hdi_rows_submit. *last: the ticket of the last one. */
+ * *after: becomes the point of the last one. *last: the ticket of the last one. */
 hd_status hdi_load_submit(hd_lane *lane, bool to_host, const hdi_transfer *t, const hdi_load *load,
                           struct hd_buffer *chunk, hdi_point *after, hd_ticket *last);
-
-/* staged.c: the route STAGED. */
-hd_status hdi_transfer_staged(const hdi_transfer *t, const hdi_route *route, hd_ticket *out);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include "support/check.h"
 
-#include "transfer/box.h"
+#include "transfer/transfer.h"
 #include "transfer/route.h"
 
 typedef struct shape {

@@ -28,13 +28,13 @@ static hd_runtime *open_pool(int64_t copy_threads)
         *rt->devices[i] = (hdi_device){.runtime = rt, .index = i};
         snprintf(rt->devices[i]->facts.bus_id, sizeof rt->devices[i]->facts.bus_id, "host:%d", i);
     }
-    assert_ok(hdi_copy_pool_create(rt));
+    assert_ok(hdi_copy_pool_lifetime.create(rt));
     return rt;
 }
 
 static void close_pool(hd_runtime *rt)
 {
-    hdi_copy_pool_release(rt);
+    hdi_copy_pool_lifetime.release(rt);
     assert_null(rt->copy_pool);
     for (int i = 0; i < DEVICES; i++) {
         free(rt->devices[i]);
@@ -365,9 +365,9 @@ static void pools_come_and_go(void **state)
     }
     threads_become(before);
     hd_runtime *rt = open_pool(3);
-    hdi_copy_pool_release(rt);
-    hdi_copy_pool_release(rt); /* of a runtime that is only half made: nothing */
-    assert_ok(hdi_copy_pool_create(rt));
+    hdi_copy_pool_lifetime.release(rt);
+    hdi_copy_pool_lifetime.release(rt); /* of a runtime that is only half made: nothing */
+    assert_ok(hdi_copy_pool_lifetime.create(rt));
     close_pool(rt);
 }
 

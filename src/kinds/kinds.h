@@ -1,0 +1,56 @@
+/* kinds.h - buffers of a special kind: what the runtime and its reports need of them.
+ *
+ * A buffer with a checkpoint has copies in pinned memory, from which it is restored after its device was lost (checkpoint.c).
+ * The option memory_debug has guard bytes around device buffers, fill patterns for fresh and freed content, and findings about them (guard.c).
+ * Findings are kept for reports, passed to the program's callback, and written as lines with memory_debug=report. See heddle/memory.h for what the
+ * program sees.
+ *
+ * Threads: any.
+ * Locks: one mutex per checkpointed buffer; the order lock of a guarded buffer's device. A mutex for the findings, which is not held during the
+ * callback and while a line is written. A caller holds no lock of the library.
+ * Blocking: for saves and restores (checkpoint.c), and for the work on a guarded buffer when its memory is given back.
+ * A finding waits for the program's callback, and up to one second for a pipe that accepts nothing.
+ * Always: a copy that is known to be good stays until another one is. hd_runtime.findings is NULL where the option is off.
+ */
+#ifndef HDI_KINDS_KINDS_H
+#define HDI_KINDS_KINDS_H
+
+#include <heddle/memory.h>
+#include "buffer/kind.h"
+
+/* ---- checkpoint.c ---- */
+
+extern const hdi_buffer_ops hdi_checkpoint_ops;
+
+/* The device works again. Gives its buffers with a checkpoint their content back. Errors: MEMORY, HOST_MEMORY, DEVICE_LOST, DRIVER,
+ * FAILED, TIMEOUT. */
+hd_status hdi_buffers_restore(hd_runtime *rt, hdi_device *device);
+
+/* ---- guard.c ---- */
+
+extern const hdi_buffer_ops hdi_guard_ops;
+
+#define HDI_REPORT_FINDINGS 64 /* the first ones are kept */
+#define HDI_FINDING_BYTES 320
+
+typedef struct hdi_finding {
+    int32_t kind;   /* hd_finding_kind */
+    int32_t device; /* HD_DEVICE_HOST: of pinned memory */
+    char text[HDI_FINDING_BYTES];
+} hdi_finding;
+
+/* Release ignores rt->findings that is NULL. Errors: HOST_MEMORY, SYSTEM (option memory_debug_file). */
+extern const hdi_lifetime hdi_findings_lifetime;
+
+/* For hd_close: reports one of the leaks, with its device, label, call site, count and bytes; `index` counts them from 0. The second reports
+ * the summary, with what all leaks together are. The thread's message stays as it was. */
+void hdi_findings_leak(hd_runtime *rt, const hd_finding *leak, size_t index);
+void hdi_findings_end(hd_runtime *rt, uint64_t leaked_buffers, uint64_t leaked_bytes);
+
+/* Copies the first findings. Returns how many these are; *count: all findings so far. */
+uint32_t hdi_findings_copy(hd_runtime *rt, hdi_finding out[HDI_REPORT_FINDINGS], uint64_t *count);
+
+/* The number of double frees of pinned memory. */
+uint64_t hdi_findings_of_pinned(hd_runtime *rt);
+
+#endif
