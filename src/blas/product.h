@@ -12,7 +12,7 @@
 #include <heddle/tensor.h>
 
 typedef struct hdi_product {
-    uint32_t first; /* the first word of its command (engine/command.h) */
+    uint32_t first; /* the first word of its command (engine/channel.h) */
     uint8_t type;   /* hd_type: f16, bf16, f32, f64, c64, c128 */
     uint8_t transpose_a, transpose_b;
     uint8_t unused;

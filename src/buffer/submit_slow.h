@@ -94,7 +94,7 @@ static inline void hdi_submit_check(hd_lane *lane, const hdi_use *uses, size_t n
 {
     uint64_t done = atomic_load_explicit(&lane->shared->done, memory_order_acquire);
     uint64_t issued = atomic_load_explicit(&lane->shared->issued, memory_order_acquire);
-    /* A worker process may report anything. verify.c checks that. */
+    /* A worker process may report anything. ticket.c checks that. */
     assert(lane->device->runtime->is_process || (done <= issued && issued <= lane->head));
     assert(lane->done_seen <= lane->head && lane->head - lane->done_seen <= lane->mask + 1);
     for (size_t i = 0; i < n_uses; i++) {

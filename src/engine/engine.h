@@ -53,57 +53,9 @@ static inline void hdi_engine_hurry(hdi_engine_shared *engine, uint32_t lane)
     hdi_engine_notify(engine, lane);
 }
 
-/* Makes submitters' stores to `head` visible to the engine. After it, the engine sees every store of a submitter that
- * did not see the engine's last store. It takes some microseconds, and interrupts each processor that runs the
- * application. */
-void hdi_engine_see_heads(hdi_engine *engine);
 /* Sets in the channel which side may fence. Called by hd_open and hd_device_restart, before the device's engine
  * starts. */
 void hdi_engine_offer_fences(hdi_device *device);
-
-/* stream.c: gives one lane's commands to the driver. Only the thread that runs the engine. */
-typedef struct hdi_pass {
-    int64_t now;
-    bool progress;  /* something was issued or seen finished */
-    bool in_flight; /* some lane has unfinished work */
-} hdi_pass;
-
-/* Issues some of the lane's commands, and notices what is finished. True: the lane has more that could be issued
- * now. */
-bool hdi_stream_visit(hdi_engine *engine, hdi_stream *stream, hdi_pass *pass);
-/* schedule.c: one round over the lanes that have anything. */
-hdi_pass hdi_engine_pass(hdi_engine *engine);
-/* The device is dead: fails everything that is not finished. A worker process ends instead. */
-void hdi_engine_lose(hdi_engine *engine, int driver_code);
-
-static inline void hdi_engine_count_some(_Atomic uint64_t *counter, uint64_t n)
-{
-    /* one writer; relaxed: a statistic */
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
-static inline void hdi_engine_count(_Atomic uint64_t *counter)
-{
-    hdi_engine_count_some(counter, 1);
-}
-
-/* issue.c: a launch as the driver takes it, with pointers into itself and into the command. */
-typedef struct hdi_launch {
-    hdcu_kernel_node_params params;
-    const hdi_command *command;
-    size_t bytes;
-    void *extra[5];
-} hdi_launch;
-
-/* False: there is no such kernel, since the command was overwritten. */
-bool hdi_launch_fill(hdi_device *device, const hdi_command *c, hdi_launch *out);
-
-/* issue.c: makes the driver's or the library's call for an operation (hdi_op_is_work), on the lane's CUDA stream. */
-hdcu_result hdi_issue(hdi_engine *engine, const hdi_stream *stream, const hdi_command *c);
-
-/* Makes the engine's side of a lane, which goes on from the channel's `done`. Any thread, once per lane, before its
- * first command. */
-hdi_answer hdi_stream_make(hdi_engine *engine, uint32_t number, bool sticky_failure);
 
 /* device.c: devices that the driver of this process drives. */
 hd_status hdi_attach_driver(hd_runtime *rt, const int *ordinals, int n); /* fills in rt->handles */

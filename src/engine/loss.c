@@ -520,7 +520,7 @@ void hdi_lane_lose(hdi_device *device, uint32_t number, int code)
 
 void hdi_lane_ring_watchers(hd_runtime *rt, hdi_lane_shared *lane)
 {
-    /* Sequentially consistent, after the store of `done`: see wait_for_host in stream_wait.c. */
+    /* Sequentially consistent, after the store of `done`: see wait_for_host in stream.c. */
     if (__builtin_expect(atomic_load_explicit(&lane->watchers, memory_order_seq_cst) == 0, 1)) {
         return;
     }
@@ -560,7 +560,7 @@ static bool drain_lane(hdi_device *device, uint32_t number)
     if (reach == done) {
         return false;
     }
-    /* As hdi_stream_store_done. `done_least` comes first, since only the application writes it: see
+    /* As stream_store_done. `done_least` comes first, since only the application writes it: see
      * hdi_wait_position. */
     atomic_store_explicit(&of->done_least, reach, memory_order_release);
     atomic_store_explicit(&lane->done, reach, memory_order_seq_cst);

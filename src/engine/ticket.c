@@ -101,7 +101,7 @@ void hdi_want(_Atomic uint64_t *wish, uint64_t position)
 
 static bool is_done(const hdi_lane_shared *shared, uint64_t position)
 {
-    /* pairs with hdi_stream_store_done in progress.c */
+    /* pairs with stream_store_done in stream.c */
     return atomic_load_explicit(&shared->done, memory_order_acquire) >= position;
 }
 

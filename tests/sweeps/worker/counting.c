@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 #include "driver/driver.h"
-#include "engine/chain.h"
+#include "engine/stream.h"
 #include "sweeps/worker/shared.h"
 
 counted_chains *counted;
