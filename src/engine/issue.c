@@ -439,13 +439,6 @@ static bool have(hdi_engine *engine, hdi_stream *stream, uint32_t s, const launc
 
 /* ---- chains: filling ---- */
 
-bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
-{
-    /* relaxed: a number is given to another kernel long after the launches of the former one */
-    uint64_t word = atomic_load_explicit(&engine->seen_to_end[kernel / 64 % HDI_KERNEL_WORDS], memory_order_relaxed);
-    return !(word >> kernel % 64 & 1);
-}
-
 void hdi_chain_note(hdi_engine *engine, hdi_stream *stream, uint32_t kernel, uint64_t position)
 {
     if (hdi_chain_is_new(engine, kernel) && stream->n_new < HDI_STREAM_NEW) {

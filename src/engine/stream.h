@@ -169,16 +169,21 @@ void hdi_kernel_time_pass(hdi_kernel_time *timing, const hdi_kernel_time_signal 
 /* Called by hd_open. */
 void hdi_chains_start(hdi_engine *engine);
 
+/* Whether the kernel was never seen to end. Then a signal has to stand in front of a launch and behind it, so that a
+ * kernel that does not end can be named. */
+static inline bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel)
+{
+    /* relaxed: a number is given to another kernel long after the launches of the former one */
+    uint64_t word = atomic_load_explicit(&engine->seen_to_end[kernel / 64 % HDI_KERNEL_WORDS], memory_order_relaxed);
+    return !(word >> kernel % 64 & 1);
+}
+
 /* Issues launches from where the stream is, up to `head`. Returns how many; 0: the next command is to be issued by
  * itself. *end: where the last one ends. The device may be lost when it returns. */
 uint32_t hdi_chain_issue(hdi_engine *engine, hdi_stream *stream, uint64_t head, uint32_t most, uint64_t *end);
 
 /* Notes a launch that was issued by itself. If its kernel was never seen to end, its end is looked for. */
 void hdi_chain_note(hdi_engine *engine, hdi_stream *stream, uint32_t kernel, uint64_t position);
-
-/* Whether the kernel was never seen to end. Then a signal has to stand in front of a launch and behind it, so that a
- * kernel that does not end can be named. */
-bool hdi_chain_is_new(const hdi_engine *engine, uint32_t kernel);
 
 /* Notes which kernels have ended, after the device has passed stream->passed. */
 void hdi_chain_learn(hdi_engine *engine, hdi_stream *stream);

@@ -1,13 +1,19 @@
-/* open_close.c - hd_open, and hd_close: gives everything back within its limit, and reports what had to be left behind.
+/* open_close.c - hd_open and hd_close: make a runtime with its devices, and give it back.
  *
- * Work in flight has the option close_timeout. Giving everything back means driver calls, joins and answers of workers,
- * each of which may never return. So a thread of the library does it, the closer. hd_close waits for the closer with a
- * limit of its own.
+ * hd_close works within its limit, and reports what had to be left behind. Work in flight has the option close_timeout.
+ * Giving everything back means driver calls, joins and answers of workers, each of which may never return. So a thread
+ * of the library does it, the closer. hd_close waits for the closer with a limit of its own.
  *
- * Threads: hd_open and hd_close on any. The closer ends with hd_close or, where hd_close gave up, when it is through.
+ * The driver takes long for a device: making a context takes a hundred milliseconds, and giving it back takes tens. It
+ * does much of that for several devices at once. So some steps run on all devices at the same time.
+ *
+ * Threads: hd_open and hd_close on any. The closer ends with hd_close or, where hd_close gave up, when it is through. In
+ * a step on all devices the calling one handles the first device. Each other device has a thread for the length of the
+ * step. With placement=inline, and where no thread can be started, the calling one handles them one after the other.
  * Locks: none.
  * Always:
  * - An hd_open that fails leaves nothing behind.
+ * - What device_create made before a step failed, device_destroy gives back. All steps have returned when on_each does.
  * - What unended work may still use is neither freed nor unmapped.
  * - Nothing is freed while a call on the runtime is under way (presence.h).
  * - Of two calls that close a runtime one does it.
@@ -22,6 +28,8 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "base/wait.h"
+#include "buffer/buffer.h"
+#include "buffer/counts.h"
 #include "buffer/hold.h"
 #include "buffer/maintenance.h"
 #include "buffer/reclaim.h"
@@ -30,6 +38,8 @@
 #include "kinds/checkpoint.h"
 #include "kinds/findings.h"
 #include "kinds/guard.h"
+#include "memory/addresses.h"
+#include "memory/arena.h"
 #include "memory/pinned.h"
 #include "memory/share.h"
 #include "peer/peers.h"
@@ -41,11 +51,257 @@
 #include "transfer/copy_pool.h"
 #include "transfer/peer_tester.h"
 #include "transfer/staging.h"
+#include "worker/remote.h"
 #include "worker/workers.h"
 
 #define STOP_LEAST_NS 1000000000 /* an engine that is about to return from a driver call gets at least this long */
 #define RELEASE_NS 5000000000    /* beyond close_timeout, for giving everything back */
 #define LOOK_SLEEP_NS 1000000
+
+#define RANGE_TIMES 4 /* as much address space as memory, so that no pattern of allocations runs out of it */
+
+/* ---- one device ---- */
+
+/* A device is made in three steps:
+ * - create: itself and its channel
+ * - make_local or device_make_remote: its port. hdi_worker_await connects a remote one and fills in the facts
+ * - equip: arena and engine
+ */
+
+static bool point_finished(void *context, hdi_point point)
+{
+    return hdi_point_done(context, point);
+}
+
+static void take_limits(hdi_device *device)
+{
+    device->limits = device->facts.limits;
+    for (int i = 1; i < 3; i++) {
+        /* As much as a command can hold. No device allows more. */
+        if (device->limits.grid[i] > UINT16_MAX) {
+            device->limits.grid[i] = UINT16_MAX;
+        }
+    }
+    device->depths[0] = device->limits.grid[2];
+    device->depths[1] = device->limits.block[2];
+}
+
+/* Leaves what it made in *slot even when a step fails, for device_destroy. */
+static hd_status device_create(hd_runtime *rt, int index, int ordinal, hdi_device **slot)
+{
+    hdi_device *device = aligned_alloc(HDI_LINE, (sizeof *device + HDI_LINE - 1) / HDI_LINE * HDI_LINE);
+    if (!device) {
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for device %d", index);
+    }
+    *device = (hdi_device){.runtime = rt, .index = index, .ordinal = ordinal};
+    device->memory = calloc(1, sizeof *device->memory);
+    if (!device->memory) {
+        free(device);
+        return hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for device %d", index);
+    }
+    hdi_lock_init(&device->order, HDI_RANKED(HDI_RANK_ORDER, device->index));
+    hdi_mutex_init(&device->lanes_lock, HDI_RANK_LANES);
+    *slot = device;
+    hd_status status = hdi_channel_create((uint32_t)rt->options.lane_slots, &device->channel);
+    if (!status) {
+        hdi_engine_offer_fences(device);
+    }
+    return status;
+}
+
+/* A request on one of the worker's connections failed, or its driver can no longer be used. */
+static void line_broken(void *context, uint64_t connection, int code)
+{
+    hdi_device *device = context;
+    if (code != HDI_GONE_CLOSED) { /* closed by a worker that is ending already */
+        hdi_worker_kill(device->runtime, device->index, connection, code);
+    }
+}
+
+static hd_status device_make_remote(hdi_device *device)
+{
+    int64_t limit = device->runtime->options.worker_timeout * 1000000;
+    device->port = hdi_remote_port_create(limit, line_broken, device);
+    return device->port ? HD_OK : hdi_fail(HD_ERROR_HOST_MEMORY, "no memory for the port of device %d", device->index);
+}
+
+static hd_status make_local(hdi_device *device, void *unused)
+{
+    (void)unused;
+    hd_status status = hdi_device_attach(device);
+    if (!status) {
+        hdi_answer answer = device->port->calls->facts(device->port, &device->facts);
+        status = hdi_answered(answer) ? HD_OK : hdi_answer_failed(device, answer);
+    }
+    return status;
+}
+
+uint64_t hdi_device_place_range(hdi_device *device)
+{
+    hd_runtime *rt = device->runtime;
+    uint64_t granule = device->facts.granule ? device->facts.granule : 1;
+    uint64_t restarts = atomic_load_explicit(&device->losses, memory_order_relaxed);
+    /* Of the largest device. All have the same range, or else the places that are computed for them would overlap. */
+    uint64_t memory = 0;
+    for (int i = 0; i < rt->n_devices; i++) {
+        uint64_t bytes = (rt->devices[i]->facts.memory_bytes + granule - 1) / granule * granule;
+        memory = bytes > memory ? bytes : memory;
+    }
+    /* In one process the driver has addresses enough. Between processes the library's address plan may run out of them.
+     * So the range is halved until the last device has room for it after its last restart. That suits all devices, and
+     * stays. */
+    uint64_t times = RANGE_TIMES;
+    while (rt->is_process && times > 1 &&
+           hdi_device_range(rt->n_devices - 1, HDI_RANGE_EPOCHS - 1, times * memory, rt->n_devices) == 0) {
+        times /= 2;
+    }
+    device->range_bytes = times * memory;
+    if (rt->is_process) {
+        device->range_at = hdi_device_range(device->index, (unsigned)restarts, device->range_bytes, rt->n_devices);
+    }
+    return device->range_at;
+}
+
+/* The physical memory that the option memory_limit allows on a device. */
+static uint64_t memory_limit(const hdi_device *device)
+{
+    const hdi_option_AMOUNT *limit = &device->runtime->options.memory_limit;
+    uint64_t bytes =
+        limit->share != 0 ? (uint64_t)(limit->share * (double)device->facts.memory_bytes) : (uint64_t)limit->bytes;
+    return bytes != 0 ? bytes : 1; /* 0 means no limit to the arena */
+}
+
+static hd_status equip(hdi_device *device, void *unused)
+{
+    (void)unused;
+    hd_runtime *rt = device->runtime;
+    take_limits(device);
+    if (!device->facts.virtual_memory) {
+        return hdi_fail(HD_ERROR_UNSUPPORTED, "device %d has no virtual memory management, which Heddle needs",
+                        device->index);
+    }
+    uint64_t address = hdi_device_place_range(device);
+    hdi_arena_config config = {
+        .port = device->port,
+        .index = device->index,
+        .total_bytes = device->facts.memory_bytes,
+        .granule = device->facts.granule,
+        .limit_bytes = memory_limit(device),
+        .range_bytes = device->range_bytes,
+        .address = address,
+        .fixed = rt->is_process,
+        .share = rt->is_process ? hdi_share : NULL,
+        .unshare = rt->is_process ? hdi_unshare : NULL,
+        .share_context = device,
+        .relieve = hdi_buffers_relieve,
+        .relieve_context = device,
+        .finished = point_finished,
+        .finished_context = rt,
+    };
+    hd_status status = hdi_arena_create(&config, &device->arena);
+    if (!status && !rt->is_process) {
+        status = hdi_engine_create(device);
+        if (!status) {
+            hdi_local_port_set_engine(device->port, device->engine);
+        }
+    }
+    return status;
+}
+
+/* Gives everything of a device back. The engine has stopped, or its worker is gone. `hung`: work never ended. Then the
+ * driver is not called, and what the device may still write to stays mapped. */
+static void device_destroy(hdi_device *device, bool hung)
+{
+    if (!device) {
+        return;
+    }
+    bool remote = device->runtime->is_process;
+    hdi_arena_destroy(device->arena, hung || remote);
+    if (remote) {
+        hdi_remote_port_destroy(device->port);
+    } else {
+        hdi_device_detach(device, hung);
+    }
+    hdi_copy_lanes_release(device);
+    hdi_lane_release_all(device);
+    if (!hung || remote) {
+        hdi_channel_release(&device->channel);
+    }
+    hdi_mutex_destroy(&device->lanes_lock);
+    free(device->memory);
+    free(device);
+}
+
+/* ---- a step on all devices ---- */
+
+typedef hd_status (*device_step)(hdi_device *device, void *context);
+
+typedef struct job {
+    hdi_device *device;
+    device_step step;
+    void *context;
+    const char *call;
+    pthread_t thread;
+    bool started;
+    hd_status status;
+    hd_error error; /* the error of the job's own thread */
+} job;
+
+static void *run(void *argument)
+{
+    job *j = argument;
+    const hdi_driver *driver = j->device->runtime->driver;
+    hdi_call_continue(j->call);
+    if (driver) {
+        hdi_captures_ignore(driver);
+    }
+    j->status = j->step(j->device, j->context);
+    if (j->status) {
+        hdi_error_get(&j->error);
+    }
+    return NULL;
+}
+
+static hd_status one_after_the_other(hd_runtime *rt, device_step step, void *context)
+{
+    hd_status status = HD_OK;
+    for (int i = 0; i < rt->n_devices && !status; i++) {
+        status = rt->devices[i] ? step(rt->devices[i], context) : HD_OK;
+    }
+    return status;
+}
+
+/* Runs a step on all devices at the same time. A step may use what belongs to its device, and of other devices
+ * only what no such step changes. NULL devices are left out. Returns the failure of the first device that has one.
+ * After a failure, the step may not have begun on some devices. */
+static hd_status on_each(hd_runtime *rt, device_step step, void *context)
+{
+    int n = rt->n_devices;
+    job *jobs = n > 1 && !rt->is_inline ? calloc((size_t)n, sizeof *jobs) : NULL;
+    if (!jobs) {
+        return one_after_the_other(rt, step, context);
+    }
+    for (int i = 1; i < n; i++) {
+        job *j = &jobs[i];
+        *j = (job){.device = rt->devices[i], .step = step, .context = context, .call = hdi_call_name()};
+        j->started = j->device && hdi_thread_start(&j->thread, run, j) == 0;
+    }
+    hd_status status = rt->devices[0] ? step(rt->devices[0], context) : HD_OK;
+    for (int i = 1; i < n; i++) {
+        job *j = &jobs[i];
+        if (j->started) {
+            pthread_join(j->thread, NULL);
+            if (j->status && !status) { /* the first device's failure is returned */
+                status = j->status;
+                hdi_fail_error(&j->error);
+            }
+        } else if (j->device && !status) {
+            status = step(j->device, context);
+        }
+    }
+    free(jobs);
+    return status;
+}
 
 static void release_kernels(hd_runtime *rt)
 {
@@ -162,7 +418,7 @@ static bool stop_engines(hd_runtime *rt, bool *hung, hd_error *left)
 
 static hd_status destroy(hdi_device *device, void *hung)
 {
-    hdi_device_destroy(device, *(bool *)hung);
+    device_destroy(device, *(bool *)hung);
     return HD_OK;
 }
 
@@ -206,7 +462,7 @@ static void runtime_tear_down(hd_runtime *rt, hd_error *left)
     }
     hdi_shares_release(rt);
     /* The devices come after all of this, since what belongs to one device may use what others own. */
-    hdi_on_each(rt, destroy, &hung);
+    on_each(rt, destroy, &hung);
     release_kernels(rt);
     if (driver_usable) {
         hdi_driver_close(rt->driver);
@@ -352,7 +608,7 @@ static hd_status make_remote_devices(hd_runtime *rt)
         }
     }
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_device_make_remote(rt->devices[i]);
+        status = device_make_remote(rt->devices[i]);
     }
     for (int i = 1; i < rt->n_devices && !status; i++) {
         status = hdi_worker_is_begun(rt, i) ? HD_OK : hdi_worker_spawn(rt, i);
@@ -366,22 +622,10 @@ static hd_status make_remote_devices(hd_runtime *rt)
     return status;
 }
 
-static hd_status make_local(hdi_device *device, void *unused)
-{
-    (void)unused;
-    return hdi_device_make_local(device);
-}
-
 static hd_status make_local_devices(hd_runtime *rt, const int *ordinals)
 {
     hd_status status = hdi_attach_driver(rt, ordinals, rt->n_devices);
-    return status ? status : hdi_on_each(rt, make_local, NULL);
-}
-
-static hd_status equip(hdi_device *device, void *unused)
-{
-    (void)unused;
-    return hdi_device_equip(device);
+    return status ? status : on_each(rt, make_local, NULL);
 }
 
 static hd_status create_devices(hd_runtime *rt, int count)
@@ -395,12 +639,12 @@ static hd_status create_devices(hd_runtime *rt, int count)
     /* `n_devices` first: lanes are sized by it. */
     rt->n_devices = status ? 0 : n;
     for (int i = 0; i < rt->n_devices && !status; i++) {
-        status = hdi_device_create(rt, i, ordinals[i], &rt->devices[i]);
+        status = device_create(rt, i, ordinals[i], &rt->devices[i]);
     }
     if (!status) {
         status = rt->is_process ? make_remote_devices(rt) : make_local_devices(rt, ordinals);
     }
-    return status ? status : hdi_on_each(rt, equip, NULL);
+    return status ? status : on_each(rt, equip, NULL);
 }
 
 static hd_status make_copy_lanes(hdi_device *device, void *unused)
@@ -468,7 +712,7 @@ static hd_status build(hd_runtime *rt)
         status = hdi_pinned_pool_create(&config, &rt->pinned);
         status = status ? status : hdi_host_create(rt);
     }
-    status = status ? status : hdi_on_each(rt, make_copy_lanes, NULL);
+    status = status ? status : on_each(rt, make_copy_lanes, NULL);
     if (!status) {
         hdi_page_create(rt); /* without it other processes cannot read the figures */
     }

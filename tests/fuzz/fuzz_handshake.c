@@ -10,7 +10,7 @@
 
 #include <sys/socket.h>
 #include <unistd.h>
-#include "runtime/runtime_internal.h"
+#include "engine/engine.h"
 #include "simulator/simulator.h"
 #include "worker/service.c" /* its beginning alone; a good end would be the process's */
 #include "worker/workers.c" /* the handshake alone */
